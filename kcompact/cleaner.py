@@ -1,0 +1,299 @@
+"""A round of cleaning, from a directory to the checkpoint: lock, recover, plan, run, swap, write the checkpoint.
+
+    plan = plan_partition(directory, config, now_ms=...)
+    with log_dir_lock(directory.parent) as lock:
+        result = clean(plan, executor, lock=lock)
+
+Groups are written in *waves* that fit the free space of the disk, as many at a time as there is room for, and
+swapped in one by one in ascending order. The checkpoint comes last: until then an interrupted round only means that
+some of the work is done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import fnmatch
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kcompact import export, producers, stages, swap
+from kcompact.config import TopicConfig
+from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError, RefusedError
+from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact.lock import LogDirLock
+from kcompact.log import LogDir, is_partition_directory, partition_directories, read_log
+from kcompact.plan import CleanPlan, Reason, clean_plan
+from kcompact.stages import Executor, Watch
+from kcompact.write import CleanerStats
+
+SPACE_MARGIN = 1.05
+"""Staged segments may grow a little: an empty batch that stays, a horizon that lengthens timestamps."""
+
+
+class Status(enum.StrEnum):
+    CLEANED = "cleaned"
+    DRY_RUN = "dry-run"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanOptions:
+    """How to clean. `output` is a directory that receives a compacted copy; the source is then only read."""
+
+    dry_run: bool = False
+    output: Path | None = None
+    keep_tombstones: bool = False
+    rebuild_indexes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanResult:
+    """What became of one partition. `end_offset` is the new checkpoint; `map_s` the time until survivors were known."""
+
+    directory: Path
+    status: Status
+    plan: CleanPlan | None = None
+    stats: CleanerStats = field(default_factory=CleanerStats)
+    end_offset: int | None = None
+    engine: str | None = None
+    map_s: float = 0.0
+    elapsed_s: float = 0.0
+    error: KcompactError | None = None
+
+
+# Finding partitions
+
+
+def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[Path]:
+    """Return the partition directories that the paths name, each once, in order of path, topic and partition.
+
+    A path is a partition directory or a log directory; `topic` is a glob. Raises RefusedError for anything else.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        directory = path.resolve()
+        if not directory.is_dir():
+            problem = "not a directory" if directory.exists() else "no such directory"
+            raise RefusedError(path=path, problem=problem)
+        parsed = parse_directory(directory.name)
+        if parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION):
+            found[directory] = None
+            continue
+        inside = [
+            candidate
+            for candidate in partition_directories(directory)
+            if (name := parse_directory(candidate.name)) and name.kind is DirectoryKind.PARTITION
+        ]
+        if not inside:
+            raise RefusedError(
+                path=path,
+                problem="neither a partition directory nor a log directory: it holds no .log file and no partition",
+                hint="Pass a partition directory such as orders-0, or the log directory that holds them.",
+            )
+        found.update(dict.fromkeys(inside))
+    return [directory for directory in found if topic is None or _has_topic(directory, topic)]
+
+
+def _has_topic(directory: Path, glob: str) -> bool:
+    parsed = parse_directory(directory.name)
+    return parsed is not None and fnmatch.fnmatchcase(parsed.topic_partition.topic, glob)
+
+
+# Planning
+
+
+def plan_partition(
+    directory: Path,
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    log_dir: LogDir | None = None,
+    high_watermark: int | None = None,
+    use_log_end: bool = False,
+    force: bool = False,
+    include_internal: bool = False,
+    rebuild_indexes: bool = False,
+) -> CleanPlan:
+    """Return the plan for one partition directory, from what is on the disk. Reads only.
+
+    The high watermark is the given one, or the log end with `use_log_end`, or what the log directory's
+    checkpoint says. A log directory whose checkpoint misses the partition leaves it at the log start, as for a broker:
+    nothing is cleanable then. A copy outside of a log directory is taken as complete.
+    """
+    log = read_log(directory, log_dir=log_dir, rebuild_indexes=rebuild_indexes)
+    known = log.log_dir.high_watermarks
+    if high_watermark is None and not use_log_end and known is not None:
+        high_watermark = known.get(log.topic_partition)
+        if high_watermark is None:
+            high_watermark = log.log_start_offset
+            log = replace(
+                log,
+                notes=(
+                    *log.notes,
+                    "replication-offset-checkpoint has no entry for this partition, so nothing counts as replicated; "
+                    "--high-watermark leo takes the whole log as replicated",
+                ),
+            )
+    elif high_watermark is None and not use_log_end:
+        log = replace(log, notes=(*log.notes, "no replication-offset-checkpoint: high watermark taken as the log end"))
+    state = {}
+    if not log.damage:
+        state = producers.load(log, now_ms=now_ms, expiration_ms=config.producer_id_expiration_ms)
+    return clean_plan(
+        log,
+        config,
+        now_ms=now_ms,
+        producers=state,
+        high_watermark=high_watermark,
+        force=force,
+        include_internal=include_internal,
+    )
+
+
+def refusal(plan: CleanPlan) -> KcompactError | None:
+    """Return why a partition must not be touched, or None when it is eligible or merely needs no cleaning."""
+    directory = plan.log.directory
+    if plan.log.damage:
+        return plan.log.damage[0]
+    if plan.config.remote_storage_enable:
+        return RefusedError(path=directory, problem="the topic has tiered storage, which is never compacted here")
+    if plan.reason is Reason.POLICY_UNKNOWN:
+        return RefusedError(
+            path=directory,
+            problem=plan.explanation,
+            hint=f"If it is compacted, pass --config {plan.log.topic_partition.topic}:cleanup.policy=compact",
+        )
+    if plan.reason is Reason.UNCLEAN_SHUTDOWN:
+        return RefusedError(
+            path=directory,
+            problem=plan.explanation,
+            hint="Start the broker once and stop it cleanly, or copy the partition directory out and clean the copy.",
+        )
+    if plan.reason is Reason.INTERNAL:
+        return RefusedError(path=directory, problem=plan.explanation, hint="--include-internal cleans it all the same.")
+    if plan.reason is Reason.HIGH_WATERMARK and any("replication-offset-checkpoint" in note for note in plan.log.notes):
+        return RefusedError(path=directory, problem=plan.log.notes[-1])
+    return None
+
+
+# Cleaning
+
+
+def clean(
+    plan: CleanPlan,
+    executor: Executor,
+    *,
+    lock: LogDirLock | None,
+    options: CleanOptions | None = None,
+    watch: Watch | None = None,
+) -> CleanResult:
+    """Clean one partition by its plan, or skip it when the plan is not eligible.
+
+    `lock` is the held lock of the log directory; only a dry run and a copy go without. Raises KcompactError:
+    CorruptDataError and RefusedError with nothing changed, RecoveryNeededError when a swap stopped half-way.
+    """
+    options = options or CleanOptions()
+    watch = watch or Watch()
+    problem = refusal(plan)
+    if problem is not None:
+        raise problem
+    started = time.monotonic()
+    directory = plan.log.directory
+    if not plan.eligible:
+        if options.output is not None and not options.dry_run:
+            export.copy_partition(plan.log, options.output)
+        return CleanResult(directory=directory, status=Status.SKIPPED, plan=plan)
+
+    if not options.dry_run and options.output is None:
+        _require_space(plan)
+    cleaning = stages.prepare(
+        plan, executor, keep_tombstones=options.keep_tombstones, rebuild_indexes=options.rebuild_indexes
+    )
+    map_s = time.monotonic() - started
+    watch.check()
+    if options.dry_run:
+        stats = stages.count_groups(cleaning, executor)
+    elif options.output is not None:
+        stats = export.write_cleaned(cleaning, options.output, executor)
+    else:
+        assert lock is not None, "a partition is only changed under its log directory's lock"
+        stats = _swap_in(cleaning, executor, lock, watch)
+    stats += CleanerStats(map_bytes_read=stages.map_bytes(plan), map_keys=cleaning.map_keys)
+    return CleanResult(
+        directory=directory,
+        status=Status.DRY_RUN if options.dry_run else Status.CLEANED,
+        plan=plan,
+        stats=stats,
+        end_offset=plan.first_uncleanable_offset,
+        engine=executor.name,
+        map_s=map_s,
+        elapsed_s=time.monotonic() - started,
+    )
+
+
+def _swap_in(cleaning: stages.Cleaning, executor: Executor, lock: LogDirLock, watch: Watch) -> CleanerStats:
+    plan = cleaning.plan
+    directory, partition = plan.log.directory, plan.log.topic_partition
+    end_offset = plan.first_uncleanable_offset
+    stats = CleanerStats()
+    staging = swap.create_staging(directory)
+    try:
+        done = 0
+        while done < len(plan.groups):
+            wave = _wave(plan, done)
+            cleaned, wave_stats = stages.write_groups(cleaning, wave, str(directory / staging), executor)
+            stats += wave_stats
+            for segment in cleaned:
+                swap.carry_over(directory, staging, segment)
+            done += len(wave)
+            is_last = done == len(plan.groups)
+            swap.write_manifest(
+                directory, staging, cleaned, topic_partition=partition, end_offset=end_offset if is_last else None
+            )
+            for segment in cleaned:
+                watch.check()
+                swap.replace(directory, staging, segment, lock.check)
+        lock.check()
+        swap.write_checkpoint(plan.log.log_dir.path, partition, end_offset)
+    except RecoveryNeededError:
+        raise  # The staging directory holds what recovery needs.
+    except BaseException:
+        with contextlib.suppress(KcompactError, OSError):
+            swap.discard(directory, staging)
+        raise
+    swap.discard(directory, staging)
+    return stats
+
+
+def _group_bytes(plan: CleanPlan, number: int) -> int:
+    return int(sum(s.size_bytes + s.index_bytes + s.time_index_bytes for s in plan.groups[number]) * SPACE_MARGIN)
+
+
+def _wave(plan: CleanPlan, start: int) -> list[int]:
+    """Return the numbers of the groups to write next: as many as fit the free space, at least one."""
+    free = _free_bytes(plan.log.directory)
+    wave = [start]
+    needed = _group_bytes(plan, start)
+    for number in range(start + 1, len(plan.groups)):
+        needed += _group_bytes(plan, number)
+        if needed > free:
+            break
+        wave.append(number)
+    return wave
+
+
+def _require_space(plan: CleanPlan) -> None:
+    needed = max(_group_bytes(plan, number) for number in range(len(plan.groups)))
+    free = _free_bytes(plan.log.directory)
+    if needed > free:
+        raise NotEnoughSpaceError(path=plan.log.directory, needed_bytes=needed, free_bytes=free)
+
+
+def _free_bytes(path: Path) -> int:
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize

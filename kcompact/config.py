@@ -1,0 +1,213 @@
+"""Topic and cleaner settings, under Kafka's names, from the options and files a user gives.
+
+Strongest first: topic overrides (`--config` with a topic's name for the setting), broker properties (`--config` with
+a broker's name for it, then `server.properties`), Kafka's defaults. Rules: `TopicConfig`, `LogConfig`,
+`CleanerConfig`, `ServerTopicConfigSynonyms` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kcompact.errors import ConfigError
+
+LONG_MAX = (1 << 63) - 1
+INT_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What the planner and the cleaner need to know about a topic. `cleanup_policy` is None when nothing says it."""
+
+    cleanup_policy: frozenset[str] | None = None
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    delete_retention_ms: int = 86_400_000
+    segment_bytes: int = 1_073_741_824
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    producer_id_expiration_ms: int = 86_400_000
+    remote_storage_enable: bool = False
+
+    @property
+    def compacts(self) -> bool:
+        return self.cleanup_policy is not None and "compact" in self.cleanup_policy
+
+    @property
+    def policy_text(self) -> str | None:
+        """The policy as Kafka writes it, `compact,delete` for both; None when unknown."""
+        return None if self.cleanup_policy is None else ",".join(sorted(self.cleanup_policy))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """One `--config [TOPIC:]NAME=VALUE`."""
+
+    name: str
+    value: str
+    topic: str | None = None
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(f"must be between {low} and {high}")
+        return value
+
+    return parse
+
+
+def _ratio(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("must be between 0 and 1")
+    return value
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _policy(text: str) -> frozenset[str]:
+    policies = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for policy in policies:
+        if policy not in ("compact", "delete"):
+            raise ValueError(f"'{policy}' is neither compact nor delete")
+    return frozenset(policies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    field: str | None
+    """The field of `TopicConfig`, or None for settings that Kafka has and cleaning does not use."""
+    parse: Callable[[str], Any]
+
+
+_ANY = _Setting(field=None, parse=str)
+
+_TOPIC_SETTINGS: dict[str, _Setting] = {
+    "cleanup.policy": _Setting(field="cleanup_policy", parse=_policy),
+    "min.cleanable.dirty.ratio": _Setting(field="min_cleanable_dirty_ratio", parse=_ratio),
+    "min.compaction.lag.ms": _Setting(field="min_compaction_lag_ms", parse=_integer(0, LONG_MAX)),
+    "max.compaction.lag.ms": _Setting(field="max_compaction_lag_ms", parse=_integer(1, LONG_MAX)),
+    "delete.retention.ms": _Setting(field="delete_retention_ms", parse=_integer(0, LONG_MAX)),
+    "segment.bytes": _Setting(field="segment_bytes", parse=_integer(1_048_576, INT_MAX)),
+    # What Kafka's own tests use to make segments smaller than a user may.
+    "internal.segment.bytes": _Setting(field="segment_bytes", parse=_integer(14, INT_MAX)),
+    "segment.index.bytes": _Setting(field="segment_index_bytes", parse=_integer(4, INT_MAX)),
+    "index.interval.bytes": _Setting(field="index_interval_bytes", parse=_integer(0, INT_MAX)),
+    "remote.storage.enable": _Setting(field="remote_storage_enable", parse=_boolean),
+} | dict.fromkeys(
+    (
+        "compression.type compression.gzip.level compression.lz4.level compression.zstd.level file.delete.delay.ms "
+        "flush.messages flush.ms local.retention.bytes local.retention.ms max.message.bytes "
+        "message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type min.insync.replicas "
+        "preallocate retention.bytes retention.ms segment.jitter.ms segment.ms unclean.leader.election.enable "
+        "remote.log.copy.disable remote.log.delete.on.disable follower.replication.throttled.replicas "
+        "leader.replication.throttled.replicas errors.deadletterqueue.group.enable"
+    ).split(),
+    _ANY,
+)
+
+_BROKER_SETTINGS: dict[str, str] = {
+    "log.cleanup.policy": "cleanup.policy",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.segment.bytes": "segment.bytes",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.index.interval.bytes": "index.interval.bytes",
+}
+"""The broker's name for a setting, and the topic's."""
+
+_BROKER_ONLY: dict[str, _Setting] = {
+    "producer.id.expiration.ms": _Setting(field="producer_id_expiration_ms", parse=_integer(1, INT_MAX)),
+}
+
+_INTERNAL_TOPICS = {
+    # What Kafka's coordinators give their own topics when they create them.
+    "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+    "__transaction_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+}
+
+
+def is_broker_name(name: str) -> bool:
+    """Whether `name` is a broker property rather than a topic setting."""
+    return name not in _TOPIC_SETTINGS and (
+        name in _BROKER_SETTINGS or name in _BROKER_ONLY or name.startswith("log.")
+    )
+
+
+def parse_override(text: str) -> Override:
+    """Return `[TOPIC:]NAME=VALUE` as a value. Raises ConfigError for another form or a name Kafka does not have."""
+    name, equals, value = text.partition("=")
+    topic, colon, setting = name.rpartition(":")
+    if not equals or not setting.strip():
+        raise ConfigError(path="--config", problem=f"'{text}' is not [TOPIC:]NAME=VALUE")
+    setting = setting.strip()
+    if setting not in _TOPIC_SETTINGS and not is_broker_name(setting):
+        raise ConfigError(
+            path="--config", problem=f"'{setting}' is no topic or broker setting", hint=_did_you_mean(setting)
+        )
+    if colon and is_broker_name(setting):
+        raise ConfigError(path="--config", problem=f"'{setting}' is a broker's setting: it has no topic before it")
+    return Override(name=setting, value=value.strip(), topic=topic if colon else None)
+
+
+def _did_you_mean(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, [*_TOPIC_SETTINGS, *_BROKER_SETTINGS], n=1)
+    return f"Did you mean {close[0]}?" if close else ""
+
+
+def topic_config(
+    topic: str, *, overrides: Sequence[Override] = (), broker_properties: Mapping[str, str] | None = None
+) -> TopicConfig:
+    """Return the effective configuration of a topic.
+
+    A later override beats an earlier one of the same name; one that names the topic beats one for all topics.
+    Raises ConfigError for a value that Kafka would refuse.
+    """
+    broker = dict(broker_properties or {})
+    broker.update({override.name: override.value for override in overrides if is_broker_name(override.name)})
+    named = [override for override in overrides if override.topic == topic]
+    general = [override for override in overrides if override.topic is None and not is_broker_name(override.name)]
+    settings = dict(_INTERNAL_TOPICS.get(topic, {}))
+    settings.update({override.name: override.value for override in (*general, *named)})
+
+    fields: dict[str, Any] = {}
+    for broker_name, topic_name in _BROKER_SETTINGS.items():
+        if broker_name in broker:
+            _apply(fields, _TOPIC_SETTINGS[topic_name], broker_name, broker[broker_name])
+    for name, setting in _BROKER_ONLY.items():
+        if name in broker:
+            _apply(fields, setting, name, broker[name])
+    # `internal.segment.bytes` is read last: it replaces `segment.bytes` when both are there.
+    for name in sorted(settings, key=lambda name: name.startswith("internal.")):
+        _apply(fields, _TOPIC_SETTINGS[name], name, settings[name])
+
+    config = TopicConfig(**fields)
+    if config.max_compaction_lag_ms < config.min_compaction_lag_ms:
+        raise ConfigError(
+            path=f"configuration of {topic}",
+            problem=f"max.compaction.lag.ms {config.max_compaction_lag_ms} is less than "
+            f"min.compaction.lag.ms {config.min_compaction_lag_ms}",
+        )
+    return config
+
+
+def _apply(fields: dict[str, Any], setting: _Setting, name: str, text: str) -> None:
+    try:
+        value = setting.parse(text)
+    except ValueError as problem:
+        raise ConfigError(path=name, problem=f"'{text}': {problem}") from None
+    if setting.field is not None:
+        fields[setting.field] = value

@@ -1,0 +1,132 @@
+"""A compacted copy of a partition in another directory; the source is only read.
+
+The copy is made under a hidden name and renamed when it is complete and synced, so that a partition directory in the
+output is always whole. What a broker needs beside it (checkpoints, `meta.properties`, the mark of a clean shutdown) is
+copied too, so that one can be started on the output.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kcompact import stages, swap
+from kcompact.errors import LogChangedError, RefusedError, StorageError
+from kcompact.format.checkpoint import (
+    CLEAN_SHUTDOWN_FILE,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from kcompact.log import FileIdentity, PartitionLog
+from kcompact.stages import Cleaning, Executor
+from kcompact.write import COPY_BYTES, CleanerStats, create, sync, write_all
+
+
+def write_cleaned(cleaning: Cleaning, output: Path, executor: Executor) -> CleanerStats:
+    """Write the cleaned partition into a new directory of `output`. Raises RefusedError when there is one already."""
+    plan = cleaning.plan
+    with _new_partition(plan.log, output) as target:
+        cleaned, stats = stages.write_groups(cleaning, range(len(plan.groups)), str(target), executor)
+        replaced = {file.name for segment in cleaned for file in segment.replaces}
+        _copy_files(plan.log, target, (file for file in _own_files(plan.log) if file.name not in replaced))
+        for segment in cleaned:
+            swap.place_new(target, segment, model_directory=plan.log.directory)
+    _copy_log_dir_files(plan.log, output)
+    swap.write_checkpoint(output, plan.log.topic_partition, plan.first_uncleanable_offset)
+    return stats
+
+
+def copy_partition(log: PartitionLog, output: Path) -> None:
+    """Copy a partition that needs no cleaning as it is."""
+    with _new_partition(log, output) as target:
+        _copy_files(log, target, _own_files(log))
+    _copy_log_dir_files(log, output)
+    if log.checkpoint_offset is not None:
+        swap.write_checkpoint(output, log.topic_partition, log.checkpoint_offset)
+
+
+@contextmanager
+def _new_partition(log: PartitionLog, output: Path) -> Iterator[Path]:
+    final = output / log.directory.name
+    if final.exists() or final.is_symlink():
+        raise RefusedError(
+            path=final, problem="exists already", hint="Pass an --output directory that has no such partition."
+        )
+    if output.resolve().is_relative_to(log.directory):
+        raise RefusedError(path=output, problem="lies inside the partition that it is to be a copy of")
+    output.mkdir(parents=True, exist_ok=True)
+    target = output / f".kcompact-{secrets.token_hex(8)}"
+    target.mkdir(mode=0o700)
+    try:
+        yield target
+        _require_unchanged(log)
+        shutil.copystat(log.directory, target)
+        swap.publish(target, final)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _own_files(log: PartitionLog) -> list[FileIdentity]:
+    """Return every file of the partition that a broker reads, and no other."""
+    files = [file for segment in log.segments for file in segment.files]
+    files += [log.snapshots[offset] for offset in sorted(log.snapshots)]
+    for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
+        path = log.directory / name
+        if path.exists():
+            files.append(FileIdentity.of(name, path.lstat()))
+    return files
+
+
+def _copy_files(log: PartitionLog, target: Path, files: Iterable[FileIdentity]) -> None:
+    for file in files:
+        _copy_file(log.directory / file.name, target / file.name)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """Copy content, mode, times, attributes and, as root, the owner; synced."""
+    try:
+        descriptor = create(target)
+        try:
+            with source.open("rb") as reader:
+                while data := reader.read(COPY_BYTES):
+                    write_all(descriptor, data, path=target)
+            shutil.copystat(source, target, follow_symlinks=False)
+            if os.geteuid() == 0:
+                status = source.stat()
+                os.fchown(descriptor, status.st_uid, status.st_gid)
+            sync(descriptor, path=target)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise StorageError(path=source, problem=problem) from None
+
+
+def _require_unchanged(log: PartitionLog) -> None:
+    for file in (file for segment in log.segments for file in segment.files):
+        path = log.directory / file.name
+        if not path.exists() or FileIdentity.of(file.name, path.lstat()) != file:
+            raise LogChangedError(path=path, problem="changed while it was being copied")
+
+
+def _copy_log_dir_files(log: PartitionLog, output: Path) -> None:
+    """Bring the partition's entries of the checkpoints, and what marks a log directory, into the output."""
+    source = log.log_dir
+    for name, entries in (
+        (RECOVERY_POINT_CHECKPOINT, source.recovery_points),
+        (LOG_START_OFFSET_CHECKPOINT, source.log_start_offsets),
+        (REPLICATION_OFFSET_CHECKPOINT, source.high_watermarks),
+    ):
+        if entries is not None and log.topic_partition in entries:
+            swap.write_checkpoint(output, log.topic_partition, entries[log.topic_partition], name=name)
+    for name in (META_PROPERTIES, CLEAN_SHUTDOWN_FILE):
+        if (source.path / name).exists() and not (output / name).exists():
+            _copy_file(source.path / name, output / name)

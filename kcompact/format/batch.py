@@ -1,0 +1,461 @@
+"""Record batches: the header, the records, and how a cleaned batch is written again.
+
+A segment is nothing but batches, end to end. A batch is a 61-byte header and a section of records, the section
+alone compressed. The checksum covers everything from the attributes on; the base offset, the length and the
+leader epoch lie outside it, so a flipped bit there is only found by looking at the neighbours.
+
+    position 0            8       12      16     17   21         23 ...            61
+             base_offset  length  epoch   magic  crc  attributes ... records_count  records ...
+                                                      |<------------ crc ------------------->|
+
+Offsets and timestamps of records are stored as differences from the header's, which is why taking one record out
+of a batch means writing the whole section again: `rebuild` does that and keeps what Kafka keeps (the base
+offset and the last offset of the batch as it was first written, so that no offset of the log is ever lost).
+
+This module is the readable definition. It reads one record at a time and is used where bytes must be explained.
+Rules: KIP-98 (the format), KIP-534 (the delete horizon), `DefaultRecordBatch`, `DefaultRecord`,
+`MemoryRecords.filterTo` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kcompact.errors import CorruptBatchError, UnsupportedError
+from kcompact.format.codec import MAX_INFLATED_BYTES, Codec, compress, decompress
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("partition_leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("records_count", ">i4"),
+    ]
+)
+HEADER_BYTES = 61
+LOG_OVERHEAD_BYTES = 12
+"""Base offset and length: what precedes the bytes that `length` counts."""
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PREFIX = struct.Struct(">qiib")
+_CRC_START = 21
+_CRC_FIELD = slice(17, 21)
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+
+BatchTable = npt.NDArray[np.void]
+"""A row per batch, the fields of `HEADER_DTYPE`."""
+
+
+class Header(NamedTuple):
+    """The 61 bytes of a v2 batch, as they are stored."""
+
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def codec_id(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of this batch may go, or None while no horizon is set (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; wraps to 0 after 2^31 - 1. -1 without a producer."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    def pack(self) -> bytes:
+        return _HEADER.pack(*self)
+
+
+class Record(NamedTuple):
+    """One record with its absolute offset and its timestamp as a reader sees it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+class Batch(NamedTuple):
+    """A batch where it lies: its position in the file, its header, and all its bytes."""
+
+    position: int
+    header: Header
+    data: memoryview
+
+
+def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header:
+    """Return the header at the start of `data`, which begins at `position` of `file`.
+
+    Looks at what can be judged from the header alone. Raises CorruptBatchError, and UnsupportedError for the
+    formats before v2. Rule: `AbstractLegacyRecordBatch`, `DefaultRecordBatch.ensureValid`, `ByteBufferLogInputStream`.
+    """
+
+    def corrupt(problem: str, offset: int | None = None) -> CorruptBatchError:
+        return CorruptBatchError(file=file, position=position, offset=offset, problem=problem)
+
+    if len(data) < _PREFIX.size:
+        raise corrupt(f"{len(data)} bytes where a batch should start: the file ends inside a batch header")
+    base_offset, length, _, magic = _PREFIX.unpack_from(data)
+    if magic in (0, 1):
+        raise UnsupportedError(
+            path=file,
+            problem=f"position {position}: record format v{magic}, written before Kafka 0.11, is not supported yet",
+        )
+    if magic != 2:
+        raise corrupt(f"magic {magic}, expected 2", base_offset)
+    if length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+        raise corrupt(f"batch length {length}, less than a header", base_offset)
+    if len(data) < HEADER_BYTES:
+        raise corrupt("the file ends inside a batch header", base_offset)
+    header = Header(*_HEADER.unpack_from(data))
+    if base_offset < 0:
+        raise corrupt(f"base offset {base_offset}", base_offset)
+    if header.last_offset_delta < 0:
+        raise corrupt(f"last offset delta {header.last_offset_delta}", base_offset)
+    if header.records_count < 0:
+        raise corrupt(f"records count {header.records_count}", base_offset)
+    if header.codec_id > Codec.ZSTD:
+        raise corrupt(f"compression codec {header.codec_id} does not exist", base_offset)
+    return header
+
+
+def walk(data: bytes | memoryview, *, file: str, position: int = 0) -> Iterator[Batch]:
+    """Yield the batches that tile `data`, which starts at `position` of `file`.
+
+    Raises CorruptBatchError where the bytes do not tile: nothing may lie between, before or after the batches.
+    """
+    view = memoryview(data)
+    at = 0
+    while at < len(view):
+        header = read_header(view[at : at + HEADER_BYTES], file=file, position=position + at)
+        end = at + header.size_bytes
+        if end > len(view):
+            raise CorruptBatchError(
+                file=file,
+                position=position + at,
+                offset=header.base_offset,
+                problem=f"a batch of {header.size_bytes} bytes, but only {len(view) - at} are left in the file",
+            )
+        yield Batch(position + at, header, view[at:end])
+        at = end
+
+
+def computed_crc(batch: bytes | bytearray | memoryview) -> int:
+    """Return the CRC-32C of a whole batch, as its header should hold it."""
+    import crc32c
+
+    return int(crc32c.crc32c(memoryview(batch)[_CRC_START:]))
+
+
+def verify_crc(batch: Batch, *, file: str) -> None:
+    """Raise CorruptBatchError unless the checksum of the batch is right."""
+    computed = computed_crc(batch.data)
+    if computed != batch.header.crc:
+        raise CorruptBatchError(
+            file=file,
+            position=batch.position,
+            offset=batch.header.base_offset,
+            problem=f"checksum {computed:#010x}, the header says {batch.header.crc:#010x}",
+        )
+
+
+def table(headers: Sequence[Header]) -> BatchTable:
+    """Return the headers as a structured array, one row per batch, in native byte order."""
+    packed = b"".join(header.pack() for header in headers)
+    return np.frombuffer(packed, HEADER_DTYPE).astype(HEADER_DTYPE.newbyteorder("="))
+
+
+# Records
+
+
+def read_records(batch: Batch, *, file: str, max_bytes: int = MAX_INFLATED_BYTES) -> list[Record]:
+    """Return the records of a batch, inflated, with absolute offsets.
+
+    Accepts what Kafka's reader accepts (varints that are longer than needed, any record attributes, any negative
+    length as null) and raises CorruptBatchError for the rest: a count or a length that does not add up, offsets
+    that do not rise or leave the batch. Rule: `DefaultRecord.readFrom`, `DefaultRecordBatch.iterator`.
+    """
+    header = batch.header
+    section: bytes | memoryview = batch.data[HEADER_BYTES:]
+    if header.records_count == 0:
+        return []  # Kafka does not look at what follows the header either.
+    if header.codec_id:
+        section = decompress(Codec(header.codec_id), section, max_bytes=max_bytes, file=file, position=batch.position)
+    elif isinstance(section, memoryview):
+        section = section.tobytes()
+    try:
+        records = _decode(section, header)
+    except (IndexError, ValueError) as damage:
+        raise _corrupt_record(batch, file, str(damage) or "a record ends outside its batch") from None
+    previous = header.base_offset - 1
+    for record in records:
+        if not previous < record.offset <= header.last_offset:
+            raise _corrupt_record(
+                batch, file, f"record offset {record.offset} after {previous}, in a batch that ends at {header.last_offset}"
+            )
+        previous = record.offset
+    return records
+
+
+def _corrupt_record(batch: Batch, file: str, problem: str) -> CorruptBatchError:
+    return CorruptBatchError(file=file, position=batch.position, offset=batch.header.base_offset, problem=problem)
+
+
+def _decode(section: bytes, header: Header) -> list[Record]:
+    records = []
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    position = 0
+    for _ in range(header.records_count):
+        body_length, position = read_varint(section, position)
+        end = position + body_length
+        if body_length < 0 or end > len(section):
+            raise ValueError(f"a record of {body_length} bytes, {len(section) - position} are left")
+        position += 1  # The record attributes: no bit of them is in use.
+        timestamp_delta, position = read_varlong(section, position)
+        offset_delta, position = read_varint(section, position)
+        key, position = _read_bytes(section, position, end)
+        value, position = _read_bytes(section, position, end)
+        header_count, position = read_varint(section, position)
+        if not 0 <= header_count <= end - position:
+            raise ValueError(f"{header_count} record headers in {end - position} bytes")
+        headers = []
+        for _ in range(header_count):
+            name, position = _read_bytes(section, position, end)
+            if name is None:
+                raise ValueError("a record header without a key")
+            content, position = _read_bytes(section, position, end)
+            headers.append((name, content))
+        if position != end:
+            raise ValueError(f"a record of {body_length} bytes is {end - position} bytes off its end")
+        timestamp = _wrap64(header.base_timestamp + timestamp_delta) if append_time is None else append_time
+        records.append(Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)))
+    if position != len(section):
+        raise ValueError(f"{len(section) - position} bytes after the last record")
+    return records
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the zigzag varint of at most 5 bytes at `position`, and the position after it."""
+    return _read_zigzag(data, position, bits=32)
+
+
+def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+    """Return the zigzag varlong of at most 10 bytes at `position`, and the position after it."""
+    return _read_zigzag(data, position, bits=64)
+
+
+def _read_zigzag(data: bytes, position: int, *, bits: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            raise ValueError("a variable-length integer is too long")
+    value &= (1 << bits) - 1  # The last group may carry bits beyond the type; Java shifts them out.
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length < 0:
+        return None, position
+    if length > end - position:
+        raise ValueError(f"a field of {length} bytes, {end - position} are left in its record")
+    return data[position : position + length], position + length
+
+
+def write_varint(value: int) -> bytes:
+    """Return the shortest zigzag encoding of a 64-bit value; the same bytes for both widths."""
+    zigzag = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
+    encoded = bytearray()
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+def _encode_record(record: Record, *, base_offset: int, base_timestamp: int) -> bytes:
+    parts = [
+        b"\0",
+        write_varint(_wrap64(record.timestamp - base_timestamp)),
+        write_varint(record.offset - base_offset),
+    ]
+    for field in (record.key, record.value):
+        parts.append(b"\x01" if field is None else write_varint(len(field)) + field)
+    parts.append(write_varint(len(record.headers)))
+    for name, content in record.headers:
+        # Kafka holds a header key as a string, so bytes that are not UTF-8 come out as replacement characters.
+        text = name.decode("utf-8", "replace").encode()
+        parts.append(write_varint(len(text)) + text)
+        parts.append(b"\x01" if content is None else write_varint(len(content)) + content)
+    body = b"".join(parts)
+    return write_varint(len(body)) + body
+
+
+def _wrap64(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+# Writing
+
+
+def rebuild(header: Header, kept: Sequence[Record], *, delete_horizon_ms: int | None) -> bytes:
+    """Return the batch with only the `kept` records, which are some of its own, at least one.
+
+    Base offset, last offset, producer, epochs and codec stay; the base timestamp becomes the horizon if there is
+    one, else that of the first kept record, and the maximum shrinks to what is kept (CreateTime).
+    Rule: `MemoryRecords.filterTo` with `MemoryRecordsBuilder`.
+    """
+    base_timestamp = kept[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    section = b"".join(
+        _encode_record(record, base_offset=header.base_offset, base_timestamp=base_timestamp) for record in kept
+    )
+    if header.codec_id:
+        section = compress(Codec(header.codec_id), section)
+    attributes = header.attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+    max_timestamp = header.max_timestamp if header.is_log_append_time else max(record.timestamp for record in kept)
+    return _sealed(
+        header._replace(
+            length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(section),
+            attributes=attributes,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            records_count=len(kept),
+        ),
+        section,
+    )
+
+
+def empty(header: Header) -> bytes:
+    """Return the batch with no records: 61 bytes that keep its offsets and its producer's state.
+
+    Codec and delete horizon are cleared. Rule: `DefaultRecordBatch.writeEmptyHeader`.
+    """
+    return _sealed(
+        header._replace(
+            length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
+            attributes=header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT),
+            base_timestamp=NO_TIMESTAMP,
+            records_count=0,
+        ),
+        b"",
+    )
+
+
+def build(
+    records: Sequence[Record],
+    *,
+    codec: Codec = Codec.NONE,
+    partition_leader_epoch: int = 0,
+    log_append_time: bool = False,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """Return a new batch of `records` as a producer and a broker would write it."""
+    first, last = records[0], records[-1]
+    attributes = (
+        (LOG_APPEND_TIME_BIT if log_append_time else 0)
+        | (TRANSACTIONAL_BIT if transactional else 0)
+        | (CONTROL_BIT if control else 0)
+        | codec
+    )
+    header = Header(
+        base_offset=first.offset,
+        length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=last.offset - first.offset,
+        base_timestamp=first.timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=len(records),
+    )
+    return rebuild(header, records, delete_horizon_ms=None)
+
+
+def _sealed(header: Header, section: bytes) -> bytes:
+    batch = bytearray(header._replace(crc=0).pack() + section)
+    batch[_CRC_FIELD] = computed_crc(batch).to_bytes(4, "big")
+    return bytes(batch)

@@ -1,0 +1,305 @@
+"""The three indexes of a segment: `.index`, `.timeindex` and `.txnindex`.
+
+Offsets are stored relative to the segment's base offset. The first two are sparse: `IndexBuilder` holds the
+rule for which batches get an entry. They are allocated at full size while the segment is active, so a file
+may end in zeros; an entry after the first whose relative offset is zero means that the entries end there.
+
+Kafka checks none of this when it loads a log; here a file that no Kafka would write raises
+`CorruptIndexError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kcompact.errors import CorruptIndexError, RefusedError
+
+OFFSET_INDEX_DTYPE = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+TIME_INDEX_DTYPE = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+ABORTED_TXN_STRUCT = struct.Struct(">hqqqq")
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+TXN_ENTRY_BYTES = 34
+
+NO_TIMESTAMP = -1
+MAX_RELATIVE_OFFSET = 2**31 - 1
+DEFAULT_INTERVAL_BYTES = 4096
+ABORTED_TXN_VERSION = 0
+
+OffsetIndex = npt.NDArray[np.void]
+"""A row per entry, the fields of `OFFSET_INDEX_DTYPE`; offsets rise strictly."""
+TimeIndex = npt.NDArray[np.void]
+"""A row per entry, the fields of `TIME_INDEX_DTYPE`; timestamps rise strictly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetPosition:
+    """The last offset of a batch and where in the `.log` the batch starts."""
+
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampOffset:
+    """A timestamp and the last offset of the first batch that reached it."""
+
+    timestamp: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortedTxn:
+    """An aborted transaction, as the segment that holds its marker remembers it.
+
+    `first_offset` is the base offset of the transaction's first batch, `last_offset` the offset of the
+    abort marker.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+# --- .index and .timeindex ---
+
+
+def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> OffsetIndex:
+    """Return the entries of an `.index` without the zeros that may follow them.
+
+    Raises CorruptIndexError, naming the entry, when the length is no multiple of 8, when offsets or
+    positions do not rise strictly, or when something follows the zeros. `tolerant` returns what comes
+    before the first of these instead: the active segment's index after a crash. Rule: OffsetIndex.append,
+    OffsetIndex.sanityCheck.
+    """
+    entries = _entries(data, OFFSET_INDEX_DTYPE, file=file, tolerant=tolerant)
+    relative_offset, position = entries["relative_offset"], entries["position"]
+    bad = (relative_offset < 0) | (position < 0)
+    bad[1:] |= (relative_offset[1:] <= relative_offset[:-1]) | (position[1:] <= position[:-1])
+    bad |= relative_offset > 2**63 - 1 - base_offset
+    return _sound(entries, bad, "offset or position does not rise", file=file, tolerant=tolerant)
+
+
+def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> TimeIndex:
+    """Return the entries of a `.timeindex` without the zeros that may follow them.
+
+    Raises CorruptIndexError, naming the entry, when the length is no multiple of 12, when timestamps do not
+    rise strictly, when offsets fall, or when something follows the zeros. `tolerant` as in
+    `parse_offset_index`. Rule: TimeIndex.maybeAppend, TimeIndex.sanityCheck.
+    """
+    entries = _entries(data, TIME_INDEX_DTYPE, file=file, tolerant=tolerant)
+    timestamp, relative_offset = entries["timestamp"], entries["relative_offset"]
+    bad = (relative_offset < 0) | (timestamp < 0)
+    bad[1:] |= (timestamp[1:] <= timestamp[:-1]) | (relative_offset[1:] < relative_offset[:-1])
+    bad |= relative_offset > 2**63 - 1 - base_offset
+    return _sound(entries, bad, "timestamp or offset does not rise", file=file, tolerant=tolerant)
+
+
+def _entries(data: bytes, dtype: np.dtype[np.void], *, file: str, tolerant: bool) -> npt.NDArray[np.void]:
+    rest = len(data) % dtype.itemsize
+    if rest and not tolerant:
+        problem = f"{len(data):,} bytes are not a multiple of the {dtype.itemsize} bytes of an entry"
+        raise CorruptIndexError(file=file, position=len(data) - rest, problem=problem)
+    entries = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+    ends = np.flatnonzero(entries["relative_offset"][1:] == 0)
+    if not len(ends):
+        return entries
+    end = int(ends[0]) + 1
+    if end == 1 and not data[: dtype.itemsize].strip(b"\0"):
+        end = 0  # zeros from the start: nothing was ever written
+    if not tolerant and data[end * dtype.itemsize :].strip(b"\0"):
+        raise CorruptIndexError(
+            file=file,
+            position=end * dtype.itemsize,
+            problem=f"entry {end} is empty, but something follows it",
+        )
+    return entries[:end]
+
+
+def _sound(
+    entries: npt.NDArray[np.void], bad: npt.NDArray[np.bool_], problem: str, *, file: str, tolerant: bool
+) -> npt.NDArray[np.void]:
+    found = np.flatnonzero(bad)
+    if not len(found):
+        return entries
+    number = int(found[0])
+    if tolerant:
+        return entries[:number]
+    values = ", ".join(f"{name} {entries[name][number]}" for name in entries.dtype.names or ())
+    raise CorruptIndexError(
+        file=file, position=number * entries.dtype.itemsize, problem=f"entry {number} ({values}): {problem}"
+    )
+
+
+def build_offset_index(entries: Iterable[tuple[int, int]]) -> bytes:
+    """Return the bytes of an `.index` of (relative offset, position) pairs."""
+    return np.array(list(entries), OFFSET_INDEX_DTYPE).tobytes()
+
+
+def build_time_index(entries: Iterable[tuple[int, int]]) -> bytes:
+    """Return the bytes of a `.timeindex` of (timestamp, relative offset) pairs."""
+    return np.array(list(entries), TIME_INDEX_DTYPE).tobytes()
+
+
+def lookup(entries: OffsetIndex, offset: int, *, base_offset: int) -> OffsetPosition:
+    """Return the entry with the greatest offset that is not above `offset`, else the segment's start.
+
+    Rule: OffsetIndex.lookup.
+    """
+    slot = int(np.searchsorted(entries["relative_offset"].astype(np.int64), offset - base_offset, side="right")) - 1
+    if slot < 0:
+        return OffsetPosition(offset=base_offset, position=0)
+    return OffsetPosition(
+        offset=base_offset + int(entries["relative_offset"][slot]), position=int(entries["position"][slot])
+    )
+
+
+def time_lookup(entries: TimeIndex, timestamp: int, *, base_offset: int) -> TimestampOffset:
+    """Return the entry with the greatest timestamp that is not above `timestamp`, else (-1, base offset).
+
+    Rule: TimeIndex.lookup.
+    """
+    slot = int(np.searchsorted(entries["timestamp"].astype(np.int64), timestamp, side="right")) - 1
+    return _time_entry(entries, slot, base_offset)
+
+
+def last_time_entry(entries: TimeIndex, *, base_offset: int) -> TimestampOffset:
+    """Return the segment's largest timestamp as its index has it, (-1, base offset) when it has none.
+
+    Kafka takes the last 12 bytes whatever they are, so for a file that ends in zeros it sees (0, base
+    offset); a clean shutdown and a roll trim the file. Rule: TimeIndex.lastEntryFromIndexFile.
+    """
+    return _time_entry(entries, len(entries) - 1, base_offset)
+
+
+def _time_entry(entries: TimeIndex, slot: int, base_offset: int) -> TimestampOffset:
+    if slot < 0:
+        return TimestampOffset(timestamp=NO_TIMESTAMP, offset=base_offset)
+    return TimestampOffset(
+        timestamp=int(entries["timestamp"][slot]), offset=base_offset + int(entries["relative_offset"][slot])
+    )
+
+
+class IndexBuilder:
+    """The `.index` and `.timeindex` of one segment, from its batches in file order.
+
+    A batch is indexed when more than `interval_bytes` lie between the last indexed batch (inclusive) and
+    it; the first never is. The time index gets, at the same moments and once more at the end, the largest
+    timestamp so far with the last offset of the batch that first reached it, unless that timestamp is there
+    already. Rule: LogSegment.append, LogSegment.onBecomeInactiveSegment.
+
+    With `max_index_bytes` (`segment.index.bytes`) a full index raises RefusedError, as an exception stops
+    Kafka's cleaner there.
+    """
+
+    def __init__(
+        self,
+        base_offset: int,
+        interval_bytes: int = DEFAULT_INTERVAL_BYTES,
+        *,
+        max_index_bytes: int | None = None,
+        file: str = "",
+    ) -> None:
+        self._base_offset = base_offset
+        self._interval_bytes = interval_bytes
+        self._max_index_bytes = max_index_bytes
+        self._file = file
+        self._bytes_since_entry = 0
+        self._largest = TimestampOffset(timestamp=NO_TIMESTAMP, offset=base_offset)
+        self._offsets: list[tuple[int, int]] = []
+        self._times: list[tuple[int, int]] = []
+
+    def append(self, last_offset: int, position: int, size_bytes: int, max_timestamp: int) -> None:
+        """Take note of the batch at `position`.
+
+        Raises RefusedError for an offset too far from the base, or a full index.
+        """
+        self._relative(last_offset)
+        if max_timestamp > self._largest.timestamp:
+            self._largest = TimestampOffset(timestamp=max_timestamp, offset=last_offset)
+        if self._bytes_since_entry > self._interval_bytes:
+            self._require_room(len(self._offsets), OFFSET_ENTRY_BYTES, reserved=0)
+            self._offsets.append((self._relative(last_offset), position))
+            # Kafka looks for room before it looks whether there is anything to add.
+            self._require_room(len(self._times), TIME_ENTRY_BYTES, reserved=1)
+            self._append_time()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """Return the bytes of the `.index` and of the `.timeindex`, trimmed, with the final time entry."""
+        self._append_time()
+        return build_offset_index(self._offsets), build_time_index(self._times)
+
+    def _append_time(self) -> None:
+        last = self._times[-1][0] if self._times else NO_TIMESTAMP
+        if self._largest.timestamp > last:
+            self._times.append((self._largest.timestamp, self._relative(self._largest.offset)))
+
+    def _relative(self, offset: int) -> int:
+        relative = offset - self._base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            problem = f"offset {offset} is too far from the segment's base offset {self._base_offset} for an index"
+            raise RefusedError(path=self._file, problem=problem)
+        return relative
+
+    def _require_room(self, count: int, entry_bytes: int, *, reserved: int) -> None:
+        if self._max_index_bytes is not None and count >= self._max_index_bytes // entry_bytes - reserved:
+            kind = "offset" if entry_bytes == OFFSET_ENTRY_BYTES else "time"
+            raise RefusedError(
+                path=self._file,
+                problem=f"the {kind} index is full: segment.index.bytes is {self._max_index_bytes:,}",
+                hint="Kafka's cleaner stops here too. Raise segment.index.bytes or index.interval.bytes.",
+            )
+
+
+# --- .txnindex ---
+
+
+def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> tuple[AbortedTxn, ...]:
+    """Return the aborted transactions of a `.txnindex`. A tail shorter than an entry is ignored.
+
+    Raises CorruptIndexError for another version than 0, last offsets that do not rise strictly or lie below
+    the base offset. Rule: TransactionIndex.iterator, TransactionIndex.sanityCheck, TransactionIndex.append.
+    """
+    found: list[AbortedTxn] = []
+    whole = len(data) // TXN_ENTRY_BYTES * TXN_ENTRY_BYTES
+    last_offset = base_offset - 1
+    for number, fields in enumerate(ABORTED_TXN_STRUCT.iter_unpack(memoryview(data)[:whole])):
+        version, producer_id, first_offset, txn_last_offset, last_stable_offset = fields
+        problem = ""
+        if version != ABORTED_TXN_VERSION:
+            problem = f"version {version} is unknown"
+        elif txn_last_offset <= last_offset:
+            problem = f"last offset {txn_last_offset} does not rise above {last_offset}"
+        elif not 0 <= first_offset <= txn_last_offset:
+            problem = f"first offset {first_offset} is not between 0 and the last offset {txn_last_offset}"
+        if problem:
+            raise CorruptIndexError(file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}")
+        last_offset = txn_last_offset
+        found.append(
+            AbortedTxn(
+                producer_id=producer_id,
+                first_offset=first_offset,
+                last_offset=txn_last_offset,
+                last_stable_offset=last_stable_offset,
+            )
+        )
+    return tuple(found)
+
+
+def build_txn_index(transactions: Sequence[AbortedTxn]) -> bytes:
+    """Return the bytes of a `.txnindex`. With no transactions Kafka writes no file at all."""
+    return b"".join(
+        ABORTED_TXN_STRUCT.pack(
+            ABORTED_TXN_VERSION, txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset
+        )
+        for txn in transactions
+    )

@@ -1,0 +1,187 @@
+"""File and directory names <-> values.
+
+A name either matches exactly what Kafka writes or it is unknown (`None`). Unknown names are reported and
+never touched, so a parser here is stricter than Kafka's own, which takes any text between two separators.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_OFFSET = 2**63 - 1
+MAX_PARTITION = 2**31 - 1
+MAX_TOPIC_LENGTH = 249
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_TOPIC = rf"(?P<topic>[a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})"
+_PARTITION = r"(?P<partition>0|[1-9][0-9]{0,9})"
+_PARTITION_NAME = re.compile(rf"{_TOPIC}-{_PARTITION}")
+_SUFFIXED_NAME = re.compile(rf"{_TOPIC}-{_PARTITION}\.(?P<unique_id>[0-9a-f]{{32}})-(?P<kind>delete|future|stray)")
+_FILE_NAME = re.compile(
+    r"(?P<base_offset>[0-9]{20})(?P<suffix>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
+    r"(?P<temporary>\.cleaned|\.swap|\.deleted|)"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition; `str()` gives the name of its directory."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @staticmethod
+    def parse(name: str) -> TopicPartition | None:
+        """Return the partition that `topic-partition` names, or None.
+
+        Split at the last `-`: topics may contain it. Rule: LocalLog.parseTopicPartitionName; legal topics:
+        Topic.validate.
+        """
+        match = _PARTITION_NAME.fullmatch(name)
+        return None if match is None else _topic_partition(match)
+
+
+class DirectoryKind(StrEnum):
+    """What a partition directory is for; all but `PARTITION` are never cleaned."""
+
+    PARTITION = ""
+    DELETE = "delete"  # scheduled for deletion
+    FUTURE = "future"  # a replica on its way from another log directory
+    STRAY = "stray"  # a replica that the cluster no longer assigns to this broker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDirectoryName:
+    """A parsed directory name.
+
+    In the `DELETE` and `STRAY` forms Kafka cuts the topic so that the name has at most 255 characters:
+    there the topic may be the beginning of the real one.
+    """
+
+    topic_partition: TopicPartition
+    kind: DirectoryKind
+    unique_id: str = ""
+
+    def __str__(self) -> str:
+        if self.kind is DirectoryKind.PARTITION:
+            return str(self.topic_partition)
+        return f"{self.topic_partition}.{self.unique_id}-{self.kind}"
+
+
+def parse_directory(name: str) -> PartitionDirectoryName | None:
+    """Return what a sub-directory of a log directory is, or None when its name is not one that Kafka gives.
+
+    Rule: LocalLog.parseTopicPartitionName, logDeleteDirName, logFutureDirName, logStrayDirName.
+    """
+    match = _SUFFIXED_NAME.fullmatch(name)
+    if match is None:
+        plain = TopicPartition.parse(name)
+        return None if plain is None else PartitionDirectoryName(topic_partition=plain, kind=DirectoryKind.PARTITION)
+    partition = _topic_partition(match)
+    if partition is None:
+        return None
+    return PartitionDirectoryName(
+        topic_partition=partition, kind=DirectoryKind(match["kind"]), unique_id=match["unique_id"]
+    )
+
+
+def _topic_partition(match: re.Match[str]) -> TopicPartition | None:
+    topic, partition = match["topic"], int(match["partition"])
+    if topic in (".", "..") or partition > MAX_PARTITION:
+        return None
+    return TopicPartition(topic, partition)
+
+
+class Suffix(StrEnum):
+    """The kinds of file a partition directory holds, one of each per base offset."""
+
+    LOG = ".log"
+    INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TXN_INDEX = ".txnindex"
+    SNAPSHOT = ".snapshot"
+
+
+class Temporary(StrEnum):
+    """The second suffix: where a file is on its way into or out of the log."""
+
+    NO = ""
+    CLEANED = ".cleaned"  # a cleaner is, or was, writing it
+    SWAP = ".swap"  # complete, about to take its place
+    DELETED = ".deleted"  # replaced, to be deleted
+
+
+_OF_SNAPSHOTS = frozenset({Temporary.NO, Temporary.DELETED})  # snapshots are never swapped in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileName:
+    """A parsed file name; `str()` gives it back."""
+
+    base_offset: int
+    suffix: Suffix
+    temporary: Temporary = Temporary.NO
+
+    def __str__(self) -> str:
+        return file_name(self.base_offset, self.suffix, self.temporary)
+
+
+def parse_file_name(name: str) -> FileName | None:
+    """Return what a file of a partition directory is, or None for a name that is not exactly Kafka's.
+
+    Rule: LogFileUtils; 20 decimal digits, at most 2^63-1. For a `.snapshot` the number is the offset it was
+    taken at.
+    """
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
+        return None
+    parsed = FileName(
+        base_offset=int(match["base_offset"]),
+        suffix=Suffix(match["suffix"]),
+        temporary=Temporary(match["temporary"]),
+    )
+    return parsed if _is_written_by_kafka(parsed) else None
+
+
+def _is_written_by_kafka(name: FileName) -> bool:
+    if not 0 <= name.base_offset <= MAX_OFFSET:
+        return False
+    return name.suffix is not Suffix.SNAPSHOT or name.temporary in _OF_SNAPSHOTS
+
+
+def file_name(base_offset: int, suffix: Suffix, temporary: Temporary = Temporary.NO) -> str:
+    """Return the name of a file. Rule: LogFileUtils.filenamePrefixFromOffset."""
+    assert 0 <= base_offset <= MAX_OFFSET, base_offset
+    return f"{base_offset:020d}{suffix}{temporary}"
+
+
+def log_name(base_offset: int) -> str:
+    """Return the name of a segment's log."""
+    return file_name(base_offset, Suffix.LOG)
+
+
+def index_name(base_offset: int) -> str:
+    """Return the name of a segment's offset index."""
+    return file_name(base_offset, Suffix.INDEX)
+
+
+def time_index_name(base_offset: int) -> str:
+    """Return the name of a segment's time index."""
+    return file_name(base_offset, Suffix.TIME_INDEX)
+
+
+def txn_index_name(base_offset: int) -> str:
+    """Return the name of a segment's index of aborted transactions."""
+    return file_name(base_offset, Suffix.TXN_INDEX)
+
+
+def snapshot_name(offset: int) -> str:
+    """Return the name of the producer snapshot taken at an offset."""
+    return file_name(offset, Suffix.SNAPSHOT)

@@ -1,0 +1,102 @@
+"""Producer snapshots: what a broker knew of its producers when it had read the log up to an offset."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kcompact.errors import CorruptCheckpointError
+
+SNAPSHOT_VERSION = 1
+SNAPSHOT_HEADER_STRUCT = struct.Struct(">hIi")
+PRODUCER_ENTRY_STRUCT = struct.Struct(">qhiqiqiq")
+HEADER_BYTES = 10
+ENTRY_BYTES = 46
+
+_CRC_START = 6
+_PREFIX = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerEntry:
+    """One producer, in the order of the stored fields.
+
+    `last_offset`, `last_sequence` and `offset_delta` are those of its last data batch, or -1, -1 and 0
+    without one; `current_txn_first_offset` is -1 when no transaction is open.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+def parse_snapshot(data: bytes, *, file: str) -> tuple[ProducerEntry, ...]:
+    """Return the producers of a `.snapshot`, in file order, which has no meaning.
+
+    Raises CorruptCheckpointError for another version than 1, a wrong length or checksum, or a producer id
+    that comes twice. Rule: ProducerStateManager.readSnapshot.
+    """
+    if len(data) < HEADER_BYTES:
+        raise CorruptCheckpointError(
+            file=file, problem=f"a producer snapshot of {len(data)} bytes is too short", position=len(data)
+        )
+    version, crc, count = SNAPSHOT_HEADER_STRUCT.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise CorruptCheckpointError(file=file, problem=f"snapshot version {version} is unknown", position=0)
+    if count < 0 or len(data) != HEADER_BYTES + count * ENTRY_BYTES:
+        problem = f"{count} producers declared in a snapshot of {len(data):,} bytes"
+        raise CorruptCheckpointError(file=file, problem=problem, position=_CRC_START)
+    computed = _crc32c(data[_CRC_START:])
+    if crc != computed:
+        raise CorruptCheckpointError(file=file, problem=f"crc {computed:#010x}, stored {crc:#010x}", position=2)
+    entries = tuple(_entry(fields) for fields in PRODUCER_ENTRY_STRUCT.iter_unpack(memoryview(data)[HEADER_BYTES:]))
+    if len({entry.producer_id for entry in entries}) < len(entries):
+        raise CorruptCheckpointError(file=file, problem="a producer id comes twice", position=HEADER_BYTES)
+    return entries
+
+
+def _entry(fields: tuple[int, ...]) -> ProducerEntry:
+    producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, txn_first = fields
+    return ProducerEntry(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_sequence=last_sequence,
+        last_offset=last_offset,
+        offset_delta=offset_delta,
+        timestamp=timestamp,
+        coordinator_epoch=coordinator_epoch,
+        current_txn_first_offset=txn_first,
+    )
+
+
+def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """Return the bytes of a `.snapshot`. Rule: ProducerStateManager.writeSnapshot."""
+    packed = [
+        PRODUCER_ENTRY_STRUCT.pack(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_offset,
+            entry.offset_delta,
+            entry.timestamp,
+            entry.coordinator_epoch,
+            entry.current_txn_first_offset,
+        )
+        for entry in entries
+    ]
+    body = _COUNT.pack(len(packed)) + b"".join(packed)
+    return _PREFIX.pack(SNAPSHOT_VERSION, _crc32c(body)) + body
+
+
+def _crc32c(data: bytes) -> int:
+    import crc32c
+
+    checksum: int = crc32c.crc32c(data)
+    return checksum

@@ -1,0 +1,198 @@
+"""Producer state: what a broker knows of each producer, from the newest snapshot and a replay of what follows.
+
+The cleaner needs the last batch of every active producer (it is kept, empty if need be, or the broker would take
+the producer's next batch for a gap or a stranger), and the planner the oldest open transaction (nothing from there
+on may be cleaned). Rules: `ProducerStateManager`, `ProducerAppendInfo`, `ProducerStateEntry` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kcompact.errors import CorruptBatchError
+from kcompact.format.batch import Batch, read_records
+from kcompact.log import PartitionLog, batches, read_snapshot
+from kcompact.format.producer import ProducerEntry
+
+ABORT, COMMIT = 0, 1
+_CONTROL_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+
+
+class Marker(NamedTuple):
+    """The record of a control batch. `kind` is ABORT, COMMIT or another of Kafka's control types."""
+
+    kind: int
+    coordinator_epoch: int
+    timestamp: int
+
+
+class LastRecord(NamedTuple):
+    """The last trace of a producer: the offset of its last data, or None where a marker came after it."""
+
+    data_offset: int | None
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """A producer as the broker remembers it."""
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    last_sequence: int = -1
+    last_data_offset: int | None = None
+    transaction_first_offset: int | None = None
+
+
+def load(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
+    """Return the state a broker would have after loading the log at `now_ms`.
+
+    The newest snapshot that the broker would not delete, and a replay of the batches after it. A cleanly shut down log
+    directory without any snapshot means that there are no producers; a partition copied out of its log directory
+    is replayed from its start. Raises CorruptDataError. Rule: `UnifiedLog.rebuildProducerState`.
+    """
+    usable = _usable_snapshots(log)
+    if not log.snapshots and log.log_dir.is_clean_shutdown:
+        return {}
+    state: dict[int, Producer] = {}
+    start_offset = log.log_start_offset
+    if usable:
+        start_offset = usable[-1]
+        entries = read_snapshot(log.directory, log.snapshots[start_offset])
+        state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
+    for segment in log.segments_between(start_offset, log.log_end_offset):
+        path = log.directory / segment.log_name
+        following = (
+            batch
+            for batch in batches(path, end_position=segment.size_bytes)
+            if batch.header.last_offset >= start_offset
+        )
+        state = replay(state, following, file=str(path))
+    return state
+
+
+def _usable_snapshots(log: PartitionLog) -> list[int]:
+    """Return the offsets of the snapshots that a broker would consider, ascending.
+
+    It first deletes those that are no segment's, but for the newest, if that is not below the active segment; then
+    those outside (log start, log end]. Rule: `ProducerStateManager.removeStraySnapshots`, `truncateAndReload`.
+    """
+    bases = {segment.base_offset for segment in log.segments}
+    strays = sorted(offset for offset in log.snapshots if offset not in bases)
+    kept = {offset for offset in log.snapshots if offset in bases}
+    if strays and strays[-1] >= max(bases):
+        kept.add(strays[-1])
+    return sorted(offset for offset in kept if log.log_start_offset < offset <= log.log_end_offset)
+
+
+def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
+    """Return the producers of a snapshot that have not expired at `now_ms`.
+
+    Expired: no open transaction, and silent for `expiration_ms` or longer. Rule: `ProducerStateManager.loadFromSnapshot`.
+    """
+    producers = {}
+    for entry in entries:
+        open_transaction = entry.current_txn_first_offset if entry.current_txn_first_offset >= 0 else None
+        if open_transaction is None and now_ms - entry.timestamp >= expiration_ms:
+            continue
+        producers[entry.producer_id] = Producer(
+            producer_id=entry.producer_id,
+            epoch=entry.producer_epoch,
+            coordinator_epoch=entry.coordinator_epoch,
+            last_timestamp=entry.timestamp,
+            last_sequence=entry.last_sequence,
+            last_data_offset=entry.last_offset if entry.last_offset >= 0 else None,
+            transaction_first_offset=open_transaction,
+        )
+    return producers
+
+
+def replay(producers: Mapping[int, Producer], batches: Iterable[Batch], *, file: str) -> dict[int, Producer]:
+    """Return the state after `batches` were appended. Reads the records of control batches only.
+
+    Rule: `ProducerAppendInfo.append`; an empty control batch says nothing any more.
+    """
+    state = dict(producers)
+    for batch in batches:
+        header = batch.header
+        if not header.has_producer_id:
+            continue
+        known = state.get(header.producer_id) or Producer(producer_id=header.producer_id, epoch=-1)
+        if header.is_control:
+            marker = read_marker(batch, file=file)
+            if marker is not None:
+                state[header.producer_id] = _after_marker(known, header.producer_epoch, marker)
+            continue
+        opened = known.transaction_first_offset
+        if header.is_transactional and opened is None:
+            opened = header.base_offset
+        state[header.producer_id] = replace(
+            known,
+            epoch=header.producer_epoch,
+            last_timestamp=header.max_timestamp,
+            last_sequence=header.last_sequence,
+            last_data_offset=header.last_offset,
+            transaction_first_offset=opened,
+        )
+    return state
+
+
+def _after_marker(known: Producer, epoch: int, marker: Marker) -> Producer:
+    # A marker of a newer epoch (transactions v2 bump it at each end) makes the broker forget the producer's batches.
+    same_epoch = epoch == known.epoch
+    return replace(
+        known,
+        epoch=epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        last_timestamp=marker.timestamp,
+        last_sequence=known.last_sequence if same_epoch else -1,
+        last_data_offset=known.last_data_offset if same_epoch else None,
+        transaction_first_offset=None,
+    )
+
+
+def read_marker(batch: Batch, *, file: str) -> Marker | None:
+    """Return the record of a control batch, or None when it is empty. Raises CorruptBatchError.
+
+    Rule: `ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
+    """
+    records = read_records(batch, file=file)
+    if not records:
+        return None
+    record = records[0]
+    try:
+        _, kind = _CONTROL_KEY.unpack_from(record.key or b"")
+        coordinator_epoch = -1
+        if kind in (ABORT, COMMIT):
+            _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
+    except struct.error:
+        raise CorruptBatchError(
+            file=file,
+            position=batch.position,
+            offset=batch.header.base_offset,
+            problem="a control record that is no marker",
+        ) from None
+    return Marker(kind, coordinator_epoch, record.timestamp)
+
+
+def last_records(producers: Mapping[int, Producer]) -> dict[int, LastRecord]:
+    """Return the last trace of each producer. Rule: `UnifiedLog.lastRecordsOfActiveProducers`."""
+    return {
+        producer.producer_id: LastRecord(producer.last_data_offset, producer.epoch) for producer in producers.values()
+    }
+
+
+def first_open_transaction_offset(producers: Mapping[int, Producer]) -> int | None:
+    """Return where the oldest open transaction began, or None. Rule: `ProducerStateManager.firstUndecidedOffset`."""
+    offsets = [
+        producer.transaction_first_offset
+        for producer in producers.values()
+        if producer.transaction_first_offset is not None
+    ]
+    return min(offsets, default=None)

@@ -1,0 +1,283 @@
+"""Interrupted swaps on real directories: build a partition, clean it, stop after any step.
+
+The files are valid Kafka files, so that Kafka's own loader can be run on every state that `stopped_states` yields.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crc32c import crc32c
+
+from kcompact import swap
+from kcompact.format.names import TopicPartition, file_name, log_name, parse_file_name, snapshot_name
+from kcompact.format.names import Suffix as S
+from kcompact.log import FileIdentity
+from kcompact.write import CleanedSegment, StagedFile
+
+PARTITION = TopicPartition("orders", 0)
+T0 = 1_700_000_000_000
+
+Record = tuple[int, str, str]
+"""Offset, key, value."""
+
+
+class Stopped(BaseException):
+    """The process died here."""
+
+
+# --- Kafka files ----------------------------------------------------------------------------------------
+
+
+def varint(value: int) -> bytes:
+    value = value << 1 ^ value >> 63
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def batch(record: Record) -> bytes:
+    """Return a v2 batch of one record."""
+    offset, key, value = record
+    body = bytes(3) + varint(len(key)) + key.encode() + varint(len(value)) + value.encode() + b"\0"
+    tail = struct.pack(">hiqqqhii", 0, 0, T0 + offset, T0 + offset, -1, -1, -1, 1) + varint(len(body)) + body
+    return struct.pack(">qiibI", offset, len(tail) + 9, 0, 2, crc32c(tail)) + tail
+
+
+def log_bytes(records: Sequence[Record]) -> bytes:
+    return b"".join(batch(record) for record in records)
+
+
+def records_in(data: bytes) -> list[Record]:
+    found = []
+    while data:
+        offset, length = struct.unpack_from(">qi", data)
+        body = data[61 : 12 + length]  # lengths in these tests fit one byte
+        key_end = 5 + (body[4] >> 1)
+        value_end = key_end + 1 + (body[key_end] >> 1)
+        found.append((offset, body[5:key_end].decode(), body[key_end + 1 : value_end].decode()))
+        data = data[12 + length :]
+    return found
+
+
+def time_index(base_offset: int, records: Sequence[Record]) -> bytes:
+    return struct.pack(">qi", T0 + records[-1][0], records[-1][0] - base_offset) if records else b""
+
+
+def txn_index(first: int, last: int) -> bytes:
+    return struct.pack(">hqqqq", 0, 7, first, last, last)
+
+
+def snapshot() -> bytes:
+    return struct.pack(">hIi", 1, crc32c(bytes(4)), 0)
+
+
+# --- A partition and a round ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A log directory with one partition, and a staged round on it."""
+
+    log_dir: Path
+    directory: Path
+    staging: str
+    cleaned: tuple[CleanedSegment, ...]
+    before: dict[str, bytes]
+    view: dict[str, str]
+
+    @property
+    def end_offset(self) -> int:
+        return 600
+
+    def moved(self, log_dir: Path) -> Scene:
+        return Scene(
+            log_dir=log_dir,
+            directory=log_dir / str(PARTITION),
+            staging=self.staging,
+            cleaned=self.cleaned,
+            before=self.before,
+            view=self.view,
+        )
+
+
+SEGMENTS: dict[int, list[Record]] = {
+    0: [(0, "a", "1"), (1, "b", "1"), (2, "c", "1"), (3, "never", "again")],
+    100: [(100, "a", "2"), (120, "d", "1")],
+    200: [(200, "b", "2"), (205, "e", "1")],
+    300: [(300, "c", "2"), (301, "a", "3"), (302, "f", "1")],
+    400: [(400, "g", "1"), (401, "d", "2")],
+    500: [(500, "e", "2"), (501, "h", "1")],
+    600: [(600, "a", "4"), (601, "i", "1")],
+}
+GROUPS: dict[int, tuple[tuple[int, ...], ...]] = {
+    1: ((0, 100),),
+    2: ((0, 100), (200, 300)),
+    3: ((0, 100), (200, 300), (400, 500)),
+}
+
+
+def survivors(bases: Sequence[int]) -> list[Record]:
+    """Return the records of a group that no record below the active segment supersedes."""
+    closed = [record for base, records in SEGMENTS.items() if base < 600 for record in records]
+    latest = {key: offset for offset, key, _ in closed}
+    return [record for base in bases for record in SEGMENTS[base] if latest[record[1]] == record[0]]
+
+
+def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
+    """Make the partition and stage the round, up to and with the manifest."""
+    directory = log_dir / str(PARTITION)
+    directory.mkdir(parents=True)
+    for base, records in SEGMENTS.items():
+        (directory / file_name(base, S.LOG)).write_bytes(log_bytes(records))
+        (directory / file_name(base, S.INDEX)).write_bytes(b"")
+        (directory / file_name(base, S.TIME_INDEX)).write_bytes(time_index(base, records))
+        (directory / snapshot_name(base)).write_bytes(snapshot())
+        if base in (0, 100, 200):
+            (directory / file_name(base, S.TXN_INDEX)).write_bytes(txn_index(base, base + 1))
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: 1234567890123456789012")
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nother 0 7\n")
+    staging = swap.create_staging(directory)
+    cleaned = tuple(stage(directory, staging, bases) for bases in groups)
+    for one in cleaned:
+        swap.verify_staged(directory, staging, one)
+        swap.carry_over(directory, staging, one)
+    swap.write_manifest(directory, staging, cleaned, topic_partition=PARTITION, end_offset=600)
+    before = {
+        path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".kcompact-")
+    }
+    return Scene(
+        log_dir=log_dir,
+        directory=directory,
+        staging=staging,
+        cleaned=cleaned,
+        before=before,
+        view=latest_values(directory),
+    )
+
+
+def stage(directory: Path, staging: str, bases: Sequence[int]) -> CleanedSegment:
+    base, kept = bases[0], survivors(bases)
+    contents = {S.LOG: log_bytes(kept), S.INDEX: b"", S.TIME_INDEX: time_index(base, kept)}
+    if base == 0:
+        contents[S.TXN_INDEX] = txn_index(2, 3)
+    files = []
+    for suffix, content in contents.items():
+        staged_as = f"{file_name(base, suffix)}.attempt-1"
+        (directory / staging / staged_as).write_bytes(content)
+        name = file_name(base, suffix)
+        files.append(
+            StagedFile(name=name, staged_as=staged_as, size_bytes=len(content), crc32c=crc32c(content))
+        )
+    old = [file_name(one, suffix) for one in bases for suffix in S if suffix is not S.SNAPSHOT]
+    old += [snapshot_name(one) for one in bases[1:]]
+    return CleanedSegment(
+        base_offset=base,
+        files=tuple(files),
+        replaces=tuple(
+            FileIdentity.of(name, (directory / name).stat()) for name in old if (directory / name).exists()
+        ),
+    )
+
+
+def run_round(scene: Scene, after_step: swap.Observer | None = None) -> None:
+    """Do what the cleaner's driver does once everything is staged."""
+    for cleaned in scene.cleaned:
+        swap.replace(scene.directory, scene.staging, cleaned, lambda: None, after_step=after_step)
+    swap.write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
+    swap.discard(scene.directory, scene.staging, after_step=after_step)
+
+
+# --- Stopping -------------------------------------------------------------------------------------------
+
+
+def clone(source: Path, target: Path) -> None:
+    """Copy a tree by hard links: inodes and times stay, and nobody writes into a file in place."""
+    shutil.copytree(source, target, copy_function=os.link)
+
+
+def stopped_states(
+    scene: Scene, work: Path, act: Callable[[Scene, swap.Observer], object] = run_round
+) -> Iterator[tuple[int, Scene]]:
+    """Yield the directory as a process leaves it that dies after 0, 1, 2 ... steps of a round.
+
+    `act` may be another function of the scene and an observer, such as a recovery. Each state is a directory of its own.
+    """
+    for number in range(10_000):
+        target = work / f"stop-{number}"
+        clone(scene.log_dir, target)
+        state = scene.moved(target)
+        left = number
+
+        def stop_when_due(step: swap.Step) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                raise Stopped
+
+        if number == 0:
+            yield number, state
+            continue
+        try:
+            act(state, stop_when_due)
+        except Stopped:
+            yield number, state
+        else:
+            return
+        shutil.rmtree(target, ignore_errors=True)
+
+
+# --- Looking --------------------------------------------------------------------------------------------
+
+
+def live_logs(directory: Path) -> list[Path]:
+    parsed = {path: parse_file_name(path.name) for path in sorted(directory.iterdir())}
+    return [
+        path for path, name in parsed.items() if name is not None and str(name) == log_name(name.base_offset)
+    ]
+
+
+def latest_values(directory: Path) -> dict[str, str]:
+    """Return the last value of each key; offsets must ascend through the log."""
+    records = [record for path in live_logs(directory) for record in records_in(path.read_bytes())]
+    offsets = [offset for offset, _, _ in records]
+    assert offsets == sorted(set(offsets)), offsets
+    return {key: value for _, key, value in records}
+
+
+def groups_done(scene: Scene) -> list[bool]:
+    """Return which groups are new, after asserting that each is entirely old or entirely new and nothing else is there."""
+    expected = dict(scene.before)
+    present = {path.name: path for path in scene.directory.iterdir()}
+    done = []
+    for cleaned in scene.cleaned:
+        new = {file.name: (file.size_bytes, file.crc32c) for file in cleaned.files}
+        is_new = all(
+            name in present and (len(data := present[name].read_bytes()), crc32c(data)) == found
+            for name, found in new.items()
+        ) and not any(file.name in present for file in cleaned.replaces if file.name not in new)
+        done.append(is_new)
+        if is_new:
+            for old in cleaned.replaces:
+                del expected[old.name]
+            for name in new:
+                expected[name] = present[name].read_bytes()
+    assert {name: path.read_bytes() for name, path in present.items() if path.is_file()} == expected
+    assert not [name for name, path in present.items() if path.is_dir()]
+    return done
+
+
+def assert_lawful(scene: Scene) -> list[bool]:
+    """Assert that nothing is lost, doubled or left over; return which groups are new."""
+    done = groups_done(scene)
+    assert done == sorted(done, reverse=True), "a later group was swapped before an earlier one"
+    assert latest_values(scene.directory) == scene.view
+    return done

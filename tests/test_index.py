@@ -1,0 +1,243 @@
+"""The indexes of a segment: reading, looking up, and which batches get an entry."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcompact.errors import CorruptIndexError, RefusedError
+from kcompact.format.index import (
+    AbortedTxn,
+    IndexBuilder,
+    OffsetPosition,
+    TimestampOffset,
+    build_offset_index,
+    build_time_index,
+    build_txn_index,
+    last_time_entry,
+    lookup,
+    parse_offset_index,
+    parse_time_index,
+    parse_txn_index,
+    time_lookup,
+)
+
+FIVE_BATCHES = ((1009, 50), (1019, 40), (1029, 60), (1039, 60), (1049, 10))
+TXN = AbortedTxn(producer_id=42, first_offset=100, last_offset=110, last_stable_offset=111)
+TXN_HEX = "0000000000000000002a0000000000000064000000000000006e000000000000006f"
+
+
+def built(batches: tuple[tuple[int, int], ...], *, size_bytes: int = 2000) -> tuple[bytes, bytes]:
+    builder = IndexBuilder(1000, 4096)
+    for number, (last_offset, max_timestamp) in enumerate(batches):
+        builder.append(last_offset, number * size_bytes, size_bytes, max_timestamp)
+    return builder.finish()
+
+
+@pytest.mark.parametrize(
+    ("batches", "offsets", "times"),
+    [
+        ((), (), ()),
+        (FIVE_BATCHES, ((39, 6000),), ((60, 29),)),
+        ((*FIVE_BATCHES, (1059, 70)), ((39, 6000),), ((60, 29), (70, 59))),
+        (((1000, 0),), (), ((0, 0),)),
+        (((1000, -1), (1001, -1), (1002, -1), (1003, -1)), ((3, 6000),), ()),
+    ],
+)
+def test_which_batches_are_indexed(
+    batches: tuple[tuple[int, int], ...],
+    offsets: tuple[tuple[int, int], ...],
+    times: tuple[tuple[int, int], ...],
+) -> None:
+    assert built(batches) == (build_offset_index(offsets), build_time_index(times))
+
+
+def test_the_interval_must_be_exceeded() -> None:
+    builder = IndexBuilder(0, 4096)
+    for offset, (position, size) in enumerate([(0, 4096), (4096, 1), (4097, 10)]):
+        builder.append(offset, position, size, offset)
+    assert builder.finish()[0] == build_offset_index([(2, 4097)])
+
+
+@pytest.mark.parametrize(("max_index_bytes", "is_refused"), [(16, True), (35, True), (36, False), (None, False)])
+def test_a_full_index_is_refused(max_index_bytes: int | None, is_refused: bool) -> None:
+    builder = IndexBuilder(0, 0, max_index_bytes=max_index_bytes, file="00000000000000000000.log")
+
+    def fill() -> None:
+        for number in range(3):  # two entries in each index, the last slot of the time index is kept for the end
+            builder.append(number, number * 10, 10, number)
+
+    if is_refused:
+        with pytest.raises(RefusedError, match=r"^00000000000000000000\.log: the \w+ index is full: segment"):
+            fill()
+    else:
+        fill()
+        assert [len(index) for index in builder.finish()] == [16, 24]
+
+
+@pytest.mark.parametrize("last_offset", [999, 1000 + 2**31])
+def test_an_offset_too_far_from_the_base_is_refused(last_offset: int) -> None:
+    with pytest.raises(RefusedError, match="too far from the segment's base offset 1000"):
+        IndexBuilder(1000).append(last_offset, 0, 10, 0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (0, (1000, 0)),
+        (1009, (1000, 0)),
+        (1010, (1010, 50)),
+        (1011, (1010, 50)),
+        (1020, (1020, 90)),
+        (2**62, (1020, 90)),
+    ],
+)
+def test_lookup(offset: int, expected: tuple[int, int]) -> None:
+    entries = parse_offset_index(build_offset_index([(10, 50), (20, 90)]), base_offset=1000, file="i")
+    found = lookup(entries, offset, base_offset=1000)
+    assert found == OffsetPosition(offset=expected[0], position=expected[1])
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"), [(-1, (-1, 1000)), (4, (-1, 1000)), (5, (5, 1001)), (2**62, (9, 1003))]
+)
+def test_time_lookup(timestamp: int, expected: tuple[int, int]) -> None:
+    entries = parse_time_index(build_time_index([(5, 1), (9, 3)]), base_offset=1000, file="t")
+    found = time_lookup(entries, timestamp, base_offset=1000)
+    assert found == TimestampOffset(timestamp=expected[0], offset=expected[1])
+    assert last_time_entry(entries, base_offset=1000) == TimestampOffset(timestamp=9, offset=1003)
+
+
+def test_an_empty_index_answers_with_the_base() -> None:
+    offsets = parse_offset_index(b"", base_offset=7, file="i")
+    assert lookup(offsets, 9, base_offset=7) == OffsetPosition(offset=7, position=0)
+    times = parse_time_index(b"", base_offset=7, file="t")
+    assert last_time_entry(times, base_offset=7) == TimestampOffset(timestamp=-1, offset=7)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "zero_entries", "expected"),
+    [
+        ([], 1000, 0),  # allocated, nothing written
+        ([(10, 50), (20, 90)], 0, 2),
+        ([(10, 50), (20, 90)], 1000, 2),
+        ([(0, 0)], 0, 1),
+        ([(0, 50)], 5, 1),
+    ],
+)
+def test_zeros_at_the_end_are_not_entries(pairs: list[tuple[int, int]], zero_entries: int, expected: int) -> None:
+    offsets = build_offset_index(pairs) + bytes(8 * zero_entries)
+    assert len(parse_offset_index(offsets, base_offset=0, file="i")) == expected
+    times = build_time_index([(timestamp, offset) for offset, timestamp in pairs]) + bytes(12 * zero_entries)
+    assert len(parse_time_index(times, base_offset=0, file="t")) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "position", "problem", "kept"),
+    [
+        (bytes(7), 0, "7 bytes are not a multiple of the 8 bytes", 0),
+        (build_offset_index([(10, 5), (10, 9)]), 8, r"entry 1 \(relative_offset 10, position 9\)", 1),
+        (build_offset_index([(10, 5), (20, 5)]), 8, "does not rise", 1),
+        (build_offset_index([(10, 5), (20, 9), (5, 20)]), 16, "entry 2", 2),
+        (build_offset_index([(-1, 5)]), 0, "entry 0", 0),
+        (build_offset_index([(1, -5)]), 0, "entry 0", 0),
+        (build_offset_index([(10, 5), (0, 0), (20, 9)]), 8, "entry 1 is empty, but something follows", 1),
+        (build_offset_index([(10, 5), (0, 3)]), 8, "entry 1 is empty, but something follows", 1),
+    ],
+)
+def test_a_damaged_offset_index(data: bytes, position: int, problem: str, kept: int) -> None:
+    with pytest.raises(CorruptIndexError, match=problem) as caught:
+        parse_offset_index(data, base_offset=100, file="00000000000000000100.index")
+    assert (caught.value.file, caught.value.position) == ("00000000000000000100.index", position)
+    assert len(parse_offset_index(data, base_offset=100, file="x", tolerant=True)) == kept
+
+
+@pytest.mark.parametrize(
+    ("data", "position", "problem", "kept"),
+    [
+        (build_time_index([(5, 1)]) + b"\0", 12, "not a multiple of the 12", 1),
+        (build_time_index([(5, 1), (5, 2)]), 12, r"entry 1 \(timestamp 5, relative_offset 2\)", 1),
+        (build_time_index([(5, 2), (6, 1)]), 12, "does not rise", 1),
+        (build_time_index([(-1, 2)]), 0, "entry 0", 0),
+        (build_time_index([(5, 2), (0, 0), (6, 3)]), 12, "something follows", 1),
+    ],
+)
+def test_a_damaged_time_index(data: bytes, position: int, problem: str, kept: int) -> None:
+    with pytest.raises(CorruptIndexError, match=problem) as caught:
+        parse_time_index(data, base_offset=100, file="t")
+    assert caught.value.position == position
+    assert len(parse_time_index(data, base_offset=100, file="t", tolerant=True)) == kept
+
+
+def test_an_entry_past_the_last_offset_there_can_be() -> None:
+    data = build_offset_index([(1, 10), (9, 20)])
+    with pytest.raises(CorruptIndexError, match="entry 1"):
+        parse_offset_index(data, base_offset=2**63 - 5, file="i")
+
+
+def test_aborted_transactions() -> None:
+    assert build_txn_index([TXN]).hex() == TXN_HEX
+    assert parse_txn_index(bytes.fromhex(TXN_HEX), base_offset=100, file="x") == (TXN,)
+    assert parse_txn_index(bytes.fromhex(TXN_HEX) + bytes(33), base_offset=100, file="x") == (TXN,)
+    assert parse_txn_index(b"", base_offset=100, file="x") == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ([(1, 42, 100, 110, 111)], "entry 0: version 1 is unknown"),
+        ([(-1, 42, 100, 110, 111)], "entry 0: version -1 is unknown"),
+        ([(0, 42, 90, 99, 111)], "entry 0: last offset 99 does not rise above 99"),
+        ([(0, 42, 100, 110, 111), (0, 42, 100, 110, 111)], "entry 1: last offset 110 does not rise above 110"),
+        ([(0, 42, 111, 110, 111)], "entry 0: first offset 111"),
+        ([(0, 42, -1, 110, 111)], "entry 0: first offset -1"),
+    ],
+)
+def test_damaged_aborted_transactions(fields: list[tuple[int, ...]], problem: str) -> None:
+    data = b"".join(struct.pack(">hqqqq", *entry) for entry in fields)
+    with pytest.raises(CorruptIndexError, match=problem):
+        parse_txn_index(data, base_offset=100, file="x")
+
+
+rising = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 1000)), max_size=50).map(
+    lambda steps: [tuple(map(sum, zip(*steps[: n + 1], strict=True))) for n in range(len(steps))]
+)
+
+
+@given(rising)
+def test_indexes_come_back(pairs: list[tuple[int, int]]) -> None:
+    assert parse_offset_index(build_offset_index(pairs), base_offset=0, file="i").tolist() == pairs
+    assert parse_time_index(build_time_index(pairs), base_offset=0, file="t").tolist() == pairs
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5000), st.integers(-1, 50)), max_size=40),
+    st.integers(0, 6000),
+    st.integers(0, 2**62),
+)
+def test_what_is_built_can_be_read(batches: list[tuple[int, int]], interval: int, base_offset: int) -> None:
+    builder = IndexBuilder(base_offset, interval)
+    positions = [0, *itertools.accumulate(size for size, _ in batches)]
+    for number, (size, timestamp) in enumerate(batches):
+        builder.append(base_offset + number, positions[number], size, timestamp)
+    offset_index, time_index = builder.finish()
+    for entry in parse_offset_index(offset_index, base_offset=base_offset, file="i"):
+        assert positions[int(entry["relative_offset"])] == entry["position"] > 0
+    last = last_time_entry(parse_time_index(time_index, base_offset=base_offset, file="t"), base_offset=base_offset)
+    assert last.timestamp == max((timestamp for _, timestamp in batches), default=-1)
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_are_an_index_or_corrupt(data: bytes, tolerant: bool) -> None:
+    for parse in (parse_offset_index, parse_time_index):
+        try:
+            parse(data, base_offset=3, file="f", tolerant=tolerant)
+        except CorruptIndexError:
+            assert not tolerant
+    with contextlib.suppress(CorruptIndexError):
+        parse_txn_index(data, base_offset=3, file="f")

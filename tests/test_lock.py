@@ -1,0 +1,252 @@
+"""The log directory's lock: who is kept out, and when we notice that we no longer keep anyone out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kcompact.errors import LogChangedError, LogDirLockedError, RefusedError
+from kcompact.lock import is_locked, log_dir_lock
+
+PYTHON_HOLDER = """
+import fcntl, sys
+lock = open(sys.argv[1], "r+")
+try:
+    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("held", flush=True)
+except OSError:
+    print("refused", flush=True)
+sys.stdin.readline()
+"""
+
+JAVA_HOLDER = """
+import java.nio.channels.*;
+import java.nio.file.*;
+public class Holder {
+    public static void main(String[] args) throws Exception {
+        try (FileChannel lock = FileChannel.open(Path.of(args[0]), StandardOpenOption.CREATE,
+                                                 StandardOpenOption.READ, StandardOpenOption.WRITE)) {
+            FileLock held = lock.tryLock();
+            System.out.println(held == null ? "refused" : "held");
+            System.in.read();
+        }
+    }
+}
+"""
+
+
+@contextmanager
+def other_process(*command: str) -> Iterator[str]:
+    """Run a process that tries the lock, says `held` or `refused`, and stays until the block ends."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+            process.wait(timeout=30)
+
+
+def python_holder(log_dir: Path) -> tuple[str, ...]:
+    return (sys.executable, "-c", PYTHON_HOLDER, str(log_dir / ".lock"))
+
+
+@pytest.fixture
+def java_holder(tmp_path: Path) -> tuple[str, ...]:
+    java = shutil.which("java")
+    assert java is not None, "the oracle tests need a JDK"
+    source = tmp_path / "Holder.java"
+    source.write_text(JAVA_HOLDER)
+    return (java, "-XX:TieredStopAtLevel=1", str(source))
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    return directory
+
+
+def test_makes_a_missing_lock_file_and_leaves_it(log_dir: Path) -> None:
+    with log_dir_lock(log_dir) as lock:
+        assert lock.created
+        assert lock.still_ours()
+        lock.check()
+        assert is_locked(log_dir)
+    assert (log_dir / ".lock").exists()
+    assert not is_locked(log_dir)
+
+
+def test_an_existing_lock_file_is_used_as_it_is(log_dir: Path) -> None:
+    (log_dir / ".lock").touch(mode=0o640)
+    before = (log_dir / ".lock").stat()
+    with log_dir_lock(log_dir) as lock:
+        assert not lock.created
+    after = (log_dir / ".lock").stat()
+    assert (before.st_ino, before.st_mode, before.st_size) == (after.st_ino, after.st_mode, after.st_size)
+
+
+def test_two_of_us_do_not_meet(log_dir: Path) -> None:
+    with log_dir_lock(log_dir), pytest.raises(LogDirLockedError) as refused, log_dir_lock(log_dir):
+        pass
+    assert refused.value.exit_code == 5
+    with log_dir_lock(log_dir):
+        pass  # the refused attempt left nothing behind
+
+
+def test_a_process_with_a_record_lock_keeps_us_out(log_dir: Path) -> None:
+    (log_dir / ".lock").touch()
+    with other_process(*python_holder(log_dir)) as answer:
+        assert answer == "held"
+        assert is_locked(log_dir)
+        with pytest.raises(LogDirLockedError), log_dir_lock(log_dir):
+            pass
+    assert not is_locked(log_dir)
+
+
+def test_we_keep_out_a_process_with_a_record_lock(log_dir: Path) -> None:
+    with log_dir_lock(log_dir), other_process(*python_holder(log_dir)) as answer:
+        assert answer == "refused"
+
+
+def test_the_lock_outlives_another_descriptor_of_the_file(log_dir: Path) -> None:
+    with log_dir_lock(log_dir):
+        with (log_dir / ".lock").open("r+") as other:
+            assert other.read() == ""
+        with other_process(*python_holder(log_dir)) as answer:
+            assert answer == "refused"  # a plain record lock would be gone by now
+
+
+@pytest.mark.oracle
+def test_a_jvm_keeps_us_out(log_dir: Path, java_holder: tuple[str, ...]) -> None:
+    with other_process(*java_holder, str(log_dir / ".lock")) as answer:
+        assert answer == "held"
+        assert is_locked(log_dir)
+        with pytest.raises(LogDirLockedError), log_dir_lock(log_dir):
+            pass
+    with log_dir_lock(log_dir):
+        pass
+
+
+@pytest.mark.oracle
+def test_we_keep_out_a_jvm(log_dir: Path, java_holder: tuple[str, ...]) -> None:
+    with log_dir_lock(log_dir), other_process(*java_holder, str(log_dir / ".lock")) as answer:
+        assert answer == "refused"
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_deleted_lock_file_is_noticed(log_dir: Path, recreated: bool) -> None:
+    with log_dir_lock(log_dir) as lock:
+        (log_dir / ".lock").rename(log_dir / "kept")  # as unlink, but the inode cannot be used again
+        if recreated:
+            (log_dir / ".lock").touch()
+        assert not lock.still_ours()
+        with pytest.raises(LogChangedError, match="deleted or replaced"):
+            lock.check()
+
+
+def test_a_file_deleted_while_we_lock_it_is_tried_again(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (log_dir / ".lock").touch()
+    first = (log_dir / ".lock").stat().st_ino
+    keep = (log_dir / ".lock").open()
+    real = fcntl.fcntl
+    calls: list[int] = []
+
+    def broker_deletes_it(fd: int, command: int, argument: bytes) -> bytes:
+        if not calls:
+            (log_dir / ".lock").unlink()
+        calls.append(command)
+        return real(fd, command, argument)
+
+    monkeypatch.setattr(fcntl, "fcntl", broker_deletes_it)
+    with keep, log_dir_lock(log_dir) as lock:
+        assert len(calls) == 2
+        assert lock.still_ours()
+        assert (log_dir / ".lock").stat().st_ino != first
+
+
+def test_a_file_replaced_without_end_is_given_up(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fcntl.fcntl
+
+    def always_deletes_it(fd: int, command: int, argument: bytes) -> bytes:
+        (log_dir / ".lock").unlink()
+        return real(fd, command, argument)
+
+    monkeypatch.setattr(fcntl, "fcntl", always_deletes_it)
+    with pytest.raises(LogChangedError), log_dir_lock(log_dir):
+        pass
+
+
+def test_a_backup_may_hold_another_link(log_dir: Path) -> None:
+    (log_dir / ".lock").touch()
+    os.link(log_dir / ".lock", log_dir / "backup-of-lock")
+    with log_dir_lock(log_dir) as lock:
+        lock.check()
+
+
+def symlink(lock: Path) -> None:
+    (lock.parent / "elsewhere").touch()
+    lock.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize("make", [symlink, Path.mkdir, os.mkfifo])
+def test_what_is_not_a_plain_file_is_refused(log_dir: Path, make: object) -> None:
+    assert callable(make)
+    make(log_dir / ".lock")
+    with pytest.raises(RefusedError), log_dir_lock(log_dir):
+        pass
+    assert not is_locked(log_dir)
+
+
+def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError), log_dir_lock(tmp_path / "nowhere"):
+        pass
+
+
+def test_is_locked_creates_nothing(log_dir: Path) -> None:
+    log_dir.chmod(0o500)
+    try:
+        assert not is_locked(log_dir)
+        assert list(log_dir.iterdir()) == []
+    finally:
+        log_dir.chmod(0o700)
+    assert not is_locked(log_dir / "nowhere")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_gives_the_lock_file_to_the_owner_of_the_directory(log_dir: Path) -> None:
+    os.chown(log_dir, 1234, 2345)
+    with log_dir_lock(log_dir):
+        status = (log_dir / ".lock").stat()
+    assert (status.st_uid, status.st_gid) == (1234, 2345)
+
+
+def test_root_that_cannot_give_it_away_is_refused(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def root_squash(fd: int, user: int, group: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", root_squash)
+    with pytest.raises(RefusedError, match="cannot be given"), log_dir_lock(log_dir):
+        pass
+
+
+def test_a_file_system_without_such_locks_is_refused(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(fd: int, command: int, argument: bytes) -> bytes:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "fcntl", no_locks)
+    with pytest.raises(RefusedError, match="No locks available"), log_dir_lock(log_dir):
+        pass
+    assert not is_locked(log_dir)
