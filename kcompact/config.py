@@ -97,8 +97,9 @@ _TOPIC_SETTINGS: dict[str, _Setting] = {
     "min.compaction.lag.ms": _Setting(field="min_compaction_lag_ms", parse=_integer(0, LONG_MAX)),
     "max.compaction.lag.ms": _Setting(field="max_compaction_lag_ms", parse=_integer(1, LONG_MAX)),
     "delete.retention.ms": _Setting(field="delete_retention_ms", parse=_integer(0, LONG_MAX)),
-    "segment.bytes": _Setting(field="segment_bytes", parse=_integer(1_048_576, INT_MAX)),
-    # What Kafka's own tests use to make segments smaller than a user may.
+    # Kafka 4 takes no less than 1 MiB; topics made by older brokers may have less, down to one legacy record.
+    "segment.bytes": _Setting(field="segment_bytes", parse=_integer(14, INT_MAX)),
+    # Replaces segment.bytes in a broker where both are set.
     "internal.segment.bytes": _Setting(field="segment_bytes", parse=_integer(14, INT_MAX)),
     "segment.index.bytes": _Setting(field="segment_index_bytes", parse=_integer(4, INT_MAX)),
     "index.interval.bytes": _Setting(field="index_interval_bytes", parse=_integer(0, INT_MAX)),

@@ -27,7 +27,7 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, read_header, read_records
 from kcompact.format.block import KEY_DTYPE, KeyEntries, Offsets, pack_keys, pack_offsets, unpack_keys, unpack_offsets
 from kcompact.format.names import Suffix
-from kcompact.log import Segment, headers, open_regular, read_at, read_file, verified_batches
+from kcompact.log import FileIdentity, Segment, headers, open_regular, read_at, read_file, verified_batches
 from kcompact.plan import CleanPlan
 from kcompact.write import CleanedSegment, CleanerStats, CleanJob, Split, WrittenPart, join, write_part
 
@@ -353,17 +353,27 @@ def write_groups(
             index_interval_bytes=cleaning.plan.config.index_interval_bytes,
             index_max_bytes=cleaning.plan.config.segment_index_bytes,
         )
-        # A snapshot at the first base of a group stays; those of the bases that disappear go with their segments.
-        snapshots = [
-            cleaning.plan.log.snapshots[segment.base_offset]
-            for segment in group[1:]
-            if segment.base_offset in cleaning.plan.log.snapshots
-        ]
+        snapshots = _snapshots_to_remove(cleaning.plan, group)
         replaced = tuple(file for segment in group for file in segment.files)
         segments.append(
             CleanedSegment(base_offset=group[0].base_offset, files=files, replaces=(*replaced, *snapshots))
         )
     return segments, sum((part.stats for part in parts), CleanerStats())
+
+
+def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[FileIdentity]:
+    """Return the producer snapshots that go with a group: all between its first base and its end.
+
+    The one at the first base stays. Those at the bases that disappear go with their segments (`LocalLog.replaceSegments`);
+    those at no base at all are what an earlier shutdown left, and a broker deletes them when it loads the log
+    (`ProducerStateManager.removeStraySnapshots`).
+    """
+    end_offset = plan.log.end_of(group[-1])
+    return [
+        identity
+        for offset, identity in sorted(plan.log.snapshots.items())
+        if group[0].base_offset < offset < end_offset
+    ]
 
 
 def count_groups(cleaning: Cleaning, executor: Executor) -> CleanerStats:

@@ -12,22 +12,25 @@ first.
                      recovery goes back  │  recovery goes forward
 
 ① `.cleaned` is a guard: while one is left, the loader throws away it and every `.swap` beside it, so these
-renames may reach the disk in any order. ② is the commit point: the sync after the last `.swap`. From then
-on the new segment is what counts. ③ the old files step aside; without the sync after them a crash can leave
-an old segment inside the range of the new one, and its offsets twice in the log. ④ the new files take their
-names, the `.log` first: an index without its log makes the loader build a padded one. This must be on the
-disk before the next group starts, as the loader treats all `.swap` files together as one range and deletes
-what lies between. ⑤ only now is anything deleted.
+renames may reach the disk in any order. ② is the commit point: the sync after the last `.swap`. From then on
+the new segment is what counts. ③ the old files step aside, the logs first, then the rest, each with a sync. If a
+log could stay while the disk already lost its `.txnindex`, the loader would take it as it is, and aborted
+records would count as committed; if it could stay beside the new log under its own name, offsets would be in
+the log twice. ④ the new files take their names, the `.log` first: an index without its log makes the loader
+build a padded one. This must be on the disk before the next group starts, as the loader treats all `.swap`
+files together as one range and deletes what lies between. ⑤ only now is anything deleted.
 
 **Example.** Segments 0 and 500 become one segment 0, of two files for brevity:
 
     rename .kcompact-7f/0.index 0.index.cleaned     rename 0.index 0.index.deleted
-    rename .kcompact-7f/0.log 0.log.cleaned         rename 500.log 500.log.deleted
-    sync, sync .kcompact-7f                         rename 500.index 500.index.deleted
-    rename 0.index.cleaned 0.index.swap             sync
-    rename 0.log.cleaned 0.log.swap                 rename 0.log.swap 0.log
-    sync                     # the commit point     rename 0.index.swap 0.index
-    rename 0.log 0.log.deleted                      sync, then remove every .deleted, sync
+    rename .kcompact-7f/0.log 0.log.cleaned         rename 500.index 500.index.deleted
+    sync, sync .kcompact-7f                         sync
+    rename 0.index.cleaned 0.index.swap             rename 0.log.swap 0.log
+    rename 0.log.cleaned 0.log.swap                 rename 0.index.swap 0.index
+    sync                     # the commit point     sync
+    rename 0.log 0.log.deleted                      remove 0.log.deleted, 500.log.deleted
+    rename 500.log 500.log.deleted                  remove 0.index.deleted, 500.index.deleted
+    sync                                            sync
 
 A process that dies leaves a state between two lines; a power cut may also leave any part of the renames
 since the last sync. `recover` reads the manifest in the staging directory, sees which state it is, checks
@@ -157,7 +160,7 @@ class Replacement(Protocol):
 def steps(cleaned: Replacement, staging: str) -> tuple[Step, ...]:
     """Return the steps that put the staged files of one group in the place of the old ones.
 
-    Four renames per file and six syncs, in the order of the essay above. Of the old `.snapshot` files only
+    In the order of the essay above. Of the old `.snapshot` files only
     those in `replaces` go. Rule: LocalLog.replaceSegments; the syncs and the guard of `.cleaned` are ours.
     """
     new = _log_last(file.name for file in cleaned.files)
@@ -175,9 +178,13 @@ def steps(cleaned: Replacement, staging: str) -> tuple[Step, ...]:
 
 def _set_aside_and_finish(live: Sequence[str], swapped: Sequence[str], old: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps after the commit point; recovery goes on with those that are left."""
+    logs = [name for name in live if name.endswith(Suffix.LOG)]
+    others = [name for name in live if name not in logs]
     return (
-        *(Rename(name, name + _DELETED) for name in live),
-        SyncDir(),  # Without it: an old segment inside the new one's range, offsets twice.
+        *(Rename(name, name + _DELETED) for name in logs),
+        SyncDir(),  # Without it: an old segment inside the new one's range, or one that lost its .txnindex.
+        *(Rename(name, name + _DELETED) for name in others),
+        SyncDir(),
         *(Rename(name + _SWAP, name) for name in reversed(swapped)),
         SyncDir(),  # Without it: two groups in `.swap`, and the loader deletes what is between.
         *(Remove(name + _DELETED) for name in old),
@@ -933,12 +940,15 @@ def _drop(swapped: Sequence[str], cleaned: Sequence[str]) -> tuple[Step, ...]:
 def _put_back(aside: Sequence[str], swapped: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps that undo a committed swap whose new files are damaged.
 
-    The `.log.swap` becomes a guard again first: without it the loader would install what is left of the
-    indexes.
+    The `.log.swap` becomes a guard again before anything is deleted: without it the loader would install what is
+    left of the indexes.
     """
+    logs = [name for name in aside if name.endswith(Suffix.LOG)]
     *indexes, log = swapped
     return (
-        *(Rename(name + _DELETED, name) for name in aside),
+        *(Rename(name + _DELETED, name) for name in aside if name not in logs),
+        SyncDir(),  # An old log is never there without its .txnindex.
+        *(Rename(name + _DELETED, name) for name in logs),
         SyncDir(),
         Rename(log + _SWAP, log + _CLEANED),
         SyncDir(),

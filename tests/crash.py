@@ -151,9 +151,7 @@ def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
         swap.verify_staged(directory, staging, one)
         swap.carry_over(directory, staging, one)
     swap.write_manifest(directory, staging, cleaned, topic_partition=PARTITION, end_offset=600)
-    before = {
-        path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".kcompact-")
-    }
+    before = {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".kcompact-")}
     return Scene(
         log_dir=log_dir,
         directory=directory,
@@ -174,17 +172,13 @@ def stage(directory: Path, staging: str, bases: Sequence[int]) -> CleanedSegment
         staged_as = f"{file_name(base, suffix)}.attempt-1"
         (directory / staging / staged_as).write_bytes(content)
         name = file_name(base, suffix)
-        files.append(
-            StagedFile(name=name, staged_as=staged_as, size_bytes=len(content), crc32c=crc32c(content))
-        )
+        files.append(StagedFile(name=name, staged_as=staged_as, size_bytes=len(content), crc32c=crc32c(content)))
     old = [file_name(one, suffix) for one in bases for suffix in S if suffix is not S.SNAPSHOT]
     old += [snapshot_name(one) for one in bases[1:]]
     return CleanedSegment(
         base_offset=base,
         files=tuple(files),
-        replaces=tuple(
-            FileIdentity.of(name, (directory / name).stat()) for name in old if (directory / name).exists()
-        ),
+        replaces=tuple(FileIdentity.of(name, (directory / name).stat()) for name in old if (directory / name).exists()),
     )
 
 
@@ -240,9 +234,7 @@ def stopped_states(
 
 def live_logs(directory: Path) -> list[Path]:
     parsed = {path: parse_file_name(path.name) for path in sorted(directory.iterdir())}
-    return [
-        path for path, name in parsed.items() if name is not None and str(name) == log_name(name.base_offset)
-    ]
+    return [path for path, name in parsed.items() if name is not None and str(name) == log_name(name.base_offset)]
 
 
 def latest_values(directory: Path) -> dict[str, str]:

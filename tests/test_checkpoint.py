@@ -122,7 +122,7 @@ def test_malformed_leader_epochs(data: bytes, problem: str) -> None:
         parse_leader_epochs(data, file="f")
 
 
-# What Java 17 wrote for these files (in file order) after orders-0 was set, by the three maps that Kafka's cleaner uses.
+# What Java 17 gives for these files (in file order) once orders-0 is set, by the three maps of Kafka's cleaner.
 # AaAa, AaBB and so on have the same hash code.
 JAVA_ORDERS = [
     ("", "orders 0"),

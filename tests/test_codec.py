@@ -28,7 +28,7 @@ TEXT = b"abcd" * 4
 MIB = 1024 * 1024
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 
-# TEXT as the JVM's libraries wrote it in Kafka's settings (JDK 17, snappy-java 1.1.10.8, zstd-jni 1.5.7-7).
+# TEXT as Kafka 4.3.1's own classes compress it (JDK 17, snappy-java 1.1.10.8, lz4-java 1.11.0, zstd-jni 1.5.7-7).
 JVM = {
     Codec.GZIP: "1f8b08000000000000ff4b4c4a4e4944c200d39ab00110000000",
     Codec.SNAPPY: "82534e4150505900000000010000000100000012103c61626364616263646162636461626364",
@@ -127,7 +127,7 @@ def zstd_frame(data: bytes, *, checksum: bool = False, size: bool = True) -> byt
 
 SKIPPABLE = bytes.fromhex("502a4d1803000000aabbcc")
 
-# Each was also read, to the same bytes, by the library that Kafka reads it with.
+# Kafka 4.3.1's own classes read each of these to the same bytes.
 ACCEPTED = [
     (Codec.GZIP, GZIP + GZIP, TEXT * 2),
     (Codec.GZIP, GZIP + b"\0", TEXT),
@@ -169,6 +169,8 @@ def lz4_descriptor(flags: int, block_size: int) -> bytes:
     return LZ4[:4] + bytes((flags, block_size)) + LZ4[6:]
 
 
+# Kafka 4.3.1 refuses each of these too, but for two accidents of its libraries' buffers: a snappy header repeated with
+# damage, which they skip, and a last zstd frame that breaks off.
 REFUSED = [
     (Codec.GZIP, b"", "ended prematurely"),
     (Codec.GZIP, b"\x1f\x8c" + GZIP[2:], "no gzip header"),

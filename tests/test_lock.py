@@ -154,9 +154,7 @@ def test_a_deleted_lock_file_is_noticed(log_dir: Path, recreated: bool) -> None:
             lock.check()
 
 
-def test_a_file_deleted_while_we_lock_it_is_tried_again(
-    log_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_deleted_while_we_lock_it_is_tried_again(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (log_dir / ".lock").touch()
     first = (log_dir / ".lock").stat().st_ino
     keep = (log_dir / ".lock").open()

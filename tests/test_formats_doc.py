@@ -1,0 +1,159 @@
+"""`docs/formats.md` says what the code does: its field tables and its examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcompact.format import checkpoint, index, producer
+from kcompact.format.checkpoint import EpochEntry, MetaProperties, PartitionMetadata
+from kcompact.format.codec import Codec, compress, decompress
+from kcompact.format.index import AbortedTxn
+from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_file_name
+from kcompact.format.producer import ProducerEntry
+
+PAGE = (Path(__file__).parent.parent / "docs" / "formats.md").read_text(encoding="utf-8")
+EXAMPLES = dict(re.findall(r"^```((?:hex|text) [^\n]+)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE))
+
+Fields = list[tuple[str, int]]
+
+
+def section(heading: str) -> str:
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    assert found is not None, heading
+    return found[1]
+
+
+def tables(heading: str) -> list[Fields]:
+    """The `field | width | meaning` tables of a section, as names and widths."""
+    found = re.findall(r"\| field \| width \| meaning \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", section(heading))
+    return [
+        [(name, int(width)) for name, width in re.findall(r"^\| (\w+) \| (\d+) \|", rows, re.MULTILINE)]
+        for rows in found
+    ]
+
+
+def dtype_fields(dtype: np.dtype[np.void]) -> Fields:
+    return [(name, dtype[name].itemsize) for name in dtype.names or ()]
+
+
+def struct_fields(layout: struct.Struct, names: list[str]) -> Fields:
+    order, codes = layout.format[0], layout.format[1:]
+    return [(name, struct.calcsize(order + code)) for name, code in zip(names, codes, strict=True)]
+
+
+def names_of(cls: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+@pytest.mark.parametrize(
+    ("heading", "expected", "entry_bytes"),
+    [
+        ("Offset index (`.index`)", [dtype_fields(index.OFFSET_INDEX_DTYPE)], index.OFFSET_ENTRY_BYTES),
+        ("Time index (`.timeindex`)", [dtype_fields(index.TIME_INDEX_DTYPE)], index.TIME_ENTRY_BYTES),
+        (
+            "Transaction index (`.txnindex`)",
+            [struct_fields(index.ABORTED_TXN_STRUCT, ["version", *names_of(AbortedTxn)])],
+            index.TXN_ENTRY_BYTES,
+        ),
+        (
+            "Producer snapshot (`.snapshot`)",
+            [
+                struct_fields(producer.SNAPSHOT_HEADER_STRUCT, ["version", "crc", "count"]),
+                struct_fields(producer.PRODUCER_ENTRY_STRUCT, names_of(ProducerEntry)),
+            ],
+            producer.ENTRY_BYTES,
+        ),
+    ],
+)
+def test_field_tables(heading: str, expected: list[Fields], entry_bytes: int) -> None:
+    assert tables(heading) == expected
+    assert sum(width for _, width in expected[-1]) == entry_bytes
+    assert f"ntries of {entry_bytes} bytes" in section(heading)
+
+
+def test_the_snapshot_header() -> None:
+    assert producer.SNAPSHOT_HEADER_STRUCT.size == producer.HEADER_BYTES == 10
+
+
+def example(kind: str) -> bytes:
+    return bytes.fromhex(EXAMPLES[kind])
+
+
+def test_index_examples() -> None:
+    offsets = index.parse_offset_index(example("hex offset_index"), base_offset=0, file="f")
+    assert offsets.tolist() == [(39, 6000)]
+    times = index.parse_time_index(example("hex time_index"), base_offset=0, file="f")
+    assert times.tolist() == [(60, 29)]
+    transactions = index.parse_txn_index(example("hex aborted_txn"), base_offset=0, file="f")
+    assert transactions == (AbortedTxn(producer_id=42, first_offset=100, last_offset=110, last_stable_offset=111),)
+
+
+def test_the_snapshot_example() -> None:
+    (entry,) = producer.parse_snapshot(example("hex snapshot"), file="f")
+    assert (entry.producer_id, entry.producer_epoch, entry.last_sequence, entry.last_offset) == (42, 3, 11, 102)
+    assert entry.offset_delta == 2
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_codec_examples(codec: Codec) -> None:
+    section_bytes = example(f"hex codec {codec.name.lower()}")
+    assert decompress(codec, section_bytes, file="f") == b"abcd" * 4
+    assert compress(codec, b"abcd" * 4) == section_bytes
+
+
+def test_the_codec_table() -> None:
+    rows = re.findall(r"^\| (\w+) \| (\d) \|", section("Codec framing"), re.MULTILINE)
+    assert [(name.upper(), int(number)) for name, number in rows] == [(codec.name, codec) for codec in Codec]
+
+
+def test_checkpoint_examples() -> None:
+    data = EXAMPLES["text cleaner-offset-checkpoint"].encode() + b"\n"
+    entries = checkpoint.parse_offset_checkpoint(data, file="f")
+    assert entries == {TopicPartition("orders", 0): 4200, TopicPartition("clicks-eu", 11): 7}
+    assert checkpoint.build_offset_checkpoint(entries) == data
+    epochs = checkpoint.parse_leader_epochs(EXAMPLES["text leader-epoch-checkpoint"].encode(), file="f")
+    assert epochs == (EpochEntry(epoch=0, start_offset=0), EpochEntry(epoch=3, start_offset=120))
+
+
+def test_the_checkpoints_are_all_there() -> None:
+    listed = re.findall(r"^### (\S+)$", section("Checkpoints"), re.MULTILINE)
+    assert listed == [
+        checkpoint.CLEANER_OFFSET_CHECKPOINT,
+        checkpoint.RECOVERY_POINT_CHECKPOINT,
+        checkpoint.LOG_START_OFFSET_CHECKPOINT,
+        checkpoint.REPLICATION_OFFSET_CHECKPOINT,
+        checkpoint.LEADER_EPOCH_CHECKPOINT,
+    ]
+
+
+def test_the_other_text_files() -> None:
+    metadata = EXAMPLES[f"text {checkpoint.PARTITION_METADATA}"].encode()
+    topic_id = "QNLMCLnWRESZK_ap_Xld8w"
+    assert checkpoint.parse_partition_metadata(metadata, file="f") == PartitionMetadata(version=0, topic_id=topic_id)
+    assert checkpoint.build_partition_metadata(topic_id) == metadata
+    properties = EXAMPLES[f"text {checkpoint.META_PROPERTIES}"].encode()
+    assert checkpoint.parse_meta_properties(properties, file="f") == MetaProperties(
+        version=1, cluster_id="4L6g3nShT-eMCtK--X86sw", node_id=1, directory_id=topic_id
+    )
+    shutdown = EXAMPLES[f"text {checkpoint.CLEAN_SHUTDOWN_FILE}"].encode()
+    assert shutdown == checkpoint.build_clean_shutdown(17)
+    assert checkpoint.parse_clean_shutdown(shutdown) == 17
+
+
+def test_the_tables_of_names() -> None:
+    names = section("File names")
+    first_cells = re.findall(r"^\| `([^`]+)` \|", names, re.MULTILINE)
+    directories = [f"<topic>-<partition>.<32 hex digits>-{kind}" for kind in DirectoryKind if kind]
+    temporary = [kind for kind in Temporary if kind]
+    assert first_cells == ["<topic>-<partition>", *directories, *Suffix, *temporary]
+    shown = re.search(r"^Example: `([^`]+)`", names, re.MULTILINE)
+    assert shown is not None
+    parsed = parse_file_name(shown[1])
+    assert parsed is not None
+    assert (parsed.base_offset, parsed.suffix, parsed.temporary) == (4200, ".timeindex", ".swap")
