@@ -15,6 +15,16 @@ class KcompactError(Exception):
 
     exit_code = 1
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions with keyword-only arguments do not pickle by themselves, and these travel from Spark workers.
+        return (_restored, (type(self), self.args, self.__dict__.copy()))
+
+
+def _restored(cls: type[KcompactError], args: tuple[object, ...], facts: dict[str, object]) -> KcompactError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(facts)
+    return error
+
 
 class CorruptDataError(KcompactError):
     """Bytes on the disk contradict Kafka's format, or each other."""
@@ -33,16 +43,6 @@ class CorruptDataError(KcompactError):
             f", {name} {value}" for name, value in (("position", position), ("offset", offset)) if value is not None
         )
         super().__init__(f"{self.file}{where}: {problem}" + (f"\n{hint}" if hint else ""))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions with keyword-only arguments do not pickle by themselves, and this one travels from Spark workers.
-        return (_corrupt, (type(self), self.file, self.problem, self.position, self.offset, self.hint))
-
-
-def _corrupt(
-    cls: type[CorruptDataError], file: str, problem: str, position: int | None, offset: int | None, hint: str
-) -> CorruptDataError:
-    return cls(file=file, problem=problem, position=position, offset=offset, hint=hint)
 
 
 class CorruptBatchError(CorruptDataError):
@@ -67,13 +67,6 @@ class StorageError(KcompactError):
         where = "" if position is None else f", position {position}"
         super().__init__(f"{self.path}{where}: {problem.strerror or problem}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_storage, (self.path, self.problem, self.position))
-
-
-def _storage(path: str, problem: OSError, position: int | None) -> StorageError:
-    return StorageError(path=path, problem=problem, position=position)
-
 
 class RefusedError(KcompactError):
     """kcompact will not do this here; the message says why and what would make it safe."""
@@ -86,13 +79,6 @@ class RefusedError(KcompactError):
         self.hint = hint
         super().__init__(f"{self.path}: {problem}" + (f"\n{hint}" if hint else ""))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_refused, (type(self), self.path, self.problem, self.hint))
-
-
-def _refused(cls: type[RefusedError], path: str, problem: str, hint: str) -> RefusedError:
-    return cls(path=path, problem=problem, hint=hint)
-
 
 class UnsupportedError(RefusedError):
     """The data is valid, but this version of kcompact cannot process it."""
@@ -102,6 +88,15 @@ class ConfigError(RefusedError):
     """A setting has a value that Kafka would not accept, or none where one is needed."""
 
     exit_code = 2
+
+
+class EngineError(KcompactError):
+    """Spark did not start, or failed. Nothing is said about the data."""
+
+    def __init__(self, *, problem: str, hint: str = "--engine in-process does the same without Spark.") -> None:
+        self.problem = problem
+        self.hint = hint
+        super().__init__(f"Spark: {problem}" + (f"\n{hint}" if hint else ""))
 
 
 class LogDirLockedError(KcompactError):

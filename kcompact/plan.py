@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcompact.config import INT_MAX, TopicConfig
-from kcompact.format.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
+from kcompact.format.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, Temporary
 from kcompact.log import PartitionLog, Segment
 from kcompact.producers import Producer, first_open_transaction_offset
 
@@ -285,7 +285,8 @@ def _verdict(
     topic = log.topic_partition.topic
     if log.damage:
         return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
-    if log.leftovers or log.staging:
+    # A lone `.deleted` file waits for the broker's timer and means nothing; a swap sweeps its own away.
+    if log.staging or any(not name.endswith(Temporary.DELETED) for name in log.leftovers):
         return Reason.LEFTOVERS, "an interrupted swap left files behind; run kcompact recover"
     if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
         return Reason.INTERNAL, f"{topic} is Kafka's own topic"
@@ -320,7 +321,7 @@ def _why_nothing_is_cleanable(
         return offsets.bound, f"the dirty segments are younger than min.compaction.lag.ms {config.min_compaction_lag_ms}"
     if offsets.bound is Reason.OPEN_TRANSACTION:
         return offsets.bound, f"a transaction is open from offset {offsets.first_uncleanable_offset} on or just above"
-    return offsets.bound, f"nothing dirty lies below the high watermark in a whole segment"
+    return offsets.bound, "nothing dirty lies below the high watermark in a whole segment"
 
 
 def dirtiest_first(plans: Sequence[CleanPlan]) -> list[CleanPlan]:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, read_records
-from kcompact.log import PartitionLog, batches, read_snapshot
 from kcompact.format.producer import ProducerEntry
+from kcompact.log import PartitionLog, batches, read_snapshot
 
 ABORT, COMMIT = 0, 1
 _CONTROL_KEY = struct.Struct(">hh")

@@ -16,11 +16,13 @@ What is not here: which offsets may be cleaned at all (`plan`), and how the byte
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Sequence
 
 from kcompact.config import LONG_MAX
 from kcompact.format.batch import Header, Record
-from kcompact.producers import LastRecord
+from kcompact.format.index import AbortedTxn
+from kcompact.producers import ABORT, COMMIT, LastRecord
 
 
 class Retention(enum.Enum):
@@ -46,6 +48,18 @@ def is_last_of_producer(header: Header, last: LastRecord | None) -> bool:
     if last.data_offset is not None:
         return header.last_offset == last.data_offset
     return header.is_control and header.producer_epoch == last.producer_epoch
+
+
+def drops_records(header: Header, *, is_discardable: bool, now_ms: int) -> bool:
+    """Whether a batch loses all its records, whatever their keys.
+
+    Data of an aborted transaction does at once; a marker of which nothing is left to mark does once its delete horizon
+    has come. `is_discardable` is the verdict of `TransactionTracker`. Rule: `Cleaner.checkBatchRetention`.
+    """
+    if not header.is_control:
+        return is_discardable
+    horizon = header.delete_horizon_ms
+    return is_discardable and horizon is not None and horizon <= now_ms
 
 
 def batch_retention(
@@ -77,12 +91,15 @@ def keeps_record(
     return not is_tombstone or delete_horizon_ms is None or now_ms < delete_horizon_ms
 
 
-def needs_delete_horizon(header: Header, kept: Sequence[Record]) -> bool:
-    """Whether this cleaning sets the batch's delete horizon: it keeps a tombstone and has none yet.
+def needs_delete_horizon(header: Header, kept: Sequence[Record], *, is_discardable: bool) -> bool:
+    """Whether this cleaning sets the batch's delete horizon.
 
-    A horizon is set once and never moved. Rule: `MemoryRecords.filterTo`, KIP-534.
+    It does where a tombstone is kept, or a marker of which nothing is left to mark, and there is no horizon yet: it is
+    set once and never moved. Rule: `MemoryRecords.filterTo`, KIP-534.
     """
-    return header.delete_horizon_ms is None and any(record.value is None for record in kept)
+    if header.delete_horizon_ms is not None:
+        return False
+    return (header.is_control and is_discardable) or any(record.value is None for record in kept)
 
 
 def delete_horizon_ms(*, now_ms: int, delete_retention_ms: int) -> int | None:
@@ -93,3 +110,61 @@ def delete_horizon_ms(*, now_ms: int, delete_retention_ms: int) -> int | None:
     """
     horizon = now_ms + delete_retention_ms
     return horizon if horizon <= LONG_MAX else None
+
+
+class TransactionTracker:
+    """Tells which batches are of aborted transactions, and which markers have nothing left to mark.
+
+    Fed with every transactional and every control batch in the order of the log, and beforehand with the entries of
+    `.txnindex` that concern what comes next. A marker stays as long as a batch of its transaction is seen, were it an
+    empty one; only when a whole cleaning meets none does it get its delete horizon. So an aborted transaction goes
+    in three cleanings: its data, then (with a horizon) nothing, then its marker.
+    Rule: `CleanedTransactionMetadata`; KAFKA-8351, KAFKA-13727.
+    """
+
+    def __init__(self) -> None:
+        self._upcoming: list[tuple[int, int, AbortedTxn]] = []
+        self._aborted: dict[int, AbortedTxn] = {}
+        self._observed: set[int] = set()
+        self._committed: set[int] = set()
+        self._added = 0
+
+    def expect(self, aborted: Iterable[AbortedTxn]) -> None:
+        """Take note of aborted transactions ahead. Some may be known already, which does no harm."""
+        for transaction in aborted:
+            heapq.heappush(self._upcoming, (transaction.first_offset, self._added, transaction))
+            self._added += 1
+
+    def _reach(self, offset: int) -> None:
+        while self._upcoming and self._upcoming[0][0] <= offset:
+            _, _, transaction = heapq.heappop(self._upcoming)
+            self._aborted.setdefault(transaction.producer_id, transaction)
+
+    def see_data(self, header: Header) -> bool:
+        """Return whether the transactional batch is of an aborted transaction."""
+        self._reach(header.last_offset)
+        if header.producer_id in self._aborted:
+            self._observed.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def see_marker(self, header: Header, kind: int | None) -> tuple[bool, AbortedTxn | None]:
+        """Return whether the control batch has nothing left to mark, and the index entry that must stay with it.
+
+        `kind` is None for a control batch that has been emptied. Markers other than ABORT and COMMIT always stay.
+        """
+        self._reach(header.last_offset)
+        producer_id = header.producer_id
+        if kind is None:
+            return True, None
+        if kind == ABORT:
+            transaction = self._aborted.pop(producer_id, None)
+            observed = producer_id in self._observed
+            self._observed.discard(producer_id)
+            return (False, transaction) if transaction is not None and observed else (True, None)
+        if kind == COMMIT:
+            had_data = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not had_data, None
+        return False, None

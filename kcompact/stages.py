@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -21,11 +21,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kcompact import producers
-from kcompact.errors import CorruptIndexError, UnsupportedError
+from kcompact import producers, transactions
+from kcompact.errors import CorruptIndexError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, read_header, read_records
 from kcompact.format.block import KEY_DTYPE, KeyEntries, Offsets, pack_keys, pack_offsets, unpack_keys, unpack_offsets
+from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
 from kcompact.log import FileIdentity, Segment, headers, open_regular, read_at, read_file, verified_batches
 from kcompact.plan import CleanPlan
@@ -110,7 +111,7 @@ def scan(
     for split in splits:
         entries, summary = _scan_split(job, split)
         summaries.append(summary)
-        living_keys = living(np.concatenate((living_keys, entries)), first_dirty_offset=job.first_dirty_offset)
+        living_keys = living(np.concatenate((living_keys, entries)))
         if watch:
             watch.advance(split.size_bytes)
             watch.check()
@@ -121,7 +122,7 @@ def scan(
 
 def _scan_split(job: CleanJob, split: Split) -> tuple[KeyEntries, Scanned]:
     path = Path(job.directory) / split.log_name
-    hashes, offsets = [], []
+    hashes, offsets, in_map = [], [], []
     ends: dict[int, int] = {}
     max_timestamp = -1
     for batch in verified_batches(
@@ -132,22 +133,22 @@ def _scan_split(job: CleanJob, split: Split) -> tuple[KeyEntries, Scanned]:
         end_position=split.end_position,
     ):
         header = batch.header
-        if header.is_control or header.is_transactional:
-            raise UnsupportedError(
-                path=path,
-                problem=f"position {batch.position}, offset {header.base_offset}: "
-                "cleaning a log with transactions is not supported yet",
-            )
         ends[batch.position] = header.last_offset
         max_timestamp = max(max_timestamp, header.max_timestamp)
-        for record in read_records(batch, file=str(path)):
+        records = read_records(batch, file=str(path))
+        if header.is_control:
+            continue  # The keys of markers look like keys and are none (KAFKA-14055).
+        is_left_out = header.base_offset in split.left_out
+        for record in records:
             if record.key is not None:
                 hashes.append(hashlib.blake2b(record.key, digest_size=16, key=job.hash_key).digest())
                 offsets.append(record.offset)
+                in_map.append(record.offset >= job.first_dirty_offset and not is_left_out)
     _verify_offset_index(path, split, ends)
     entries = np.empty(len(offsets), KEY_DTYPE)
     halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
-    entries["hash_high"], entries["hash_low"], entries["offset"] = halves[:, 0], halves[:, 1], offsets
+    entries["hash_high"], entries["hash_low"] = halves[:, 0], halves[:, 1]
+    entries["offset"], entries["in_map"] = offsets, in_map
     return entries, Scanned(split.log_name, max_timestamp)
 
 
@@ -169,20 +170,21 @@ def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None
             )
 
 
-def living(entries: KeyEntries, *, first_dirty_offset: int) -> KeyEntries:
-    """Return the entries that no other entry supersedes.
+def living(entries: KeyEntries) -> KeyEntries:
+    """Return the entries that no other entry supersedes: those at or above the greatest offset in the map for their key.
 
-    A record of the dirty section supersedes every older one of its key; records of the clean section supersede none,
-    because Kafka's map knows the dirty section only (`Cleaner.buildOffsetMap`). Idempotent, and
-    living(a + b) = living(living(a) + living(b)).
+    Kafka's map knows the dirty section only, without aborted data (`Cleaner.buildOffsetMap`); a record outside of it
+    supersedes none. Idempotent, and living(a + b) = living(living(a) + living(b)).
     """
     if not len(entries):
         return entries
     ordered = entries[np.lexsort((entries["offset"], entries["hash_low"], entries["hash_high"]))]
     last_of_key = _last_of_key(ordered)
     key_number = np.concatenate(([0], np.cumsum(last_of_key)[:-1]))
-    greatest = ordered["offset"][last_of_key][key_number]
-    return ordered[(greatest < first_dirty_offset) | (ordered["offset"] == greatest)]
+    greatest = np.full(int(key_number[-1]) + 1, -1, np.int64)
+    mapped = ordered["in_map"] == 1
+    np.maximum.at(greatest, key_number[mapped], ordered["offset"][mapped])
+    return ordered[ordered["offset"] >= greatest[key_number]]
 
 
 def _last_of_key(ordered: KeyEntries) -> npt.NDArray[np.bool_]:
@@ -198,10 +200,8 @@ def reduce(job: CleanJob, blocks: Iterable[bytes], part_starts: Sequence[int]) -
     `part_starts` are the first offsets of the parts, ascending.
     """
     parts = [unpack_keys(block) for block in blocks]
-    alive = living(
-        np.concatenate(parts) if parts else np.empty(0, KEY_DTYPE), first_dirty_offset=job.first_dirty_offset
-    )
-    map_keys = int(np.count_nonzero(alive["offset"] >= job.first_dirty_offset))
+    alive = living(np.concatenate(parts) if parts else np.empty(0, KEY_DTYPE))
+    map_keys = int(np.count_nonzero(alive["in_map"]))
     offsets = np.sort(alive["offset"])
     cuts = [*np.searchsorted(offsets, part_starts).tolist(), len(offsets)]
     return Reduced(
@@ -279,6 +279,7 @@ class Cleaning:
     plan: CleanPlan
     job: CleanJob
     tasks: tuple[WriteTask, ...]
+    kept_index: Mapping[int, tuple[AbortedTxn, ...]]
     map_keys: int
 
     def tasks_of(self, groups: Iterable[int]) -> list[WriteTask]:
@@ -312,8 +313,9 @@ def prepare(
         hash_key=secrets.token_bytes(32),
         bucket_count=max(bucket_count, executor.parallelism) if sizes.bucket_count is None else bucket_count,
     )
+    fates = transactions.fates(plan)
     splits = {
-        segment.base_offset: _splits(plan, segment, sizes.split_bytes, trust_index=not rebuild_indexes)
+        segment.base_offset: _splits(plan, segment, fates, sizes.split_bytes, trust_index=not rebuild_indexes)
         for segment in plan.segments
     }
     parts = _parts(plan, splits, sizes.part_bytes)
@@ -333,6 +335,7 @@ def prepare(
             WriteTask(part.group, number, part.splits, tuple(survivors.get(number, ())))
             for number, part in enumerate(parts)
         ),
+        kept_index=fates.kept_index,
         map_keys=sum(bucket.map_keys for bucket in reduced),
     )
 
@@ -350,6 +353,7 @@ def write_groups(
             Path(staging),
             group[0].base_offset,
             own,
+            aborted=cleaning.kept_index[number],
             index_interval_bytes=cleaning.plan.config.index_interval_bytes,
             index_max_bytes=cleaning.plan.config.segment_index_bytes,
         )
@@ -385,14 +389,7 @@ def count_groups(cleaning: Cleaning, executor: Executor) -> CleanerStats:
 def map_bytes(plan: CleanPlan) -> int:
     """Return how many bytes Kafka reads to make its map of keys: the dirty section, from the batch it starts in."""
     dirty = plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset)
-    skipped = 0
-    if dirty:
-        path = plan.log.directory / dirty[0].log_name
-        index_path = path.with_suffix(Suffix.INDEX)
-        if index_path.exists():
-            base_offset = dirty[0].base_offset
-            entries = index.parse_offset_index(read_file(index_path), base_offset=base_offset, file=str(index_path))
-            skipped = index.lookup(entries, plan.first_dirty_offset, base_offset=base_offset).position
+    skipped = transactions.map_start_position(plan.log, dirty[0], plan.first_dirty_offset) if dirty else 0
     return sum(segment.size_bytes for segment in dirty) - skipped
 
 
@@ -417,7 +414,9 @@ def _parts(plan: CleanPlan, splits: dict[int, list[Split]], part_bytes: int) -> 
     return parts
 
 
-def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index: bool) -> list[Split]:
+def _splits(
+    plan: CleanPlan, segment: Segment, fates: transactions.Fates, split_bytes: int, *, trust_index: bool
+) -> list[Split]:
     """Cut a segment at batch boundaries, about every `split_bytes`; an empty segment has no splits."""
     if segment.size_bytes == 0:
         return []
@@ -429,6 +428,8 @@ def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index:
     bases = [segment.base_offset, *(_base_offset_at(path, position) for position in starts[1:])]
     ends = [*starts[1:], segment.size_bytes]
     end_offsets = [*bases[1:], min(plan.log.end_of(segment), plan.first_uncleanable_offset)]
+    left_out = fates.left_out.get(segment.base_offset, frozenset())
+    discardable = fates.discardable[segment.base_offset]
     return [
         Split(
             log_name=segment.log_name,
@@ -437,6 +438,8 @@ def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index:
             base_offset=base_offset,
             end_offset=end_offset,
             check_index=trust_index,
+            left_out=frozenset(offset for offset in left_out if base_offset <= offset < end_offset),
+            discardable=frozenset(offset for offset in discardable if base_offset <= offset < end_offset),
         )
         for start, end, base_offset, end_offset in zip(starts, ends, bases, end_offsets, strict=True)
     ]

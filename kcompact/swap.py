@@ -11,14 +11,14 @@ first.
                   ①               ②          ③                       ④         ⑤
                      recovery goes back  │  recovery goes forward
 
-① `.cleaned` is a guard: while one is left, the loader throws away it and every `.swap` beside it, so these
-renames may reach the disk in any order. ② is the commit point: the sync after the last `.swap`. From then on
-the new segment is what counts. ③ the old files step aside, the logs first, then the rest, each with a sync. If a
-log could stay while the disk already lost its `.txnindex`, the loader would take it as it is, and aborted
-records would count as committed; if it could stay beside the new log under its own name, offsets would be in
-the log twice. ④ the new files take their names, the `.log` first: an index without its log makes the loader
-build a padded one. This must be on the disk before the next group starts, as the loader treats all `.swap`
-files together as one range and deletes what lies between. ⑤ only now is anything deleted.
+① `.cleaned` is a guard: while one is left, the loader throws away it and every `.swap` beside it, so these renames
+may reach the disk in any order. ② is the commit point: the sync after the last `.swap`. From then on the new
+segment is what counts. ③ the old files step aside, the logs first, then the rest, each with a sync: an old log that
+stays beside the new one would put offsets into the log twice, and one that stays while the disk already lost its
+`.txnindex` would turn aborted records into committed ones; the loader notices neither. ④ the new files take their
+names, the `.log` first and by itself: as long as there is a `.log.swap`, the loader deletes what has a name in its
+range, be it the new `.txnindex`. All this must be on the disk before the next group starts, as the loader treats
+all `.swap` files together as one range. ⑤ only now is anything deleted.
 
 **Example.** Segments 0 and 500 become one segment 0, of two files for brevity:
 
@@ -26,10 +26,10 @@ files together as one range and deletes what lies between. ⑤ only now is anyth
     rename .kcompact-7f/0.log 0.log.cleaned         rename 500.index 500.index.deleted
     sync, sync .kcompact-7f                         sync
     rename 0.index.cleaned 0.index.swap             rename 0.log.swap 0.log
-    rename 0.log.cleaned 0.log.swap                 rename 0.index.swap 0.index
-    sync                     # the commit point     sync
-    rename 0.log 0.log.deleted                      remove 0.log.deleted, 500.log.deleted
-    rename 500.log 500.log.deleted                  remove 0.index.deleted, 500.index.deleted
+    rename 0.log.cleaned 0.log.swap                 sync
+    sync                     # the commit point     rename 0.index.swap 0.index
+    rename 0.log 0.log.deleted                      sync
+    rename 500.log 500.log.deleted                  remove every .deleted
     sync                                            sync
 
 A process that dies leaves a state between two lines; a power cut may also leave any part of the renames
@@ -160,8 +160,8 @@ class Replacement(Protocol):
 def steps(cleaned: Replacement, staging: str) -> tuple[Step, ...]:
     """Return the steps that put the staged files of one group in the place of the old ones.
 
-    In the order of the essay above. Of the old `.snapshot` files only
-    those in `replaces` go. Rule: LocalLog.replaceSegments; the syncs and the guard of `.cleaned` are ours.
+    In the order of the essay above. Of the old `.snapshot` files only those in `replaces` go.
+    Rule: LocalLog.replaceSegments; the syncs and the guard of `.cleaned` are ours.
     """
     new = _log_last(file.name for file in cleaned.files)
     old = _old_names(cleaned)
@@ -178,14 +178,16 @@ def steps(cleaned: Replacement, staging: str) -> tuple[Step, ...]:
 
 def _set_aside_and_finish(live: Sequence[str], swapped: Sequence[str], old: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps after the commit point; recovery goes on with those that are left."""
-    logs = [name for name in live if name.endswith(Suffix.LOG)]
-    others = [name for name in live if name not in logs]
+    old_logs, old_others = _logs_and_others(live)
+    new_logs, new_others = _logs_and_others(swapped)
     return (
-        *(Rename(name, name + _DELETED) for name in logs),
-        SyncDir(),  # Without it: an old segment inside the new one's range, or one that lost its .txnindex.
-        *(Rename(name, name + _DELETED) for name in others),
-        SyncDir(),
-        *(Rename(name + _SWAP, name) for name in reversed(swapped)),
+        *(Rename(name, name + _DELETED) for name in old_logs),
+        SyncDir(),  # Without it: an old segment that stands in the log and has lost its `.txnindex`.
+        *(Rename(name, name + _DELETED) for name in old_others),
+        SyncDir(),  # Without it and the one before: an old segment inside the new one's range.
+        *(Rename(name + _SWAP, name) for name in new_logs),
+        SyncDir(),  # Without it: while there is a `.log.swap`, the loader deletes the new `.txnindex`.
+        *(Rename(name + _SWAP, name) for name in new_others),
         SyncDir(),  # Without it: two groups in `.swap`, and the loader deletes what is between.
         *(Remove(name + _DELETED) for name in old),
         SyncDir(),
@@ -195,6 +197,11 @@ def _set_aside_and_finish(live: Sequence[str], swapped: Sequence[str], old: Sequ
 def _log_last(names: Iterable[str]) -> tuple[str, ...]:
     order = (Suffix.INDEX.value, Suffix.TIME_INDEX.value, Suffix.TXN_INDEX.value, Suffix.LOG.value)
     return tuple(sorted(names, key=lambda name: order.index(Path(name).suffix)))
+
+
+def _logs_and_others(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    logs = [name for name in names if name.endswith(Suffix.LOG)]
+    return logs, [name for name in names if name not in logs]
 
 
 def _old_names(cleaned: Replacement) -> tuple[str, ...]:
@@ -943,10 +950,10 @@ def _put_back(aside: Sequence[str], swapped: Sequence[str]) -> tuple[Step, ...]:
     The `.log.swap` becomes a guard again before anything is deleted: without it the loader would install what is
     left of the indexes.
     """
-    logs = [name for name in aside if name.endswith(Suffix.LOG)]
+    logs, others = _logs_and_others(aside)
     *indexes, log = swapped
     return (
-        *(Rename(name + _DELETED, name) for name in aside if name not in logs),
+        *(Rename(name + _DELETED, name) for name in others),
         SyncDir(),  # An old log is never there without its .txnindex.
         *(Rename(name + _DELETED, name) for name in logs),
         SyncDir(),

@@ -20,15 +20,17 @@ import numpy.typing as npt
 from kcompact import retain
 from kcompact.errors import CorruptDataError, NotEnoughSpaceError, StorageError
 from kcompact.format import batch as batch_format
-from kcompact.format.batch import Batch, read_header, read_records
+from kcompact.format.batch import Batch, Header, Record, read_header, read_records
 from kcompact.format.block import Offsets
-from kcompact.format.index import IndexBuilder
-from kcompact.format.names import index_name, log_name, time_index_name
+from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
+from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
 from kcompact.log import FileIdentity, batches, open_regular, read_at, verified_batches
 from kcompact.producers import LastRecord
 
 FLUSH_BYTES = 4 << 20
 COPY_BYTES = 64 << 20
+NEVER_MS = -(1 << 63)
+"""A clock that no delete horizon is behind."""
 
 OUTPUT_DTYPE = np.dtype([("last_offset", "<i8"), ("max_timestamp", "<i8"), ("size_bytes", "<i4")])
 """What the indexes need to know of each batch written."""
@@ -56,7 +58,10 @@ class CleanerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """A run of whole batches of one segment: positions in its file, and the offsets it may hold."""
+    """A run of whole batches of one segment: positions in its file, and the offsets it may hold.
+
+    `left_out` and `discardable` are the base offsets of transactional batches, see `transactions.Fates`.
+    """
 
     log_name: str
     start_position: int
@@ -64,6 +69,8 @@ class Split:
     base_offset: int
     end_offset: int
     check_index: bool = True
+    left_out: frozenset[int] = frozenset()
+    discardable: frozenset[int] = frozenset()
 
     @property
     def size_bytes(self) -> int:
@@ -138,21 +145,50 @@ class CleanedBatch:
     invalid_messages: int
 
 
-def clean_batch(batch: Batch, job: CleanJob, survivors: Offsets, *, file: str) -> CleanedBatch:
+def clean_batch(
+    batch: Batch, job: CleanJob, survivors: Offsets, *, is_discardable: bool = False, file: str
+) -> CleanedBatch:
     """Return a batch as it is after the cleaning.
 
     `survivors` are the offsets of the keyed records that no newer record supersedes, ascending; they need to be
     complete for this batch only. Untouched batches come back as the same bytes. Rule: `MemoryRecords.filterTo`.
     """
     header = batch.header
-    last_of_producer = retain.is_last_of_producer(header, job.last_records.get(header.producer_id))
+    expires_ms = NEVER_MS if job.keep_tombstones else job.now_ms
+    drops_records = retain.drops_records(header, is_discardable=is_discardable, now_ms=expires_ms)
     fate = retain.batch_retention(
-        header, drops_records=False, last_of_producer=last_of_producer, upper_bound_offset=job.upper_bound_offset
+        header,
+        drops_records=drops_records,
+        last_of_producer=retain.is_last_of_producer(header, job.last_records.get(header.producer_id)),
+        upper_bound_offset=job.upper_bound_offset,
     )
+    if fate is retain.Retention.DELETE:
+        return CleanedBatch(data=None, messages_read=0, messages_written=0, invalid_messages=0)
     records = read_records(batch, file=file)
+    kept: list[Record] = []
+    invalid_messages = 0
+    if header.is_control:
+        kept = [] if drops_records else records
+    elif not drops_records:
+        kept = _kept_records(records, header, job, survivors, expires_ms)
+        invalid_messages = sum(record.key is None and record.offset < job.upper_bound_offset for record in records)
+    data: bytes | memoryview | None = None
+    if kept:
+        dropped = len(kept) < len(records)
+        data = _kept_batch(batch, kept, dropped=dropped, is_discardable=is_discardable, job=job)
+    elif fate is retain.Retention.RETAIN_EMPTY:
+        data = batch_format.empty(header)
+    return CleanedBatch(
+        data=data, messages_read=len(records), messages_written=len(kept), invalid_messages=invalid_messages
+    )
+
+
+def _kept_records(
+    records: Sequence[Record], header: Header, job: CleanJob, survivors: Offsets, expires_ms: int
+) -> list[Record]:
     first, end = np.searchsorted(survivors, (header.base_offset, header.last_offset + 1))
     alive = set(survivors[first:end].tolist())
-    kept = [
+    return [
         record
         for record in records
         if retain.keeps_record(
@@ -160,28 +196,17 @@ def clean_batch(batch: Batch, job: CleanJob, survivors: Offsets, *, file: str) -
             has_key=record.key is not None,
             is_superseded=record.offset not in alive,
             is_tombstone=record.value is None,
-            delete_horizon_ms=None if job.keep_tombstones else header.delete_horizon_ms,
-            now_ms=job.now_ms,
+            delete_horizon_ms=header.delete_horizon_ms,
+            now_ms=expires_ms,
         )
     ]
-    data: bytes | memoryview | None = None
-    if kept:
-        data = _kept_batch(batch, kept, dropped=len(kept) < len(records), job=job)
-    elif fate is retain.Retention.RETAIN_EMPTY:
-        data = batch_format.empty(header)
-    return CleanedBatch(
-        data=data,
-        messages_read=len(records),
-        messages_written=len(kept),
-        invalid_messages=sum(record.key is None and record.offset < job.upper_bound_offset for record in records),
-    )
 
 
 def _kept_batch(
-    batch: Batch, kept: Sequence[batch_format.Record], *, dropped: bool, job: CleanJob
+    batch: Batch, kept: Sequence[Record], *, dropped: bool, is_discardable: bool, job: CleanJob
 ) -> bytes | memoryview:
     header = batch.header
-    needs_horizon = retain.needs_delete_horizon(header, kept)
+    needs_horizon = retain.needs_delete_horizon(header, kept, is_discardable=is_discardable)
     if not dropped and not needs_horizon:
         return batch.data
     horizon = header.delete_horizon_ms
@@ -220,7 +245,8 @@ def write_part(
                 start_position=split.start_position,
                 end_position=split.end_position,
             ):
-                cleaned = clean_batch(source, job, survivors, file=str(path))
+                is_discardable = source.header.base_offset in split.discardable
+                cleaned = clean_batch(source, job, survivors, is_discardable=is_discardable, file=str(path))
                 stats += CleanerStats(
                     bytes_read=source.header.size_bytes,
                     messages_read=cleaned.messages_read,
@@ -305,9 +331,15 @@ class _PartFile:
 
 
 def join(
-    staging: Path, base_offset: int, parts: Sequence[WrittenPart], *, index_interval_bytes: int, index_max_bytes: int
+    staging: Path,
+    base_offset: int,
+    parts: Sequence[WrittenPart],
+    *,
+    aborted: Sequence[AbortedTxn] = (),
+    index_interval_bytes: int,
+    index_max_bytes: int,
 ) -> tuple[StagedFile, ...]:
-    """Return the staged `.log`, `.index` and `.timeindex` of a group, complete and synced.
+    """Return the staged `.log`, `.index`, `.timeindex` and, with `aborted`, `.txnindex` of a group, complete and synced.
 
     The parts are appended to the first one; the indexes follow from their batches. Rule: `LogSegment.append`,
     `LogSegment.onBecomeInactiveSegment`.
@@ -323,11 +355,14 @@ def join(
             position += size_bytes
     offset_index, time_index = builder.finish()
     crc = _verified_log(log_path, parts)
-    return (
+    files = [
         StagedFile(name=log_name(base_offset), staged_as=log_path.name, size_bytes=position, crc32c=crc),
         _staged_bytes(staging, index_name(base_offset), offset_index),
         _staged_bytes(staging, time_index_name(base_offset), time_index),
-    )
+    ]
+    if aborted:
+        files.append(_staged_bytes(staging, txn_index_name(base_offset), build_txn_index(aborted)))
+    return tuple(files)
 
 
 def _append_parts(target: Path, parts: Sequence[Path]) -> None:

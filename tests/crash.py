@@ -15,8 +15,14 @@ from pathlib import Path
 from crc32c import crc32c
 
 from kcompact import swap
-from kcompact.format.names import TopicPartition, file_name, log_name, parse_file_name, snapshot_name
-from kcompact.format.names import Suffix as S
+from kcompact.format.names import (
+    Suffix,
+    TopicPartition,
+    file_name,
+    log_name,
+    parse_file_name,
+    snapshot_name,
+)
 from kcompact.log import FileIdentity
 from kcompact.write import CleanedSegment, StagedFile
 
@@ -136,12 +142,12 @@ def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
     directory = log_dir / str(PARTITION)
     directory.mkdir(parents=True)
     for base, records in SEGMENTS.items():
-        (directory / file_name(base, S.LOG)).write_bytes(log_bytes(records))
-        (directory / file_name(base, S.INDEX)).write_bytes(b"")
-        (directory / file_name(base, S.TIME_INDEX)).write_bytes(time_index(base, records))
+        (directory / file_name(base, Suffix.LOG)).write_bytes(log_bytes(records))
+        (directory / file_name(base, Suffix.INDEX)).write_bytes(b"")
+        (directory / file_name(base, Suffix.TIME_INDEX)).write_bytes(time_index(base, records))
         (directory / snapshot_name(base)).write_bytes(snapshot())
         if base in (0, 100, 200):
-            (directory / file_name(base, S.TXN_INDEX)).write_bytes(txn_index(base, base + 1))
+            (directory / file_name(base, Suffix.TXN_INDEX)).write_bytes(txn_index(base, base + 1))
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     (directory / "partition.metadata").write_text("version: 0\ntopic_id: 1234567890123456789012")
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nother 0 7\n")
@@ -164,16 +170,16 @@ def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
 
 def stage(directory: Path, staging: str, bases: Sequence[int]) -> CleanedSegment:
     base, kept = bases[0], survivors(bases)
-    contents = {S.LOG: log_bytes(kept), S.INDEX: b"", S.TIME_INDEX: time_index(base, kept)}
+    contents = {Suffix.LOG: log_bytes(kept), Suffix.INDEX: b"", Suffix.TIME_INDEX: time_index(base, kept)}
     if base == 0:
-        contents[S.TXN_INDEX] = txn_index(2, 3)
+        contents[Suffix.TXN_INDEX] = txn_index(2, 3)
     files = []
     for suffix, content in contents.items():
         staged_as = f"{file_name(base, suffix)}.attempt-1"
         (directory / staging / staged_as).write_bytes(content)
         name = file_name(base, suffix)
         files.append(StagedFile(name=name, staged_as=staged_as, size_bytes=len(content), crc32c=crc32c(content)))
-    old = [file_name(one, suffix) for one in bases for suffix in S if suffix is not S.SNAPSHOT]
+    old = [file_name(one, suffix) for one in bases for suffix in Suffix if suffix is not Suffix.SNAPSHOT]
     old += [snapshot_name(one) for one in bases[1:]]
     return CleanedSegment(
         base_offset=base,
@@ -203,7 +209,8 @@ def stopped_states(
 ) -> Iterator[tuple[int, Scene]]:
     """Yield the directory as a process leaves it that dies after 0, 1, 2 ... steps of a round.
 
-    `act` may be another function of the scene and an observer, such as a recovery. Each state is a directory of its own.
+    `act` may be another function of the scene and an observer, such as a recovery. A state's directory is removed
+    when the next one is asked for.
     """
     for number in range(10_000):
         target = work / f"stop-{number}"
@@ -217,16 +224,14 @@ def stopped_states(
             if left <= 0:
                 raise Stopped
 
-        if number == 0:
-            yield number, state
-            continue
         try:
-            act(state, stop_when_due)
+            if number > 0:
+                act(state, stop_when_due)
+                return
         except Stopped:
-            yield number, state
-        else:
-            return
-        shutil.rmtree(target, ignore_errors=True)
+            pass
+        yield number, state
+        shutil.rmtree(target)
 
 
 # --- Looking --------------------------------------------------------------------------------------------
@@ -246,7 +251,7 @@ def latest_values(directory: Path) -> dict[str, str]:
 
 
 def groups_done(scene: Scene) -> list[bool]:
-    """Return which groups are new, after asserting that each is entirely old or entirely new and nothing else is there."""
+    """Return which groups are new; assert that each is entirely old or entirely new, and that nothing else is there."""
     expected = dict(scene.before)
     present = {path.name: path for path in scene.directory.iterdir()}
     done = []

@@ -49,6 +49,8 @@ HEADER_DTYPE = np.dtype(
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
 """Base offset and length: what precedes the bytes that `length` counts."""
+LEGACY_MIN_LENGTH = 14
+"""The length of a v0 message without key and value; v1 needs more."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qiib")
@@ -164,6 +166,9 @@ def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header
     if len(data) < _PREFIX.size:
         raise corrupt(f"{len(data)} bytes where a batch should start: the file ends inside a batch header")
     base_offset, length, _, magic = _PREFIX.unpack_from(data)
+    if magic in (0, 1) and length < LEGACY_MIN_LENGTH:
+        zeros = not any(data[: _PREFIX.size])
+        raise corrupt("zeros where a batch should start" if zeros else f"batch length {length}, less than a record")
     if magic in (0, 1):
         raise UnsupportedError(
             path=file,

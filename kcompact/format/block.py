@@ -2,7 +2,8 @@
 
     magic "kcb1" | kind u16 | reserved u16 | number i32 | reserved u32 | count i64 | arrays ...
 
-`KEYS` (scan to reduce; `number` is the bucket): `hash_high u64[count]`, `hash_low u64[count]`, `offset i64[count]`.
+`KEYS` (scan to reduce; `number` is the bucket): `hash_high u64[count]`, `hash_low u64[count]`, `offset i64[count]`,
+`in_map u8[count]`.
 `OFFSETS` (reduce to write; `number` is the part): `offset i64[count]`, ascending, the records that survive.
 Blocks live in memory and in Spark's private shuffle files, never in a partition directory.
 """
@@ -20,9 +21,9 @@ MAGIC = b"kcb1"
 KEYS = 1
 OFFSETS = 2
 
-KEY_DTYPE = np.dtype([("hash_high", "<u8"), ("hash_low", "<u8"), ("offset", "<i8")])
+KEY_DTYPE = np.dtype([("hash_high", "<u8"), ("hash_low", "<u8"), ("offset", "<i8"), ("in_map", "u1")])
 KeyEntries = npt.NDArray[np.void]
-"""A row per record with a key: the 128-bit hash of the key and the offset."""
+"""A row per record with a key: the 128-bit hash of the key, the offset, and whether Kafka's key map would hold it."""
 Offsets = npt.NDArray[np.int64]
 
 
@@ -41,15 +42,17 @@ def head(block: bytes) -> BlockHead:
 
 
 def pack_keys(bucket: int, entries: KeyEntries) -> bytes:
-    columns = [np.ascontiguousarray(entries[name]).tobytes() for name in ("hash_high", "hash_low", "offset")]
+    columns = [np.ascontiguousarray(entries[name]).tobytes() for name in entries.dtype.names or ()]
     return HEADER.pack(MAGIC, KEYS, 0, bucket, 0, len(entries)) + b"".join(columns)
 
 
 def unpack_keys(block: bytes) -> KeyEntries:
     count = _count(block, KEYS)
     entries = np.empty(count, KEY_DTYPE)
-    for column, name in enumerate(("hash_high", "hash_low", "offset")):
-        entries[name] = np.frombuffer(block, KEY_DTYPE[name], count, HEADER.size + column * 8 * count)
+    position = HEADER.size
+    for name in KEY_DTYPE.names or ():
+        entries[name] = np.frombuffer(block, KEY_DTYPE[name], count, position)
+        position += KEY_DTYPE[name].itemsize * count
     return entries
 
 

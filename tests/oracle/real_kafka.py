@@ -108,9 +108,7 @@ def record(
     return row
 
 
-def append(
-    records: Sequence[list[Any]], *, codec: str = "none", now_ms: int | None = None, **fields: Any
-) -> Json:
+def append(records: Sequence[list[Any]], *, codec: str = "none", now_ms: int | None = None, **fields: Any) -> Json:
     """Return the action that appends one batch.
 
     Fields: `producer=[id, epoch, base sequence]`, `transactional`, `leader_epoch`, `magic`, `base_offset`.
@@ -168,9 +166,7 @@ class RealKafka:
     def __init__(self) -> None:
         build()
         command = [java(), *JVM_OPTIONS, "-cp", class_path(), "kcompact.oracle.Oracle"]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
 
     def __enter__(self) -> RealKafka:
         return self
@@ -182,7 +178,8 @@ class RealKafka:
 
     def close(self) -> None:
         """Let the JVM end; kill it if it does not."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write('{"op": "exit"}\n')
             self._process.stdin.close()
@@ -195,7 +192,8 @@ class RealKafka:
 
     def call(self, op: str, **fields: Any) -> Json:
         """Send one request and return its reply; fields that are None are left out. Raises KafkaError."""
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         request = {"op": op} | {name: value for name, value in fields.items() if value is not None}
         self._process.stdin.write(json.dumps(request, default=str) + "\n")
         self._process.stdin.flush()
@@ -237,9 +235,7 @@ class RealKafka:
             **options,
         )
 
-    def plan(
-        self, log_dir: Path, *, config: Config, now_ms: int, in_place: bool = False, **options: Any
-    ) -> Json:
+    def plan(self, log_dir: Path, *, config: Config, now_ms: int, in_place: bool = False, **options: Any) -> Json:
         """Return what the cleaner's manager computes.
 
         Options: `topics, high_watermark, only, clean_shutdown, producer_id_expiration_ms`.
@@ -270,9 +266,7 @@ class RealKafka:
         Options: those of `plan`, and `records=False`.
         """
         with _itself(log_dir) if in_place else scratch_copy(log_dir) as place:
-            reply = self.call(
-                "load", log_dir=place, config=dict(config), now_ms=now_ms, isolation=isolation, **options
-            )
+            reply = self.call("load", log_dir=place, config=dict(config), now_ms=now_ms, isolation=isolation, **options)
         for fields in reply["partitions"].values():
             if "records" in fields:
                 fields["records"] = [_decoded(row) for row in fields["records"]]

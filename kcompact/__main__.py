@@ -1,0 +1,5 @@
+"""`python -m kcompact`."""
+
+from kcompact.cli import main
+
+main(prog_name="kcompact")

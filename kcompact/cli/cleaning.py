@@ -1,0 +1,279 @@
+"""`clean` and `recover`: the commands that change something on the disk.
+
+    find the partitions -> lock their log directories -> recover -> plan -> show, ask -> clean, dirtiest first -> report
+
+A dry run and a copy (`--output`) lock nothing and change nothing where they read; they refuse where someone else holds
+the lock, or where an interrupted swap would have to be settled first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kcompact import cleaner, swap
+from kcompact.cleaner import CleanOptions, CleanResult, Status
+from kcompact.cli import complain, planning, report
+from kcompact.cli.options import Settings
+from kcompact.cli.planning import LogDirs
+from kcompact.cli.progress import ProgressWatch
+from kcompact.cli.report import Entry
+from kcompact.cli.signals import StopRequest, stop_request
+from kcompact.config import TopicConfig
+from kcompact.errors import CleaningAbortedError, KcompactError, LogDirLockedError, RecoveryNeededError
+from kcompact.lock import LogDirLock, is_locked, log_dir_lock
+from kcompact.plan import CleanPlan, Reason
+from kcompact.stages import Executor, InProcess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a `clean` command line asks for, besides the configuration."""
+
+    options: CleanOptions
+    force: bool = False
+    include_internal: bool = False
+    assume_yes: bool = False
+    as_json: bool = False
+    engine: str = "spark"
+    master: str = "local[*]"
+    spark_conf: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the source stays as it is."""
+        return self.options.dry_run or self.options.output is not None
+
+
+class Locks:
+    """The locks of the log directories, each taken once and held to the end; one that is held makes its partitions fail."""
+
+    def __init__(self, stack: ExitStack, *, only_look: bool) -> None:
+        self._stack = stack
+        self._only_look = only_look
+        self._held: dict[Path, LogDirLock | KcompactError | None] = {}
+
+    def of(self, partition: Path) -> LogDirLock | None:
+        """Return the lock that covers a partition, None when nothing is to be changed. Raises LogDirLockedError."""
+        log_dir = partition.parent
+        if log_dir not in self._held:
+            try:
+                self._held[log_dir] = self._take(log_dir)
+            except KcompactError as problem:
+                self._held[log_dir] = problem
+        found = self._held[log_dir]
+        if isinstance(found, KcompactError):
+            raise found
+        return found
+
+    def _take(self, log_dir: Path) -> LogDirLock | None:
+        if not self._only_look:
+            return self._stack.enter_context(log_dir_lock(log_dir))
+        if is_locked(log_dir):
+            raise LogDirLockedError(lock=log_dir / ".lock")
+        return None
+
+
+def clean(paths: Sequence[Path], settings: Settings, request: Request) -> int:
+    """Clean what is eligible and return the exit code."""
+    with stop_request() as stop, ExitStack() as stack:
+        directories = planning.partitions(paths, settings)
+        settings.configs_of(directories)
+        _warn_root(directories)
+        locks = Locks(stack, only_look=request.only_reads)
+        recovered: dict[Path, str] = {}
+        entries = _planned(directories, settings, request, locks, recovered)
+        named = {path.resolve() for path in paths}
+        entries = [_settled(entry, is_named=entry.directory in named) for entry in planning.dirtiest_first(entries)]
+        if not _is_agreed(entries, request):
+            return CleaningAbortedError.exit_code
+        watch = ProgressWatch(stop, quiet=request.as_json)
+        try:
+            entries = [
+                replace(done, recovered=recovered.get(done.directory))
+                for done in _clean_each(entries, request, locks, watch, stop)
+            ]
+        finally:
+            watch.end()
+        _report(entries, settings, request)
+        return stop.exit_code or report.exit_code(entries)
+
+
+def _warn_root(directories: Sequence[Path]) -> None:
+    if os.geteuid() == 0 and any(directory.stat().st_uid != 0 for directory in directories):
+        click.echo("running as root: the broker's own user is enough and safer; owners are carried over", err=True)
+
+
+# Before: recovery, plans, consent
+
+
+def _planned(
+    directories: Sequence[Path], settings: Settings, request: Request, locks: Locks, recovered: dict[Path, str]
+) -> list[Entry]:
+    def planner(directory: Path, config: TopicConfig, log_dirs: LogDirs) -> CleanPlan:
+        lock = locks.of(directory)
+        if lock is not None:
+            settled = swap.recover(directory, log_dir=directory.parent)
+            if settled.changed:
+                recovered[directory] = _settlement(settled)
+                # Nobody else writes here, but recovery may have written the checkpoint.
+                log_dirs = LogDirs()
+        plan = planning.make_plan(
+            directory,
+            config,
+            settings,
+            log_dir=log_dirs.of(directory),
+            force=request.force,
+            include_internal=request.include_internal,
+            rebuild_indexes=request.options.rebuild_indexes,
+        )
+        if not plan.log.log_dir.is_log_dir:
+            note = "the directory above holds no checkpoint and no meta.properties: taken as a lone, complete copy"
+            plan = replace(plan, log=replace(plan.log, notes=(*plan.log.notes, note)))
+        return plan
+
+    return list(planning.plan_entries(directories, settings, planner))
+
+
+def _settled(entry: Entry, *, is_named: bool) -> Entry:
+    """Return the entry with the reason why it must not be cleaned, if there is one.
+
+    Kafka's own topics are passed over in silence where a whole log directory is cleaned, and refused by name.
+    """
+    plan = entry.plan
+    if plan is None or entry.error is not None:
+        return entry
+    if plan.reason is Reason.LEFTOVERS:
+        names = (*plan.log.leftovers, *plan.log.staging)
+        problem = RecoveryNeededError(
+            path=entry.directory, problem=plan.explanation, files=names, hint="Run `kcompact recover` first."
+        )
+        return replace(entry, error=problem)
+    if plan.reason is Reason.INTERNAL and not is_named:
+        return replace(entry, result=CleanResult(directory=entry.directory, status=Status.SKIPPED, plan=plan))
+    return replace(entry, error=cleaner.refusal(plan))
+
+
+def _is_agreed(entries: Sequence[Entry], request: Request) -> bool:
+    """Show the plans and ask, where there is someone to ask."""
+    if not request.as_json:
+        from kcompact.cli.render import Printer, show_plans
+
+        show_plans(entries, Printer())
+    eligible = [entry for entry in entries if entry.error is None and entry.plan and entry.plan.eligible]
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty() and not request.as_json
+    if request.assume_yes or request.only_reads or not eligible or not is_asked:
+        return True
+    count = len(eligible)
+    click.echo()
+    if click.confirm(f"Clean {count} partition{'' if count == 1 else 's'}?", err=True):
+        return True
+    click.echo("nothing was changed", err=True)
+    return False
+
+
+# Cleaning
+
+
+def _clean_each(
+    entries: Sequence[Entry], request: Request, locks: Locks, watch: ProgressWatch, stop: StopRequest
+) -> Iterator[Entry]:
+    """Clean the partitions one after the other. A failure is that partition's own; a request to stop ends the round."""
+    with ExitStack() as stack:
+        executor: Executor = InProcess(watch=watch)
+        has_work = any(entry.plan and entry.plan.eligible and entry.error is None for entry in entries)
+        if has_work and request.engine == "spark":
+            executor = stack.enter_context(_spark(request, watch))
+            stop.install()  # A Spark context brings a handler of its own.
+        stop.is_deferred = True
+        for entry in entries:
+            if entry.error is not None or entry.result is not None or entry.plan is None:
+                yield entry
+                continue
+            watch.partition = entry.directory
+            try:
+                stop.check(entry.directory)
+                lock = locks.of(entry.directory)
+                result = cleaner.clean(entry.plan, executor, lock=lock, options=request.options, watch=watch)
+                yield replace(entry, result=result)
+            except KcompactError as problem:
+                yield replace(entry, error=problem)
+
+
+@contextmanager
+def _spark(request: Request, watch: ProgressWatch) -> Iterator[Executor]:
+    from kcompact.spark import OnSpark, spark_context
+
+    with spark_context(request.master, request.spark_conf) as context:
+        yield OnSpark(sc=context, watch=watch)
+
+
+# After
+
+
+def _report(entries: Sequence[Entry], settings: Settings, request: Request) -> None:
+    if request.as_json:
+        described = [report.clean_entry(entry) for entry in entries]
+        click.echo(report.dumps(report.document("clean", settings.now_ms, partitions=described)))
+    else:
+        from kcompact.cli.render import Printer, show_outcome
+
+        show_outcome(entries, Printer())
+    for entry in entries:
+        if entry.error is not None:
+            complain(entry.error)
+
+
+# recover
+
+
+def recover(paths: Sequence[Path], *, as_json: bool) -> int:
+    """Settle what an interrupted swap left in each partition and return the exit code."""
+    outcomes: list[dict[str, Any]] = []
+    problems: list[KcompactError] = []
+    with stop_request(), ExitStack() as stack:
+        locks = Locks(stack, only_look=False)
+        for directory in cleaner.find_partitions(paths):
+            outcome = report.identity(directory)
+            outcome |= dict.fromkeys(("status", "finished", "undone", "checkpoint"))
+            outcome |= {"removed_staging": [], "left_behind": [], "error": None, "exit_code": 0}
+            try:
+                locks.of(directory)
+                settled = swap.recover(directory, log_dir=directory.parent)
+                outcome |= {
+                    "status": _settlement(settled),
+                    "finished": settled.finished,
+                    "undone": settled.undone,
+                    "checkpoint": settled.checkpoint,
+                    "removed_staging": list(settled.removed_staging),
+                    "left_behind": list(settled.left_behind),
+                }
+            except KcompactError as problem:
+                problems.append(problem)
+                outcome |= {"status": "failed", "error": str(problem), "exit_code": problem.exit_code}
+            outcomes.append(outcome)
+    if as_json:
+        click.echo(report.dumps(report.document("recover", None, partitions=outcomes)))
+    else:
+        from kcompact.cli.render import Printer, show_recovery
+
+        show_recovery(outcomes, Printer())
+    for problem in problems:
+        complain(problem)
+    return report.shared_exit_code(outcome["exit_code"] for outcome in outcomes)
+
+
+def _settlement(settled: swap.RecoveryReport) -> str:
+    """Return in a word what recovery did."""
+    if settled.finished is not None:
+        return "finished"
+    if settled.undone is not None:
+        return "undone"
+    return "tidied" if settled.changed else "nothing-to-do"

@@ -1,0 +1,230 @@
+"""`inspect`: what is on the disk, by partition or by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kcompact.cli import dump, planning, report
+from kcompact.cli.options import Settings
+from kcompact.cli.report import Entry
+from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError
+from kcompact.log import LogDir, read_log
+from kcompact.plan import CleanPlan, clean_plan
+
+if TYPE_CHECKING:
+    from kcompact.cli.render import Printer
+    from kcompact.config import TopicConfig
+    from kcompact.survey import Finding
+
+
+def inspect(
+    paths: Sequence[Path],
+    settings: Settings,
+    *,
+    with_batches: bool,
+    with_records: bool,
+    print_data: bool,
+    verify: bool,
+    as_json: bool,
+) -> int:
+    """Show what the paths hold and return the exit code."""
+    files = [path for path in paths if path.is_file()]
+    directories = [path for path in paths if not path.is_file()]
+    with_records = with_records or print_data
+    codes: list[int] = []
+    if with_batches or with_records:
+        targets = [(file, file.name) for file in files]
+        targets += _log_files(planning.partitions(directories, settings) if directories else [])
+        for path, label in targets:
+            codes.append(_dump(path, label, with_batches, with_records, print_data, as_json))
+        if not verify:
+            return report.shared_exit_code(codes)
+    entries = list(_entries(directories, settings, verify)) if directories else []
+    looks = [_look(file, verify) for file in files]
+    codes += [entry.exit_code for entry in entries] + [look["exit_code"] for look in looks]
+    if as_json and not (with_batches or with_records):
+        content: dict[str, object] = {"partitions": [report.inspect_entry(entry) for entry in entries]}
+        if files:
+            content["files"] = looks
+        click.echo(report.dumps(report.document("inspect", settings.now_ms, **content)))
+    else:
+        _print(entries, looks, as_json)
+    return report.shared_exit_code(codes)
+
+
+def _print(entries: Sequence[Entry], looks: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Print for people; on standard error where standard output belongs to JSON Lines."""
+    from kcompact.cli.render import Printer, show_inspection
+
+    printer = Printer(click.get_text_stream("stderr") if as_json else None)
+    for number, entry in enumerate(entries):
+        if number:
+            printer.line()
+        show_inspection(entry, printer)
+    for number, look in enumerate(looks):
+        if number or entries:
+            printer.line()
+        _print_look(look, printer)
+
+
+# Partitions
+
+
+def _entries(paths: Sequence[Path], settings: Settings, verify: bool) -> Iterator[Entry]:
+    from kcompact import survey
+
+    directories = planning.partitions(paths, settings)
+    configs = settings.configs_of(directories)
+    log_dirs = planning.LogDirs()
+    for directory in directories:
+        error: KcompactError | None = None
+        findings: tuple[Finding, ...] = ()
+        try:
+            log_dir = log_dirs.of(directory)
+        except CorruptDataError as problem:
+            error, log_dir = problem, LogDir(path=directory.parent, is_log_dir=True)
+            findings = (survey.of_error(problem),)
+        except KcompactError as problem:
+            yield Entry(directory=directory, error=problem)
+            continue
+        try:
+            plan, trouble = _plan(directory, configs[directory], settings, log_dir)
+        except ConfigError:
+            raise
+        except KcompactError as problem:
+            yield Entry(directory=directory, error=problem)
+            continue
+        error = error or trouble
+        if not verify:
+            yield Entry(directory=directory, plan=plan, error=error, survey=survey.survey(plan.log))
+            continue
+        contents = survey.verify(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
+        findings += (*contents.findings, *survey.log_dir_findings(log_dir))
+        if error is None and contents.is_damaged:
+            worst = contents.findings[0]
+            error = CorruptDataError(
+                file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem
+            )
+        yield Entry(directory=directory, plan=plan, error=error, survey=contents, findings=findings)
+
+
+def _plan(
+    directory: Path, config: TopicConfig, settings: Settings, log_dir: LogDir
+) -> tuple[CleanPlan, KcompactError | None]:
+    """Return the plan, and the damage there is; where that hides the producers, the plan is made without them."""
+    try:
+        plan = planning.make_plan(directory, config, settings, log_dir=log_dir)
+    except CorruptDataError as problem:
+        log = read_log(directory, log_dir=log_dir)
+        plan = clean_plan(
+            log, config, now_ms=settings.now_ms, producers={}, high_watermark=settings.high_watermark
+        )
+        return plan, problem
+    return plan, plan.log.damage[0] if plan.log.damage else None
+
+
+# Batches and records
+
+
+def _log_files(directories: Sequence[Path]) -> list[tuple[Path, str]]:
+    """Return the logs of the partitions in offset order, and what to call them."""
+    return [
+        (path, f"{directory.name}/{path.name}")
+        for directory in directories
+        for path in sorted(directory.glob("[0-9]*.log"))
+    ]
+
+
+def _dump(path: Path, label: str, with_batches: bool, with_records: bool, print_data: bool, as_json: bool) -> int:
+    """Print the batches and records of one log and return its exit code."""
+    try:
+        if not dump.is_log(path):
+            raise RefusedError(path=path, problem="--batches and --records need a .log file or a partition directory")
+        for line in dump.dump_log(
+            path,
+            label,
+            with_batches=with_batches or not as_json,
+            with_records=with_records,
+            print_data=print_data,
+            as_json=as_json,
+        ):
+            click.echo(line)
+    except KcompactError as problem:
+        from kcompact.cli import complain
+
+        complain(problem)
+        return problem.exit_code
+    return 0
+
+
+# Single files
+
+
+def _look(path: Path, verify: bool) -> dict[str, Any]:
+    """Return what a single file holds."""
+    look: dict[str, Any] = {"file": str(path), "kind": None, "base_offset": None, "size_bytes": path.stat().st_size}
+    look |= {"contents": None, "entries": None, "findings": None, "error": None, "exit_code": 0}
+    try:
+        look["kind"] = dump.kind_of(path)
+        parsed = dump.base_offset_of(path)
+        look["base_offset"] = parsed if path.name[:1].isdigit() else None
+        if dump.is_log(path):
+            _look_into_log(path, parsed, verify, look)
+        else:
+            look["entries"] = dump.entries_of(path)
+            if verify:
+                _verify_beside(path, parsed, look)
+    except KcompactError as problem:
+        look["error"], look["exit_code"] = str(problem), problem.exit_code
+    return look
+
+
+def _look_into_log(path: Path, base_offset: int, verify: bool, look: dict[str, Any]) -> None:
+    from kcompact import survey
+
+    if verify:
+        seen = survey.verify_file(path, base_offset)
+        look["findings"] = [report.finding(each) for each in seen.findings]
+        contents = seen.segments[0]
+        if seen.is_damaged:
+            look["error"], look["exit_code"] = "damaged", CorruptDataError.exit_code
+    else:
+        contents = survey.survey_file(path, base_offset)
+    look["contents"] = report.survey_fields(contents)
+    if contents.damage is not None:
+        look["error"], look["exit_code"] = str(contents.damage), contents.damage.exit_code
+
+
+def _verify_beside(path: Path, base_offset: int, look: dict[str, Any]) -> None:
+    """Check an index against the log that lies beside it."""
+    look["findings"] = []
+    log = path.with_suffix(".log")
+    if look["kind"] not in ("index", "timeindex", "txnindex") or dump.is_aside(path) or not log.exists():
+        return
+    from kcompact import survey
+
+    seen = survey.verify_file(log, base_offset)
+    own = [each for each in seen.findings if each.file == path.name]
+    look["findings"] = [report.finding(each) for each in own]
+    if any(each.severity is survey.Severity.DAMAGE for each in own):
+        look["error"], look["exit_code"] = "damaged", CorruptDataError.exit_code
+
+
+def _print_look(look: dict[str, Any], printer: Printer) -> None:
+    printer.line(f"{look['file']}: {look['kind'] or 'unknown'}, {look['size_bytes']:,} bytes")
+    for fields in look["entries"] or ():
+        printer.line("  " + dump.line(fields))
+    if look["contents"]:
+        shown = {name: value for name, value in look["contents"].items() if value is not None}
+        printer.line("  " + ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in shown.items()))
+    for each in look["findings"] or ():
+        where = "".join(f", {name} {each[name]}" for name in ("position", "offset") if each[name] is not None)
+        printer.line(f"  {each['severity']}: {each['file']}{where}: {each['problem']}")
+    if look["findings"] is not None and not look["findings"]:
+        printer.line("  verified: nothing is wrong")
+    if look["error"]:
+        printer.line(f"  error: {look['error']}")

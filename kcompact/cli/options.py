@@ -1,0 +1,186 @@
+"""Options that several commands share, and what they come to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from kcompact.config import Override, TopicConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+DEBUG = "kcompact.debug"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The configuration options of one command line. `now_ms` is read once."""
+
+    now_ms: int
+    topic: str | None = None
+    overrides: tuple[Override, ...] = ()
+    broker_properties: Mapping[str, str] = field(default_factory=dict)
+    high_watermark: int | None = None
+    use_log_end: bool = False
+
+    def config_of(self, directory: Path) -> TopicConfig:
+        """Return the configuration of the topic that a directory is named after. Raises ConfigError."""
+        from kcompact.config import topic_config
+        from kcompact.format.names import parse_directory
+
+        parsed = parse_directory(directory.name)
+        topic = parsed.topic_partition.topic if parsed else directory.name
+        return topic_config(topic, overrides=self.overrides, broker_properties=self.broker_properties)
+
+    def configs_of(self, directories: Sequence[Path]) -> dict[Path, TopicConfig]:
+        """Return the configuration of each, so that a wrong value is known before anything is done."""
+        return {directory: self.config_of(directory) for directory in directories}
+
+
+class Now(click.ParamType):
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        if text.isascii() and text.isdigit():
+            return int(text)
+        from datetime import UTC, datetime, timedelta
+
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"'{value}' is neither Unix milliseconds nor ISO 8601, such as 2024-02-29T12:00:00Z", param, ctx)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+class HighWatermark(click.ParamType):
+    name = "offset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value).strip().lower()
+        if text == "leo":
+            return text
+        if text.isascii() and text.isdigit():
+            return int(text)
+        self.fail(f"'{value}' is neither an offset nor leo", param, ctx)
+
+
+def paths(command: Command) -> Command:
+    """PATH..."""
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))(command)
+
+
+def json_option(command: Command) -> Command:
+    """--json"""
+    text = "Print JSON on standard output and nothing else there."
+    return click.option("as_json", "--json", is_flag=True, help=text)(command)
+
+
+def debug_option(command: Command) -> Command:
+    """--debug, seen by the one place that handles errors."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.meta[DEBUG] = value
+
+    return click.option(
+        "--debug", is_flag=True, expose_value=False, callback=remember, help="Show a traceback when something fails."
+    )(command)
+
+
+def configuration(command: Command) -> Command:
+    """The options that `inspect`, `plan` and `clean` share; the command gets them as `settings`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        topic: str | None,
+        config: tuple[str, ...],
+        broker_config: Path | None,
+        now: int | None,
+        high_watermark: int | str | None,
+        **kwargs: Any,
+    ) -> Any:
+        from kcompact.config import parse_override
+
+        settings = Settings(
+            now_ms=_clock_ms() if now is None else now,
+            topic=topic,
+            overrides=tuple(parse_override(text) for text in config),
+            broker_properties=_properties(broker_config),
+            high_watermark=high_watermark if isinstance(high_watermark, int) else None,
+            use_log_end=high_watermark == "leo",
+        )
+        return command(*args, settings=settings, **kwargs)
+
+    options = (
+        click.option("--topic", metavar="GLOB", help="Only partitions of topics that match, such as 'orders*'."),
+        click.option(
+            "--config",
+            multiple=True,
+            metavar="[TOPIC:]NAME=VALUE",
+            help="A setting under Kafka's name, for one topic or all; a broker's name (log.cleaner...) sets the "
+            "broker's value. Repeatable. Strongest source of configuration.",
+        ),
+        click.option(
+            "--broker-config",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="The broker's server.properties.",
+        ),
+        click.option(
+            "--now",
+            type=Now(),
+            metavar="TIME",
+            help="The time to decide by: Unix milliseconds or ISO 8601 (UTC unless it says otherwise). Default: the clock.",
+        ),
+        click.option(
+            "--high-watermark",
+            type=HighWatermark(),
+            metavar="N|leo",
+            help="Take records below this offset as replicated; leo: all. Default: replication-offset-checkpoint.",
+        ),
+    )
+    decorated: Any = wrapped
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def _clock_ms() -> int:
+    import time
+
+    return time.time_ns() // 1_000_000
+
+
+def _properties(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    from kcompact.errors import ConfigError, CorruptCheckpointError
+    from kcompact.format.checkpoint import parse_java_properties
+    from kcompact.log import read_file
+
+    try:
+        # A configuration file may well be a link, unlike a file of a log.
+        return parse_java_properties(read_file(file.resolve()), file=str(file))
+    except CorruptCheckpointError as problem:
+        raise ConfigError(path=file, problem=problem.problem) from None
+
+
+def parse_pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
+    """Return repeated `NAME=VALUE` arguments as a dict."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"'{text}' is not NAME=VALUE", param_hint=option)
+        pairs[name.strip()] = value
+    return pairs

@@ -1,0 +1,277 @@
+"""What the commands found and did, as values: one entry per partition, and the JSON that describes it.
+
+The field names are a contract, `docs/cli.md`; `VERSION` rises when one changes its meaning or goes. Every entry has
+all fields of its command; what could not be known is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError
+from kcompact.plan import CleanPlan, Reason, Role
+
+if TYPE_CHECKING:
+    from kcompact.cleaner import CleanResult
+    from kcompact.log import Segment
+    from kcompact.survey import Finding, LogSurvey, SegmentSurvey
+
+VERSION = 1
+
+IDENTITY_FIELDS = ("topic", "partition", "directory")
+PLAN_FIELDS = (
+    "cleanup_policy",
+    "log_start_offset",
+    "log_end_offset",
+    "high_watermark",
+    "last_stable_offset",
+    "first_dirty_offset",
+    "first_uncleanable_offset",
+    "checkpoint_offset",
+    "checkpoint_reset",
+    "clean_bytes",
+    "cleanable_bytes",
+    "cleanable_ratio",
+    "max_compaction_delay_ms",
+    "need_compaction_now",
+    "eligible",
+    "reason",
+    "explanation",
+    "segments",
+    "groups",
+    "notes",
+)
+OUTCOME_FIELDS = ("error", "exit_code")
+CLEAN_FIELDS = (
+    "status",
+    "end_offset",
+    "bytes_read",
+    "bytes_written",
+    "messages_read",
+    "messages_written",
+    "map_bytes_read",
+    "map_keys",
+    "invalid_messages",
+    "engine",
+    "elapsed_s",
+    "recovered",
+)
+SEGMENT_FIELDS = (
+    "base_offset",
+    "size_bytes",
+    "role",
+    "role_reason",
+    "clean_below_offset",
+    "first_timestamp_ms",
+    "largest_timestamp_ms",
+    "last_modified_ms",
+)
+SURVEY_FIELDS = (
+    "batches",
+    "records",
+    "first_offset",
+    "last_offset",
+    "empty_batches",
+    "control_batches",
+    "transactional_batches",
+    "horizon_batches",
+    "tombstones",
+    "null_keys",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One partition in an answer: its plan, or why there is none, and what else the command has to say."""
+
+    directory: Path
+    plan: CleanPlan | None = None
+    error: KcompactError | None = None
+    survey: LogSurvey | None = None
+    findings: tuple[Finding, ...] | None = None
+    result: CleanResult | None = None
+    recovered: str | None = None
+
+    @property
+    def reason(self) -> Reason:
+        """Return the verdict; an error without a plan has one of its own."""
+        if isinstance(self.error, CorruptDataError):
+            return Reason.CORRUPT
+        if isinstance(self.error, RecoveryNeededError):
+            return Reason.LEFTOVERS
+        return Reason.NOT_A_PARTITION if self.plan is None else self.plan.reason
+
+    @property
+    def explanation(self) -> str:
+        if self.plan is None or isinstance(self.error, CorruptDataError | RecoveryNeededError):
+            return str(self.error).splitlines()[0] if self.error else ""
+        return self.plan.explanation
+
+    @property
+    def exit_code(self) -> int:
+        return self.error.exit_code if self.error else 0
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+
+def exit_code(entries: Iterable[Entry]) -> int:
+    """Return the code of all failures if they share one, 1 if they differ, 0 if there is none."""
+    return shared_exit_code(entry.exit_code for entry in entries)
+
+
+def shared_exit_code(codes: Iterable[int]) -> int:
+    """Return the code that all failures share, 1 if they differ, 0 if there is none."""
+    failures = {code for code in codes if code}
+    return failures.pop() if len(failures) == 1 else int(bool(failures))
+
+
+# Roles
+
+
+def role_reason(plan: CleanPlan, segment: Segment) -> str:
+    """Return why a segment has its role."""
+    match plan.role_of(segment):
+        case Role.ACTIVE:
+            return "the last segment is never cleaned"
+        case Role.CLEAN:
+            return f"ends below the first dirty offset {plan.first_dirty_offset}"
+        case Role.DIRTY if segment.base_offset < plan.first_dirty_offset:
+            return f"clean below offset {plan.first_dirty_offset}, dirty from there on"
+        case Role.DIRTY:
+            return f"between the first dirty offset {plan.first_dirty_offset} and {plan.first_uncleanable_offset}"
+    match plan.bound:
+        case Reason.OPEN_TRANSACTION:
+            return f"a transaction is open from offset {plan.last_stable_offset}"
+        case Reason.HIGH_WATERMARK:
+            return f"not wholly below the high watermark {plan.high_watermark}"
+        case Reason.MIN_COMPACTION_LAG:
+            return f"it or one before it is younger than min.compaction.lag.ms {plan.config.min_compaction_lag_ms}"
+    return f"at or above the first uncleanable offset {plan.first_uncleanable_offset}"
+
+
+def clean_below_offset(plan: CleanPlan, segment: Segment) -> int | None:
+    """Return where the dirty part of a dirty segment starts, None when it is dirty from its start."""
+    straddles = segment.base_offset < plan.first_dirty_offset < plan.log.end_of(segment)
+    return plan.first_dirty_offset if straddles and plan.role_of(segment) is Role.DIRTY else None
+
+
+# JSON
+
+
+def document(command: str, now_ms: int | None, **content: object) -> dict[str, Any]:
+    """Return the one object that a command prints with --json."""
+    clock = {} if now_ms is None else {"now_ms": now_ms}
+    return {"version": VERSION, "command": command, **clock, **content}
+
+
+def dumps(value: object) -> str:
+    """Return JSON that any terminal can show: ASCII, and null for a number that JSON does not have."""
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)
+
+
+def identity(directory: Path) -> dict[str, Any]:
+    from kcompact.format.names import parse_directory
+
+    parsed = parse_directory(directory.name)
+    partition = parsed.topic_partition if parsed else None
+    return {
+        "topic": partition.topic if partition else None,
+        "partition": partition.partition if partition else None,
+        "directory": str(directory),
+    }
+
+
+def plan_entry(entry: Entry) -> dict[str, Any]:
+    """Return what `plan` says of a partition."""
+    fields: dict[str, Any] = identity(entry.directory) | dict.fromkeys(PLAN_FIELDS)
+    plan = entry.plan
+    if plan is not None:
+        fields |= {
+            "cleanup_policy": plan.config.policy_text,
+            "log_start_offset": plan.log.log_start_offset,
+            "log_end_offset": plan.log.log_end_offset,
+            "high_watermark": plan.high_watermark,
+            "last_stable_offset": plan.last_stable_offset,
+            "first_dirty_offset": plan.first_dirty_offset,
+            "first_uncleanable_offset": plan.first_uncleanable_offset,
+            "checkpoint_offset": plan.log.checkpoint_offset,
+            "checkpoint_reset": plan.checkpoint_reset,
+            "clean_bytes": plan.clean_bytes,
+            "cleanable_bytes": plan.cleanable_bytes,
+            "cleanable_ratio": plan.cleanable_ratio,
+            "max_compaction_delay_ms": plan.max_compaction_delay_ms,
+            "need_compaction_now": plan.need_compaction_now,
+            "groups": [[segment.base_offset for segment in group] for group in plan.groups],
+        }
+    return fields | {
+        "eligible": plan is not None and plan.eligible and entry.error is None,
+        "reason": str(entry.reason),
+        "explanation": entry.explanation,
+        "segments": _segments(entry),
+        "groups": fields["groups"] or [],
+        "notes": list(plan.log.notes) if plan else [],
+        "error": str(entry.error) if entry.error else None,
+        "exit_code": entry.exit_code,
+    }
+
+
+def inspect_entry(entry: Entry) -> dict[str, Any]:
+    """Return what `inspect` says of a partition: the plan, the contents of each segment, and the findings."""
+    fields = plan_entry(entry)
+    log = entry.plan.log if entry.plan else None
+    fields["leftovers"] = [*log.leftovers, *log.staging] if log else []
+    fields["foreign"] = list(log.foreign) if log else []
+    fields["findings"] = None if entry.findings is None else [finding(each) for each in entry.findings]
+    return fields
+
+
+def clean_entry(entry: Entry) -> dict[str, Any]:
+    """Return what `clean` did with a partition."""
+    fields = plan_entry(entry) | dict.fromkeys(CLEAN_FIELDS)
+    fields["status"] = "failed" if entry.result is None else str(entry.result.status)
+    fields["recovered"] = entry.recovered
+    if entry.result is not None:
+        fields |= asdict(entry.result.stats)
+        fields["end_offset"] = entry.result.end_offset
+        fields["engine"] = entry.result.engine
+        fields["elapsed_s"] = round(entry.result.elapsed_s, 3)
+    return fields
+
+
+def _segments(entry: Entry) -> list[dict[str, Any]]:
+    plan = entry.plan
+    if plan is None:
+        return []
+    described = [_segment(plan, segment) for segment in plan.log.segments]
+    if entry.survey is not None:
+        for fields, contents in zip(described, entry.survey.segments, strict=True):
+            fields |= survey_fields(contents)
+    return described
+
+
+def _segment(plan: CleanPlan, segment: Segment) -> dict[str, Any]:
+    return {
+        "base_offset": segment.base_offset,
+        "size_bytes": segment.size_bytes,
+        "role": str(plan.role_of(segment)),
+        "role_reason": role_reason(plan, segment),
+        "clean_below_offset": clean_below_offset(plan, segment),
+        "first_timestamp_ms": segment.first_batch_max_timestamp_ms,
+        "largest_timestamp_ms": segment.largest_timestamp_ms,
+        "last_modified_ms": segment.last_modified_ms,
+    }
+
+
+def survey_fields(contents: SegmentSurvey) -> dict[str, Any]:
+    """Return the counts of one segment."""
+    return {name: getattr(contents, name) for name in SURVEY_FIELDS}
+
+
+def finding(found: Finding) -> Mapping[str, Any]:
+    return asdict(found) | {"severity": str(found.severity)}

@@ -1,0 +1,64 @@
+"""Signals: asked to stop, a run finishes the step that it must not leave half-done, and then stops.
+
+Before the first partition is cleaned a signal stops at once. While one is being cleaned it only sets a flag, which
+`Watch.check` reads between two steps; a second Ctrl-C ends the process where it is, which `recover` can settle.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from kcompact.errors import CleaningAbortedError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FIRST = b"\nstopping after the current step; press Ctrl-C again to stop at once (then run kcompact recover)\n"
+
+
+class StopRequest:
+    """Whether someone has asked to stop, and with which exit code the process ends then."""
+
+    def __init__(self) -> None:
+        self.exit_code: int | None = None
+        self.is_deferred = False
+
+    def check(self, path: Path | str) -> None:
+        """Raise CleaningAbortedError when the run has been asked to stop."""
+        if self.exit_code is not None:
+            raise CleaningAbortedError(path=path, exit_code=self.exit_code)
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        code = 128 + number
+        if not self.is_deferred:
+            self.exit_code = code
+            raise CleaningAbortedError(path="kcompact", exit_code=code)
+        if self.exit_code is not None and number == signal.SIGINT:
+            os._exit(code)
+        self.exit_code = self.exit_code or code
+        # Not through a buffered stream: a handler may run in the middle of another write.
+        if sys.stderr is not None:
+            os.write(2, _FIRST)
+
+    def install(self) -> None:
+        """Handle the signals from now on. Ones that are ignored stay ignored, as under nohup."""
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self.on_signal)
+
+
+@contextmanager
+def stop_request() -> Iterator[StopRequest]:
+    """Handle the signals for the length of a `with` block."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    request = StopRequest()
+    request.install()
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,118 @@
+"""Values to text for a terminal: escaped, with units, in UTC."""
+
+from __future__ import annotations
+
+import os
+import re
+from decimal import ROUND_HALF_UP, Decimal
+from math import isinf, isnan
+from pathlib import Path
+
+MAX_SHOWN_CHARS = 4096
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+# C0, DEL and C1 controls; line and paragraph separators; everything that reorders or hides text; lone surrogates.
+_UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    r"|[\U000e0000-\U000e007f]"
+)
+
+
+def safe(text: str | bytes, *, max_chars: int = MAX_SHOWN_CHARS) -> str:
+    """Return foreign text so that a terminal shows it and does nothing else; cut when it is very long.
+
+    Bytes are read as UTF-8. What does not print becomes `\\xNN`, `\\uNNNN` or `\\UNNNNNNNN`; a backslash stays one.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogateescape")
+    cut = len(text) - max_chars
+    if cut > 0:
+        text = text[:max_chars]
+    return _UNSAFE.sub(_escaped, text) + (f"... ({cut:,} more)" if cut > 0 else "")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00  # How Python holds a byte that is not UTF-8.
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def safe_lines(text: str) -> str:
+    """Return text of several lines, each one safe."""
+    return "\n".join(safe(line) for line in text.split("\n"))
+
+
+def size(count_bytes: int) -> str:
+    """Return a number of bytes for people: `305 B`, `1.2 GiB`."""
+    if abs(count_bytes) < 1024:
+        return f"{count_bytes} B"
+    value = float(count_bytes)
+    unit = ""
+    for unit in _UNITS:
+        value /= 1024
+        if abs(value) < 1023.95:
+            break
+    return f"{value:.1f} {unit}"
+
+
+def time(timestamp_ms: int | None) -> str:
+    """Return Unix milliseconds as UTC in ISO 8601, `-` for none, the number itself where there is no such date."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return "-"
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
+    rest = timestamp_ms % 1000
+    return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{rest:03d}Z" if rest else "Z")
+
+
+def duration(milliseconds: int) -> str:
+    """Return a span of time, in its two largest units: `3 d 4 h`, `250 ms`."""
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    rest = milliseconds // 1000
+    parts = []
+    for unit, seconds in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, seconds)
+        if count:
+            parts.append(f"{count:,} {unit}")
+    return " ".join(parts[:2])
+
+
+def path(directory: Path) -> str:
+    """Return a path as short as it can be: relative when it lies below the working directory."""
+    try:
+        return safe(str(directory.relative_to(Path.cwd())))
+    except (ValueError, OSError):
+        return safe(str(directory))
+
+
+def relative_to_here(text: str) -> str:
+    """Return a message in which paths below the working directory are relative."""
+    try:
+        here = os.getcwd() + os.sep
+    except OSError:
+        return text
+    return text.replace(here, "") if here != os.sep else text
+
+
+def java_number(value: float, digits: int = 1) -> str:
+    """Return a number as Java's `%,.1f` has it: grouped, half rounded up, `NaN` and `Infinity` by name."""
+    if isnan(value):
+        return "NaN"
+    if isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return f"{Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):,}"
+
+
+def ratio(part: float, whole: float) -> float:
+    """Return a quotient as Java computes it: NaN for 0/0, infinite for the rest over 0."""
+    if whole == 0:
+        return float("nan") if part == 0 else float("inf")
+    return part / whole

@@ -1,0 +1,42 @@
+"""Options and profiles of the whole suite.
+
+`--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
+profile, the same examples each time; `--hypothesis-profile=explore` looks for new ones, for long.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(
+    "explore", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite", action="store_true", help="write the actual output into case files and docs; read the diff"
+    )
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether expected output is to be written anew."""
+    return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that write many small directories and do not pull the plug."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
