@@ -304,6 +304,7 @@ def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Ite
                 with _kept_signal_handler():
                     sc = SparkContext(conf=_spark_conf(settings), gateway=gateway)
                 stack.callback(_stop, sc)
+                _silence_accumulators(sc)
             if not _is_local(master):
                 sc.addPyFile(str(_zipped_package(home)))
         except (Py4JError, OSError, EOFError, RuntimeError, ValueError) as problem:
@@ -460,7 +461,19 @@ def _zipped_package(home: Path) -> Path:
     return target
 
 
+def _silence_accumulators(sc: SparkContext) -> None:
+    """Keep the thread that receives accumulators from printing a traceback when the JVM dies."""
+    server = getattr(sc, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
 def _stop(sc: SparkContext) -> None:
+    # Waiting for the thread that receives accumulators takes up to a second, and nobody sends any more.
+    server = getattr(sc, "_accumulatorServer", None)
+    if server is not None:
+        sc._accumulatorServer = None
+        threading.Thread(target=server.shutdown, daemon=True).start()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # It warns when its JVM is dead; that has been raised already.
         with contextlib.suppress(Py4JError, OSError):

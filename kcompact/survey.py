@@ -323,9 +323,7 @@ def _tail_finding(path: Path, position: int, problem: CorruptBatchError, *, is_a
         text = f"torn tail, {left}: {problem.problem}; a broker cuts it off after an unclean shutdown"
     else:
         text = f"{problem.problem}; {left} that are no whole batch"
-    return Finding(
-        severity=Severity.DAMAGE, file=path.name, position=position, offset=problem.offset, problem=text
-    )
+    return Finding(severity=Severity.DAMAGE, file=path.name, position=position, offset=problem.offset, problem=text)
 
 
 def _is_torn(tail: bytes, left: int) -> bool:
@@ -412,7 +410,9 @@ def _entries_due(tally: _Tally, interval_bytes: int) -> int:
 
 def _padding(name: str, padding_bytes: int) -> Iterator[Finding]:
     if padding_bytes > 0:
-        problem = f"{padding_bytes:,} zero bytes after the last entry; untrimmed, it counts in full when segments are grouped"
+        problem = (
+            f"{padding_bytes:,} zero bytes after the last entry; untrimmed, it counts in full when segments are grouped"
+        )
         yield Finding(severity=Severity.INFO, file=name, problem=problem)
 
 
@@ -481,7 +481,8 @@ def _small_file_findings(log: PartitionLog, surveys: list[SegmentSurvey]) -> Ite
         try:
             epochs = parse_leader_epochs(read_file(epochs_file), file=epochs_file.name)
             if epochs and epochs[-1].start_offset > log.log_end_offset:
-                text = f"epoch {epochs[-1].epoch} starts at {epochs[-1].start_offset}, above the log end {log.log_end_offset}"
+                last = epochs[-1]
+                text = f"epoch {last.epoch} starts at {last.start_offset}, above the log end {log.log_end_offset}"
                 yield Finding(severity=Severity.WARNING, file=epochs_file.name, problem=text)
         except CorruptDataError as problem:
             yield of_error(problem)
@@ -530,7 +531,7 @@ def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
 
 _MEANINGS = {
     Temporary.CLEANED: "an interrupted cleaning was still writing it; a broker deletes it when it starts",
-    Temporary.SWAP: "a complete cleaned file that was about to take its place; a broker, or kcompact recover, settles it",
+    Temporary.SWAP: "complete and about to take its place; whoever wrote it settles it: a broker, or kcompact recover",
     Temporary.DELETED: "replaced and about to be deleted; a broker deletes it when it starts",
 }
 

@@ -14,11 +14,11 @@ first.
 ① `.cleaned` is a guard: while one is left, the loader throws away it and every `.swap` beside it, so these renames
 may reach the disk in any order. ② is the commit point: the sync after the last `.swap`. From then on the new
 segment is what counts. ③ the old files step aside, the logs first, then the rest, each with a sync: an old log that
-stays beside the new one would put offsets into the log twice, and one that stays while the disk already lost its
-`.txnindex` would turn aborted records into committed ones; the loader notices neither. ④ the new files take their
-names, the `.log` first and by itself: as long as there is a `.log.swap`, the loader deletes what has a name in its
-range, be it the new `.txnindex`. All this must be on the disk before the next group starts, as the loader treats
-all `.swap` files together as one range. ⑤ only now is anything deleted.
+stays beside the new one puts offsets into the log twice, and one that stays while the disk has lost its `.txnindex`
+is loaded without; the loader notices neither. ④ the new files take their names, the `.log` first and by itself: as
+long as there is a `.log.swap`, the loader deletes whatever has a name in its range, be it the new `.txnindex`. All
+this must be on the disk before the next group starts, as the loader treats all `.swap` files together as one range.
+⑤ only now is anything deleted.
 
 **Example.** Segments 0 and 500 become one segment 0, of two files for brevity:
 
@@ -182,7 +182,7 @@ def _set_aside_and_finish(live: Sequence[str], swapped: Sequence[str], old: Sequ
     new_logs, new_others = _logs_and_others(swapped)
     return (
         *(Rename(name, name + _DELETED) for name in old_logs),
-        SyncDir(),  # Without it: an old segment that stands in the log and has lost its `.txnindex`.
+        SyncDir(),  # Without it: an old segment that is loaded without its `.txnindex`.
         *(Rename(name, name + _DELETED) for name in old_others),
         SyncDir(),  # Without it and the one before: an old segment inside the new one's range.
         *(Rename(name + _SWAP, name) for name in new_logs),

@@ -15,8 +15,8 @@ batch of several, or of none. `~` is null: a value of `~` makes a tombstone.
 
 Times are `[Nd]HH:MM[:SS[.mmm]]` since the start of 2024, or plain milliseconds; durations have a unit: ms s m h d.
 The line of settings takes Kafka's topic settings, and: name, now, checkpoint, start, hw (checkpoints of the log
-directory), `lone` (no log directory around it), `unclean`. `snapshot 5: pid=7 epoch=0 seq=3 last=4 at=09:00` is a producer's
-entry in the snapshot at offset 5; `snapshot 5:` alone makes an empty one.
+directory), `lone` (no log directory around it), `unclean`. `snapshot 5: pid=7 epoch=0 seq=3 last=4 at=09:00` is a
+producer's entry in the snapshot at offset 5; `snapshot 5:` alone makes an empty one.
 """
 
 from __future__ import annotations
@@ -141,10 +141,7 @@ def parse(text: str, *, base: LogSpec | None = None) -> LogSpec:
     spec = _with_settings(base or LogSpec(segments=()), head.split()[1:])
     for line in lines:
         line = line.strip()
-        if line.startswith("snapshot "):
-            spec = _with_snapshot(spec, line)
-        else:
-            spec = _with_segment(spec, line)
+        spec = _with_snapshot(spec, line) if line.startswith("snapshot ") else _with_segment(spec, line)
     return spec
 
 

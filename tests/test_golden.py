@@ -12,6 +12,7 @@ from kcompact import cleaner
 from kcompact.cleaner import CleanResult
 from kcompact.errors import KcompactError
 from kcompact.lock import log_dir_lock
+from kcompact.plan import CleanPlan
 from kcompact.stages import Executor, InProcess
 from tests.compare import config_of, differences
 
@@ -35,7 +36,7 @@ def round_of(name: str, number: int) -> dict[str, Any]:
     return found
 
 
-def plans(log_dir: Path, settings: dict[str, Any]) -> list[cleaner.CleanPlan]:
+def plans(log_dir: Path, settings: dict[str, Any]) -> list[CleanPlan]:
     return [
         cleaner.plan_partition(
             directory,

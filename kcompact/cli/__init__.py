@@ -91,8 +91,23 @@ def _forget_stdout() -> int:
     return 1
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        number = version("kcompact")
+    except PackageNotFoundError:
+        number = "of a source tree"
+    click.echo(f"kcompact {number}")
+    ctx.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="kcompact", message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 def main() -> None:
     """Inspect and compact Kafka partition directories with no broker running.
 

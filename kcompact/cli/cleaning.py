@@ -53,7 +53,10 @@ class Request:
 
 
 class Locks:
-    """The locks of the log directories, each taken once and held to the end; one that is held makes its partitions fail."""
+    """The locks of the log directories, each taken once and held to the end.
+
+    A lock that another process holds is the failure of every partition below it.
+    """
 
     def __init__(self, stack: ExitStack, *, only_look: bool) -> None:
         self._stack = stack
@@ -265,8 +268,8 @@ def recover(paths: Sequence[Path], *, as_json: bool) -> int:
         from kcompact.cli.render import Printer, show_recovery
 
         show_recovery(outcomes, Printer())
-    for problem in problems:
-        complain(problem)
+    for failure in problems:
+        complain(failure)
     return report.shared_exit_code(outcome["exit_code"] for outcome in outcomes)
 
 

@@ -74,7 +74,9 @@ def batch_fields(batch: Batch) -> dict[str, Any]:
 def record_fields(batch: Batch, record: Record, *, file: str, print_data: bool) -> dict[str, Any]:
     """Return a record under the names that `DumpLogSegments` prints; its key and payload only if asked for."""
     header = batch.header
-    sequence = -1 if header.base_sequence < 0 else (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+    sequence = (
+        -1 if header.base_sequence < 0 else (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+    )
     fields: dict[str, Any] = {
         "offset": record.offset,
         _timestamp_type(batch): record.timestamp,
@@ -135,7 +137,9 @@ def dump_log(
 
 def line(fields: Mapping[str, Any]) -> str:
     """Return fields as a line of `DumpLogSegments`."""
-    return " ".join(f"{safe(name)}: {_printed(name, value)}" for name, value in fields.items() if _is_printed(name, value))
+    return " ".join(
+        f"{safe(name)}: {_printed(name, value)}" for name, value in fields.items() if _is_printed(name, value)
+    )
 
 
 def _is_printed(name: str, value: object) -> bool:

@@ -120,9 +120,7 @@ def _plan(
         plan = planning.make_plan(directory, config, settings, log_dir=log_dir)
     except CorruptDataError as problem:
         log = read_log(directory, log_dir=log_dir)
-        plan = clean_plan(
-            log, config, now_ms=settings.now_ms, producers={}, high_watermark=settings.high_watermark
-        )
+        plan = clean_plan(log, config, now_ms=settings.now_ms, producers={}, high_watermark=settings.high_watermark)
         return plan, problem
     return plan, plan.log.damage[0] if plan.log.damage else None
 

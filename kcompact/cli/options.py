@@ -42,7 +42,7 @@ class Settings:
         return {directory: self.config_of(directory) for directory in directories}
 
 
-class Now(click.ParamType):
+class Now(click.ParamType[Any]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -62,7 +62,7 @@ class Now(click.ParamType):
         return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-class HighWatermark(click.ParamType):
+class HighWatermark(click.ParamType[Any]):
     name = "offset"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
@@ -71,7 +71,7 @@ class HighWatermark(click.ParamType):
             return text
         if text.isascii() and text.isdigit():
             return int(text)
-        self.fail(f"'{value}' is neither an offset nor leo", param, ctx)
+        raise click.BadParameter(f"'{value}' is neither an offset nor leo", ctx=ctx, param=param)
 
 
 def paths(command: Command) -> Command:
@@ -140,7 +140,8 @@ def configuration(command: Command) -> Command:
             "--now",
             type=Now(),
             metavar="TIME",
-            help="The time to decide by: Unix milliseconds or ISO 8601 (UTC unless it says otherwise). Default: the clock.",
+            help="The time to decide by: Unix milliseconds or ISO 8601 (in UTC unless it says otherwise). "
+            "Default: the clock, read once.",
         ),
         click.option(
             "--high-watermark",

@@ -12,7 +12,7 @@ from kcompact.cli import report
 from kcompact.cli.options import Settings
 from kcompact.cli.report import Entry
 from kcompact.config import TopicConfig
-from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError, RefusedError
+from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.log import LogDir, read_log_dir
 from kcompact.plan import CleanPlan
 
@@ -116,9 +116,3 @@ def plan(paths: Sequence[Path], settings: Settings, *, as_json: bool) -> int:
 
         show_plans(entries, Printer())
     return report.exit_code(entries)
-
-
-def blank_log_dir(path: Path, problem: CorruptCheckpointError) -> LogDir:
-    """Return a log directory of which nothing can be told, for a look at its partitions all the same."""
-    del problem
-    return LogDir(path=path, is_log_dir=True)

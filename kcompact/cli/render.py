@@ -84,7 +84,11 @@ def table(printer: Printer, *columns: str, numbers: Iterable[str] = ()) -> Table
     for name in columns:
         is_number = name in right
         made.add_column(
-            Text(name), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold", header_style="bold"
+            Text(name),
+            justify="right" if is_number else "left",
+            no_wrap=is_number,
+            overflow="fold",
+            header_style="bold",
         )
     return made
 
@@ -210,7 +214,7 @@ def _extras(entry: Entry) -> str:
     totals = {
         label: sum(getattr(segment, name) or 0 for segment in entry.survey.segments) for name, label in names.items()
     }
-    return ", ".join(f"{count:,} {label}" for label, count in totals.items() if count)
+    return ", ".join(f"{label}: {count:,}" for label, count in totals.items() if count)
 
 
 def heading(entry: Entry, printer: Printer) -> None:
@@ -297,7 +301,9 @@ def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
                 printer.line(f"    {bases} -> {group[0].base_offset}, at most {text.size(total)}")
             printer.line(f"  checkpoint {_shown(plan.log.checkpoint_offset)} -> {plan.first_uncleanable_offset}")
         if plan.log.checkpoint_offset is not None and plan.checkpoint_reset:
-            printer.line(f"  note: the checkpoint {plan.log.checkpoint_offset} lies outside the log and counts for nothing")
+            printer.line(
+                f"  note: the checkpoint {plan.log.checkpoint_offset} lies outside the log and counts for nothing"
+            )
         notes(plan, printer)
 
 
@@ -357,17 +363,15 @@ def show_error(entry: Entry, printer: Printer) -> None:
 def show_outcome(entries: Sequence[Entry], printer: Printer) -> None:
     """Print what became of each partition, and Kafka's summary of each that was cleaned."""
     cleaned = [entry.result for entry in entries if entry.result is not None and entry.result.end_offset is not None]
-    for result in cleaned:
+    for done in cleaned:
         printer.line()
-        for line in summary(result):
+        for line in summary(done):
             printer.line(f"  {line}")
     delays = [entry.plan.max_compaction_delay_ms for entry in entries if entry.plan is not None]
     if cleaned and any(delays):
         delayed = sum(delay > 0 for delay in delays)
         eligible = sum(entry.plan is not None and entry.plan.eligible for entry in entries)
-        printer.line(
-            f"  Cleanable partitions: {eligible}, Delayed partitions: {delayed}, max delay: {max(delays)}"
-        )
+        printer.line(f"  Cleanable partitions: {eligible}, Delayed partitions: {delayed}, max delay: {max(delays)}")
     printer.line()
     shown = table(printer, "partition", "status", "before", "after", "checkpoint", "", numbers=("before", "after"))
     for entry in entries:
@@ -411,5 +415,7 @@ def show_recovery(outcomes: Sequence[dict[str, Any]], printer: Printer) -> None:
         what += [f"{name} removed" for name in outcome["removed_staging"]]
         what += [f"{name} left for the broker" for name in outcome["left_behind"]]
         name = os.path.basename(outcome["directory"])  # noqa: PTH119 - a name is all that is needed
-        shown.add_row(cell(name), cell(outcome["status"], "bold red" if outcome["error"] else ""), cell("; ".join(what)))
+        shown.add_row(
+            cell(name), cell(outcome["status"], "bold red" if outcome["error"] else ""), cell("; ".join(what))
+        )
     printer.show(shown)

@@ -50,12 +50,11 @@ def size(count_bytes: int) -> str:
     if abs(count_bytes) < 1024:
         return f"{count_bytes} B"
     value = float(count_bytes)
-    unit = ""
-    for unit in _UNITS:
-        value /= 1024
-        if abs(value) < 1023.95:
-            break
-    return f"{value:.1f} {unit}"
+    unit = 0
+    value /= 1024
+    while abs(value) >= 1023.95 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}"
 
 
 def time(timestamp_ms: int | None) -> str:
@@ -96,10 +95,10 @@ def path(directory: Path) -> str:
 def relative_to_here(text: str) -> str:
     """Return a message in which paths below the working directory are relative."""
     try:
-        here = os.getcwd() + os.sep
+        here = f"{Path.cwd()}{os.sep}"
     except OSError:
         return text
-    return text.replace(here, "") if here != os.sep else text
+    return text.replace(here, "") if here != "//" else text
 
 
 def java_number(value: float, digits: int = 1) -> str:
