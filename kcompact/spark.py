@@ -72,7 +72,8 @@ class OnSpark:
 
     @property
     def parallelism(self) -> int:
-        return int(self.sc.defaultParallelism)
+        with _engine_errors():
+            return int(self.sc.defaultParallelism)
 
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]], part_starts: Sequence[int]
@@ -86,7 +87,7 @@ class OnSpark:
                 .partitionBy(job.bucket_count, _bucket_number)
                 .mapPartitions(partial(_reduce_partition, job, tuple(part_starts), report))
             )
-            results = self._collect(rdd, report, "scan", total_bytes)
+        results = self._collect(rdd, report, "scan", total_bytes)
         summaries = [summary for result in results if not isinstance(result, Reduced) for summary in result]
         return summaries, [result for result in results if isinstance(result, Reduced)]
 
@@ -97,7 +98,7 @@ class OnSpark:
             rdd = self.sc.parallelize(runs, max(1, len(runs))).mapPartitions(
                 partial(_write_partition, job, staging, report)
             )
-            return self._collect(rdd, report, "write", sum(task.size_bytes for task in tasks))
+        return self._collect(rdd, report, "write", sum(task.size_bytes for task in tasks))
 
     def _collect(self, rdd: Any, report: _Report, stage: str, total_bytes: int) -> list[Any]:
         """Return the elements of an RDD, looking after the watch meanwhile.
@@ -119,7 +120,8 @@ class OnSpark:
         self.watch.begin(stage, total_bytes)
         done_bytes = 0
         thread = InheritableThread(target=collect, name=group, daemon=True)
-        thread.start()
+        with _engine_errors():
+            thread.start()
         try:
             while thread.is_alive():
                 thread.join(POLL_S)
@@ -133,7 +135,8 @@ class OnSpark:
             self._cancel(group, thread)
             raise
         if problems:
-            raise problems[0]
+            with _engine_errors():
+                raise problems[0]
         return results[0]
 
     def _cancel(self, group: str, thread: threading.Thread) -> None:
@@ -200,9 +203,12 @@ def _engine_errors() -> Iterator[None]:
 
 
 def _cause(problem: Py4JJavaError) -> str:
-    """Return the line of a Java stack trace that says what happened: the last one before the Java frames."""
-    lines = str(problem).split("\n\tat ", 1)[0].splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), type(problem).__name__)
+    """Return the line of a Java exception that says what happened: the Python error in it, if a task raised one."""
+    lines = [line for line in str(problem).splitlines() if line.strip()]
+    tracebacks = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    if tracebacks:
+        return next((line for line in lines[tracebacks[-1] + 1 :] if not line[0].isspace()), lines[0]).strip()
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
 
 
 def _runs(tasks: Sequence[WriteTask], count: int) -> list[list[WriteTask]]:
@@ -279,14 +285,14 @@ def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Ite
     `conf` is the user's; what would open a port, or print, or let tasks run twice is set after it. Raises
     RefusedError (no Java, an unprotected cluster), EngineError (Spark does not start).
     """
-    if SparkContext._active_spark_context is not None:
-        raise RefusedError(path=master, problem="this process already has a SparkContext; pass it to OnSpark")
     if master.startswith("spark://") and "spark.authenticate.secret" not in conf:
         raise RefusedError(
             path=master,
             problem="a standalone cluster needs the secret that its master and workers share",
             hint="Pass --spark-conf spark.authenticate.secret=SECRET, as in the cluster's own configuration.",
         )
+    if SparkContext._active_spark_context is not None:
+        raise RefusedError(path=master, problem="this process already has a SparkContext; pass it to OnSpark")
     java = find_java()
     with contextlib.ExitStack() as stack:
         local_dirs = [

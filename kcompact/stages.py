@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact import producers, transactions
-from kcompact.errors import CorruptIndexError
+from kcompact.errors import CorruptBatchError, CorruptIndexError
 from kcompact.format import index
-from kcompact.format.batch import HEADER_BYTES, read_header, read_records
+from kcompact.format.batch import read_records
 from kcompact.format.block import KEY_DTYPE, KeyEntries, Offsets, pack_keys, pack_offsets, unpack_keys, unpack_offsets
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
-from kcompact.log import FileIdentity, Segment, headers, open_regular, read_at, read_file, verified_batches
+from kcompact.log import FileIdentity, Segment, batches, headers, read_file, verified_batches
 from kcompact.plan import CleanPlan
 from kcompact.write import CleanedSegment, CleanerStats, CleanJob, Split, WrittenPart, join, write_part
 
@@ -124,7 +124,7 @@ def _scan_split(job: CleanJob, split: Split) -> tuple[KeyEntries, Scanned]:
     path = Path(job.directory) / split.log_name
     hashes, offsets, in_map = [], [], []
     ends: dict[int, int] = {}
-    max_timestamp = -1
+    max_timestamp, previous_offset = -1, -1
     for batch in verified_batches(
         path,
         base_offset=split.base_offset,
@@ -136,6 +136,15 @@ def _scan_split(job: CleanJob, split: Split) -> tuple[KeyEntries, Scanned]:
         ends[batch.position] = header.last_offset
         max_timestamp = max(max_timestamp, header.max_timestamp)
         records = read_records(batch, file=str(path))
+        if header.magic < 2 and records[0].offset <= previous_offset:
+            # Its header tells only where it ends; `verified_batches` could not see this.
+            raise CorruptBatchError(
+                file=path,
+                position=batch.position,
+                offset=records[0].offset,
+                problem=f"begins with offset {records[0].offset} after offset {previous_offset}",
+            )
+        previous_offset = header.last_offset
         if header.is_control:
             continue  # The keys of markers look like keys and are none (KAFKA-14055).
         is_left_out = header.base_offset in split.left_out
@@ -440,9 +449,19 @@ def _splits(
             check_index=trust_index,
             left_out=frozenset(offset for offset in left_out if base_offset <= offset < end_offset),
             discardable=frozenset(offset for offset in discardable if base_offset <= offset < end_offset),
+            keeps_legacy_tombstones=segment.last_modified_ms > legacy_horizon_ms(plan),
         )
         for start, end, base_offset, end_offset in zip(starts, ends, bases, end_offsets, strict=True)
     ]
+
+
+def legacy_horizon_ms(plan: CleanPlan) -> int:
+    """Return the time up to which a segment must have been modified to lose its tombstones of magic 0 and 1.
+
+    Rule: `Cleaner.doClean`: the last clean segment's modification, less `delete.retention.ms`.
+    """
+    clean = [segment for segment in plan.log.segments if segment.base_offset < plan.first_dirty_offset]
+    return clean[-1].last_modified_ms - plan.config.delete_retention_ms if clean else 0
 
 
 def _batch_positions(path: Path, segment: Segment, trust_index: bool) -> Iterable[int]:
@@ -454,9 +473,12 @@ def _batch_positions(path: Path, segment: Segment, trust_index: bool) -> Iterabl
 
 
 def _base_offset_at(path: Path, position: int) -> int:
-    with open_regular(path) as descriptor:
-        prefix = read_at(descriptor, HEADER_BYTES, position, path=path)
-    return read_header(prefix, file=str(path), position=position).base_offset
+    _, header = next(headers(path, start_position=position))
+    if header.magic == 2:
+        return header.base_offset
+    # The first offset of a legacy batch stands in its compressed section.
+    (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
+    return read_records(batch, file=str(path))[0].offset
 
 
 def _balanced(splits: Sequence[Split], count: int) -> list[list[Split]]:

@@ -712,7 +712,7 @@ def replace(
     the first step: RecoveryNeededError if any `.cleaned` or `.swap` is in sight, LogChangedError if an old
     file is not as it was planned, a file appeared among them, or the lock is lost; nothing is changed then.
     A step that fails raises RecoveryNeededError, which says whether the commit point was passed: *before*,
-    *after* or *unknown*.
+    *after* or *unknown*; if it is the very first one, StorageError.
     """
     with _Directory(partition_dir) as directory:
         present = directory.names()
@@ -735,6 +735,8 @@ def replace(
         try:
             _apply(directory, todo, observe)
         except OSError as error:
+            if not done:
+                raise  # Nothing was changed, nothing is to be recovered: a StorageError like any other.
             raise _stopped(directory, cleaned.base_offset, todo, len(done), error) from error
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact import retain
-from kcompact.errors import CorruptDataError, NotEnoughSpaceError, StorageError
+from kcompact.errors import CorruptDataError, NotEnoughSpaceError, RefusedError, StorageError
 from kcompact.format import batch as batch_format
-from kcompact.format.batch import Batch, Header, Record, read_header, read_records
+from kcompact.format.batch import Batch, Record, read_header, read_records
 from kcompact.format.block import Offsets
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
@@ -60,7 +60,8 @@ class CleanerStats:
 class Split:
     """A run of whole batches of one segment: positions in its file, and the offsets it may hold.
 
-    `left_out` and `discardable` are the base offsets of transactional batches, see `transactions.Fates`.
+    `left_out` and `discardable` are the base offsets of transactional batches, see `transactions.Fates`;
+    `keeps_legacy_tombstones` is for batches of magic 0 and 1, which have no place for a delete horizon.
     """
 
     log_name: str
@@ -71,6 +72,7 @@ class Split:
     check_index: bool = True
     left_out: frozenset[int] = frozenset()
     discardable: frozenset[int] = frozenset()
+    keeps_legacy_tombstones: bool = True
 
     @property
     def size_bytes(self) -> int:
@@ -146,7 +148,13 @@ class CleanedBatch:
 
 
 def clean_batch(
-    batch: Batch, job: CleanJob, survivors: Offsets, *, is_discardable: bool = False, file: str
+    batch: Batch,
+    job: CleanJob,
+    survivors: Offsets,
+    *,
+    is_discardable: bool = False,
+    keeps_legacy_tombstones: bool = True,
+    file: str,
 ) -> CleanedBatch:
     """Return a batch as it is after the cleaning.
 
@@ -170,13 +178,22 @@ def clean_batch(
     if header.is_control:
         kept = [] if drops_records else records
     elif not drops_records:
-        kept = _kept_records(records, header, job, survivors, expires_ms)
+        horizon_ms = header.delete_horizon_ms
+        if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
+            horizon_ms = job.now_ms  # It has come.
+        kept = _kept_records(records, job, survivors, delete_horizon_ms=horizon_ms, expires_ms=expires_ms)
         invalid_messages = sum(record.key is None and record.offset < job.upper_bound_offset for record in records)
     data: bytes | memoryview | None = None
     if kept:
         dropped = len(kept) < len(records)
         data = _kept_batch(batch, kept, dropped=dropped, is_discardable=is_discardable, job=job)
     elif fate is retain.Retention.RETAIN_EMPTY:
+        if header.magic < 2:
+            raise RefusedError(
+                path=file,
+                problem=f"position {batch.position}: the last batch to clean is of magic {header.magic} and none of its "
+                "records is kept; Kafka's cleaner stops here too, because that format has no empty batches",
+            )
         data = batch_format.empty(header)
     return CleanedBatch(
         data=data, messages_read=len(records), messages_written=len(kept), invalid_messages=invalid_messages
@@ -184,9 +201,11 @@ def clean_batch(
 
 
 def _kept_records(
-    records: Sequence[Record], header: Header, job: CleanJob, survivors: Offsets, expires_ms: int
+    records: Sequence[Record], job: CleanJob, survivors: Offsets, *, delete_horizon_ms: int | None, expires_ms: int
 ) -> list[Record]:
-    first, end = np.searchsorted(survivors, (header.base_offset, header.last_offset + 1))
+    if not records:
+        return []
+    first, end = np.searchsorted(survivors, (records[0].offset, records[-1].offset + 1))
     alive = set(survivors[first:end].tolist())
     return [
         record
@@ -196,7 +215,7 @@ def _kept_records(
             has_key=record.key is not None,
             is_superseded=record.offset not in alive,
             is_tombstone=record.value is None,
-            delete_horizon_ms=header.delete_horizon_ms,
+            delete_horizon_ms=delete_horizon_ms,
             now_ms=expires_ms,
         )
     ]
@@ -207,7 +226,7 @@ def _kept_batch(
 ) -> bytes | memoryview:
     header = batch.header
     needs_horizon = retain.needs_delete_horizon(header, kept, is_discardable=is_discardable)
-    if not dropped and not needs_horizon:
+    if not dropped and not needs_horizon and header.magic == 2:
         return batch.data
     horizon = header.delete_horizon_ms
     if needs_horizon:
@@ -246,7 +265,14 @@ def write_part(
                 end_position=split.end_position,
             ):
                 is_discardable = source.header.base_offset in split.discardable
-                cleaned = clean_batch(source, job, survivors, is_discardable=is_discardable, file=str(path))
+                cleaned = clean_batch(
+                    source,
+                    job,
+                    survivors,
+                    is_discardable=is_discardable,
+                    keeps_legacy_tombstones=split.keeps_legacy_tombstones,
+                    file=str(path),
+                )
                 stats += CleanerStats(
                     bytes_read=source.header.size_bytes,
                     messages_read=cleaned.messages_read,

@@ -7,7 +7,7 @@ only the reading and building of single batches. No transactions, no record form
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import Batch, Record, read_records, walk
@@ -73,19 +73,20 @@ def largest_timestamp(segment: SegmentSpec) -> int:
 
 
 def last_traces(spec: LogSpec) -> dict[int, int]:
-    """Return the offset of the last data of each producer: from the snapshot at the log end, else from a replay."""
-    if spec.snapshots:
-        newest = spec.snapshots[max(spec.snapshots)]
-        expiration_ms = spec.config.producer_id_expiration_ms
-        return {
-            entry.producer_id: entry.last_offset for entry in newest if spec.now_ms - entry.timestamp < expiration_ms
-        }
-    if not spec.lone and not spec.unclean:
-        return {}
-    traces = {}
+    """Return the offset of the last data of each producer: from the newest snapshot and a replay of what follows."""
+    if not spec.lone and not spec.snapshots:
+        return {}  # a clean shutdown without any snapshot: there are no producers
+    start = max(spec.start or 0, spec.segments[0].base_offset)
+    traces: dict[int, int] = {}
+    usable = [offset for offset in spec.snapshots if offset > start]
+    if usable:
+        start = max(usable)
+        for entry in spec.snapshots[start]:
+            if spec.now_ms - entry.timestamp < spec.config.producer_id_expiration_ms:
+                traces[entry.producer_id] = entry.last_offset
     for segment in spec.segments:
         for batch in batches_of(segment):
-            if batch.header.producer_id >= 0:
+            if batch.header.producer_id >= 0 and batch.header.last_offset >= start:
                 traces[batch.header.producer_id] = batch.header.last_offset
     return traces
 
@@ -201,9 +202,7 @@ def with_records(batch: Batch, records: list[Record], kept: list[Record], spec: 
 
 
 def after(spec: LogSpec, outcome: Outcome) -> LogSpec:
-    """Return the log as the cleaning leaves it, its checkpoint included."""
-    from dataclasses import replace
-
+    """Return the log as the cleaning leaves it, its checkpoint included where there is a place for one."""
     replaced = {base for group in outcome.groups for base in group}
     kept = [segment for segment in spec.segments if segment.base_offset not in replaced]
     modified = {segment.base_offset: segment.modified_ms for segment in spec.segments}
@@ -211,4 +210,4 @@ def after(spec: LogSpec, outcome: Outcome) -> LogSpec:
         SegmentSpec(base_offset=group[0], batches=tuple(outcome.segments[group[0]]), mtime_ms=modified[group[-1]])
         for group in outcome.groups
     ]
-    return replace(spec, segments=(*cleaned, *kept), checkpoint=outcome.checkpoint)
+    return replace(spec, segments=(*cleaned, *kept), checkpoint=None if spec.lone else outcome.checkpoint)

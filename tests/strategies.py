@@ -145,23 +145,26 @@ def logs(draw: st.DrawFn, *, lawful: bool = False) -> LogSpec:
     base_offset = draw(st.sampled_from([0, 0, 5, 2**33]))
     found: tuple[SegmentSpec, ...] = draw(segments(base_offset=base_offset, keys=keys, fresh=lawful))
     end_offset = max([found[-1].base_offset, *map(end_of, filter(None, [found[-1].data]))])
-    offsets = st.none() | st.integers(max(0, base_offset - 2), end_offset + 2)
-    lone = draw(st.booleans())
+    surroundings = draw(st.sampled_from(["lone", "plain", "snapshot", "old snapshot"]))
+    start: int | None = None
+    if surroundings != "lone" and not lawful:
+        start = draw(st.none() | st.integers(base_offset, found[-1].base_offset))
     snapshots = {}
-    if not lone and end_offset > base_offset and draw(st.booleans()):
+    if surroundings == "snapshot" and end_offset > max(base_offset, start or 0):
         snapshots = {end_offset: draw(producer_entries(found))}
-    start: int | None = draw(st.none() | st.integers(base_offset, found[-1].base_offset)) if not lawful else None
-    if start is not None and any(offset <= start for offset in snapshots):
-        start = None
+    elif surroundings == "old snapshot":
+        snapshots = {base_offset: ()}  # of no use: a broker would replay from the log start
+    checkpoint = st.none() | st.integers(max(0, base_offset - 2), end_offset + 2)
+    high_watermark = st.none() | st.none() | st.integers(base_offset, end_offset)
     return LogSpec(
         segments=found,
         now_ms=NOW,
         settings=draw(settings),
-        checkpoint=None if lawful else draw(offsets),
+        checkpoint=None if lawful or surroundings == "lone" else draw(checkpoint),
         start=start,
-        high_watermark=draw(st.none() | st.none() | st.integers(base_offset, end_offset)),
+        high_watermark=None if surroundings == "lone" else draw(high_watermark),
         snapshots=snapshots,
-        lone=lone,
+        lone=surroundings == "lone",
     )
 
 

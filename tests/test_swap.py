@@ -549,6 +549,7 @@ def test_recovery_after_any_power_cut(tmp_path: Path, count: int, limit: int) ->
     assert len(seen) > 300
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_sync")
 def test_a_power_cut_during_recovery(tmp_path: Path) -> None:
     """Stop after a step, recover, and let the power fail in that recovery."""
@@ -654,6 +655,8 @@ def test_any_call_may_fail(tmp_path: Path, call: str, monkeypatch: pytest.Monkey
         try:
             for cleaned in scene.cleaned:
                 swap.replace(scene.directory, scene.staging, cleaned, lambda: None)
+        except StorageError:  # The first step of a group: nothing is left to recover.
+            swap.discard(scene.directory, scene.staging)
         except RecoveryNeededError as error:
             outcome = re.search(r"before|after|unknown", str(error))
             assert outcome is not None

@@ -170,7 +170,7 @@ def _is_agreed(entries: Sequence[Entry], request: Request) -> bool:
         from kcompact.cli.render import Printer, show_plans
 
         show_plans(entries, Printer())
-    eligible = [entry for entry in entries if entry.error is None and entry.plan and entry.plan.eligible]
+    eligible = [entry for entry in entries if _is_due(entry)]
     is_asked = sys.stdin.isatty() and sys.stdout.isatty() and not request.as_json
     if request.assume_yes or request.only_reads or not eligible or not is_asked:
         return True
@@ -191,13 +191,15 @@ def _clean_each(
     """Clean the partitions one after the other. A failure is that partition's own; a request to stop ends the round."""
     with ExitStack() as stack:
         executor: Executor = InProcess(watch=watch)
-        has_work = any(entry.plan and entry.plan.eligible and entry.error is None for entry in entries)
-        if has_work and request.engine == "spark":
-            executor = stack.enter_context(_spark(request, watch))
-            stop.install()  # A Spark context brings a handler of its own.
+        if request.engine == "spark" and any(_is_due(entry) for entry in entries):
+            try:
+                executor = stack.enter_context(_spark(request, watch))
+            except KcompactError as problem:
+                yield from (replace(entry, error=problem) if _is_due(entry) else entry for entry in entries)
+                return
         stop.is_deferred = True
         for entry in entries:
-            if entry.error is not None or entry.result is not None or entry.plan is None:
+            if entry.plan is None or entry.error is not None or entry.result is not None:
                 yield entry
                 continue
             watch.partition = entry.directory
@@ -208,6 +210,11 @@ def _clean_each(
                 yield replace(entry, result=result)
             except KcompactError as problem:
                 yield replace(entry, error=problem)
+
+
+def _is_due(entry: Entry) -> bool:
+    """Whether the partition is going to be cleaned."""
+    return entry.error is None and entry.plan is not None and entry.plan.eligible
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ def _print(entries: Sequence[Entry], looks: Sequence[dict[str, Any]], as_json: b
     """Print for people; on standard error where standard output belongs to JSON Lines."""
     from kcompact.cli.render import Printer, show_inspection
 
-    printer = Printer(click.get_text_stream("stderr") if as_json else None)
+    printer = Printer(sys.stderr if as_json else None)
     for number, entry in enumerate(entries):
         if number:
             printer.line()

@@ -26,7 +26,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.errors import CorruptBatchError, UnsupportedError
+from kcompact.errors import CorruptBatchError
+from kcompact.format import legacy
 from kcompact.format.codec import MAX_INFLATED_BYTES, Codec, compress, decompress
 
 HEADER_DTYPE = np.dtype(
@@ -71,7 +72,11 @@ BatchTable = npt.NDArray[np.void]
 
 
 class Header(NamedTuple):
-    """The 61 bytes of a v2 batch, as they are stored."""
+    """The 61 bytes of a v2 batch, as they are stored.
+
+    A batch of magic 0 or 1 has one too, with what it says; its `base_offset` is that of its *last* record (the first one's
+    stands only in the compressed section), and `records_count` is -1 when it is compressed.
+    """
 
     base_offset: int
     length: int
@@ -156,8 +161,8 @@ class Batch(NamedTuple):
 def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header:
     """Return the header at the start of `data`, which begins at `position` of `file`.
 
-    Looks at what can be judged from the header alone. Raises CorruptBatchError, and UnsupportedError for the
-    formats before v2. Rule: `AbstractLegacyRecordBatch`, `DefaultRecordBatch.ensureValid`, `ByteBufferLogInputStream`.
+    Looks at what can be judged from the header alone. Raises CorruptBatchError.
+    Rule: `ByteBufferLogInputStream.nextBatchSize`, `DefaultRecordBatch.ensureValid`.
     """
 
     def corrupt(problem: str, offset: int | None = None) -> CorruptBatchError:
@@ -170,12 +175,12 @@ def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header
         zeros = not any(data[: _PREFIX.size])
         raise corrupt("zeros where a batch should start" if zeros else f"batch length {length}, less than a record")
     if magic in (0, 1):
-        raise UnsupportedError(
-            path=file,
-            problem=f"position {position}: record format v{magic}, written before Kafka 0.11, is not supported yet",
-        )
+        try:
+            return _legacy_header(legacy.read_prefix(data))
+        except ValueError as problem:
+            raise corrupt(str(problem), base_offset) from None
     if magic != 2:
-        raise corrupt(f"magic {magic}, expected 2", base_offset)
+        raise corrupt(f"magic {magic}: no record format has it", base_offset)
     if length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
         raise corrupt(f"batch length {length}, less than a header", base_offset)
     if len(data) < HEADER_BYTES:
@@ -190,6 +195,28 @@ def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header
     if header.codec_id > Codec.ZSTD:
         raise corrupt(f"compression codec {header.codec_id} does not exist", base_offset)
     return header
+
+
+def _legacy_header(prefix: legacy.Prefix) -> Header:
+    if prefix.offset < 0:
+        raise ValueError(f"offset {prefix.offset}")
+    codec = prefix.attributes & CODEC_MASK
+    append_time = prefix.attributes & LOG_APPEND_TIME_BIT if prefix.magic == 1 else 0
+    return Header(
+        base_offset=prefix.offset,
+        length=prefix.size,
+        partition_leader_epoch=-1,
+        magic=prefix.magic,
+        crc=prefix.crc,
+        attributes=codec | append_time,
+        last_offset_delta=0,
+        base_timestamp=prefix.timestamp,
+        max_timestamp=prefix.timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=-1 if codec else 1,
+    )
 
 
 def walk(data: bytes | memoryview, *, file: str, position: int = 0) -> Iterator[Batch]:
@@ -222,7 +249,7 @@ def computed_crc(batch: bytes | bytearray | memoryview) -> int:
 
 def verify_crc(batch: Batch, *, file: str) -> None:
     """Raise CorruptBatchError unless the checksum of the batch is right."""
-    computed = computed_crc(batch.data)
+    computed = computed_crc(batch.data) if batch.header.magic == 2 else legacy.computed_crc(batch.data)
     if computed != batch.header.crc:
         raise CorruptBatchError(
             file=file,
@@ -249,6 +276,8 @@ def read_records(batch: Batch, *, file: str, max_bytes: int = MAX_INFLATED_BYTES
     that do not rise or leave the batch. Rule: `DefaultRecord.readFrom`, `DefaultRecordBatch.iterator`.
     """
     header = batch.header
+    if header.magic < 2:
+        return _read_legacy(batch, file=file, max_bytes=max_bytes)
     section: bytes | memoryview = batch.data[HEADER_BYTES:]
     if header.records_count == 0:
         return []  # Kafka does not look at what follows the header either.
@@ -260,13 +289,29 @@ def read_records(batch: Batch, *, file: str, max_bytes: int = MAX_INFLATED_BYTES
         records = _decode(section, header)
     except (IndexError, ValueError) as damage:
         raise _corrupt_record(batch, file, str(damage) or "a record ends outside its batch") from None
-    previous = header.base_offset - 1
+    _verify_offsets(batch, records, header.base_offset, file=file)
+    return records
+
+
+def _verify_offsets(batch: Batch, records: Sequence[Record], first_offset: int, *, file: str) -> None:
+    previous, last = first_offset - 1, batch.header.last_offset
     for record in records:
-        if not previous < record.offset <= header.last_offset:
+        if not previous < record.offset <= last:
             raise _corrupt_record(
-                batch, file, f"record offset {record.offset} after {previous}, in a batch that ends at {header.last_offset}"
+                batch, file, f"record offset {record.offset} after {previous}, in a batch that ends at {last}"
             )
         previous = record.offset
+
+
+def _read_legacy(batch: Batch, *, file: str, max_bytes: int) -> list[Record]:
+    try:
+        messages = legacy.read_messages(
+            batch.data.tobytes(), max_bytes=max_bytes, file=file, position=batch.position
+        )
+    except ValueError as damage:
+        raise _corrupt_record(batch, file, str(damage)) from None
+    records = [Record(*message) for message in messages]
+    _verify_offsets(batch, records, 0, file=file)
     return records
 
 
@@ -381,10 +426,14 @@ def rebuild(header: Header, kept: Sequence[Record], *, delete_horizon_ms: int | 
     """Return the batch with only the `kept` records, which are some of its own, at least one.
 
     Base offset, last offset, producer, epochs and codec stay; the base timestamp becomes the horizon if there is
-    one, else that of the first kept record, and the maximum shrinks to what is kept (CreateTime).
+    one, else that of the first kept record, and the maximum shrinks to what is kept (CreateTime). A batch of magic 0
+    or 1 becomes one of v2 whose offsets are those of the first and the last kept record.
     Rule: `MemoryRecords.filterTo` with `MemoryRecordsBuilder`.
     """
     base_timestamp = kept[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
+    if header.magic < 2:
+        first, last = kept[0].offset, kept[-1].offset
+        header = header._replace(magic=2, base_offset=first, last_offset_delta=last - first)
     section = b"".join(
         _encode_record(record, base_offset=header.base_offset, base_timestamp=base_timestamp) for record in kept
     )

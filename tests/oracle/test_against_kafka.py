@@ -5,9 +5,7 @@ The seeds are part of the test; `KCOMPACT_ORACLE_SEEDS=first:end` and `KCOMPACT_
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +21,6 @@ pytestmark = pytest.mark.oracle
 
 FIRST, END = (int(word) for word in os.environ.get("KCOMPACT_ORACLE_SEEDS", "1000:1012").split(":"))
 RECORDS = int(os.environ.get("KCOMPACT_ORACLE_RECORDS", "20000"))
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[RealKafka]:
-    with RealKafka() as kafka:
-        yield kafka
 
 
 def spec_of(seed: int) -> LogSpec:

@@ -1,0 +1,15 @@
+"""The real Kafka, started once for all tests that ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.oracle.real_kafka import RealKafka
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[RealKafka]:
+    with RealKafka() as kafka:
+        yield kafka
