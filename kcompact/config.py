@@ -105,7 +105,14 @@ _TOPIC_SETTINGS: dict[str, _Setting] = {
     "index.interval.bytes": _Setting(field="index_interval_bytes", parse=_integer(0, INT_MAX)),
     "remote.storage.enable": _Setting(field="remote_storage_enable", parse=_boolean),
 } | dict.fromkeys(
-    ["compression.type", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "file.delete.delay.ms", "flush.messages", "flush.ms", "local.retention.bytes", "local.retention.ms", "max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "message.timestamp.type", "min.insync.replicas", "preallocate", "retention.bytes", "retention.ms", "segment.jitter.ms", "segment.ms", "unclean.leader.election.enable", "remote.log.copy.disable", "remote.log.delete.on.disable", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "errors.deadletterqueue.group.enable"],
+    (
+        "compression.type compression.gzip.level compression.lz4.level compression.zstd.level file.delete.delay.ms "
+        "flush.messages flush.ms local.retention.bytes local.retention.ms max.message.bytes "
+        "message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type min.insync.replicas "
+        "preallocate retention.bytes retention.ms segment.jitter.ms segment.ms unclean.leader.election.enable "
+        "remote.log.copy.disable remote.log.delete.on.disable follower.replication.throttled.replicas "
+        "leader.replication.throttled.replicas errors.deadletterqueue.group.enable"
+    ).split(),
     _ANY,
 )
 

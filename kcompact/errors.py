@@ -120,7 +120,10 @@ class LogChangedError(KcompactError):
     def __init__(self, *, path: Path | str, problem: str) -> None:
         self.path = str(path)
         self.problem = problem
-        super().__init__(f"{self.path}: {problem}\nNothing more was done to this partition. Find what writes to it, then run again.")
+        super().__init__(
+            f"{self.path}: {problem}\n"
+            "Nothing more was done to this partition. Find what writes to it, then run again."
+        )
 
 
 class NotEnoughSpaceError(KcompactError):

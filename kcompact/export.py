@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +26,10 @@ from kcompact.format.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
+from kcompact.format.names import Suffix
 from kcompact.log import FileIdentity, PartitionLog
 from kcompact.stages import Cleaning, Executor
-from kcompact.write import COPY_BYTES, CleanerStats, create, sync, write_all
+from kcompact.write import COPY_BYTES, CleanedSegment, CleanerStats, create, sync, write_all
 
 
 def write_cleaned(cleaning: Cleaning, output: Path, executor: Executor) -> CleanerStats:
@@ -38,7 +40,8 @@ def write_cleaned(cleaning: Cleaning, output: Path, executor: Executor) -> Clean
         replaced = {file.name for segment in cleaned for file in segment.replaces}
         _copy_files(plan.log, target, (file for file in _own_files(plan.log) if file.name not in replaced))
         for segment in cleaned:
-            swap.place_new(target, segment, model_directory=plan.log.directory)
+            swap.place_new(target, segment)
+            _dress(plan.log, target, segment)
     _copy_log_dir_files(plan.log, output)
     swap.write_checkpoint(output, plan.log.topic_partition, plan.first_uncleanable_offset)
     return stats
@@ -108,6 +111,18 @@ def _copy_file(source: Path, target: Path) -> None:
             os.close(descriptor)
     except OSError as problem:
         raise StorageError(path=source, problem=problem) from None
+
+
+def _dress(log: PartitionLog, target: Path, cleaned: CleanedSegment) -> None:
+    """Give new files the mode and time they would have had in place and, as root, the owner."""
+    model = (log.directory / cleaned.replaces[0].name).stat()
+    for file in cleaned.files:
+        path = target / file.name
+        if os.geteuid() == 0:
+            os.chown(path, model.st_uid, model.st_gid)
+        path.chmod(stat.S_IMODE(model.st_mode))
+        if path.suffix != Suffix.TXN_INDEX:
+            os.utime(path, ns=(swap.modified_ns(cleaned), swap.modified_ns(cleaned)))
 
 
 def _require_unchanged(log: PartitionLog) -> None:

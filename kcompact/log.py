@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,13 +34,15 @@ from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartiti
 from kcompact.format.producer import ProducerEntry, parse_snapshot
 
 WINDOW_BYTES = 8 << 20
-STAGING_PREFIX = ".kcompact-"
+STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
 _CHECKPOINTS = (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
+_BROKER_CHECKPOINTS = tuple(name for name in _CHECKPOINTS if name != CLEANER_OFFSET_CHECKPOINT)
+"""Those that only a broker writes: a lone copy gets a `cleaner-offset-checkpoint` beside it from its first clean."""
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -107,9 +110,10 @@ class LogDir:
 class PartitionLog:
     """One partition directory. `segments` ascend; the last one is the active segment.
 
-    `damage` is what was found wrong on the way: such a log can be looked at, not cleaned. `leftovers` are files of
-    an interrupted swap, `staging` the directories of an interrupted run of ours, `foreign` names that are no
-    file of Kafka's, `notes` remarks that a user should read.
+    `damage` is what was found wrong on the way: such a log can be looked at, not cleaned. `leftovers` are the
+    `.cleaned` and `.swap` files of an interrupted swap, `deleted` files that a broker set aside and will delete when
+    it starts, `staging` the directories of an interrupted run of ours, `foreign` names that are no file of Kafka's,
+    `notes` remarks that a user should read.
     """
 
     directory: Path
@@ -121,6 +125,7 @@ class PartitionLog:
     log_end_offset: int
     checkpoint_offset: int | None
     leftovers: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
     staging: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -289,8 +294,9 @@ def verified_batches(
 
 
 def read_log_dir(path: Path) -> LogDir:
-    """Return the checkpoints and markers of a log directory; a directory without any is no log directory.
+    """Return the checkpoints and markers of a log directory.
 
+    A directory without any is no log directory, nor is one with a `cleaner-offset-checkpoint` alone.
     Raises CorruptCheckpointError: a broker would take the whole directory offline for it.
     """
     found: dict[str, dict[TopicPartition, int] | None] = {}
@@ -303,7 +309,7 @@ def read_log_dir(path: Path) -> LogDir:
         log_start_offsets=found[LOG_START_OFFSET_CHECKPOINT],
         recovery_points=found[RECOVERY_POINT_CHECKPOINT],
         high_watermarks=found[REPLICATION_OFFSET_CHECKPOINT],
-        is_log_dir=(path / META_PROPERTIES).exists() or any(entries is not None for entries in found.values()),
+        is_log_dir=(path / META_PROPERTIES).exists() or any(found[name] is not None for name in _BROKER_CHECKPOINTS),
         is_clean_shutdown=(path / CLEAN_SHUTDOWN_FILE).exists(),
     )
 
@@ -339,14 +345,16 @@ def read_log(directory: Path, *, log_dir: LogDir | None = None, rebuild_indexes:
     log_dir = log_dir or read_log_dir(directory.parent)
     logs: dict[int, dict[Suffix, FileIdentity]] = {}
     snapshots: dict[int, FileIdentity] = {}
-    leftovers, staging, foreign = [], [], []
+    leftovers, deleted, staging, foreign = [], [], [], []
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         name = parse_file_name(entry.name)
-        if entry.name.startswith(STAGING_PREFIX):
+        if STAGING_NAME.fullmatch(entry.name):
             staging.append(entry.name)
         elif name is None:
             if entry.name not in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
                 foreign.append(entry.name)
+        elif name.temporary is Temporary.DELETED:
+            deleted.append(entry.name)
         elif name.temporary is not Temporary.NO:
             leftovers.append(entry.name)
         else:
@@ -382,6 +390,7 @@ def read_log(directory: Path, *, log_dir: LogDir | None = None, rebuild_indexes:
         log_end_offset=log_end_offset,
         checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
         leftovers=tuple(leftovers),
+        deleted=tuple(deleted),
         staging=tuple(staging),
         foreign=tuple(foreign),
         notes=tuple(notes),

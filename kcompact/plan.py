@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcompact.config import INT_MAX, TopicConfig
-from kcompact.format.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, Temporary
+from kcompact.format.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from kcompact.log import PartitionLog, Segment
 from kcompact.producers import Producer, first_open_transaction_offset
 
@@ -137,10 +137,7 @@ def offsets_to_clean(
             bounds.append((too_young.base_offset, Reason.MIN_COMPACTION_LAG))
     offset, bound = min(bounds, key=lambda pair: pair[0])
     first_uncleanable = max(first_dirty, offset)
-    if first_uncleanable > active_base:
-        first_uncleanable = active_base
-    else:
-        first_uncleanable = _floor(log, first_uncleanable).base_offset
+    first_uncleanable = min(active_base, _floor(log, first_uncleanable).base_offset)
     return OffsetsToClean(
         first_dirty_offset=first_dirty, first_uncleanable_offset=first_uncleanable, bound=bound, reset=reset
     )
@@ -285,8 +282,7 @@ def _verdict(
     topic = log.topic_partition.topic
     if log.damage:
         return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
-    # A lone `.deleted` file waits for the broker's timer and means nothing; a swap sweeps its own away.
-    if log.staging or any(not name.endswith(Temporary.DELETED) for name in log.leftovers):
+    if log.leftovers or log.staging:
         return Reason.LEFTOVERS, "an interrupted swap left files behind; run kcompact recover"
     if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
         return Reason.INTERNAL, f"{topic} is Kafka's own topic"

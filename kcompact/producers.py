@@ -54,12 +54,13 @@ def load(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dict[int, Pro
     """Return the state a broker would have after loading the log at `now_ms`.
 
     The newest snapshot that the broker would not delete, and a replay of the batches after it. A cleanly shut down log
-    directory without any snapshot means that there are no producers; a partition copied out of its log directory
+    directory in which that leaves none means that there are no producers; a partition copied out of its log directory
     is replayed from its start. Raises CorruptDataError. Rule: `UnifiedLog.rebuildProducerState`.
     """
-    usable = _usable_snapshots(log)
-    if not log.snapshots and log.log_dir.is_clean_shutdown:
+    found = _snapshots_of_broker(log)
+    if not found and log.log_dir.is_clean_shutdown:
         return {}
+    usable = [offset for offset in found if log.log_start_offset < offset <= log.log_end_offset]
     state: dict[int, Producer] = {}
     start_offset = log.log_start_offset
     if usable:
@@ -77,18 +78,18 @@ def load(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dict[int, Pro
     return state
 
 
-def _usable_snapshots(log: PartitionLog) -> list[int]:
-    """Return the offsets of the snapshots that a broker would consider, ascending.
+def _snapshots_of_broker(log: PartitionLog) -> list[int]:
+    """Return the offsets of the snapshots that a broker would not delete as strays when it loads the log, ascending.
 
-    It first deletes those that are no segment's, but for the newest, if that is not below the active segment; then
-    those outside (log start, log end]. Rule: `ProducerStateManager.removeStraySnapshots`, `truncateAndReload`.
+    It deletes those that are no segment's, but for the newest, if that is not below the active segment. Of the others
+    it reads only those in (log start, log end]. Rule: `ProducerStateManager.removeStraySnapshots`, `truncateAndReload`.
     """
     bases = {segment.base_offset for segment in log.segments}
     strays = sorted(offset for offset in log.snapshots if offset not in bases)
     kept = {offset for offset in log.snapshots if offset in bases}
     if strays and strays[-1] >= max(bases):
         kept.add(strays[-1])
-    return sorted(offset for offset in kept if log.log_start_offset < offset <= log.log_end_offset)
+    return sorted(kept)
 
 
 def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:

@@ -42,7 +42,7 @@ from pyspark.java_gateway import launch_gateway
 
 import kcompact
 from kcompact import stages
-from kcompact.errors import EngineError, KcompactError, RefusedError
+from kcompact.errors import ConfigError, EngineError, KcompactError, RefusedError
 from kcompact.stages import Reduced, Scanned, Watch, WriteTask
 from kcompact.write import CleanJob, Split, WrittenPart
 
@@ -104,7 +104,7 @@ class OnSpark:
         """Return the elements of an RDD, looking after the watch meanwhile.
 
         The job runs in a thread of its own, so that this one can notice an abort, or the first error of a task, and
-        cancel it. When this returns or raises, no task of the job is running.
+        cancel it. When this returns or raises, no task of the job is running, or one could not be stopped in STOP_S.
         """
         group = f"kcompact-{stage}-{secrets.token_hex(4)}"
         results: list[list[Any]] = []
@@ -314,8 +314,8 @@ def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Ite
             if not _is_local(master):
                 sc.addPyFile(str(_zipped_package(home)))
         except (Py4JError, OSError, EOFError, RuntimeError, ValueError) as problem:
-            cause = _cause(problem) if isinstance(problem, Py4JJavaError) else str(problem)
-            raise EngineError(problem=f"it does not start: {cause}{_tail(log)}") from problem
+            cause = _cause(problem) if isinstance(problem, Py4JJavaError) else f"{problem}{_tail(log)}"
+            raise EngineError(problem=f"it does not start: {cause}") from problem
         yield sc
 
 
@@ -354,7 +354,7 @@ def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) 
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         for name in ("spark.driver.port", "spark.blockManager.port", "spark.driver.blockManager.port"):
             settings.pop(name, None)
-        # In a single JVM Spark makes a secret by itself.
+        # Of a single JVM Spark would make one itself, of a local cluster it asks for one.
         settings["spark.authenticate.secret"] = secrets.token_hex(32)
     return settings
 
@@ -666,7 +666,7 @@ def _heap(settings: Mapping[str, str]) -> str:
     text = settings["spark.driver.memory"].strip().lower()
     found = re.fullmatch(r"(\d+)([kmgt]?)b?", text)
     if found is None:
-        raise RefusedError(path="spark.driver.memory", problem=f"{text!r} is no size", hint="Such as 512m or 4g.")
+        raise ConfigError(path="spark.driver.memory", problem=f"{text!r} is no size", hint="Such as 512m or 4g.")
     return found[1] + (found[2] or "m")
 
 

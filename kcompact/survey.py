@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, RefusedError
 from kcompact.format import index
-from kcompact.format.batch import Batch, Header, computed_crc, read_header, read_records
+from kcompact.format.batch import Batch, Header, read_header, read_records, verify_crc
 from kcompact.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     META_PROPERTIES,
@@ -68,7 +68,8 @@ class SegmentSurvey:
     """What one segment contains. Times are Unix milliseconds; None where there is nothing to say.
 
     `first_timestamp_ms` is that of the first batch (its greatest, as Kafka's planner takes it), `largest_timestamp_ms`
-    the greatest of all batches. `tombstones` and `null_keys` need the records to be read.
+    the greatest of all batches. `tombstones` and `null_keys`
+    need the records to be read, and so do the `records` of compressed batches of magic 0 and 1.
     `walked_bytes` falls short of the size where the batches stopped tiling the file, for the reason in `damage`.
     """
 
@@ -123,7 +124,7 @@ class _Tally:
     def add(self, position: int, header: Header) -> None:
         self.first = self.first or header
         self.batches += 1
-        self.records += header.records_count
+        self.records += max(0, header.records_count)  # -1: compressed, of magic 0 or 1.
         self.empty_batches += header.records_count == 0
         self.control_batches += header.is_control
         self.transactional_batches += header.is_transactional
@@ -203,15 +204,25 @@ def verify(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTER
 
 
 def verify_file(path: Path, base_offset: int) -> LogSurvey:
-    """Return what a single log file contains and what is wrong with it; the indexes beside it are looked at too."""
+    """Return what a single log file contains and what is wrong with it; its indexes are looked at too.
+
+    A log with no later one beside it is taken for an active segment, whose time index may lag behind.
+    """
     found: list[Finding] = []
-    segment = _lone_segment(path, base_offset)
-    tally, _, damage = _walk_records(path, segment, None, -1, found)
-    beside = {path.with_suffix(suffix).name for suffix in Suffix if path.with_suffix(suffix).exists()}
+    end_offset = _next_base(path, base_offset)
+    tally, _, damage = _walk_records(path, _lone_segment(path, base_offset), end_offset, -1, found)
     if path.suffix == Suffix.LOG:
-        # Alone it cannot be told from an active segment, whose time index may lag behind.
-        found += verify_indexes(path.parent, tally, beside | {path.name}, is_active=True, broken=bool(damage))
+        names = {path.with_suffix(suffix).name for suffix in Suffix if path.with_suffix(suffix).exists()}
+        found += verify_indexes(path.parent, tally, names, is_active=end_offset is None, broken=bool(damage))
     return LogSurvey(segments=(tally.done(records_read=True, damage=damage),), findings=_worst_first(found))
+
+
+def _next_base(path: Path, base_offset: int) -> int | None:
+    """Return the base offset of the segment after this one, if it is there; a file set aside has none."""
+    if path.suffix != Suffix.LOG:
+        return None
+    names = (parse_file_name(other.name) for other in path.parent.glob("*.log"))
+    return min((name.base_offset for name in names if name and name.base_offset > base_offset), default=None)
 
 
 def _lone_segment(path: Path, base_offset: int) -> Segment:
@@ -290,21 +301,20 @@ def _batch_problems(
         yield f"ends at offset {header.last_offset} and overlaps the next segment, from {end_offset}", Severity.DAMAGE
     if -1 < header.partition_leader_epoch < epoch:
         yield f"leader epoch {header.partition_leader_epoch} after epoch {epoch}", Severity.DAMAGE
-    computed = computed_crc(batch.data)
-    if computed != header.crc:
-        yield f"checksum {computed:#010x}, the header says {header.crc:#010x}", Severity.DAMAGE
-        return
     try:
+        verify_crc(batch, file=str(path))
         records = read_records(batch, file=str(path))
         if header.is_control:
             read_marker(batch, file=str(path))
     except CorruptDataError as problem:
         yield problem.problem, Severity.DAMAGE
         return
+    if header.records_count < 0:
+        tally.records += len(records)
     if not header.is_control:
         tally.tombstones += sum(record.value is None for record in records)
         tally.null_keys += sum(record.key is None for record in records)
-    if records and not header.is_log_append_time:
+    if records and header.magic == 2 and not header.is_log_append_time:
         greatest = max(record.timestamp for record in records)
         if greatest != header.max_timestamp:
             yield f"max timestamp {header.max_timestamp}, but the records' greatest is {greatest}", Severity.WARNING
@@ -538,7 +548,7 @@ _MEANINGS = {
 
 def _name_findings(log: PartitionLog) -> Iterator[Finding]:
     """Yield what the names of a partition directory tell: interrupted work, orphans, strangers."""
-    for name in log.leftovers:
+    for name in (*log.leftovers, *log.deleted):
         parsed = parse_file_name(name)
         meaning = _MEANINGS[parsed.temporary] if parsed else ""
         severity = Severity.INFO if parsed and parsed.temporary is Temporary.DELETED else Severity.WARNING

@@ -45,16 +45,14 @@ LogLoader.removeTempFilesAndCollectSwapFiles.
 from __future__ import annotations
 
 import errno
-import json
 import os
-import re
 import secrets
 import stat
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 from crc32c import crc32c
 
@@ -78,15 +76,11 @@ from kcompact.format.checkpoint import (
     updated_offset_checkpoint,
 )
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
-from kcompact.log import FileIdentity
+from kcompact import manifest as manifest_format
+from kcompact.log import STAGING_NAME, FileIdentity
+from kcompact.manifest import Group, Manifest
 from kcompact.write import StagedFile
 
-MANIFEST_NAME = "manifest.json"
-MANIFEST_MAX_BYTES = 64 << 20
-MANIFEST_VERSION = 1
-
-_STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
-_STAGED_AS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _CLEANED, _SWAP, _DELETED = Temporary.CLEANED.value, Temporary.SWAP.value, Temporary.DELETED.value
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -383,8 +377,6 @@ def carry_over(partition_dir: Path, staging: str, cleaned: Replacement) -> None:
     """
     old = _old_names(cleaned)
     first_log = next(name for name in old if name.endswith(Suffix.LOG))
-    last_log = next(name for name in reversed(old) if name.endswith(Suffix.LOG))
-    mtime_ns = next(file.mtime_ns for file in cleaned.replaces if file.name == last_log)
     with _Directory(partition_dir) as directory:
         for file in cleaned.files:
             suffix = Path(file.name).suffix
@@ -394,7 +386,7 @@ def carry_over(partition_dir: Path, staging: str, cleaned: Replacement) -> None:
                 _finish_staged(
                     directory,
                     f"{staging}/{file.staged_as}",
-                    mtime_ns=None if suffix == Suffix.TXN_INDEX else mtime_ns // 1_000_000 * 1_000_000,
+                    mtime_ns=None if suffix == Suffix.TXN_INDEX else modified_ns(cleaned),
                 )
             except OSError as error:
                 raise RefusedError(
@@ -402,6 +394,16 @@ def carry_over(partition_dir: Path, staging: str, cleaned: Replacement) -> None:
                     problem=f"its owner, mode or attributes cannot be carried over: {error.strerror}",
                     hint="Nothing was changed. Run as the user that owns these files (the broker's user).",
                 ) from error
+
+
+def modified_ns(cleaned: Replacement) -> int:
+    """Return the modification time of the new files: that of the last old `.log`, in whole milliseconds.
+
+    Rule: `Cleaner.cleanSegments`; retention and lag look at it where records have no timestamps.
+    """
+    last_log = max(file.name for file in cleaned.replaces if file.name.endswith(Suffix.LOG))
+    mtime_ns = next(file.mtime_ns for file in cleaned.replaces if file.name == last_log)
+    return mtime_ns // 1_000_000 * 1_000_000
 
 
 def _dress(directory: _Directory, name: str, model: str) -> None:
@@ -459,25 +461,6 @@ def _finish_staged(directory: _Directory, name: str, *, mtime_ns: int | None) ->
 # --- The manifest: what recovery needs to know ----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """One group as the manifest has it."""
-
-    base_offset: int
-    files: tuple[StagedFile, ...]
-    replaces: tuple[FileIdentity, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """What a round is about to do. `end_offset` is its checkpoint, None while more groups are to come."""
-
-    topic_partition: TopicPartition
-    end_offset: int | None
-    pid: int
-    groups: tuple[Group, ...]
-
-
 def write_manifest(
     partition_dir: Path,
     staging: str,
@@ -495,13 +478,13 @@ def write_manifest(
         Group(base_offset=one.base_offset, files=tuple(one.files), replaces=tuple(one.replaces)) for one in segments
     )
     manifest = Manifest(topic_partition=topic_partition, end_offset=end_offset, pid=os.getpid(), groups=groups)
-    problem = _inconsistency(manifest)
+    problem = manifest_format.inconsistency(manifest)
     assert problem is None, problem
-    content = _encode(manifest)
-    if len(content) > MANIFEST_MAX_BYTES:
+    content = manifest_format.encode(manifest)
+    if len(content) > manifest_format.MAX_BYTES:
         raise RefusedError(path=partition_dir, problem=f"too many segments: a manifest of {len(content):,} bytes")
     with _Directory(partition_dir) as directory:
-        _write_file(directory, f"{staging}/{MANIFEST_NAME}", content, mode=0o600)
+        _write_file(directory, f"{staging}/{manifest_format.NAME}", content, mode=0o600)
         _apply(directory, (SyncDir(),), None)  # The staging directory itself.
 
 
@@ -532,167 +515,21 @@ def _write_file(directory: _Directory, name: str, content: bytes, *, mode: int, 
     os.fsync(parent)
 
 
-def _encode(manifest: Manifest) -> bytes:
-    document = {
-        "version": MANIFEST_VERSION,
-        "pid": manifest.pid,
-        "topic": manifest.topic_partition.topic,
-        "partition": manifest.topic_partition.partition,
-        "end_offset": manifest.end_offset,
-        "groups": [
-            {
-                "base_offset": group.base_offset,
-                "outputs": [
-                    {"name": file.name, "staged_as": file.staged_as, "size": file.size_bytes, "crc32c": file.crc32c}
-                    for file in group.files
-                ],
-                "inputs": [
-                    {
-                        "name": file.name,
-                        "device": file.device,
-                        "inode": file.inode,
-                        "size": file.size_bytes,
-                        "mtime_ns": file.mtime_ns,
-                    }
-                    for file in group.replaces
-                ],
-            }
-            for group in manifest.groups
-        ],
-    }
-    return json.dumps(document, indent=1).encode() + b"\n"
-
-
 def _read_manifest(directory: _Directory, staging: str) -> Manifest | None:
     """Return the manifest of a staging directory, None if it has none. Raises CorruptCheckpointError."""
-    name = f"{staging}/{MANIFEST_NAME}"
+    name = f"{staging}/{manifest_format.NAME}"
     if directory.status(name) is None:
         return None
     path = directory.path / name
     size = directory.size(name)
-    if size is None or size > MANIFEST_MAX_BYTES:
+    if size is None or size > manifest_format.MAX_BYTES:
         raise CorruptCheckpointError(file=path, problem="not a regular file of reasonable size")
     with os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file:
-        content = file.read(MANIFEST_MAX_BYTES + 1)
+        content = file.read(manifest_format.MAX_BYTES + 1)
     try:
-        manifest = _decode(content)
+        return manifest_format.decode(content)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(file=path, problem=f"not a manifest of this version: {error}") from error
-    problem = _inconsistency(manifest)
-    if problem is not None:
-        raise CorruptCheckpointError(file=path, problem=problem)
-    return manifest
-
-
-def _decode(content: bytes) -> Manifest:
-    """Return the manifest; ValueError on anything but exactly the fields that `_encode` writes."""
-    document = json.loads(content, object_pairs_hook=_object, parse_float=_no_number, parse_constant=_no_number)
-    root = _fields(document, "version", "pid", "topic", "partition", "end_offset", "groups")
-    if _integer(root["version"]) != MANIFEST_VERSION:
-        raise ValueError(f"version {root['version']}")
-    name = f"{_text(root['topic'])}-{_integer(root['partition'])}"
-    topic_partition = TopicPartition.parse(name)
-    if topic_partition is None:
-        raise ValueError(f"{name!r} is not a partition")
-    end_offset = root["end_offset"]
-    return Manifest(
-        topic_partition=topic_partition,
-        end_offset=None if end_offset is None else _integer(end_offset),
-        pid=_integer(root["pid"]),
-        groups=tuple(_group(value) for value in _list(root["groups"])),
-    )
-
-
-def _group(value: object) -> Group:
-    fields = _fields(value, "base_offset", "outputs", "inputs")
-    return Group(
-        base_offset=_integer(fields["base_offset"]),
-        files=tuple(_output(one) for one in _list(fields["outputs"])),
-        replaces=tuple(_input(one) for one in _list(fields["inputs"])),
-    )
-
-
-def _output(value: object) -> StagedFile:
-    fields = _fields(value, "name", "staged_as", "size", "crc32c")
-    return StagedFile(
-        name=_text(fields["name"]),
-        staged_as=_text(fields["staged_as"]),
-        size_bytes=_integer(fields["size"]),
-        crc32c=_integer(fields["crc32c"]),
-    )
-
-
-def _input(value: object) -> FileIdentity:
-    fields = _fields(value, "name", "device", "inode", "size", "mtime_ns")
-    return FileIdentity(
-        name=_text(fields["name"]),
-        device=_integer(fields["device"]),
-        inode=_integer(fields["inode"]),
-        size_bytes=_integer(fields["size"]),
-        mtime_ns=_integer(fields["mtime_ns"], least=-(2**63)),
-    )
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a field occurs twice")
-    return fields
-
-
-def _no_number(text: str) -> object:
-    raise ValueError(f"{text} is not a whole number")
-
-
-def _fields(value: object, *names: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or value.keys() != set(names):
-        raise ValueError(f"expected an object of {', '.join(names)}")
-    return value
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise ValueError("expected a list")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("expected a text")
-    return value
-
-
-def _integer(value: object, *, least: int = 0) -> int:
-    if type(value) is not int or not least <= value < 2**64:
-        raise ValueError("expected a whole number")
-    return value
-
-
-def _inconsistency(manifest: Manifest) -> str | None:
-    """Return what no round could have written, or None. Names are all that recovery will rename or delete."""
-    previous_last = -1
-    for group in manifest.groups:
-        outputs = [parse_file_name(file.name) for file in group.files]
-        inputs = [parse_file_name(file.name) for file in group.replaces]
-        names = [file.name for file in group.files], [file.name for file in group.replaces]
-        if any(len(set(some)) != len(some) for some in names):
-            return f"group {group.base_offset}: a name occurs twice"
-        live = {None if name is None else name.temporary for name in outputs + inputs}
-        if live - {Temporary.NO}:
-            return f"group {group.base_offset}: a name that is no segment file"
-        bases = sorted(name.base_offset for name in inputs if name is not None)
-        staged_as = {file.staged_as for file in group.files}
-        if len(staged_as) != len(group.files) or not all(map(_STAGED_AS.fullmatch, staged_as)):
-            return f"group {group.base_offset}: a staged file without a name of its own"
-        if not bases or bases[0] != group.base_offset or bases[0] <= previous_last:
-            return f"group {group.base_offset}: not in ascending order"
-        previous_last = bases[-1]
-        suffixes = {name.suffix for name in outputs if name is not None and name.base_offset == group.base_offset}
-        if len(suffixes) != len(outputs) or Suffix.SNAPSHOT in suffixes or Suffix.LOG not in suffixes:
-            return f"group {group.base_offset}: outputs are not one segment"
-        if log_name(group.base_offset) not in names[1]:
-            return f"group {group.base_offset}: does not replace its first log"
-    return None
 
 
 # --- The swap -------------------------------------------------------------------------------------------
@@ -775,9 +612,9 @@ def _require_unchanged(directory: _Directory, present: Collection[str], cleaned:
 
 
 def _require_staged(directory: _Directory, staging: str, cleaned: Replacement) -> None:
-    assert _STAGING_NAME.fullmatch(staging), staging
-    if directory.size(f"{staging}/{MANIFEST_NAME}") is None:
-        raise LogChangedError(path=directory.path / staging / MANIFEST_NAME, problem="is gone")
+    assert STAGING_NAME.fullmatch(staging), staging
+    if directory.size(f"{staging}/{manifest_format.NAME}") is None:
+        raise LogChangedError(path=directory.path / staging / manifest_format.NAME, problem="is gone")
     for file in cleaned.files:
         size = directory.size(f"{staging}/{file.staged_as}")
         if size != file.size_bytes:
@@ -811,7 +648,7 @@ def discard(partition_dir: Path, staging: str, *, after_step: Observer | None = 
     Raises RecoveryNeededError, and removes nothing, while a swap is unfinished: its manifest is needed to
     recover.
     """
-    assert _STAGING_NAME.fullmatch(staging), staging
+    assert STAGING_NAME.fullmatch(staging), staging
     with _Directory(partition_dir) as directory:
         present = directory.names()
         if staging not in present:
@@ -828,11 +665,34 @@ def _discard_steps(directory: _Directory, staging: str) -> tuple[Step, ...]:
     return (*(Remove(f"{staging}/{name}") for name in inside), RemoveDir(staging), SyncDir())
 
 
+# --- A copy in another directory ------------------------------------------------------------------------
+
+
+def place_new(target: Path, cleaned: Replacement) -> None:
+    """Give the staged files of one group their names, in a new directory that nobody reads yet."""
+    with _Directory(target) as directory:
+        renamed = [Rename(file.staged_as, file.name) for file in cleaned.files if file.staged_as != file.name]
+        _apply(directory, renamed, None)
+
+
+def publish(unfinished: Path, final: Path) -> None:
+    """Give a complete directory its name, durably; both have the same parent. Raises RefusedError if it is taken."""
+    with _Directory(unfinished) as directory:
+        _apply(directory, (SyncDir(),), None)
+    with _Directory(final.parent, follow=True) as parent:
+        try:
+            _apply(parent, (Rename(unfinished.name, final.name), SyncDir()), None)
+        except FileExistsError:
+            raise RefusedError(path=final, problem="exists already") from None
+
+
 # --- The checkpoint -------------------------------------------------------------------------------------
 
 
-def write_checkpoint(log_dir: Path, topic_partition: TopicPartition, end_offset: int) -> None:
-    """Set the first dirty offset of one partition in `cleaner-offset-checkpoint`; all other entries are kept.
+def write_checkpoint(
+    log_dir: Path, topic_partition: TopicPartition, offset: int, *, name: str = CLEANER_OFFSET_CHECKPOINT
+) -> None:
+    """Set the offset of one partition in a checkpoint, the cleaner's if not told otherwise; other entries are kept.
 
     The last act of a round: a checkpoint ahead of the log would bring deleted keys back, one behind costs
     work. Owner and mode stay; a new file takes after the other checkpoints. Raises CorruptCheckpointError,
@@ -841,26 +701,27 @@ def write_checkpoint(log_dir: Path, topic_partition: TopicPartition, end_offset:
     """
     with _Directory(log_dir, follow=True) as directory:
         content = build_offset_checkpoint(
-            updated_offset_checkpoint(_read_checkpoint(directory), topic_partition, end_offset)
+            updated_offset_checkpoint(_read_checkpoint(directory, name), topic_partition, offset)
         )
         models = (
+            name,
             CLEANER_OFFSET_CHECKPOINT,
             RECOVERY_POINT_CHECKPOINT,
             REPLICATION_OFFSET_CHECKPOINT,
             LOG_START_OFFSET_CHECKPOINT,
         )
-        model = next((name for name in models if directory.size(name) is not None), None)
-        _write_file(directory, CLEANER_OFFSET_CHECKPOINT, content, mode=0o644, model=model)
+        model = next((one for one in models if directory.size(one) is not None), None)
+        _write_file(directory, name, content, mode=0o644, model=model)
 
 
-def _read_checkpoint(directory: _Directory) -> dict[TopicPartition, int]:
-    if directory.status(CLEANER_OFFSET_CHECKPOINT) is None:
+def _read_checkpoint(directory: _Directory, name: str) -> dict[TopicPartition, int]:
+    if directory.status(name) is None:
         return {}
-    path = directory.path / CLEANER_OFFSET_CHECKPOINT
-    size = directory.size(CLEANER_OFFSET_CHECKPOINT)
+    path = directory.path / name
+    size = directory.size(name)
     if size is None or size > MAX_CHECKPOINT_BYTES:
         raise CorruptCheckpointError(file=path, problem="not a regular file of reasonable size")
-    with os.fdopen(directory.open(CLEANER_OFFSET_CHECKPOINT, os.O_RDONLY), "rb") as file:
+    with os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file:
         return parse_offset_checkpoint(file.read(), file=str(path))
 
 
@@ -1026,7 +887,7 @@ def _rounds(directory: _Directory, present: Iterable[str]) -> dict[str, Manifest
     """Return the staging directories with their manifests; None where it is missing or malformed."""
     rounds: dict[str, Manifest | None] = {}
     for name in sorted(present):
-        if not _STAGING_NAME.fullmatch(name):
+        if not STAGING_NAME.fullmatch(name):
             continue
         status = directory.status(name)
         if status is None or not stat.S_ISDIR(status.st_mode):
@@ -1118,7 +979,7 @@ def _finish_checkpoint(directory: _Directory, log_dir: Path, rounds: dict[str, M
         return None
     try:
         with _Directory(log_dir, follow=True) as checkpoints:
-            present = _read_checkpoint(checkpoints).get(manifest.topic_partition, 0)
+            present = _read_checkpoint(checkpoints, CLEANER_OFFSET_CHECKPOINT).get(manifest.topic_partition, 0)
         if present >= manifest.end_offset or not all(_is_in_place(directory, one) for one in manifest.groups):
             return None
         write_checkpoint(log_dir, manifest.topic_partition, manifest.end_offset)

@@ -24,7 +24,7 @@ from kcompact.format.batch import Batch, Record, read_header, read_records
 from kcompact.format.block import Offsets
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
-from kcompact.log import FileIdentity, batches, open_regular, read_at, verified_batches
+from kcompact.log import FileIdentity, batches, open_regular, read_at, read_file, verified_batches
 from kcompact.producers import LastRecord
 
 FLUSH_BYTES = 4 << 20
@@ -457,6 +457,8 @@ def _staged_bytes(staging: Path, name: str, data: bytes) -> StagedFile:
         sync(descriptor, path=path)
     finally:
         os.close(descriptor)
+    if read_file(path, max_bytes=max(len(data), 1)) != data:
+        raise CorruptDataError(file=path, problem="the disk gave back other bytes than written")
     return StagedFile(name=name, staged_as=name, size_bytes=len(data), crc32c=crc32c.crc32c(data))
 
 

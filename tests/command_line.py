@@ -58,7 +58,9 @@ def kcompact(*arguments: str | Path) -> Ran:
 
 def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command line in a process of its own."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, env=environment(), **options)
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, check=False, env=environment(), **options
+    )
 
 
 def command(*arguments: str | Path) -> list[str]:

@@ -17,6 +17,7 @@ Times are `[Nd]HH:MM[:SS[.mmm]]` since the start of 2024, or plain milliseconds;
 The line of settings takes Kafka's topic settings, and: name, now, checkpoint, start, hw (checkpoints of the log
 directory), `lone` (no log directory around it), `unclean`. `snapshot 5: pid=7 epoch=0 seq=3 last=4 at=09:00` is a
 producer's entry in the snapshot at offset 5; `snapshot 5:` alone makes an empty one.
+`txnindex 0: pid=7 first=1 last=4 stable=5` is an aborted transaction in the index of the segment at 0.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ from kcompact.format.checkpoint import (
     build_offset_checkpoint,
 )
 from kcompact.format.codec import Codec
-from kcompact.format.index import IndexBuilder
-from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
+from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index, parse_txn_index
+from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name, txn_index_name
 from kcompact.format.producer import ProducerEntry, build_snapshot
 
 DAY_ZERO = 1_704_067_200_000  # 2024-01-01T00:00Z
@@ -93,6 +94,7 @@ class LogSpec:
     start: int | None = None
     high_watermark: int | None = None
     snapshots: Mapping[int, tuple[ProducerEntry, ...]] = field(default_factory=dict)
+    aborted: Mapping[int, tuple[AbortedTxn, ...]] = field(default_factory=dict)
     lone: bool = False
     unclean: bool = False
 
@@ -141,7 +143,12 @@ def parse(text: str, *, base: LogSpec | None = None) -> LogSpec:
     spec = _with_settings(base or LogSpec(segments=()), head.split()[1:])
     for line in lines:
         line = line.strip()
-        spec = _with_snapshot(spec, line) if line.startswith("snapshot ") else _with_segment(spec, line)
+        if line.startswith("snapshot "):
+            spec = _with_snapshot(spec, line)
+        elif line.startswith("txnindex "):
+            spec = _with_aborted(spec, line)
+        else:
+            spec = _with_segment(spec, line)
     return spec
 
 
@@ -186,6 +193,19 @@ def _with_snapshot(spec: LogSpec, line: str) -> LogSpec:
             ),
         )
     return replace(spec, snapshots={**spec.snapshots, offset: entries})
+
+
+def _with_aborted(spec: LogSpec, line: str) -> LogSpec:
+    head, _, rest = line.partition(":")
+    base_offset = int(head.split()[1])
+    values = {name: int(value) for name, value in (word.split("=") for word in rest.split())}
+    entry = AbortedTxn(
+        producer_id=values["pid"],
+        first_offset=values["first"],
+        last_offset=values["last"],
+        last_stable_offset=values["stable"],
+    )
+    return replace(spec, aborted={**spec.aborted, base_offset: (*spec.aborted.get(base_offset, ()), entry)})
 
 
 def _with_segment(spec: LogSpec, line: str) -> LogSpec:
@@ -461,6 +481,8 @@ def write(spec: LogSpec, log_dir: Path) -> Path:
         ):
             (directory / name).write_bytes(data)
             os.utime(directory / name, ns=(segment.modified_ms * 1_000_000,) * 2)
+    for base_offset, aborted in spec.aborted.items():
+        (directory / txn_index_name(base_offset)).write_bytes(build_txn_index(aborted))
     for offset, entries in spec.snapshots.items():
         (directory / snapshot_name(offset)).write_bytes(build_snapshot(entries))
     for name, value in (
@@ -495,4 +517,20 @@ def read_segments(directory: Path) -> tuple[SegmentSpec, ...]:
             mtime_ms=path.stat().st_mtime_ns // 1_000_000,
         )
         for path in sorted(directory.glob("*.log"))
+    )
+
+
+def read_aborted(directory: Path) -> dict[int, tuple[AbortedTxn, ...]]:
+    """Return the aborted transactions that the segments' indexes hold."""
+    return {
+        int(path.stem): parse_txn_index(path.read_bytes(), base_offset=int(path.stem), file=path.name)
+        for path in sorted(directory.glob("*.txnindex"))
+    }
+
+
+def aborted_text(base_offset: int, entry: AbortedTxn) -> str:
+    """Return an aborted transaction's line."""
+    return (
+        f"txnindex {base_offset}: pid={entry.producer_id} first={entry.first_offset} last={entry.last_offset} "
+        f"stable={entry.last_stable_offset}"
     )

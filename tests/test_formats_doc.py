@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcompact.format import checkpoint, index, producer
+from kcompact.format import batch, block, checkpoint, index, producer
 from kcompact.format.checkpoint import EpochEntry, MetaProperties, PartitionMetadata
 from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.index import AbortedTxn
@@ -43,7 +43,7 @@ def dtype_fields(dtype: np.dtype[np.void]) -> Fields:
 
 
 def struct_fields(layout: struct.Struct, names: list[str]) -> Fields:
-    order, codes = layout.format[0], layout.format[1:]
+    order, codes = layout.format[0], re.findall(r"\d*[a-z]", layout.format[1:], re.IGNORECASE)
     return [(name, struct.calcsize(order + code)) for name, code in zip(names, codes, strict=True)]
 
 
@@ -75,6 +75,32 @@ def test_field_tables(heading: str, expected: list[Fields], entry_bytes: int) ->
     assert tables(heading) == expected
     assert sum(width for _, width in expected[-1]) == entry_bytes
     assert f"ntries of {entry_bytes} bytes" in section(heading)
+
+
+def test_the_batch_header() -> None:
+    header, *_ = tables("Record batches")
+    assert header == dtype_fields(batch.HEADER_DTYPE)
+    assert sum(width for _, width in header) == batch.HEADER_BYTES
+    assert f"A header of {batch.HEADER_BYTES} bytes" in section("Record batches")
+
+
+def test_the_batch_example() -> None:
+    (found,) = batch.walk(example("hex batch"), file="f")
+    batch.verify_crc(found, file="f")
+    assert (found.header.base_offset, found.header.partition_leader_epoch) == (100, 7)
+    records = [
+        (record.offset, record.key, record.value, record.headers) for record in batch.read_records(found, file="f")
+    ]
+    assert records == [(100, b"a", b"1", ()), (101, b"b", b"2", ((b"h", b"x"),)), (102, b"a", None, ())]
+
+
+def test_blocks() -> None:
+    header, keys = tables("Blocks")
+    assert header == struct_fields(block.HEADER, ["magic", "kind", "reserved", "number", "reserved", "count"])
+    assert f"A header of {block.HEADER.size} bytes" in section("Blocks")
+    assert keys == dtype_fields(block.KEY_DTYPE)
+    assert block.head(example("hex block")) == (block.OFFSETS, 3, 2)
+    assert block.unpack_offsets(example("hex block")).tolist() == [100, 102]
 
 
 def test_the_snapshot_header() -> None:

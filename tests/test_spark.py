@@ -21,7 +21,14 @@ import pytest
 from fixtures import checkout
 from kcompact import cleaner, errors, spark, stages
 from kcompact.config import TopicConfig
-from kcompact.errors import CleaningAbortedError, CorruptBatchError, EngineError, KcompactError, RefusedError
+from kcompact.errors import (
+    CleaningAbortedError,
+    ConfigError,
+    CorruptBatchError,
+    EngineError,
+    KcompactError,
+    RefusedError,
+)
 from kcompact.format.batch import Record, build
 from kcompact.format.index import IndexBuilder
 from kcompact.plan import CleanPlan
@@ -303,7 +310,7 @@ from tests.test_spark import *
 
 
 def script(body: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-c", ABOUT + body, *arguments]
+    return [sys.executable, "-P", "-c", ABOUT + body, *arguments]
 
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
@@ -400,7 +407,6 @@ def test_nothing_is_printed_opened_or_left(way: str, tmp_path: Path) -> None:
         "PYSPARK_SUBMIT_ARGS": "--nonsense",
         "PYSPARK_PIN_THREAD": "false",
         "JAVA_TOOL_OPTIONS": "-Xmx1m",
-        "PYTHONSAFEPATH": "1",
     }
     done = finished(body, directory, tmp_path, **hostile)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -518,7 +524,7 @@ def test_cluster_without_a_secret_is_refused() -> None:
 )
 def test_memory_is_a_size(memory: str, heap: str | None) -> None:
     if heap is None:
-        with pytest.raises(RefusedError, match="no size"):
+        with pytest.raises(ConfigError, match="no size"):
             spark._heap({"spark.driver.memory": memory})
     else:
         assert spark._heap({"spark.driver.memory": memory}) == heap

@@ -60,7 +60,8 @@ def test_sound_log_has_no_findings(tmp_path: Path) -> None:
 
 
 def second_batch(directory: Path) -> int:
-    return 12 + struct.unpack_from(">i", (directory / LOG).read_bytes(), 8)[0]
+    length: int = struct.unpack_from(">i", (directory / LOG).read_bytes(), 8)[0]
+    return 12 + length
 
 
 def flip_record(directory: Path) -> None:
@@ -223,9 +224,7 @@ REMARKS: list[tuple[Callable[[Path], str], Severity, str]] = [
 
 
 @pytest.mark.parametrize(("remark", "severity", "problem"), REMARKS)
-def test_remarks_are_no_damage(
-    remark: Callable[[Path], str], severity: Severity, problem: str, tmp_path: Path
-) -> None:
+def test_remarks_are_no_damage(remark: Callable[[Path], str], severity: Severity, problem: str, tmp_path: Path) -> None:
     directory = partition(tmp_path, SCENE)
     name = remark(directory)
     (finding,) = found(directory)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import swap
+from kcompact import manifest, swap
 from kcompact.errors import (
     CorruptCheckpointError,
     CorruptDataError,
@@ -520,7 +520,7 @@ def make_real(scene: Scene, partition: Names, staged: Names, source: Path, log_d
     for folder, names in ((state.directory, partition), (state.directory / state.staging, staged)):
         for name, model in names.items():
             os.link(origin[model.owner, model.suffix], folder / name)
-    os.link(original / scene.staging / swap.MANIFEST_NAME, state.directory / state.staging / swap.MANIFEST_NAME)
+    os.link(original / scene.staging / manifest.NAME, state.directory / state.staging / manifest.NAME)
     for name in ("leader-epoch-checkpoint", "partition.metadata"):
         os.link(original / name, state.directory / name)
     os.link(source / "cleaner-offset-checkpoint", log_dir / "cleaner-offset-checkpoint")
@@ -733,7 +733,7 @@ def test_a_brokers_deleted_files_are_reported_and_left(scene: Scene, done: bool)
 
 
 def test_staging_without_a_manifest_is_removed(scene: Scene) -> None:
-    (scene.directory / scene.staging / swap.MANIFEST_NAME).unlink()
+    (scene.directory / scene.staging / manifest.NAME).unlink()
     assert swap.recover(scene.directory).removed_staging == (scene.staging,)
     assert assert_lawful(scene) == [False, False]
 
@@ -793,7 +793,7 @@ def add_index(scene: Scene) -> None:
 
 
 def remove_manifest(scene: Scene) -> None:
-    (scene.directory / scene.staging / swap.MANIFEST_NAME).unlink()
+    (scene.directory / scene.staging / manifest.NAME).unlink()
 
 
 @pytest.mark.parametrize(
@@ -866,7 +866,7 @@ def test_what_root_makes_belongs_to_the_owner(scene: Scene) -> None:
     os.chown(scene.directory, 1234, 2345)
     staging = swap.create_staging(scene.directory)
     swap.write_manifest(scene.directory, staging, scene.cleaned, topic_partition=PARTITION, end_offset=None)
-    for path in (scene.directory / staging, scene.directory / staging / swap.MANIFEST_NAME):
+    for path in (scene.directory / staging, scene.directory / staging / manifest.NAME):
         assert (path.stat().st_uid, path.stat().st_gid) == (1234, 2345)
 
 
@@ -926,7 +926,7 @@ def test_a_file_system_that_ignores_chmod_is_refused(scene: Scene, monkeypatch: 
 
 
 def manifest_of(scene: Scene) -> Path:
-    return scene.directory / scene.staging / swap.MANIFEST_NAME
+    return scene.directory / scene.staging / manifest.NAME
 
 
 def edit(text: str, path: Sequence[str | int], value: object) -> str:
@@ -985,7 +985,7 @@ def test_a_manifest_that_is_no_json_object_of_ours(scene: Scene, content: bytes)
 
 def test_a_huge_manifest_is_not_read(scene: Scene) -> None:
     stopped(scene, 7)
-    os.truncate(manifest_of(scene), swap.MANIFEST_MAX_BYTES + 1)
+    os.truncate(manifest_of(scene), manifest.MAX_BYTES + 1)
     assert_stops(scene, "knows nothing about")
 
 

@@ -53,19 +53,35 @@ class Commands(click.Group):
 
 def _exit_code_of(problem: Exception, *, debug: bool) -> int:
     """Say what went wrong and return the exit code."""
-    from kcompact.cli.text import safe, safe_lines
     from kcompact.errors import KcompactError
 
     if debug:
-        click.echo(safe_lines("".join(traceback.format_exception(problem)).rstrip()), err=True)
-    if isinstance(problem, KcompactError):
-        complain(problem)
-        return problem.exit_code
-    if not debug:
-        what = safe(f"{type(problem).__name__}: {problem}")
-        click.echo(f"error: unexpected error, a fault of kcompact's: {what}", err=True)
-        click.echo("Run again with --debug to see where it happened.", err=True)
-    return 1
+        _show_traceback(problem)
+    failure = problem if isinstance(problem, KcompactError) else _as_failure(problem)
+    complain(failure)
+    return failure.exit_code
+
+
+def unexpected(problem: Exception) -> KcompactError:
+    """Return an exception that is no KcompactError, a fault of ours, as one; with --debug its traceback is shown."""
+    if click.get_current_context().meta.get(options.DEBUG):
+        _show_traceback(problem)
+    return _as_failure(problem)
+
+
+def _as_failure(problem: Exception) -> KcompactError:
+    from kcompact.errors import KcompactError
+
+    return KcompactError(
+        f"unexpected error, a fault of kcompact's: {type(problem).__name__}: {problem}\n"
+        "Run again with --debug to see where it happened."
+    )
+
+
+def _show_traceback(problem: Exception) -> None:
+    from kcompact.cli.text import safe_lines
+
+    click.echo(safe_lines("".join(traceback.format_exception(problem)).rstrip()), err=True)
 
 
 def complain(problem: KcompactError) -> None:

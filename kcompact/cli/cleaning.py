@@ -20,7 +20,7 @@ import click
 
 from kcompact import cleaner, swap
 from kcompact.cleaner import CleanOptions, CleanResult, Status
-from kcompact.cli import complain, planning, report
+from kcompact.cli import complain, planning, report, unexpected
 from kcompact.cli.options import Settings
 from kcompact.cli.planning import LogDirs
 from kcompact.cli.progress import ProgressWatch
@@ -210,6 +210,8 @@ def _clean_each(
                 yield replace(entry, result=result)
             except KcompactError as problem:
                 yield replace(entry, error=problem)
+            except Exception as fault:
+                yield replace(entry, error=unexpected(fault))
 
 
 def _is_due(entry: Entry) -> bool:

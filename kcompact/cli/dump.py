@@ -15,7 +15,7 @@ from typing import Any
 from kcompact.cli.text import safe
 from kcompact.errors import CorruptBatchError, RefusedError
 from kcompact.format import index
-from kcompact.format.batch import Batch, Record, computed_crc, read_records
+from kcompact.format.batch import Batch, Record, read_records, verify_crc
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -67,7 +67,7 @@ def batch_fields(batch: Batch) -> dict[str, Any]:
         "magic": header.magic,
         "compresscodec": Codec(header.codec_id).name.lower(),
         "crc": header.crc,
-        "isvalid": computed_crc(batch.data) == header.crc,
+        "isvalid": _is_valid(batch),
     }
 
 
@@ -93,6 +93,14 @@ def record_fields(batch: Batch, record: Record, *, file: str, print_data: bool) 
     elif print_data:
         fields |= _content("key", record.key) | _content("payload", record.value)
     return fields
+
+
+def _is_valid(batch: Batch) -> bool:
+    try:
+        verify_crc(batch, file="")
+    except CorruptBatchError:
+        return False
+    return True
 
 
 def _timestamp_type(batch: Batch) -> str:

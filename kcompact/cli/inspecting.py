@@ -219,7 +219,7 @@ def _print_look(look: dict[str, Any], printer: Printer) -> None:
         printer.line("  " + dump.line(fields))
     if look["contents"]:
         shown = {name: value for name, value in look["contents"].items() if value is not None}
-        printer.line("  " + ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in shown.items()))
+        printer.line("  " + ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in shown.items()))
     for each in look["findings"] or ():
         where = "".join(f", {name} {each[name]}" for name in ("position", "offset") if each[name] is not None)
         printer.line(f"  {each['severity']}: {each['file']}{where}: {each['problem']}")

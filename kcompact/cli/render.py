@@ -11,7 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kcompact.survey import Finding
 
 PIPED_WIDTH = 100_000
+WIDE = 160
 BAR_CELLS = 60
 OFFSET_MAP_BYTES = 134_217_728
 OFFSET_MAP_ENTRY_BYTES = 24
@@ -47,6 +48,11 @@ class Printer:
         self.stream = stream or sys.stdout
         self.is_terminal = self.stream.isatty() and os.environ.get("TERM") != "dumb"
         self.has_unicode = "utf" in (getattr(self.stream, "encoding", None) or "").lower()
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a wide table has to leave something out."""
+        return self.is_terminal and console(self.stream).width < WIDE
 
     def line(self, content: str | Text = "") -> None:
         """Print one line, or several for a string with line ends; a string is foreign text unless it came escaped."""
@@ -73,23 +79,16 @@ def console(stream: Any, *, width: int | None = None) -> Console:
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
-def table(printer: Printer, *columns: str, numbers: Iterable[str] = ()) -> Table:
-    """Return an empty table; the named columns are aligned to the right and never folded."""
-    from rich import box
+def table(*columns: str, numbers: Iterable[str] = (), whole: Iterable[str] = ()) -> Table:
+    """Return an empty table; `numbers` are aligned to the right, and neither they nor `whole` columns are folded."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD if printer.is_terminal else None, pad_edge=printer.is_terminal, padding=(0, 1))
-    right = frozenset(numbers)
+    made = Table(box=None, pad_edge=False, padding=(0, 1))
+    right, unfolded = frozenset(numbers), frozenset((*numbers, *whole))
     for name in columns:
-        is_number = name in right
-        made.add_column(
-            Text(name),
-            justify="right" if is_number else "left",
-            no_wrap=is_number,
-            overflow="fold",
-            header_style="bold",
-        )
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        made.add_column(Text(name), justify=justify, no_wrap=name in unfolded, overflow="fold", header_style="bold")
     return made
 
 
@@ -168,22 +167,25 @@ def show_inspection(entry: Entry, printer: Printer) -> None:
         return
     facts(plan, entry, printer)
     printer.line()
-    columns = ("base offset", "size", "role", "batches", "records", "first time", "largest time", "modified", "why")
-    shown = table(printer, *columns, numbers=("base offset", "size", "batches", "records"))
+    columns = ["base offset", "size", "role", "batches", "records", "first time", "largest time", "modified", "why"]
+    if printer.is_narrow:
+        columns.remove("modified")
+    shown = table(*columns, numbers=("base offset", "size", "batches", "records"), whole=columns[5:-1])
     surveys = entry.survey.segments if entry.survey else (None,) * len(plan.log.segments)
     for segment, contents in zip(plan.log.segments, surveys, strict=True):
         role = plan.role_of(segment)
-        shown.add_row(
-            cell(segment.base_offset),
-            cell(text.size(segment.size_bytes)),
-            cell(role, _STYLES[role]),
-            cell(contents and contents.batches),
-            cell(contents and contents.records),
-            cell(text.time(segment.first_batch_max_timestamp_ms)),
-            cell(text.time(segment.largest_timestamp_ms)),
-            cell(text.time(segment.last_modified_ms)),
-            cell(role_reason(plan, segment)),
-        )
+        cells = {
+            "base offset": cell(segment.base_offset),
+            "size": cell(text.size(segment.size_bytes)),
+            "role": cell(role, _STYLES[role]),
+            "batches": cell(contents and contents.batches),
+            "records": cell(contents and contents.records),
+            "first time": cell(text.time(segment.first_batch_max_timestamp_ms)),
+            "largest time": cell(text.time(segment.largest_timestamp_ms)),
+            "modified": cell(text.time(segment.last_modified_ms)),
+            "why": cell(role_reason(plan, segment)),
+        }
+        shown.add_row(*(cells[name] for name in columns))
     printer.show(shown)
     extras = _extras(entry)
     if extras:
@@ -252,7 +254,7 @@ def show_findings(found: Sequence[Finding], printer: Printer) -> None:
     if not found:
         printer.line("  verified: nothing is wrong")
         return
-    shown = table(printer, "severity", "file", "position", "offset", "problem", numbers=("position", "offset"))
+    shown = table("severity", "file", "position", "offset", "problem", numbers=("position", "offset"))
     for each in found:
         shown.add_row(
             cell(each.severity, _SEVERITY_STYLES[each.severity]),
@@ -270,7 +272,7 @@ def show_findings(found: Sequence[Finding], printer: Printer) -> None:
 def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
     """Print the plans as one table, then what is worth a line of its own."""
     columns = ("partition", "size", "clean", "dirty", "ratio", "clean it", "reason", "why")
-    shown = table(printer, *columns, numbers=("size", "clean", "dirty", "ratio"))
+    shown = table(*columns, numbers=("size", "clean", "dirty", "ratio"))
     for entry in entries:
         plan = entry.plan
         eligible = plan is not None and plan.eligible and entry.error is None
@@ -373,7 +375,7 @@ def show_outcome(entries: Sequence[Entry], printer: Printer) -> None:
         eligible = sum(entry.plan is not None and entry.plan.eligible for entry in entries)
         printer.line(f"  Cleanable partitions: {eligible}, Delayed partitions: {delayed}, max delay: {max(delays)}")
     printer.line()
-    shown = table(printer, "partition", "status", "before", "after", "checkpoint", "", numbers=("before", "after"))
+    shown = table("partition", "status", "before", "after", "checkpoint", "", numbers=("before", "after"))
     for entry in entries:
         result = entry.result
         status = "failed" if result is None else str(result.status)
@@ -403,7 +405,7 @@ def _remark(entry: Entry) -> str:
 
 def show_recovery(outcomes: Sequence[dict[str, Any]], printer: Printer) -> None:
     """Print what recovery did to each partition."""
-    shown = table(printer, "partition", "status", "what")
+    shown = table("partition", "status", "what")
     for outcome in outcomes:
         what = []
         if outcome["finished"] is not None:

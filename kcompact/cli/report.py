@@ -226,6 +226,7 @@ def inspect_entry(entry: Entry) -> dict[str, Any]:
     fields = plan_entry(entry)
     log = entry.plan.log if entry.plan else None
     fields["leftovers"] = [*log.leftovers, *log.staging] if log else []
+    fields["deleted"] = list(log.deleted) if log else []
     fields["foreign"] = list(log.foreign) if log else []
     fields["findings"] = None if entry.findings is None else [finding(each) for each in entry.findings]
     return fields
