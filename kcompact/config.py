@@ -29,6 +29,8 @@ class TopicConfig:
     segment_bytes: int = 1_073_741_824
     segment_index_bytes: int = 10_485_760
     index_interval_bytes: int = 4096
+    retention_bytes: int = -1
+    retention_ms: int = 604_800_000
     producer_id_expiration_ms: int = 86_400_000
     remote_storage_enable: bool = False
 
@@ -103,13 +105,15 @@ _TOPIC_SETTINGS: dict[str, _Setting] = {
     "internal.segment.bytes": _Setting(field="segment_bytes", parse=_integer(14, INT_MAX)),
     "segment.index.bytes": _Setting(field="segment_index_bytes", parse=_integer(4, INT_MAX)),
     "index.interval.bytes": _Setting(field="index_interval_bytes", parse=_integer(0, INT_MAX)),
+    "retention.bytes": _Setting(field="retention_bytes", parse=_integer(-(1 << 63), LONG_MAX)),
+    "retention.ms": _Setting(field="retention_ms", parse=_integer(-1, LONG_MAX)),
     "remote.storage.enable": _Setting(field="remote_storage_enable", parse=_boolean),
 } | dict.fromkeys(
     (
         "compression.type compression.gzip.level compression.lz4.level compression.zstd.level file.delete.delay.ms "
         "flush.messages flush.ms local.retention.bytes local.retention.ms max.message.bytes "
         "message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type min.insync.replicas "
-        "preallocate retention.bytes retention.ms segment.jitter.ms segment.ms unclean.leader.election.enable "
+        "preallocate segment.jitter.ms segment.ms unclean.leader.election.enable "
         "remote.log.copy.disable remote.log.delete.on.disable follower.replication.throttled.replicas "
         "leader.replication.throttled.replicas errors.deadletterqueue.group.enable"
     ).split(),
@@ -125,6 +129,8 @@ _BROKER_SETTINGS: dict[str, str] = {
     "log.segment.bytes": "segment.bytes",
     "log.index.size.max.bytes": "segment.index.bytes",
     "log.index.interval.bytes": "index.interval.bytes",
+    "log.retention.bytes": "retention.bytes",
+    "log.retention.ms": "retention.ms",
 }
 """The broker's name for a setting, and the topic's."""
 

@@ -189,6 +189,7 @@ def _clean_each(
     entries: Sequence[Entry], request: Request, locks: Locks, watch: ProgressWatch, stop: StopRequest
 ) -> Iterator[Entry]:
     """Clean the partitions one after the other. A failure is that partition's own; a request to stop ends the round."""
+    stop.is_deferred = True  # Nor may starting Spark be torn in two.
     with ExitStack() as stack:
         executor: Executor = InProcess(watch=watch)
         if request.engine == "spark" and any(_is_due(entry) for entry in entries):
@@ -197,7 +198,6 @@ def _clean_each(
             except KcompactError as problem:
                 yield from (replace(entry, error=problem) if _is_due(entry) else entry for entry in entries)
                 return
-        stop.is_deferred = True
         for entry in entries:
             if entry.plan is None or entry.error is not None or entry.result is not None:
                 yield entry

@@ -287,8 +287,10 @@ def read_records(batch: Batch, *, file: str, max_bytes: int = MAX_INFLATED_BYTES
         section = section.tobytes()
     try:
         records = _decode(section, header)
-    except (IndexError, ValueError) as damage:
-        raise _corrupt_record(batch, file, str(damage) or "a record ends outside its batch") from None
+    except IndexError:
+        raise _corrupt_record(batch, file, "a record ends outside its batch") from None
+    except ValueError as damage:
+        raise _corrupt_record(batch, file, str(damage)) from None
     _verify_offsets(batch, records, header.base_offset, file=file)
     return records
 
