@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from kcompact.cleaner import CleanResult as CleanResult
     from kcompact.cleaner import Status as Status
     from kcompact.cleaner import clean as clean
-    from kcompact.cleaner import find_partitions as find_partitions
-    from kcompact.cleaner import plan_partition as plan_partition
     from kcompact.config import Override as Override
     from kcompact.config import TopicConfig as TopicConfig
     from kcompact.config import topic_config as topic_config
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from kcompact.log import PartitionLog as PartitionLog
     from kcompact.log import batches as batches
     from kcompact.log import read_log as read_log
+    from kcompact.partitions import find_partitions as find_partitions
+    from kcompact.partitions import plan_partition as plan_partition
     from kcompact.plan import CleanPlan as CleanPlan
     from kcompact.plan import Reason as Reason
     from kcompact.stages import InProcess as InProcess
@@ -44,10 +44,10 @@ _HOMES = {
     "TopicConfig": "config",
     "batches": "log",
     "clean": "cleaner",
-    "find_partitions": "cleaner",
+    "find_partitions": "partitions",
     "findings": "survey",
     "log_dir_lock": "lock",
-    "plan_partition": "cleaner",
+    "plan_partition": "partitions",
     "read_log": "log",
     "read_records": "format.batch",
     "recover": "swap",

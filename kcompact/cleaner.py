@@ -13,20 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import fnmatch
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from kcompact import export, producers, stages, swap
-from kcompact.config import TopicConfig
-from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError, RefusedError
-from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact import export, stages, swap
+from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError
 from kcompact.lock import LogDirLock
-from kcompact.log import LogDir, is_partition_directory, partition_directories, read_log
-from kcompact.plan import CleanPlan, Reason, clean_plan
+from kcompact.partitions import refusal
+from kcompact.plan import CleanPlan
 from kcompact.stages import Executor, Watch
 from kcompact.write import CleanerStats
 
@@ -64,121 +60,6 @@ class CleanResult:
     map_s: float = 0.0
     elapsed_s: float = 0.0
     error: KcompactError | None = None
-
-
-# Finding partitions
-
-
-def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[Path]:
-    """Return the partition directories that the paths name, each once, in order of path, topic and partition.
-
-    A path is a partition directory or a log directory; `topic` is a glob. Raises RefusedError for anything else.
-    """
-    found: dict[Path, None] = {}
-    for path in paths:
-        directory = path.resolve()
-        if not directory.is_dir():
-            problem = "not a directory" if directory.exists() else "no such directory"
-            raise RefusedError(path=path, problem=problem)
-        parsed = parse_directory(directory.name)
-        if parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION):
-            found[directory] = None
-            continue
-        inside = [
-            candidate
-            for candidate in partition_directories(directory)
-            if (name := parse_directory(candidate.name)) and name.kind is DirectoryKind.PARTITION
-        ]
-        if not inside:
-            raise RefusedError(
-                path=path,
-                problem="neither a partition directory nor a log directory: it holds no .log file and no partition",
-                hint="Pass a partition directory such as orders-0, or the log directory that holds them.",
-            )
-        found.update(dict.fromkeys(inside))
-    return [directory for directory in found if topic is None or _has_topic(directory, topic)]
-
-
-def _has_topic(directory: Path, glob: str) -> bool:
-    parsed = parse_directory(directory.name)
-    return parsed is not None and fnmatch.fnmatchcase(parsed.topic_partition.topic, glob)
-
-
-# Planning
-
-
-def plan_partition(
-    directory: Path,
-    config: TopicConfig,
-    *,
-    now_ms: int,
-    log_dir: LogDir | None = None,
-    high_watermark: int | None = None,
-    use_log_end: bool = False,
-    force: bool = False,
-    include_internal: bool = False,
-    rebuild_indexes: bool = False,
-) -> CleanPlan:
-    """Return the plan for one partition directory, from what is on the disk. Reads only.
-
-    The high watermark is the given one, or the log end with `use_log_end`, or what the log directory's
-    checkpoint says. A log directory whose checkpoint misses the partition leaves it at the log start, as for a broker:
-    nothing is cleanable then. A copy outside of a log directory is taken as complete.
-    """
-    log = read_log(directory, log_dir=log_dir, rebuild_indexes=rebuild_indexes)
-    known = log.log_dir.high_watermarks
-    if high_watermark is None and not use_log_end and known is not None:
-        high_watermark = known.get(log.topic_partition)
-        if high_watermark is None:
-            high_watermark = log.log_start_offset
-            log = replace(
-                log,
-                notes=(
-                    *log.notes,
-                    "replication-offset-checkpoint has no entry for this partition, so nothing counts as replicated; "
-                    "--high-watermark leo takes the whole log as replicated",
-                ),
-            )
-    elif high_watermark is None and not use_log_end:
-        log = replace(log, notes=(*log.notes, "no replication-offset-checkpoint: high watermark taken as the log end"))
-    state = {}
-    if not log.damage:
-        state = producers.load(log, now_ms=now_ms, expiration_ms=config.producer_id_expiration_ms)
-    return clean_plan(
-        log,
-        config,
-        now_ms=now_ms,
-        producers=state,
-        high_watermark=high_watermark,
-        force=force,
-        include_internal=include_internal,
-    )
-
-
-def refusal(plan: CleanPlan) -> KcompactError | None:
-    """Return why a partition must not be touched, or None when it is eligible or merely needs no cleaning."""
-    directory = plan.log.directory
-    if plan.log.damage:
-        return plan.log.damage[0]
-    if plan.config.remote_storage_enable:
-        return RefusedError(path=directory, problem="the topic has tiered storage, which is never compacted here")
-    if plan.reason is Reason.POLICY_UNKNOWN:
-        return RefusedError(
-            path=directory,
-            problem=plan.explanation,
-            hint=f"If it is compacted, pass --config {plan.log.topic_partition.topic}:cleanup.policy=compact",
-        )
-    if plan.reason is Reason.UNCLEAN_SHUTDOWN:
-        return RefusedError(
-            path=directory,
-            problem=plan.explanation,
-            hint="Start the broker once and stop it cleanly, or copy the partition directory out and clean the copy.",
-        )
-    if plan.reason is Reason.INTERNAL:
-        return RefusedError(path=directory, problem=plan.explanation, hint="--include-internal cleans it all the same.")
-    if plan.reason is Reason.HIGH_WATERMARK and any("replication-offset-checkpoint" in note for note in plan.log.notes):
-        return RefusedError(path=directory, problem=plan.log.notes[-1])
-    return None
 
 
 # Cleaning

@@ -147,9 +147,7 @@ _INTERNAL_TOPICS = {
 
 def is_broker_name(name: str) -> bool:
     """Whether `name` is a broker property rather than a topic setting."""
-    return name not in _TOPIC_SETTINGS and (
-        name in _BROKER_SETTINGS or name in _BROKER_ONLY or name.startswith("log.")
-    )
+    return name not in _TOPIC_SETTINGS and (name in _BROKER_SETTINGS or name in _BROKER_ONLY or name.startswith("log."))
 
 
 def parse_override(text: str) -> Override:

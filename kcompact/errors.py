@@ -121,8 +121,7 @@ class LogChangedError(KcompactError):
         self.path = str(path)
         self.problem = problem
         super().__init__(
-            f"{self.path}: {problem}\n"
-            "Nothing more was done to this partition. Find what writes to it, then run again."
+            f"{self.path}: {problem}\nNothing more was done to this partition. Find what writes to it, then run again."
         )
 
 

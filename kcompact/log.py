@@ -216,6 +216,10 @@ def batches(
         want = window_bytes
         while position < end:
             data = read_at(descriptor, min(want, end - position), position, path=path)
+            if not data:
+                raise CorruptBatchError(
+                    file=str(path), position=position, problem=f"the file ends {end - position} bytes before it should"
+                )
             is_last = position + len(data) >= end or len(data) < min(want, end - position)
             complete = len(data) if is_last else _complete_bytes(data, file=str(path), position=position)
             if complete == 0:
@@ -282,9 +286,7 @@ def verified_batches(
         elif -1 < header.partition_leader_epoch < epoch:
             problem = f"leader epoch {header.partition_leader_epoch} after epoch {epoch}"
         if problem:
-            raise CorruptBatchError(
-                file=str(path), position=batch.position, offset=header.base_offset, problem=problem
-            )
+            raise CorruptBatchError(file=str(path), position=batch.position, offset=header.base_offset, problem=problem)
         verify_crc(batch, file=str(path))
         previous_offset, epoch = header.last_offset, max(epoch, header.partition_leader_epoch)
         yield batch
@@ -427,8 +429,8 @@ def _read_segment(
         else:
             path = directory / time_index.name
             entries = index.parse_time_index(read_file(path), base_offset=base_offset, file=str(path))
-        if len(entries):
-            largest_timestamp = int(entries["timestamp"][-1])
+        if entries:
+            largest_timestamp = entries[-1].timestamp
     except CorruptDataError as problem:
         damage.append(problem)
     return Segment(
@@ -463,8 +465,8 @@ def _log_end_offset(directory: Path, active: Segment, ignore_index: bool, damage
                 entries = index.parse_offset_index(
                     read_file(directory / file.name), base_offset=active.base_offset, file=str(directory / file.name)
                 )
-                if len(entries):
-                    start = int(entries["position"][-1])
+                if entries:
+                    start = entries[-1].position
             except CorruptDataError as problem:
                 damage.append(problem)
     if start >= active.size_bytes:

@@ -303,9 +303,7 @@ def _verdict(
     return _why_nothing_is_cleanable(log, config, offsets)
 
 
-def _why_nothing_is_cleanable(
-    log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean
-) -> tuple[Reason, str]:
+def _why_nothing_is_cleanable(log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean) -> tuple[Reason, str]:
     if log.size_bytes == 0:
         return Reason.EMPTY, "the log holds no batch"
     active_base = log.active_segment.base_offset
@@ -314,7 +312,8 @@ def _why_nothing_is_cleanable(
             return Reason.NOTHING_DIRTY, f"clean up to the log end, {log.log_end_offset}"
         return Reason.ACTIVE_ONLY, f"all that is dirty lies in the active segment, which starts at {active_base}"
     if offsets.bound is Reason.MIN_COMPACTION_LAG:
-        return offsets.bound, f"the dirty segments are younger than min.compaction.lag.ms {config.min_compaction_lag_ms}"
+        lag_ms = config.min_compaction_lag_ms
+        return offsets.bound, f"the dirty segments are younger than min.compaction.lag.ms {lag_ms}"
     if offsets.bound is Reason.OPEN_TRANSACTION:
         return offsets.bound, f"a transaction is open from offset {offsets.first_uncleanable_offset} on or just above"
     return offsets.bound, "nothing dirty lies below the high watermark in a whole segment"

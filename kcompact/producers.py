@@ -95,7 +95,8 @@ def _snapshots_of_broker(log: PartitionLog) -> list[int]:
 def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
     """Return the producers of a snapshot that have not expired at `now_ms`.
 
-    Expired: no open transaction, and silent for `expiration_ms` or longer. Rule: `ProducerStateManager.loadFromSnapshot`.
+    Expired: no open transaction, and silent for `expiration_ms` or longer.
+    Rule: `ProducerStateManager.loadFromSnapshot`.
     """
     producers = {}
     for entry in entries:

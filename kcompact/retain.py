@@ -76,7 +76,13 @@ def batch_retention(
 
 
 def keeps_record(
-    *, past_map: bool, has_key: bool, is_superseded: bool, is_tombstone: bool, delete_horizon_ms: int | None, now_ms: int
+    *,
+    past_map: bool,
+    has_key: bool,
+    is_superseded: bool,
+    is_tombstone: bool,
+    delete_horizon_ms: int | None,
+    now_ms: int,
 ) -> bool:
     """Whether a data record of a v2 batch survives.
 

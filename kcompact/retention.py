@@ -1,8 +1,8 @@
 """Which whole segments a broker would delete after a cleaning, by log start, size and time.
 
-Kafka's cleaner thread does this on every compacted log after each turn, so a topic with `compact,delete` loses old segments
-there. kcompact only tells, unless it is asked to apply it. The active segment is never looked at here: a broker
-would roll it first, and rolling is not ours to do. Rule: `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
+Kafka's cleaner thread does this on every compacted log after each turn, so a topic with `compact,delete` loses old
+segments there. kcompact only tells, unless it is asked to apply it. The active segment is never looked at here: a
+broker would roll it first, and rolling is not ours to do. Rule: `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
 """
 
 from __future__ import annotations

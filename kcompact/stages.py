@@ -12,6 +12,7 @@ gives the same bytes. An executor is the machinery that calls the stages: `InPro
 from __future__ import annotations
 
 import hashlib
+import itertools
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -116,7 +117,7 @@ def scan(
             watch.advance(split.size_bytes)
             watch.check()
     bucket_of = living_keys["hash_high"] % np.uint64(job.bucket_count)
-    blocks = [(int(bucket), pack_keys(int(bucket), living_keys[bucket_of == bucket])) for bucket in np.unique(bucket_of)]
+    blocks = [(bucket, pack_keys(bucket, living_keys[bucket_of == bucket])) for bucket in np.unique(bucket_of).tolist()]
     return summaries, blocks
 
 
@@ -168,19 +169,20 @@ def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None
         return
     base_offset = int(path.stem)
     entries = index.parse_offset_index(read_file(index_path), base_offset=base_offset, file=str(index_path))
-    for number, (relative_offset, position) in enumerate(entries.tolist()):
-        if split.start_position <= position < split.end_position and ends.get(position) != base_offset + relative_offset:
+    for number, (relative_offset, position) in enumerate(entries):
+        offset = base_offset + relative_offset
+        if split.start_position <= position < split.end_position and ends.get(position) != offset:
             raise CorruptIndexError(
                 file=index_path,
                 position=number * index.OFFSET_ENTRY_BYTES,
-                offset=base_offset + relative_offset,
+                offset=offset,
                 problem=f"points to position {position} of the log, where no batch with this last offset starts",
                 hint="The log itself may be sound: --rebuild-indexes makes the indexes anew from the batches.",
             )
 
 
 def living(entries: KeyEntries) -> KeyEntries:
-    """Return the entries that no other entry supersedes: those at or above the greatest offset in the map for their key.
+    """Return the entries that no other supersedes: those at or above the greatest offset in the map for their key.
 
     Kafka's map knows the dirty section only, without aborted data (`Cleaner.buildOffsetMap`); a record outside of it
     supersedes none. Idempotent, and living(a + b) = living(living(a) + living(b)).
@@ -216,7 +218,7 @@ def reduce(job: CleanJob, blocks: Iterable[bytes], part_starts: Sequence[int]) -
     return Reduced(
         [
             (part, pack_offsets(part, offsets[start:end]))
-            for part, (start, end) in enumerate(zip(cuts, cuts[1:], strict=False))
+            for part, (start, end) in enumerate(itertools.pairwise(cuts))
             if end > start
         ],
         map_keys,
@@ -225,9 +227,7 @@ def reduce(job: CleanJob, blocks: Iterable[bytes], part_starts: Sequence[int]) -
 
 def write(job: CleanJob, task: WriteTask, staging: str | None) -> WrittenPart:
     """Write one part into the staging directory, or count it when there is none."""
-    return write_part(
-        job, task.splits, _merged(task.survivors), group=task.group, part=task.part, staging=staging
-    )
+    return write_part(job, task.splits, _merged(task.survivors), group=task.group, part=task.part, staging=staging)
 
 
 def _merged(blocks: Iterable[bytes]) -> Offsets:
@@ -368,18 +368,16 @@ def write_groups(
         )
         snapshots = _snapshots_to_remove(cleaning.plan, group)
         replaced = tuple(file for segment in group for file in segment.files)
-        segments.append(
-            CleanedSegment(base_offset=group[0].base_offset, files=files, replaces=(*replaced, *snapshots))
-        )
+        segments.append(CleanedSegment(base_offset=group[0].base_offset, files=files, replaces=(*replaced, *snapshots)))
     return segments, sum((part.stats for part in parts), CleanerStats())
 
 
 def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[FileIdentity]:
     """Return the producer snapshots that go with a group: all between its first base and its end.
 
-    The one at the first base stays. Those at the bases that disappear go with their segments (`LocalLog.replaceSegments`);
-    those at no base at all are what an earlier shutdown left, and a broker deletes them when it loads the log
-    (`ProducerStateManager.removeStraySnapshots`).
+    The one at the first base stays. Those at the bases that disappear go with their segments
+    (`LocalLog.replaceSegments`); those at no base at all are what an earlier shutdown left, and a broker deletes them
+    when it loads the log (`ProducerStateManager.removeStraySnapshots`).
     """
     end_offset = plan.log.end_of(group[-1])
     return [
@@ -468,7 +466,7 @@ def _batch_positions(path: Path, segment: Segment, trust_index: bool) -> Iterabl
     index_path = path.with_suffix(Suffix.INDEX)
     if trust_index and index_path.exists():
         entries = index.parse_offset_index(read_file(index_path), base_offset=segment.base_offset, file=str(index_path))
-        return [int(position) for position in entries["position"] if position < segment.size_bytes]
+        return [entry.position for entry in entries if entry.position < segment.size_bytes]
     return (position for position, _ in headers(path, end_position=segment.size_bytes))
 
 
@@ -507,11 +505,11 @@ def _verify_time_indexes(plan: CleanPlan, summaries: Sequence[Scanned]) -> None:
         if not path.exists() or segment.size_bytes == 0:
             continue
         entries = index.parse_time_index(read_file(path), base_offset=segment.base_offset, file=str(path))
-        if len(entries) and entries["timestamp"][-1] != greatest[segment.log_name]:
+        if entries and entries[-1].timestamp != greatest[segment.log_name]:
             raise CorruptIndexError(
                 file=path,
                 position=(len(entries) - 1) * index.TIME_ENTRY_BYTES,
-                problem=f"ends with timestamp {entries['timestamp'][-1]}, "
+                problem=f"ends with timestamp {entries[-1].timestamp}, "
                 f"the greatest in the log is {greatest[segment.log_name]}",
                 hint="The log itself may be sound: --rebuild-indexes makes the indexes anew from the batches.",
             )

@@ -385,7 +385,7 @@ def _offset_index(
     name = str(FileName(base_offset=tally.base_offset, suffix=Suffix.INDEX))
     data = read_file(directory / name)
     entries = index.parse_offset_index(data, base_offset=tally.base_offset, file=name)
-    for number, (relative_offset, position) in enumerate(entries.tolist()):
+    for number, (relative_offset, position) in enumerate(entries):
         offset = tally.base_offset + relative_offset
         if broken and position >= tally.walked_bytes:
             break

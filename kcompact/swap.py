@@ -56,6 +56,7 @@ from typing import Protocol
 
 from crc32c import crc32c
 
+from kcompact import manifest as manifest_format
 from kcompact.errors import (
     CorruptCheckpointError,
     CorruptDataError,
@@ -75,8 +76,7 @@ from kcompact.format.checkpoint import (
     parse_offset_checkpoint,
     updated_offset_checkpoint,
 )
-from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
-from kcompact import manifest as manifest_format
+from kcompact.format.names import Suffix, Temporary, TopicPartition, parse_file_name
 from kcompact.log import STAGING_NAME, FileIdentity
 from kcompact.manifest import Group, Manifest
 from kcompact.write import StagedFile

@@ -1,7 +1,7 @@
 """Surviving records to staged segment files.
 
-A *part* is a run of source bytes of one group, cut at batch boundaries. Each part is written by itself, anywhere, into a
-file of its own name; `join` puts the parts of a group end to end and makes the indexes, which depend on every
+A *part* is a run of source bytes of one group, cut at batch boundaries. Each part is written by itself, anywhere,
+into a file of its own name; `join` puts the parts of a group end to end and makes the indexes, which depend on every
 batch before them. Parts are decided batch by batch, so that where they are cut has no influence on the bytes.
 """
 
@@ -29,6 +29,7 @@ from kcompact.producers import LastRecord
 
 FLUSH_BYTES = 4 << 20
 COPY_BYTES = 64 << 20
+OTHER_BYTES = "the disk gave back other bytes than were written"
 NEVER_MS = -(1 << 63)
 """A clock that no delete horizon is behind."""
 
@@ -191,8 +192,8 @@ def clean_batch(
         if header.magic < 2:
             raise RefusedError(
                 path=file,
-                problem=f"position {batch.position}: the last batch to clean is of magic {header.magic} and none of its "
-                "records is kept; Kafka's cleaner stops here too, because that format has no empty batches",
+                problem=f"position {batch.position}: the last batch to clean is of magic {header.magic} and none of "
+                "its records is kept; Kafka's cleaner stops here too, because that format has no empty batches",
             )
         data = batch_format.empty(header)
     return CleanedBatch(
@@ -365,7 +366,7 @@ def join(
     index_interval_bytes: int,
     index_max_bytes: int,
 ) -> tuple[StagedFile, ...]:
-    """Return the staged `.log`, `.index`, `.timeindex` and, with `aborted`, `.txnindex` of a group, complete and synced.
+    """Return the staged `.log`, `.index`, `.timeindex` and, with `aborted`, `.txnindex` of a group, all synced.
 
     The parts are appended to the first one; the indexes follow from their batches. Rule: `LogSegment.append`,
     `LogSegment.onBecomeInactiveSegment`.
@@ -426,9 +427,8 @@ def _verified_log(path: Path, parts: Sequence[WrittenPart]) -> int:
                 crc, whole = crc32c.crc32c(data, crc), crc32c.crc32c(data, whole)
                 position += len(data)
             if crc != part.crc32c:
-                raise CorruptDataError(
-                    file=path, position=position - part.size_bytes, problem="the disk gave back other bytes than written"
-                )
+                start = position - part.size_bytes
+                raise CorruptDataError(file=path, position=start, problem=OTHER_BYTES)
     _verify_batches(path, parts)
     return whole
 
@@ -458,7 +458,7 @@ def _staged_bytes(staging: Path, name: str, data: bytes) -> StagedFile:
     finally:
         os.close(descriptor)
     if read_file(path, max_bytes=max(len(data), 1)) != data:
-        raise CorruptDataError(file=path, problem="the disk gave back other bytes than written")
+        raise CorruptDataError(file=path, problem=OTHER_BYTES)
     return StagedFile(name=name, staged_as=name, size_bytes=len(data), crc32c=crc32c.crc32c(data))
 
 

@@ -95,7 +95,5 @@ def index_of(log: Path) -> tuple[bytes, bytes]:
     """Return the indexes that a segment must have, by Kafka's rule."""
     builder = IndexBuilder(int(log.stem))
     for batch in batches(log):
-        builder.append(
-            batch.header.last_offset, batch.position, batch.header.size_bytes, batch.header.max_timestamp
-        )
+        builder.append(batch.header.last_offset, batch.position, batch.header.size_bytes, batch.header.max_timestamp)
     return builder.finish()

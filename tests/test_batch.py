@@ -19,7 +19,7 @@ from kcompact.format import batch as batch_format
 from kcompact.format.batch import (
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
-    HEADER_DTYPE,
+    HEADER_STRUCT,
     LOG_APPEND_TIME_BIT,
     Batch,
     Header,
@@ -32,7 +32,6 @@ from kcompact.format.batch import (
     read_varint,
     read_varlong,
     rebuild,
-    table,
     verify_crc,
     walk,
     write_varint,
@@ -196,13 +195,6 @@ def test_without_timestamps() -> None:
     horizon = rebuild(header, records, delete_horizon_ms=HORIZON)
     assert batch_of(horizon).header.max_timestamp == -1
     assert records_of(horizon) == records
-
-
-def test_the_header_of_a_batch_as_an_array() -> None:
-    headers = [batch_of(data).header for data in (A, B, M)]
-    rows = table(headers)
-    assert rows.dtype.names == HEADER_DTYPE.names == Header._fields
-    assert [Header(*row) for row in rows.tolist()] == headers
 
 
 @pytest.mark.parametrize(
@@ -506,4 +498,4 @@ def test_we_read_what_kafka_python_writes(codec: Codec) -> None:
 
 def test_the_bits_are_kafkas() -> None:
     assert (LOG_APPEND_TIME_BIT, DELETE_HORIZON_BIT) == (8, 64)
-    assert HEADER_DTYPE.itemsize == HEADER_BYTES == batch_format.HEADER_BYTES
+    assert HEADER_STRUCT.size == HEADER_BYTES == batch_format.HEADER_BYTES

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kcompact import cleaner
+from kcompact import cleaner, partitions
 from kcompact.cleaner import CleanOptions, CleanResult, Status
 from kcompact.errors import KcompactError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
@@ -90,7 +90,7 @@ class Scene:
         )
 
     def plan(self, words: list[str]) -> CleanPlan:
-        return cleaner.plan_partition(
+        return partitions.plan_partition(
             self.directory,
             self.spec.config if "no-policy" not in words else replace(self.spec.config, cleanup_policy=None),
             now_ms=self.spec.now_ms,

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import cleaner, stages
+from kcompact import partitions, stages
 from kcompact.cleaner import CleanResult, Status
 from kcompact.cli import cleaning, planning, render, report, text
 from kcompact.cli.signals import StopRequest
@@ -177,7 +177,7 @@ def test_text_ends_with_kafkas_summary(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_summary_in_kafkas_numbers(tmp_path: Path) -> None:
     """The log line of a broker that cleaned 25 GB with a full buffer."""
-    plan = cleaner.plan_partition(
+    plan = partitions.plan_partition(
         partition(tmp_path), notation.parse(DIRTY).config, now_ms=notation.parse(DIRTY).now_ms
     )
     plan = replace(plan, first_dirty_offset=310715098)

@@ -54,8 +54,16 @@ def names_of(cls: type) -> list[str]:
 @pytest.mark.parametrize(
     ("heading", "expected", "entry_bytes"),
     [
-        ("Offset index (`.index`)", [dtype_fields(index.OFFSET_INDEX_DTYPE)], index.OFFSET_ENTRY_BYTES),
-        ("Time index (`.timeindex`)", [dtype_fields(index.TIME_INDEX_DTYPE)], index.TIME_ENTRY_BYTES),
+        (
+            "Offset index (`.index`)",
+            [struct_fields(index.OFFSET_ENTRY_STRUCT, list(index.OffsetEntry._fields))],
+            index.OFFSET_ENTRY_BYTES,
+        ),
+        (
+            "Time index (`.timeindex`)",
+            [struct_fields(index.TIME_ENTRY_STRUCT, list(index.TimeEntry._fields))],
+            index.TIME_ENTRY_BYTES,
+        ),
         (
             "Transaction index (`.txnindex`)",
             [struct_fields(index.ABORTED_TXN_STRUCT, ["version", *names_of(AbortedTxn)])],
@@ -79,7 +87,7 @@ def test_field_tables(heading: str, expected: list[Fields], entry_bytes: int) ->
 
 def test_the_batch_header() -> None:
     header, *_ = tables("Record batches")
-    assert header == dtype_fields(batch.HEADER_DTYPE)
+    assert header == struct_fields(batch.HEADER_STRUCT, list(batch.Header._fields))
     assert sum(width for _, width in header) == batch.HEADER_BYTES
     assert f"A header of {batch.HEADER_BYTES} bytes" in section("Record batches")
 
@@ -113,9 +121,9 @@ def example(kind: str) -> bytes:
 
 def test_index_examples() -> None:
     offsets = index.parse_offset_index(example("hex offset_index"), base_offset=0, file="f")
-    assert offsets.tolist() == [(39, 6000)]
+    assert offsets == [(39, 6000)]
     times = index.parse_time_index(example("hex time_index"), base_offset=0, file="f")
-    assert times.tolist() == [(60, 29)]
+    assert times == [(60, 29)]
     transactions = index.parse_txn_index(example("hex aborted_txn"), base_offset=0, file="f")
     assert transactions == (AbortedTxn(producer_id=42, first_offset=100, last_offset=110, last_stable_offset=111),)
 

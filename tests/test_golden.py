@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import cleaner
+from kcompact import cleaner, partitions
 from kcompact.cleaner import CleanResult
 from kcompact.errors import KcompactError
 from kcompact.lock import log_dir_lock
@@ -38,12 +38,12 @@ def round_of(name: str, number: int) -> dict[str, Any]:
 
 def plans(log_dir: Path, settings: dict[str, Any]) -> list[CleanPlan]:
     return [
-        cleaner.plan_partition(
+        partitions.plan_partition(
             directory,
             config_of(topic, {**settings["config"], **settings["topics"].get(topic, {})}),
             now_ms=settings["now_ms"],
         )
-        for directory in cleaner.find_partitions([log_dir])
+        for directory in partitions.find_partitions([log_dir])
         for topic in [directory.name.rpartition("-")[0]]
     ]
 
@@ -92,7 +92,8 @@ def test_directory_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
 
     expected = checkout.copy_directory(name, settings["to"], tmp_path / "theirs")
     listed = checkout.read_manifest(name)["directories"][settings["to"]]
-    mtimes = {file: entry["mtime_ms"] for file, entry in listed.items() if file.endswith((".log", ".index", ".timeindex"))}
+    timed = (".log", ".index", ".timeindex")
+    mtimes = {file: entry["mtime_ms"] for file, entry in listed.items() if file.endswith(timed)}
     assert differences(log_dir, expected, mtimes_ms=mtimes) == []
 
     for result, turn in zip(results, settings["clean"]["turns"], strict=True):

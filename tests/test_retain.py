@@ -43,7 +43,7 @@ def header(
 
 
 @pytest.mark.parametrize(
-    ("past_map", "has_key", "is_superseded", "is_tombstone"), itertools.product([False, True], repeat=4)
+    ("past_map", "has_key", "is_superseded", "is_tombstone"), list(itertools.product([False, True], repeat=4))
 )
 @pytest.mark.parametrize("horizon", [None, NOW - 1, NOW, NOW + 1])
 def test_keeps_record(

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import cleaner, errors, spark, stages
+from kcompact import errors, partitions, spark, stages
 from kcompact.config import TopicConfig
 from kcompact.errors import (
     CleaningAbortedError,
@@ -94,7 +94,7 @@ def write_log(log_dir: Path, *, segments: int = 5, batches: int = 100) -> Path:
 
 
 def plan_of(directory: Path) -> CleanPlan:
-    plan = cleaner.plan_partition(directory, CONFIG, now_ms=NOW_MS, use_log_end=True)
+    plan = partitions.plan_partition(directory, CONFIG, now_ms=NOW_MS, use_log_end=True)
     assert plan.eligible, plan.explanation
     return plan
 

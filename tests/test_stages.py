@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kcompact import cleaner, stages
+from kcompact import partitions, stages
 from kcompact.errors import CorruptDataError, CorruptIndexError, KcompactError
 from kcompact.format.batch import walk
 from kcompact.format.block import KEY_DTYPE, KeyEntries
@@ -77,7 +77,7 @@ any_sizes = st.builds(
 
 def plan_of(spec: LogSpec, log_dir: Path) -> CleanPlan:
     directory = notation.write(spec, log_dir)
-    return cleaner.plan_partition(directory, spec.config, now_ms=spec.now_ms)
+    return partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms)
 
 
 def staged(
@@ -282,19 +282,19 @@ def test_an_index_that_lies_is_not_asked_when_told_so(tmp_path: Path) -> None:
     directory = notation.write(spec, tmp_path / "logs")
     for path in directory.glob("*.*index"):
         path.write_bytes(b"")
-    whole = staged(cleaner.plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
+    whole = staged(partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
     (directory / "00000000000000000000.index").write_bytes(bytes([0, 0, 0, 9, 0, 0, 0, 1]))
-    plan = cleaner.plan_partition(directory, spec.config, now_ms=spec.now_ms, rebuild_indexes=True)
+    plan = partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms, rebuild_indexes=True)
     assert staged(plan, InProcess(), rebuild_indexes=True, sizes=Sizes(split_bytes=1)) == whole
 
 
 def test_a_missing_index_is_done_without(tmp_path: Path) -> None:
     spec = notation.parse(THREE)
     directory = notation.write(spec, tmp_path / "logs")
-    whole = staged(cleaner.plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
+    whole = staged(partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
     for path in directory.glob("*.*index"):
         path.unlink()
-    plan = cleaner.plan_partition(directory, spec.config, now_ms=spec.now_ms)
+    plan = partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms)
     assert staged(plan, InProcess(), sizes=Sizes(split_bytes=1)) == whole
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from kcompact import cleaner, swap
+from kcompact import cleaner, partitions, swap
 from kcompact.cleaner import CleanOptions, CleanResult, Status
 from kcompact.cli import complain, planning, report, unexpected
 from kcompact.cli.options import Settings
@@ -161,7 +161,7 @@ def _settled(entry: Entry, *, is_named: bool) -> Entry:
         return replace(entry, error=problem)
     if plan.reason is Reason.INTERNAL and not is_named:
         return replace(entry, result=CleanResult(directory=entry.directory, status=Status.SKIPPED, plan=plan))
-    return replace(entry, error=cleaner.refusal(plan))
+    return replace(entry, error=partitions.refusal(plan))
 
 
 def _is_agreed(entries: Sequence[Entry], request: Request) -> bool:
@@ -252,7 +252,7 @@ def recover(paths: Sequence[Path], *, as_json: bool) -> int:
     problems: list[KcompactError] = []
     with stop_request(), ExitStack() as stack:
         locks = Locks(stack, only_look=False)
-        for directory in cleaner.find_partitions(paths):
+        for directory in partitions.find_partitions(paths):
             outcome = report.identity(directory)
             outcome |= dict.fromkeys(("status", "finished", "undone", "checkpoint"))
             outcome |= {"removed_staging": [], "left_behind": [], "error": None, "exit_code": 0}

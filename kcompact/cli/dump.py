@@ -216,12 +216,12 @@ def entries_of(path: Path) -> list[dict[str, Any]]:
 
 def _offset_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
     entries = index.parse_offset_index(data, base_offset=base, file=file)
-    return [{"offset": base + relative, "position": position} for relative, position in entries.tolist()]
+    return [{"offset": base + relative, "position": position} for relative, position in entries]
 
 
 def _time_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
     entries = index.parse_time_index(data, base_offset=base, file=file)
-    return [{"timestamp": timestamp, "offset": base + relative} for timestamp, relative in entries.tolist()]
+    return [{"timestamp": timestamp, "offset": base + relative} for timestamp, relative in entries]
 
 
 def _txn_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:

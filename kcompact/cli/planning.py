@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from kcompact.cleaner import find_partitions, plan_partition
 from kcompact.cli import report
 from kcompact.cli.options import Settings
 from kcompact.cli.report import Entry
 from kcompact.config import TopicConfig
 from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.log import LogDir, read_log_dir
+from kcompact.partitions import find_partitions, plan_partition
 from kcompact.plan import CleanPlan
 
 

@@ -23,37 +23,17 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from kcompact.errors import CorruptBatchError
 from kcompact.format import legacy
 from kcompact.format.codec import MAX_INFLATED_BYTES, Codec, compress, decompress
 
-HEADER_DTYPE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("partition_leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("records_count", ">i4"),
-    ]
-)
+HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
 """Base offset and length: what precedes the bytes that `length` counts."""
 LEGACY_MIN_LENGTH = 14
 """The length of a v0 message without key and value; v1 needs more."""
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qiib")
 _CRC_START = 21
 _CRC_FIELD = slice(17, 21)
@@ -67,15 +47,12 @@ DELETE_HORIZON_BIT = 0x40
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 
-BatchTable = npt.NDArray[np.void]
-"""A row per batch, the fields of `HEADER_DTYPE`."""
-
 
 class Header(NamedTuple):
     """The 61 bytes of a v2 batch, as they are stored.
 
-    A batch of magic 0 or 1 has one too, with what it says; its `base_offset` is that of its *last* record (the first one's
-    stands only in the compressed section), and `records_count` is -1 when it is compressed.
+    A batch of magic 0 or 1 has one too, with what it says; its `base_offset` is that of its *last* record (the first
+    one's stands only in the compressed section), and `records_count` is -1 when it is compressed.
     """
 
     base_offset: int
@@ -137,7 +114,7 @@ class Header(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     def pack(self) -> bytes:
-        return _HEADER.pack(*self)
+        return HEADER_STRUCT.pack(*self)
 
 
 class Record(NamedTuple):
@@ -185,7 +162,7 @@ def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header
         raise corrupt(f"batch length {length}, less than a header", base_offset)
     if len(data) < HEADER_BYTES:
         raise corrupt("the file ends inside a batch header", base_offset)
-    header = Header(*_HEADER.unpack_from(data))
+    header = Header(*HEADER_STRUCT.unpack_from(data))
     if base_offset < 0:
         raise corrupt(f"base offset {base_offset}", base_offset)
     if header.last_offset_delta < 0:
@@ -259,12 +236,6 @@ def verify_crc(batch: Batch, *, file: str) -> None:
         )
 
 
-def table(headers: Sequence[Header]) -> BatchTable:
-    """Return the headers as a structured array, one row per batch, in native byte order."""
-    packed = b"".join(header.pack() for header in headers)
-    return np.frombuffer(packed, HEADER_DTYPE).astype(HEADER_DTYPE.newbyteorder("="))
-
-
 # Records
 
 
@@ -307,9 +278,7 @@ def _verify_offsets(batch: Batch, records: Sequence[Record], first_offset: int, 
 
 def _read_legacy(batch: Batch, *, file: str, max_bytes: int) -> list[Record]:
     try:
-        messages = legacy.read_messages(
-            batch.data.tobytes(), max_bytes=max_bytes, file=file, position=batch.position
-        )
+        messages = legacy.read_messages(batch.data.tobytes(), max_bytes=max_bytes, file=file, position=batch.position)
     except ValueError as damage:
         raise _corrupt_record(batch, file, str(damage)) from None
     records = [Record(*message) for message in messages]

@@ -10,17 +10,17 @@ Kafka checks none of this when it loads a log; here a file that no Kafka would w
 
 from __future__ import annotations
 
+import bisect
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple, TypeVar
 
 from kcompact.errors import CorruptIndexError, RefusedError
+from kcompact.format.names import MAX_OFFSET
 
-OFFSET_INDEX_DTYPE = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
-TIME_INDEX_DTYPE = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+OFFSET_ENTRY_STRUCT = struct.Struct(">ii")
+TIME_ENTRY_STRUCT = struct.Struct(">qi")
 ABORTED_TXN_STRUCT = struct.Struct(">hqqqq")
 
 OFFSET_ENTRY_BYTES = 8
@@ -32,10 +32,21 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 DEFAULT_INTERVAL_BYTES = 4096
 ABORTED_TXN_VERSION = 0
 
-OffsetIndex = npt.NDArray[np.void]
-"""A row per entry, the fields of `OFFSET_INDEX_DTYPE`; offsets rise strictly."""
-TimeIndex = npt.NDArray[np.void]
-"""A row per entry, the fields of `TIME_INDEX_DTYPE`; timestamps rise strictly."""
+_Entry = TypeVar("_Entry")
+
+
+class OffsetEntry(NamedTuple):
+    """An entry of an `.index` as it is stored."""
+
+    relative_offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    """An entry of a `.timeindex` as it is stored."""
+
+    timestamp: int
+    relative_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +82,7 @@ class AbortedTxn:
 # --- .index and .timeindex ---
 
 
-def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> OffsetIndex:
+def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> list[OffsetEntry]:
     """Return the entries of an `.index` without the zeros that may follow them.
 
     Raises CorruptIndexError, naming the entry, when the length is no multiple of 8, when offsets or
@@ -79,112 +90,111 @@ def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bo
     before the first of these instead: the active segment's index after a crash. Rule: OffsetIndex.append,
     OffsetIndex.sanityCheck.
     """
-    entries = _entries(data, OFFSET_INDEX_DTYPE, file=file, tolerant=tolerant)
-    relative_offset, position = entries["relative_offset"], entries["position"]
-    bad = (relative_offset < 0) | (position < 0)
-    bad[1:] |= (relative_offset[1:] <= relative_offset[:-1]) | (position[1:] <= position[:-1])
-    bad |= relative_offset > 2**63 - 1 - base_offset
-    return _sound(entries, bad, "offset or position does not rise", file=file, tolerant=tolerant)
+    data = _written(data, OFFSET_ENTRY_BYTES, file=file, tolerant=tolerant)
+    entries = list(map(OffsetEntry._make, OFFSET_ENTRY_STRUCT.iter_unpack(data)))
+    limit = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
+    previous = OffsetEntry(-1, -1)
+    for number, entry in enumerate(entries):
+        if not (previous.relative_offset < entry.relative_offset <= limit and previous.position < entry.position):
+            problem = f"entry {number} {tuple(entry)} after {tuple(previous)}: offset or position does not rise"
+            return _damaged(entries, number, OFFSET_ENTRY_BYTES, problem, file=file, tolerant=tolerant)
+        previous = entry
+    return entries
 
 
-def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> TimeIndex:
+def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> list[TimeEntry]:
     """Return the entries of a `.timeindex` without the zeros that may follow them.
 
     Raises CorruptIndexError, naming the entry, when the length is no multiple of 12, when timestamps do not
     rise strictly, when offsets fall, or when something follows the zeros. `tolerant` as in
     `parse_offset_index`. Rule: TimeIndex.maybeAppend, TimeIndex.sanityCheck.
     """
-    entries = _entries(data, TIME_INDEX_DTYPE, file=file, tolerant=tolerant)
-    timestamp, relative_offset = entries["timestamp"], entries["relative_offset"]
-    bad = (relative_offset < 0) | (timestamp < 0)
-    bad[1:] |= (timestamp[1:] <= timestamp[:-1]) | (relative_offset[1:] < relative_offset[:-1])
-    bad |= relative_offset > 2**63 - 1 - base_offset
-    return _sound(entries, bad, "timestamp or offset does not rise", file=file, tolerant=tolerant)
+    data = _written(data, TIME_ENTRY_BYTES, file=file, tolerant=tolerant)
+    entries = list(map(TimeEntry._make, TIME_ENTRY_STRUCT.iter_unpack(data)))
+    limit = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
+    previous = TimeEntry(-1, 0)
+    for number, entry in enumerate(entries):
+        if not (previous.timestamp < entry.timestamp and previous.relative_offset <= entry.relative_offset <= limit):
+            problem = f"entry {number} {tuple(entry)} after {tuple(previous)}: timestamp or offset does not rise"
+            return _damaged(entries, number, TIME_ENTRY_BYTES, problem, file=file, tolerant=tolerant)
+        previous = entry
+    return entries
 
 
-def _entries(data: bytes, dtype: np.dtype[np.void], *, file: str, tolerant: bool) -> npt.NDArray[np.void]:
-    rest = len(data) % dtype.itemsize
+def _written(data: bytes, entry_bytes: int, *, file: str, tolerant: bool) -> bytes:
+    """Return the entries' bytes up to the zeros that end them: a relative offset of zero behind the first entry."""
+    rest = len(data) % entry_bytes
     if rest and not tolerant:
-        problem = f"{len(data):,} bytes are not a multiple of the {dtype.itemsize} bytes of an entry"
+        problem = f"{len(data):,} bytes are not a multiple of the {entry_bytes} bytes of an entry"
         raise CorruptIndexError(file=file, position=len(data) - rest, problem=problem)
-    entries = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
-    ends = np.flatnonzero(entries["relative_offset"][1:] == 0)
-    if not len(ends):
-        return entries
-    end = int(ends[0]) + 1
-    if end == 1 and not data[: dtype.itemsize].strip(b"\0"):
-        end = 0  # zeros from the start: nothing was ever written
-    if not tolerant and data[end * dtype.itemsize :].strip(b"\0"):
-        raise CorruptIndexError(
-            file=file,
-            position=end * dtype.itemsize,
-            problem=f"entry {end} is empty, but something follows it",
-        )
-    return entries[:end]
+    data = data[: len(data) - rest]
+    # Whole zero entries at the end, found without looking at each: an active index has a million of them.
+    used = -(-len(data.rstrip(b"\0")) // entry_bytes) * entry_bytes
+    if used == 0:
+        # Nothing was ever written, or a single entry whose fields all are zero: the first batch of a segment.
+        return data if len(data) == entry_bytes else b""
+    for position in range(entry_bytes, used, entry_bytes):
+        offset_at = position if entry_bytes == OFFSET_ENTRY_BYTES else position + 8
+        if data[offset_at : offset_at + 4] == bytes(4):
+            if not tolerant:
+                number = position // entry_bytes
+                problem = f"entry {number} is empty, but something follows it"
+                raise CorruptIndexError(file=file, position=position, problem=problem)
+            return data[:position]
+    return data[:used]
 
 
-def _sound(
-    entries: npt.NDArray[np.void], bad: npt.NDArray[np.bool_], problem: str, *, file: str, tolerant: bool
-) -> npt.NDArray[np.void]:
-    found = np.flatnonzero(bad)
-    if not len(found):
-        return entries
-    number = int(found[0])
+def _damaged(
+    entries: list[_Entry], number: int, entry_bytes: int, problem: str, *, file: str, tolerant: bool
+) -> list[_Entry]:
     if tolerant:
         return entries[:number]
-    values = ", ".join(f"{name} {entries[name][number]}" for name in entries.dtype.names or ())
-    raise CorruptIndexError(
-        file=file, position=number * entries.dtype.itemsize, problem=f"entry {number} ({values}): {problem}"
-    )
+    raise CorruptIndexError(file=file, position=number * entry_bytes, problem=problem)
 
 
 def build_offset_index(entries: Iterable[tuple[int, int]]) -> bytes:
     """Return the bytes of an `.index` of (relative offset, position) pairs."""
-    return np.array(list(entries), OFFSET_INDEX_DTYPE).tobytes()
+    return b"".join(OFFSET_ENTRY_STRUCT.pack(*entry) for entry in entries)
 
 
 def build_time_index(entries: Iterable[tuple[int, int]]) -> bytes:
     """Return the bytes of a `.timeindex` of (timestamp, relative offset) pairs."""
-    return np.array(list(entries), TIME_INDEX_DTYPE).tobytes()
+    return b"".join(TIME_ENTRY_STRUCT.pack(*entry) for entry in entries)
 
 
-def lookup(entries: OffsetIndex, offset: int, *, base_offset: int) -> OffsetPosition:
+def lookup(entries: Sequence[OffsetEntry], offset: int, *, base_offset: int) -> OffsetPosition:
     """Return the entry with the greatest offset that is not above `offset`, else the segment's start.
 
     Rule: OffsetIndex.lookup.
     """
-    slot = int(np.searchsorted(entries["relative_offset"].astype(np.int64), offset - base_offset, side="right")) - 1
+    slot = bisect.bisect_right(entries, offset - base_offset, key=lambda entry: entry.relative_offset) - 1
     if slot < 0:
         return OffsetPosition(offset=base_offset, position=0)
-    return OffsetPosition(
-        offset=base_offset + int(entries["relative_offset"][slot]), position=int(entries["position"][slot])
-    )
+    return OffsetPosition(offset=base_offset + entries[slot].relative_offset, position=entries[slot].position)
 
 
-def time_lookup(entries: TimeIndex, timestamp: int, *, base_offset: int) -> TimestampOffset:
+def time_lookup(entries: Sequence[TimeEntry], timestamp: int, *, base_offset: int) -> TimestampOffset:
     """Return the entry with the greatest timestamp that is not above `timestamp`, else (-1, base offset).
 
     Rule: TimeIndex.lookup.
     """
-    slot = int(np.searchsorted(entries["timestamp"].astype(np.int64), timestamp, side="right")) - 1
-    return _time_entry(entries, slot, base_offset)
+    slot = bisect.bisect_right(entries, timestamp, key=lambda entry: entry.timestamp) - 1
+    return _time_entry(entries[slot] if slot >= 0 else None, base_offset)
 
 
-def last_time_entry(entries: TimeIndex, *, base_offset: int) -> TimestampOffset:
+def last_time_entry(entries: Sequence[TimeEntry], *, base_offset: int) -> TimestampOffset:
     """Return the segment's largest timestamp as its index has it, (-1, base offset) when it has none.
 
     Kafka takes the last 12 bytes whatever they are, so for a file that ends in zeros it sees (0, base
     offset); a clean shutdown and a roll trim the file. Rule: TimeIndex.lastEntryFromIndexFile.
     """
-    return _time_entry(entries, len(entries) - 1, base_offset)
+    return _time_entry(entries[-1] if entries else None, base_offset)
 
 
-def _time_entry(entries: TimeIndex, slot: int, base_offset: int) -> TimestampOffset:
-    if slot < 0:
+def _time_entry(entry: TimeEntry | None, base_offset: int) -> TimestampOffset:
+    if entry is None:
         return TimestampOffset(timestamp=NO_TIMESTAMP, offset=base_offset)
-    return TimestampOffset(
-        timestamp=int(entries["timestamp"][slot]), offset=base_offset + int(entries["relative_offset"][slot])
-    )
+    return TimestampOffset(timestamp=entry.timestamp, offset=base_offset + entry.relative_offset)
 
 
 class IndexBuilder:

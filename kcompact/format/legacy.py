@@ -88,9 +88,7 @@ def read_messages(entry: bytes, *, max_bytes: int, file: str, position: int) -> 
         raise ValueError(f"compression codec {codec} in a message of magic {prefix.magic}")
     if value is None:
         raise ValueError("a compressed message without a value")
-    inflated = decompress(
-        Codec(codec), value, max_bytes=max_bytes, file=file, position=position, magic=prefix.magic
-    )
+    inflated = decompress(Codec(codec), value, max_bytes=max_bytes, file=file, position=position, magic=prefix.magic)
     inner = list(_inner(inflated))
     if not inner:
         raise ValueError("a compressed message with no messages inside")

@@ -111,7 +111,8 @@ def record(
 def append(records: Sequence[list[Any]], *, codec: str = "none", now_ms: int | None = None, **fields: Any) -> Json:
     """Return the action that appends one batch.
 
-    Fields: `producer=[id, epoch, base sequence]`, `transactional`, `leader_epoch`, `magic`, `base_offset`.
+    Fields: `producer=[id, epoch, base sequence]`, `transactional`, `leader_epoch`, `magic`, `base_offset`,
+    `append_time_ms`.
     """
     return _action("append", now_ms, records=list(records), codec=codec, **fields)
 
@@ -222,7 +223,7 @@ class RealKafka:
     ) -> Json:
         """Create or continue a log.
 
-        Options: `topic_id, cleaner_checkpoint, stop, broker_epoch, meta, clean_shutdown`.
+        Options: `topic_id, cleaner_checkpoint, stop, lenient, broker_epoch, meta, clean_shutdown`.
         """
         return self.call(
             "write",
@@ -247,7 +248,7 @@ class RealKafka:
         """Run turns of the cleaner thread (0: until nothing is eligible) on the directory itself.
 
         Options: those of `plan`, and `dedupe_buffer_bytes, load_factor, io_buffer_bytes, max_message_bytes,
-        stop`.
+        stop, retention`.
         """
         return self.call("clean", log_dir=log_dir, config=dict(config), now_ms=now_ms, turns=turns, **options)
 
@@ -268,8 +269,9 @@ class RealKafka:
         with _itself(log_dir) if in_place else scratch_copy(log_dir) as place:
             reply = self.call("load", log_dir=place, config=dict(config), now_ms=now_ms, isolation=isolation, **options)
         for fields in reply["partitions"].values():
-            if "records" in fields:
-                fields["records"] = [_decoded(row) for row in fields["records"]]
+            for name in ("records", "committed_records"):
+                if name in fields:
+                    fields[name] = [_decoded(row) for row in fields[name]]
         return reply
 
     def records(self, file: Path, *, records: bool = True) -> Json:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner
+from kcompact import cleaner, partitions
 from kcompact.lock import log_dir_lock
 from kcompact.stages import Executor, InProcess
 from tests.compare import config_of, differences
@@ -28,10 +28,8 @@ def spec_of(seed: int) -> LogSpec:
     return random_spec(seed, records=RECORDS)
 
 
-def clean_with_kcompact(
-    written: Written, log_dir: Path, spec: LogSpec, executor: Executor
-) -> cleaner.CleanResult:
-    plan = cleaner.plan_partition(
+def clean_with_kcompact(written: Written, log_dir: Path, spec: LogSpec, executor: Executor) -> cleaner.CleanResult:
+    plan = partitions.plan_partition(
         log_dir / f"{spec.topic}-{spec.partition}",
         config_of(spec.topic, written.config),
         now_ms=written.now_ms,

@@ -1,0 +1,234 @@
+"""The package's shape, read off its syntax trees: who imports whom, and who may do what."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "kcompact"
+
+LAYERS = [
+    {"errors"},
+    {"format"},
+    {"config"},
+    {"log"},
+    {"producers"},
+    {"survey", "plan"},
+    {"retain"},
+    {"kernels"},
+    {"transactions"},
+    {"write"},
+    {"manifest"},
+    {"stages"},
+    {"spark", "lock", "swap"},
+    {"export"},
+    {"cleaner"},
+    {"cli"},
+]
+"""A module imports only from those before it; those of one layer do not know each other."""
+
+FORMATS = [{"names", "codec", "index", "producer", "block"}, {"legacy", "checkpoint"}, {"batch"}]
+"""The same, inside of `format`."""
+
+ONLY_IN = {
+    "pyspark": {"spark"},
+    "py4j": {"spark"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "lz4": {"format.codec"},
+    "snappy": {"format.codec"},
+    "zstandard": {"format.codec"},
+    "zlib": {"format.codec", "format.legacy"},
+    "crc32c": {"format.batch", "format.producer", "write", "swap"},
+    "numba": {"kernels"},
+    "kafka": set[str](),
+    "fcntl": {"lock"},
+    "subprocess": {"spark"},
+    "socket": {"spark"},
+    "tempfile": {"spark"},
+    "pickle": set[str](),
+    "mmap": set[str](),
+}
+
+MAY_RENAME_OR_DELETE = {
+    "swap": {"os.rename", "os.replace", "os.unlink", "os.rmdir"},
+    # Only its own unfinished copy, in a directory it has just made; what is complete is published by `swap`.
+    "export": {"shutil.rmtree"},
+    # Only its private scratch directory.
+    "spark": {"shutil.rmtree", ".unlink"},
+}
+MAY_CREATE_FILES = {"write", "swap", "lock", "export", "spark"}
+MAY_READ_WALL_CLOCK = {"cli"}
+MAY_PRINT = {"cli"}
+
+RENAMES_OR_DELETES = {
+    *("os.rename", "os.renames", "os.replace", "os.unlink", "os.remove", "os.rmdir", "os.removedirs", "os.truncate"),
+    *("os.ftruncate", "shutil.rmtree", "shutil.move", ".unlink", ".rmdir", ".rename"),
+}
+CREATES = {
+    *("os.mkdir", "os.makedirs", "os.link", "os.symlink", "os.mkfifo", "os.mknod", "tempfile.mkdtemp"),
+    *("tempfile.mkstemp", "tempfile.TemporaryDirectory", "tempfile.NamedTemporaryFile", "shutil.copy"),
+    *("shutil.copy2", "shutil.copyfile", "shutil.copytree", ".mkdir", ".touch", ".write_text", ".write_bytes"),
+    *(".symlink_to", ".hardlink_to"),
+}
+WALL_CLOCK = {
+    *("time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+    *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.date.today", "time.localtime", "time.gmtime"),
+}
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+
+def module_of(path: Path) -> str:
+    """`kcompact/format/batch.py` -> `format.batch`, `kcompact/cli/__init__.py` -> `cli`."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def of(module: str) -> str:
+    """Return the part of the package that has a layer: its first name."""
+    return module.split(".")[0]
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, by their full names; of `from a import b` both."""
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def names_called(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Yield what a file calls: `os.rename`, and `.unlink` for a method of something that is not a module's name."""
+    imported = {name.split(".")[0] for name in imports_of(path)} | {"datetime", "date"}
+    for node in ast.walk(TREES[path]):
+        if not isinstance(node, ast.Call):
+            continue
+        text = ast.unparse(node.func)
+        if isinstance(node.func, ast.Attribute) and text.split(".")[0] not in imported:
+            text = f".{node.func.attr}"
+        yield text, node
+
+
+MODULES = [pytest.param(path, id=module_of(path) or "kcompact") for path in SOURCES]
+INNER = [pytest.param(path, id=module_of(path)) for path in SOURCES if module_of(path) not in ("", "__main__")]
+
+
+@pytest.mark.parametrize("path", INNER)
+def test_a_module_imports_only_what_comes_before_it(path: Path) -> None:
+    layer = {name: number for number, names in enumerate(LAYERS) for name in names}
+    own = of(module_of(path))
+    assert own in layer, f"{own} has no place in LAYERS"
+    for name in imports_of(path):
+        package, _, rest = name.partition(".")
+        other = of(rest)
+        if package != "kcompact" or other in ("", own) or not is_module(other):
+            continue
+        assert layer[other] < layer[own], f"{own} imports {other}"
+
+
+def is_module(name: str) -> bool:
+    return (PACKAGE / f"{name}.py").exists() or (PACKAGE / name).is_dir()
+
+
+@pytest.mark.parametrize("path", [one for one in SOURCES if module_of(one).startswith("format.")], ids=module_of)
+def test_formats_are_layered_too(path: Path) -> None:
+    layer = {name: number for number, names in enumerate(FORMATS) for name in names} | {"names": -1, "codec": -1}
+    own = module_of(path).removeprefix("format.")
+    for name in imports_of(path):
+        other = name.removeprefix("kcompact.format.").split(".")[0]
+        if name.startswith("kcompact.format.") and other != own and other in layer:
+            assert layer[other] < layer[own], f"{own} imports {other}"
+
+
+@pytest.mark.parametrize("path", [one for one in SOURCES if module_of(one).startswith("format.")], ids=module_of)
+def test_formats_are_pure(path: Path) -> None:
+    forbidden = {"os", "pathlib", "time", "datetime", "logging", "sys", "io", "shutil"}
+    assert not forbidden & {name.split(".")[0] for name in imports_of(path)}
+    assert not {"open", "print", "input"} & {name for name, _ in names_called(path)}
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_confinement(path: Path) -> None:
+    module = module_of(path)
+    for name in imports_of(path):
+        allowed = ONLY_IN.get(name.split(".")[0])
+        assert allowed is None or {module, of(module)} & allowed, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_who_renames_and_deletes(path: Path) -> None:
+    found = {name for name, _ in names_called(path)} & RENAMES_OR_DELETES
+    assert found <= MAY_RENAME_OR_DELETE.get(of(module_of(path)), set())
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_who_creates_files(path: Path) -> None:
+    if of(module_of(path)) in MAY_CREATE_FILES:
+        return
+    assert not {name for name, _ in names_called(path)} & CREATES
+    assert "O_CREAT" not in {node.attr for node in ast.walk(TREES[path]) if isinstance(node, ast.Attribute)}
+    for name, call in names_called(path):
+        if name in ("open", ".open", "io.open"):
+            modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            modes += [str(word.value.value) for word in call.keywords if isinstance(word.value, ast.Constant)]
+            assert not any(re.fullmatch(r"[rbt]*[wax+][rwaxbt+]*", mode) for mode in modes), ast.unparse(call)
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_who_reads_the_wall_clock(path: Path) -> None:
+    if of(module_of(path)) not in MAY_READ_WALL_CLOCK:
+        assert not {name for name, _ in names_called(path)} & WALL_CLOCK
+        assert not {"time.time", "time.time_ns"} & set(imports_of(path))
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_who_prints(path: Path) -> None:
+    if of(module_of(path)) not in MAY_PRINT:
+        assert not {"print", "sys.stdout.write", "sys.stderr.write"} & {name for name, _ in names_called(path)}
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
+    assert not {"eval", "exec", "os.system"} & {name for name, _ in names_called(path)}
+    for node in ast.walk(TREES[path]):
+        assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}: a bare except"
+
+
+@pytest.mark.parametrize("path", INNER)
+def test_modules_classes_and_functions_say_what_they_are(path: Path) -> None:
+    tree = TREES[path]
+    if path.name != "__init__.py":
+        assert ast.get_docstring(tree), "the module has no docstring"
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{node.name} has no docstring"
+            assert node.name != module_of(path).split(".")[-1] or of(module_of(path)) == "cli", "its module's name"
+
+
+def test_no_module_is_named_for_nothing() -> None:
+    names = {part for path in SOURCES for part in module_of(path).split(".")}
+    assert not names & {"util", "utils", "helpers", "common", "misc", "manager", "data", "info"}
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_no_path_of_somebodys_machine(path: Path) -> None:
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            assert not re.search(r"/(home|Users|root|work|tmp)/\w", node.value), node.value
+
+
+def test_the_tables_name_what_there_is() -> None:
+    modules = {of(module_of(path)) for path in SOURCES} | {"kernels"}
+    known = {name for names in LAYERS for name in names}
+    assert known <= modules
+    assert {*MAY_RENAME_OR_DELETE, *MAY_CREATE_FILES, *MAY_READ_WALL_CLOCK} <= known

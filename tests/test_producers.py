@@ -1,0 +1,179 @@
+"""Producer state: which snapshot, who has expired, and the replay of what follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kcompact import producers
+from kcompact.errors import CorruptBatchError, CorruptCheckpointError
+from kcompact.format.batch import Record, build, walk
+from kcompact.format.producer import ProducerEntry
+from kcompact.log import read_log
+from kcompact.producers import ABORT, COMMIT, LastRecord, Marker, Producer
+from tests import notation
+from tests.notation import DEFAULT_TIME, LogSpec
+
+DAY = 86_400_000
+TEXT = "log\n0: a=1(pid=1)\n2: a=2(pid=2)\n4: a=3(pid=3)\n6: a=4(pid=4)"
+HEAD = ProducerEntry(
+    producer_id=9,
+    producer_epoch=1,
+    last_sequence=5,
+    last_offset=0,
+    offset_delta=0,
+    timestamp=DEFAULT_TIME,
+    coordinator_epoch=-1,
+    current_txn_first_offset=-1,
+)
+
+
+def load(spec: LogSpec, log_dir: Path, *, now_ms: int = DEFAULT_TIME, expiration_ms: int = DAY) -> dict[int, Producer]:
+    return producers.load(read_log(notation.write(spec, log_dir)), now_ms=now_ms, expiration_ms=expiration_ms)
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "surroundings", "expected"),
+    [
+        # No snapshot: nobody after a clean shutdown, everybody in a lone copy.
+        ([], "", []),
+        ([], "lone", [1, 2, 3, 4]),
+        ([], "unclean", [1, 2, 3, 4]),
+        # The newest usable one, and a replay of what follows.
+        ([2], "", [2, 3, 4, 9]),
+        ([2, 4], "", [3, 4, 9]),
+        ([2, 4, 6], "", [4, 9]),
+        ([7], "", [9]),
+        ([7], "lone", [9]),
+        # Of those at no segment's base only the newest counts, if it is not below the active segment.
+        ([2, 5], "", [2, 3, 4, 9]),
+        ([2, 3, 7], "", [9]),
+        ([2, 7, 8], "", [2, 3, 4, 9]),
+        # A snapshot at the log start, or above the log end, is there but of no use.
+        ([0], "", [1, 2, 3, 4]),
+        ([8], "", [1, 2, 3, 4]),
+        # Only strays, which a broker deletes first: as if there were none.
+        ([1], "", []),
+        ([1, 3, 5], "", []),
+        ([1], "lone", [1, 2, 3, 4]),
+    ],
+)
+def test_which_snapshot(tmp_path: Path, snapshots: list[int], surroundings: str, expected: list[int]) -> None:
+    spec = notation.parse(TEXT.replace("log", f"log {surroundings}"))
+    spec = replace(spec, snapshots=dict.fromkeys(snapshots, (HEAD,)))
+    assert sorted(load(spec, tmp_path)) == expected
+
+
+def test_a_snapshot_below_the_log_start_is_of_no_use(tmp_path: Path) -> None:
+    spec = replace(notation.parse(TEXT), start=4, snapshots={2: (HEAD,), 4: (HEAD,)})
+    assert sorted(load(spec, tmp_path)) == [3, 4]
+
+
+def test_a_damaged_snapshot_is_not_passed_over(tmp_path: Path) -> None:
+    spec = replace(notation.parse(TEXT), snapshots={7: (HEAD,)})
+    directory = notation.write(spec, tmp_path)
+    (directory / f"{7:020d}.snapshot").write_bytes(b"\0\1")
+    with pytest.raises(CorruptCheckpointError):
+        producers.load(read_log(directory), now_ms=DEFAULT_TIME, expiration_ms=DAY)
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "open_offset", "remembered"),
+    [(0, -1, True), (DAY - 1, -1, True), (DAY, -1, False), (DAY + 1, -1, False), (10 * DAY, 0, True)],
+)
+def test_expiry(silent_ms: int, open_offset: int, remembered: bool) -> None:
+    entry = replace(HEAD, current_txn_first_offset=open_offset)
+    found = producers.from_snapshot([entry], now_ms=DEFAULT_TIME + silent_ms, expiration_ms=DAY)
+    assert bool(found) == remembered
+
+
+def test_what_a_snapshot_says() -> None:
+    entry = replace(HEAD, coordinator_epoch=4, current_txn_first_offset=3)
+    never_wrote = replace(HEAD, producer_id=10, last_offset=-1, last_sequence=-1)
+    found = producers.from_snapshot([entry, never_wrote], now_ms=DEFAULT_TIME, expiration_ms=DAY)
+    assert found[9] == Producer(
+        producer_id=9,
+        epoch=1,
+        coordinator_epoch=4,
+        last_timestamp=DEFAULT_TIME,
+        last_sequence=5,
+        last_data_offset=0,
+        transaction_first_offset=3,
+    )
+    assert found[10].last_data_offset is None
+    assert producers.last_records(found) == {9: LastRecord(0, 1), 10: LastRecord(None, 1)}
+
+
+def replayed(line: str) -> dict[int, Producer]:
+    data = notation.parse(f"log\n0: {line}").segments[0].data
+    return producers.replay({}, walk(data, file="f"), file="f")
+
+
+@pytest.mark.parametrize(
+    ("line", "last", "sequence", "open_offset"),
+    [
+        ("a=1(pid=7)", LastRecord(0, 0), 0, None),
+        ("[a=1 b=1 c=1](pid=7 seq=4)", LastRecord(2, 0), 6, None),
+        ("a=1(pid=7) a=2(pid=7 epoch=1 seq=5)", LastRecord(1, 1), 5, None),
+        ("a=1(pid=7) []@1..3(pid=7 seq=1)", LastRecord(3, 0), 3, None),
+        ("a=1(pid=7 txn)", LastRecord(0, 0), 0, 0),
+        ("a=1(pid=7 txn) b=1(pid=7 seq=1 txn)", LastRecord(1, 0), 1, 0),
+        ("a=1(pid=7 txn) commit(pid=7)", LastRecord(0, 0), 0, None),
+        ("a=1(pid=7 txn) abort(pid=7)", LastRecord(0, 0), 0, None),
+        # A marker of another epoch makes the producer's data forgotten.
+        ("a=1(pid=7 txn) commit(pid=7 epoch=1)", LastRecord(None, 1), -1, None),
+        ("a=1(pid=7 txn) commit(pid=7 epoch=1) b=1(pid=7 epoch=1 txn)", LastRecord(2, 1), 0, 2),
+        ("commit(pid=7)", LastRecord(None, 0), -1, None),
+        # One that has been emptied says nothing.
+        ("a=1(pid=7 txn) []@1..1(pid=7 epoch=1 control)", LastRecord(0, 0), 0, 0),
+    ],
+)
+def test_replay(line: str, last: LastRecord, sequence: int, open_offset: int | None) -> None:
+    found = replayed(line)
+    assert producers.last_records(found) == {7: last}
+    assert found[7].last_sequence == sequence
+    assert found[7].transaction_first_offset == open_offset
+    assert producers.first_open_transaction_offset(found) == open_offset
+
+
+def test_batches_without_a_producer_are_nobodys() -> None:
+    assert replayed("a=1 b=1") == {}
+    assert producers.first_open_transaction_offset({}) is None
+
+
+def test_the_oldest_open_transaction() -> None:
+    line = "a=1(pid=5) b=1(pid=8 txn) c=1(pid=7 txn) d=1(pid=6 txn) commit(pid=8)"
+    assert producers.first_open_transaction_offset(replayed(line)) == 2
+
+
+def test_replay_goes_on_from_what_is_known() -> None:
+    known = replayed("a=1(pid=7 txn) b=1(pid=8)")
+    data = notation.parse("log\n2: commit(pid=7)").segments[0].data
+    found = producers.replay(known, walk(data, file="f"), file="f")
+    assert found[7].transaction_first_offset is None
+    assert found[8] == known[8]
+    assert known[7].transaction_first_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("00000000", "000000000005", Marker(ABORT, 5, 1)),
+        ("00000001", "000000000005", Marker(COMMIT, 5, 1)),
+        ("0000000199", "00000000000599", Marker(COMMIT, 5, 1)),
+        ("00000002", "", Marker(2, -1, 1)),
+        ("00000001", "0000", None),
+        ("000000", "000000000005", None),
+        ("", "", None),
+    ],
+)
+def test_markers(key: str, value: str, expected: Marker | None) -> None:
+    record = Record(0, 1, bytes.fromhex(key), bytes.fromhex(value))
+    (one,) = walk(build([record], control=True, producer_id=7, producer_epoch=0, transactional=True), file="f")
+    if expected is not None:
+        assert producers.read_marker(one, file="f") == expected
+        return
+    with pytest.raises(CorruptBatchError, match="a control record that is no marker"):
+        producers.read_marker(one, file="f")

@@ -1,0 +1,319 @@
+"""Parts, joining them, and disks that lie or are full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcompact import write
+from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, NotEnoughSpaceError, StorageError
+from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
+from kcompact.write import CleanerStats, CleanJob, Split, WrittenPart, join, write_part
+from tests import notation
+
+LINE = "0: a=1 [b=1 c=1] ~=1 b=2(lz4) d=~^09:30"
+SURVIVORS = np.array([0, 2, 4, 5])
+DATA = notation.parse(f"log\n{LINE}").segments[0].batches
+ABORTED = AbortedTxn(producer_id=7, first_offset=1, last_offset=3, last_stable_offset=4)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return notation.write(notation.parse(f"log\n{LINE}"), tmp_path / "logs")
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Path:
+    path = tmp_path / "staging"
+    path.mkdir()
+    return path
+
+
+def job_of(source: Path) -> CleanJob:
+    return CleanJob(
+        directory=str(source),
+        first_dirty_offset=0,
+        upper_bound_offset=100,
+        now_ms=notation.DEFAULT_TIME,
+        delete_retention_ms=1,
+        keep_tombstones=False,
+        last_records={},
+        hash_key=b"",
+        bucket_count=1,
+    )
+
+
+def splits_at(*cuts: int) -> list[list[Split]]:
+    """Return the source in parts: `cuts` are numbers of batches."""
+    ends = [0, *np.cumsum([len(data) for data in DATA]).tolist()]
+    offsets = [0, 1, 3, 4, 5, 6]
+    bounds = [0, *cuts, len(DATA)]
+    return [
+        [
+            Split(
+                log_name=f"{0:020d}.log",
+                start_position=ends[start],
+                end_position=ends[end],
+                base_offset=offsets[start],
+                end_offset=offsets[end],
+            )
+        ]
+        for start, end in zip(bounds, bounds[1:], strict=False)
+    ]
+
+
+def parts_of(source: Path, staging: Path | None, *cuts: int) -> list[WrittenPart]:
+    return [
+        write_part(
+            job_of(source), splits, SURVIVORS, group=0, part=number, staging=None if staging is None else str(staging)
+        )
+        for number, splits in enumerate(splits_at(*cuts))
+    ]
+
+
+def joined(staging: Path, parts: list[WrittenPart], **options: object) -> dict[str, bytes]:
+    arguments: dict[str, object] = {"index_interval_bytes": 60, "index_max_bytes": 10_000, **options}
+    files = join(staging, 0, parts, **arguments)  # type: ignore[arg-type]
+    for file in files:
+        assert (staging / file.staged_as).stat().st_size == file.size_bytes
+        assert (staging / file.staged_as).stat().st_mode & 0o777 == 0o600
+    return {file.name: (staging / file.staged_as).read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (2, 3), (1, 2, 3, 4), (0, 5)])
+def test_parts_make_one_segment_wherever_they_are_cut(source: Path, staging: Path, cuts: tuple[int, ...]) -> None:
+    parts = parts_of(source, staging, *cuts)
+    files = joined(staging, parts)
+    found = notation.segment_text(notation.SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],)))
+    assert found == "0: a=1@0 [c=1@2]@1..2 b=2@4(lz4) d=~@5^09:30(horizon=09:00:00.001)"
+    segment = notation.SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],))
+    expected = notation.indexes_of(segment, interval_bytes=60)
+    assert (files[f"{0:020d}.index"], files[f"{0:020d}.timeindex"]) == expected
+    stats = sum((part.stats for part in parts), CleanerStats())
+    assert (stats.messages_read, stats.messages_written, stats.invalid_messages) == (6, 4, 1)
+    assert stats.bytes_read == sum(len(data) for data in DATA)
+    assert stats.bytes_written == len(files[f"{0:020d}.log"]) == sum(part.size_bytes for part in parts)
+
+
+def test_a_part_of_which_nothing_is_left(source: Path, staging: Path) -> None:
+    (splits,) = splits_at()
+    nothing = write_part(job_of(source), splits, np.array([], np.int64), group=0, part=0, staging=str(staging))
+    assert (nothing.size_bytes, len(nothing.output_table)) == (0, 0)
+    assert joined(staging, [nothing]) == {f"{0:020d}{suffix}": b"" for suffix in (".log", ".index", ".timeindex")}
+
+
+def test_a_dry_run_counts_the_same_and_writes_nothing(source: Path, staging: Path) -> None:
+    counted = parts_of(source, None, 2)
+    assert list(staging.iterdir()) == []
+    assert [part.name for part in counted] == ["", ""]
+    assert [(part.stats, part.outputs) for part in counted] == [
+        (part.stats, part.outputs) for part in parts_of(source, staging, 2)
+    ]
+
+
+def test_two_attempts_share_no_file(source: Path, staging: Path) -> None:
+    assert len({part.name for _ in range(3) for part in parts_of(source, staging)}) == 3
+
+
+def test_an_aborted_transaction_makes_a_file(source: Path, staging: Path) -> None:
+    files = joined(staging, parts_of(source, staging), aborted=[ABORTED])
+    assert files[f"{0:020d}.txnindex"] == build_txn_index([ABORTED])
+
+
+def test_much_data_goes_out_in_pieces(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = joined(staging, parts_of(source, staging))
+    monkeypatch.setattr(write, "FLUSH_BYTES", 50)
+    monkeypatch.setattr(write, "COPY_BYTES", 7)
+    other = staging / "other"
+    other.mkdir()
+    assert joined(other, parts_of(source, other, 1, 3)) == whole
+
+
+def test_damage_in_the_source_stops_the_part(source: Path, staging: Path) -> None:
+    path = source / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(CorruptBatchError, match="checksum"):
+        parts_of(source, staging)
+
+
+# --- The disk gives back other bytes ---------------------------------------------------------------------------
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda path: flip(path, 5), "other bytes than written"),
+        (lambda path: flip(path, path.stat().st_size - 1), "other bytes than written"),
+        (lambda path: os.truncate(path, path.stat().st_size - 1), "bytes were written"),
+        (lambda path: os.truncate(path, 0), "bytes were written"),
+        (lambda path: os.truncate(path, path.stat().st_size + 1), "bytes were written"),
+    ],
+)
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_part_is_noticed(
+    source: Path, staging: Path, damage: Callable[[Path], None], problem: str, number: int
+) -> None:
+    parts = parts_of(source, staging, 2)
+    damage(staging / parts[number].name)
+    with pytest.raises(CorruptDataError, match=problem):
+        joined(staging, parts)
+
+
+def test_every_flipped_byte_is_noticed(source: Path, staging: Path, no_sync: None) -> None:
+    (part,) = parts_of(source, staging)
+    for position in range(part.size_bytes):
+        flip(staging / part.name, position)
+        with pytest.raises(CorruptDataError):
+            joined(staging, [part])
+        flip(staging / part.name, position)
+
+
+def test_an_index_that_comes_back_otherwise(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = parts_of(source, staging)
+    really = os.write
+
+    def write_other_bytes(descriptor: int, data: bytes) -> int:
+        return really(descriptor, bytes(len(data)))
+
+    monkeypatch.setattr(os, "write", write_other_bytes)
+    with pytest.raises(CorruptDataError, match="other bytes than written"):
+        joined(staging, parts)
+
+
+def test_parts_in_the_wrong_order(source: Path, staging: Path) -> None:
+    with pytest.raises(CorruptDataError, match="out of its order"):
+        joined(staging, parts_of(source, staging, 2)[::-1])
+
+
+def test_a_count_that_does_not_agree(source: Path, staging: Path) -> None:
+    (part,) = parts_of(source, staging)
+    other = replace(part, stats=replace(part.stats, messages_written=9))
+    with pytest.raises(CorruptDataError, match="another number of records"):
+        joined(staging, [other])
+
+
+def test_a_full_index(source: Path, staging: Path) -> None:
+    with pytest.raises(KcompactError, match="index is full"):
+        joined(staging, parts_of(source, staging), index_max_bytes=8)
+
+
+# --- The disk is full, or fails ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (errno.ENOSPC, NotEnoughSpaceError),
+        (errno.EDQUOT, NotEnoughSpaceError),
+        (errno.EFBIG, NotEnoughSpaceError),
+        (errno.EIO, StorageError),
+    ],
+)
+@pytest.mark.parametrize("call", ["write", "fsync", "open"])
+def test_errors_of_the_disk(
+    source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[KcompactError], call: str
+) -> None:
+    really = os.open
+
+    def fail(*arguments: object, **options: object) -> int:
+        if call == "open" and not int(arguments[1]) & os.O_CREAT:  # type: ignore[call-overload]
+            return really(*arguments, **options)  # type: ignore[arg-type]
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(error) as stopped:
+        parts_of(source, staging)
+    assert type(stopped.value) is error
+    assert str(staging) in str(stopped.value)
+
+
+def test_a_short_write_is_gone_on_with(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = joined(staging, parts_of(source, staging))
+    really = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: really(descriptor, bytes(data[:3])))
+    other = staging / "other"
+    other.mkdir()
+    assert joined(other, parts_of(source, other, 2)) == whole
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from kcompact import write
+from kcompact.errors import NotEnoughSpaceError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+path = Path(sys.argv[1]) / "file"
+descriptor = write.create(path)
+try:
+    write.write_all(descriptor, bytes(250), path=path)
+except NotEnoughSpaceError as full:
+    assert full.needed_bytes == 150, full.needed_bytes
+    sys.exit(full.exit_code)
+"""
+
+
+def test_a_limit_of_the_operating_system(staging: Path) -> None:
+    assert resource.RLIMIT_FSIZE
+    assert signal.SIGXFSZ
+    done = subprocess.run([sys.executable, "-c", FULL, str(staging)], check=False, cwd=Path(__file__).parents[1])
+    assert done.returncode == NotEnoughSpaceError.exit_code
+    assert (staging / "file").stat().st_size == 100
+
+
+def test_a_file_that_is_there_is_not_written_over(staging: Path) -> None:
+    (staging / "file").write_bytes(b"x")
+    with pytest.raises(StorageError, match="File exists"):
+        write.create(staging / "file")
+    (staging / "link").symlink_to(staging / "nowhere")
+    with pytest.raises(StorageError):
+        write.create(staging / "link")
+    assert not (staging / "nowhere").exists()
+
+
+@pytest.fixture
+def descriptors() -> Iterator[None]:
+    before = set(os.listdir("/proc/self/fd"))
+    yield
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.usefixtures("descriptors")
+def test_a_failure_leaves_no_file_open(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(NotEnoughSpaceError):
+            parts_of(source, staging)
+
+
+def test_statistics_add_up() -> None:
+    one = CleanerStats(bytes_read=1, bytes_written=2, messages_read=3, messages_written=4, map_bytes_read=5, map_keys=6)
+    assert one + CleanerStats() == one
+    assert (one + one).map_keys == 12
+    assert sum([one] * 3, CleanerStats()).bytes_read == 3
+
+
+def test_the_indexes_of_the_worked_example() -> None:
+    builder = IndexBuilder(1000)
+    for number, (last_offset, timestamp) in enumerate([(1009, 50), (1019, 40), (1029, 60), (1039, 60), (1049, 10)]):
+        builder.append(last_offset, 2000 * number, 2000, timestamp)
+    assert [data.hex() for data in builder.finish()] == ["0000002700001770", "000000000000003c0000001d"]
