@@ -23,6 +23,7 @@ from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededEr
 from kcompact.lock import LogDirLock
 from kcompact.partitions import refusal
 from kcompact.plan import CleanPlan
+from kcompact.retention import Expired, expired_segments
 from kcompact.stages import Executor, Watch
 from kcompact.write import CleanerStats
 
@@ -149,6 +150,21 @@ def _swap_in(cleaning: stages.Cleaning, executor: Executor, lock: LogDirLock, wa
         raise
     swap.discard(directory, staging)
     return stats
+
+
+def apply_retention(plan: CleanPlan, *, lock: LogDirLock) -> tuple[Expired, ...]:
+    """Delete the whole segments that a broker would delete after a cleaning, oldest first, and return them.
+
+    `plan` is made after the cleaning: merged segments count as they are now. The base of the first segment that is left
+    becomes the log start. Raises LogChangedError, StorageError. Rule: `LogCleaner.CleanerThread.cleanFilthiestLog`.
+    """
+    log = plan.log
+    expired = expired_segments(log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
+    for one in expired:
+        files = one.segment.files
+        snapshot = log.snapshots.get(one.segment.base_offset)
+        swap.remove_segment(log.directory, files if snapshot is None else (*files, snapshot), lock.check)
+    return expired
 
 
 def _group_bytes(plan: CleanPlan, number: int) -> int:

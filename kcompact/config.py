@@ -1,20 +1,57 @@
-"""Topic and cleaner settings, under Kafka's names, from the options and files a user gives.
+"""Topic and cleaner settings, under Kafka's names, from the options and files a user gives and from the cluster.
 
-Strongest first: topic overrides (`--config` with a topic's name for the setting), broker properties (`--config` with
-a broker's name for it, then `server.properties`), Kafka's defaults. Rules: `TopicConfig`, `LogConfig`,
-`CleanerConfig`, `ServerTopicConfigSynonyms` of Kafka 4.3.1.
+A setting of the topic beats the broker's for all topics. Strongest first:
+
+    topic     `--config` for this topic, `--config` for all, the override that the cluster knows
+    broker    `--config` under the broker's name, the broker's dynamic setting, the cluster's default, `server.properties`
+    Kafka's defaults
+
+Each value of the result says which of these it is from. Rules: `TopicConfig`, `LogConfig`, `CleanerConfig`,
+`ServerTopicConfigSynonyms`, `DynamicBrokerConfig` of Kafka 4.3.1; KIP-226.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from kcompact.errors import ConfigError
+from kcompact.errors import ConfigError, UnsupportedError
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
+
+
+class Source(enum.StrEnum):
+    """What kind of setting a value is from, strongest first; the lower ones are Kafka's `ConfigSource`s."""
+
+    OPTION = "option"
+    TOPIC_OVERRIDE = "topic-override"
+    BROKER_OVERRIDE = "broker-override"
+    CLUSTER_DEFAULT = "cluster-default"
+    BROKER_CONFIG = "broker-config"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where a value is from. `origin` is who told it: `metadata-log`, `bootstrap-server`; None: the command, or Kafka."""
+
+    source: Source
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """What a cluster says of one topic that it knows, and of the broker: layers of settings, weakest first.
+
+    `topic` holds the topic's overrides. What none of them has is Kafka's default, `cleanup.policy` too.
+    """
+
+    origin: str
+    topic: Mapping[str, str]
+    broker: Sequence[tuple[Source, Mapping[str, str]]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +70,8 @@ class TopicConfig:
     retention_ms: int = 604_800_000
     producer_id_expiration_ms: int = 86_400_000
     remote_storage_enable: bool = False
+    settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
+    """Where each value is from, under the topic's name for it; what is not in here is Kafka's default."""
 
     @property
     def compacts(self) -> bool:
@@ -138,6 +177,13 @@ _BROKER_ONLY: dict[str, _Setting] = {
     "producer.id.expiration.ms": _Setting(field="producer_id_expiration_ms", parse=_integer(1, INT_MAX)),
 }
 
+FIELD_NAMES = {
+    setting.field: name
+    for name, setting in (*_TOPIC_SETTINGS.items(), *_BROKER_ONLY.items())
+    if setting.field is not None and not name.startswith("internal.")
+}
+"""The fields of `TopicConfig`, and the topic's name for each; a name of the broker's where a topic has none."""
+
 _INTERNAL_TOPICS = {
     # What Kafka's coordinators give their own topics when they create them.
     "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
@@ -174,45 +220,91 @@ def _did_you_mean(name: str) -> str:
 
 
 def topic_config(
-    topic: str, *, overrides: Sequence[Override] = (), broker_properties: Mapping[str, str] | None = None
+    topic: str,
+    *,
+    overrides: Sequence[Override] = (),
+    broker_properties: Mapping[str, str] | None = None,
+    cluster: ClusterConfig | None = None,
 ) -> TopicConfig:
     """Return the effective configuration of a topic.
 
     A later override beats an earlier one of the same name; one that names the topic beats one for all topics.
-    Raises ConfigError for a value that Kafka would refuse.
+    Without a `cluster` that knows the topic, its `cleanup.policy` is unknown unless something else says it.
+    Raises ConfigError for a value that Kafka would refuse, UnsupportedError where the cluster has such a one.
     """
-    broker = dict(broker_properties or {})
-    broker.update({override.name: override.value for override in overrides if is_broker_name(override.name)})
-    named = [override for override in overrides if override.topic == topic]
+    made = _Making(topic)
+    made.take_broker(broker_properties or {}, Setting(source=Source.BROKER_CONFIG))
+    if cluster is not None:
+        made.take("cleanup.policy", "delete", Setting(source=Source.DEFAULT), only_if_missing=True)
+        for source, properties in cluster.broker:
+            made.take_broker(properties, Setting(source=source, origin=cluster.origin))
+    options = Setting(source=Source.OPTION)
+    made.take_broker(
+        {override.name: override.value for override in overrides if is_broker_name(override.name)}, options
+    )
+
+    if cluster is None:
+        made.take_topic(_INTERNAL_TOPICS.get(topic, {}), Setting(source=Source.DEFAULT))
+    else:
+        made.take_topic(cluster.topic, Setting(source=Source.TOPIC_OVERRIDE, origin=cluster.origin))
     general = [override for override in overrides if override.topic is None and not is_broker_name(override.name)]
-    settings = dict(_INTERNAL_TOPICS.get(topic, {}))
-    settings.update({override.name: override.value for override in (*general, *named)})
+    named = [override for override in overrides if override.topic == topic]
+    made.take_topic({override.name: override.value for override in (*general, *named)}, options)
+    return made.config()
 
-    fields: dict[str, Any] = {}
-    for broker_name, topic_name in _BROKER_SETTINGS.items():
-        if broker_name in broker:
-            _apply(fields, _TOPIC_SETTINGS[topic_name], broker_name, broker[broker_name])
-    for name, setting in _BROKER_ONLY.items():
-        if name in broker:
-            _apply(fields, setting, name, broker[name])
-    # `internal.segment.bytes` is read last: it replaces `segment.bytes` when both are there.
-    for name in sorted(settings, key=lambda name: name.startswith("internal.")):
-        _apply(fields, _TOPIC_SETTINGS[name], name, settings[name])
 
-    config = TopicConfig(**fields)
-    if config.max_compaction_lag_ms < config.min_compaction_lag_ms:
-        raise ConfigError(
-            path=f"configuration of {topic}",
-            problem=f"max.compaction.lag.ms {config.max_compaction_lag_ms} is less than "
-            f"min.compaction.lag.ms {config.min_compaction_lag_ms}",
+class _Making:
+    """Collects the values of a topic, each stronger than those before."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._fields: dict[str, Any] = {}
+        self._settings: dict[str, Setting] = {}
+
+    def take_broker(self, properties: Mapping[str, str], setting: Setting) -> None:
+        for broker_name, topic_name in _BROKER_SETTINGS.items():
+            if broker_name in properties:
+                self.take(topic_name, properties[broker_name], setting, called=broker_name)
+        for name in _BROKER_ONLY:
+            if name in properties:
+                self.take(name, properties[name], setting)
+
+    def take_topic(self, settings: Mapping[str, str], setting: Setting) -> None:
+        # `internal.segment.bytes` is read last: it replaces `segment.bytes` when both are there.
+        for name in sorted(settings, key=lambda name: name.startswith("internal.")):
+            if name in _TOPIC_SETTINGS:
+                self.take(name, settings[name], setting)
+
+    def take(
+        self, name: str, text: str, setting: Setting, *, called: str | None = None, only_if_missing: bool = False
+    ) -> None:
+        known = _BROKER_ONLY.get(name) or _TOPIC_SETTINGS[name]
+        if only_if_missing and known.field in self._fields:
+            return
+        try:
+            value = known.parse(text)
+        except ValueError as problem:
+            raise self._refusal(called or name, text, problem, setting) from None
+        if known.field is not None:
+            self._fields[known.field] = value
+            self._settings[FIELD_NAMES[known.field]] = setting
+
+    def _refusal(self, name: str, text: str, problem: ValueError, setting: Setting) -> ConfigError | UnsupportedError:
+        if setting.origin is None:
+            return ConfigError(path=name, problem=f"'{text}': {problem}")
+        return UnsupportedError(
+            path=f"{name} of {self._topic}",
+            problem=f"the cluster has '{text}' ({setting.source}, {setting.origin}): {problem}",
         )
-    return config
 
-
-def _apply(fields: dict[str, Any], setting: _Setting, name: str, text: str) -> None:
-    try:
-        value = setting.parse(text)
-    except ValueError as problem:
-        raise ConfigError(path=name, problem=f"'{text}': {problem}") from None
-    if setting.field is not None:
-        fields[setting.field] = value
+    def config(self) -> TopicConfig:
+        config = TopicConfig(**self._fields, settings=self._settings)
+        least, most = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+        lags = [self._settings.get(name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")]
+        # A running cluster can come to such a pair, by way of the broker's settings, and lives with it.
+        if most < least and any(setting is not None and setting.origin is None for setting in lags):
+            raise ConfigError(
+                path=f"configuration of {self._topic}",
+                problem=f"max.compaction.lag.ms {most} is less than min.compaction.lag.ms {least}",
+            )
+        return config

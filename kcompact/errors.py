@@ -84,6 +84,10 @@ class UnsupportedError(RefusedError):
     """The data is valid, but this version of kcompact cannot process it."""
 
 
+class StaleReplicaError(RefusedError):
+    """The cluster has another topic under this directory's name: what lies here belongs to a topic that is gone."""
+
+
 class ConfigError(RefusedError):
     """A setting has a value that Kafka would not accept, or none where one is needed."""
 
@@ -97,6 +101,19 @@ class EngineError(KcompactError):
         self.problem = problem
         self.hint = hint
         super().__init__(f"Spark: {problem}" + (f"\n{hint}" if hint else ""))
+
+
+class ClusterUnreachableError(KcompactError):
+    """The cluster of `--bootstrap-server` did not answer, or not in a way that can be used."""
+
+    def __init__(self, *, address: str, problem: str) -> None:
+        self.address = address
+        self.problem = problem
+        super().__init__(
+            f"{address}: {problem}\n"
+            "Without --bootstrap-server the settings come from the metadata log beside the data, --broker-config "
+            "and --config."
+        )
 
 
 class LogDirLockedError(KcompactError):

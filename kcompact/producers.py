@@ -8,14 +8,15 @@ on may be cleaned). Rules: `ProducerStateManager`, `ProducerAppendInfo`, `Produc
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
-from kcompact.format.batch import Batch, read_records
+from kcompact.format.batch import Batch, Header, read_records
 from kcompact.format.producer import ProducerEntry
-from kcompact.log import PartitionLog, batches, read_snapshot
+from kcompact.log import PartitionLog, batches, headers, read_snapshot
 
 ABORT, COMMIT = 0, 1
 _CONTROL_KEY = struct.Struct(">hh")
@@ -28,6 +29,14 @@ class Marker(NamedTuple):
     kind: int
     coordinator_epoch: int
     timestamp: int
+
+
+class Glimpse(NamedTuple):
+    """A batch without its records. `marker` is the record of a control batch; None for data, and for emptied ones."""
+
+    position: int
+    header: Header
+    marker: Marker | None
 
 
 class LastRecord(NamedTuple):
@@ -70,11 +79,9 @@ def load(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dict[int, Pro
     for segment in log.segments_between(start_offset, log.log_end_offset):
         path = log.directory / segment.log_name
         following = (
-            batch
-            for batch in batches(path, end_position=segment.size_bytes)
-            if batch.header.last_offset >= start_offset
+            batch for batch in glance(path, end_position=segment.size_bytes) if batch.header.last_offset >= start_offset
         )
-        state = replay(state, following, file=str(path))
+        state = replay(state, following)
     return state
 
 
@@ -115,8 +122,21 @@ def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_m
     return producers
 
 
-def replay(producers: Mapping[int, Producer], batches: Iterable[Batch], *, file: str) -> dict[int, Producer]:
-    """Return the state after `batches` were appended. Reads the records of control batches only.
+def glance(path: Path, *, end_position: int) -> Iterator[Glimpse]:
+    """Yield what each batch of a log file says without its records; those of control batches are read.
+
+    Raises CorruptBatchError.
+    """
+    for position, header in headers(path, end_position=end_position):
+        marker = None
+        if header.is_control:
+            (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
+            marker = read_marker(batch, file=str(path))
+        yield Glimpse(position, header, marker)
+
+
+def replay(producers: Mapping[int, Producer], batches: Iterable[Glimpse]) -> dict[int, Producer]:
+    """Return the state after `batches` were appended.
 
     Rule: `ProducerAppendInfo.append`; an empty control batch says nothing any more.
     """
@@ -127,9 +147,8 @@ def replay(producers: Mapping[int, Producer], batches: Iterable[Batch], *, file:
             continue
         known = state.get(header.producer_id) or Producer(producer_id=header.producer_id, epoch=-1)
         if header.is_control:
-            marker = read_marker(batch, file=file)
-            if marker is not None:
-                state[header.producer_id] = _after_marker(known, header.producer_epoch, marker)
+            if batch.marker is not None:
+                state[header.producer_id] = _after_marker(known, header.producer_epoch, batch.marker)
             continue
         opened = known.transaction_first_offset
         if header.is_transactional and opened is None:

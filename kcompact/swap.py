@@ -665,6 +665,36 @@ def _discard_steps(directory: _Directory, staging: str) -> tuple[Step, ...]:
     return (*(Remove(f"{staging}/{name}") for name in inside), RemoveDir(staging), SyncDir())
 
 
+# --- Retention ------------------------------------------------------------------------------------------
+
+
+def removal_steps(names: Sequence[str]) -> tuple[Step, ...]:
+    """Return the steps that delete the files of one segment: set aside, the `.log` first, and then removed.
+
+    A segment without its `.log` is none, and what is left of it goes when a broker starts, so stopping anywhere leaves
+    a whole log. Rule: LocalLog.deleteSegmentFiles.
+    """
+    return (
+        *(Rename(name, name + _DELETED) for name in sorted(names, key=lambda name: not name.endswith(Suffix.LOG))),
+        SyncDir(),
+        *(Remove(name + _DELETED) for name in names),
+        SyncDir(),
+    )
+
+
+def remove_segment(partition_dir: Path, files: Sequence[FileIdentity], lock_check: Callable[[], None]) -> None:
+    """Delete one segment, the oldest of the log, with its snapshot. Raises LogChangedError if a file was changed."""
+    with _Directory(partition_dir) as directory:
+        _require_nothing_unfinished(directory, directory.names())
+        for identity in files:
+            status = directory.status(identity.name)
+            if status is None or FileIdentity.of(identity.name, status) != identity:
+                raise LogChangedError(path=partition_dir / identity.name, problem="changed since the round was planned")
+        lock_check()
+        stale = [file.name + _DELETED for file in files if directory.status(file.name + _DELETED) is not None]
+        _apply(directory, (*(Remove(name) for name in stale), *removal_steps([file.name for file in files])), None)
+
+
 # --- A copy in another directory ------------------------------------------------------------------------
 
 

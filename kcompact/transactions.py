@@ -9,24 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from kcompact import producers
 from kcompact.format import index
-from kcompact.format.batch import Header
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix, index_name
-from kcompact.log import PartitionLog, Segment, batches, headers, read_file
+from kcompact.log import PartitionLog, Segment, headers, read_file
 from kcompact.plan import CleanPlan
+from kcompact.producers import Glimpse, glance
 from kcompact.retain import TransactionTracker
-
-
-class Seen(NamedTuple):
-    """A transactional or control batch; `marker` is the kind of the control record, None for data and emptied ones."""
-
-    position: int
-    header: Header
-    marker: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +37,19 @@ def fates(plan: CleanPlan) -> Fates:
 
     Raises CorruptDataError. Rules: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
-    seen = {segment.base_offset: _survey(plan.log, segment) for segment in plan.segments}
+    seen = {segment.base_offset: _transactional(plan.log, segment) for segment in plan.segments}
     aborted = {segment.base_offset: _aborted_of(plan.log, segment) for segment in plan.log.segments}
     discardable, kept_index = _clean_fold(plan, seen, aborted)
     return Fates(left_out=_map_fold(plan, seen, aborted), discardable=discardable, kept_index=kept_index)
 
 
-def _survey(log: PartitionLog, segment: Segment) -> list[Seen]:
+def _transactional(log: PartitionLog, segment: Segment) -> list[Glimpse]:
     path = log.directory / segment.log_name
-    found = []
-    for position, header in headers(path, end_position=segment.size_bytes):
-        if header.is_control:
-            end = position + header.size_bytes
-            (batch,) = batches(path, start_position=position, end_position=end)
-            marker = producers.read_marker(batch, file=str(path))
-            found.append(Seen(position, header, None if marker is None else marker.kind))
-        elif header.is_transactional:
-            found.append(Seen(position, header, None))
-    return found
+    return [
+        batch
+        for batch in glance(path, end_position=segment.size_bytes)
+        if batch.header.is_control or batch.header.is_transactional
+    ]
 
 
 def _aborted_of(log: PartitionLog, segment: Segment) -> tuple[AbortedTxn, ...]:
@@ -97,7 +82,7 @@ def collect(
 
 
 def _map_fold(
-    plan: CleanPlan, seen: Mapping[int, list[Seen]], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, seen: Mapping[int, list[Glimpse]], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> dict[int, frozenset[int]]:
     tracker = TransactionTracker()
     tracker.expect(collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset))
@@ -109,7 +94,7 @@ def _map_fold(
             if batch.position < start_position:
                 continue
             if batch.header.is_control:
-                tracker.see_marker(batch.header, batch.marker)
+                tracker.see_marker(batch.header, _kind(batch))
             elif tracker.see_data(batch.header):
                 skipped.add(batch.header.base_offset)
         left_out[segment.base_offset] = frozenset(skipped)
@@ -126,7 +111,7 @@ def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: 
 
 
 def _clean_fold(
-    plan: CleanPlan, seen: Mapping[int, list[Seen]], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, seen: Mapping[int, list[Glimpse]], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> tuple[dict[int, frozenset[int]], dict[int, tuple[AbortedTxn, ...]]]:
     tracker = TransactionTracker()
     discardable, kept_index = {}, {}
@@ -140,7 +125,7 @@ def _clean_fold(
             for batch in seen[segment.base_offset]:
                 entry = None
                 if batch.header.is_control:
-                    is_discardable, entry = tracker.see_marker(batch.header, batch.marker)
+                    is_discardable, entry = tracker.see_marker(batch.header, _kind(batch))
                 else:
                     is_discardable = tracker.see_data(batch.header)
                 if is_discardable:
@@ -150,6 +135,10 @@ def _clean_fold(
             discardable[segment.base_offset] = frozenset(marked)
         kept_index[number] = tuple(kept)
     return discardable, kept_index
+
+
+def _kind(batch: Glimpse) -> int | None:
+    return None if batch.marker is None else batch.marker.kind
 
 
 def _next_offset(log: PartitionLog, segment: Segment) -> int:

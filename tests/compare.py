@@ -12,7 +12,7 @@ from pathlib import Path
 from kcompact.config import Override, TopicConfig, topic_config
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.checkpoint import CLEAN_SHUTDOWN_FILE, parse_offset_checkpoint
-from kcompact.format.index import IndexBuilder
+from kcompact.format.index import DEFAULT_INTERVAL_BYTES, IndexBuilder
 from kcompact.log import batches
 
 NOT_COMPARED = {".lock"}
@@ -30,12 +30,18 @@ def files(directory: Path) -> dict[str, Path]:
     }
 
 
-def differences(ours: Path, theirs: Path, *, mtimes_ms: dict[str, int] | None = None) -> list[str]:
+def differences(
+    ours: Path,
+    theirs: Path,
+    *,
+    mtimes_ms: dict[str, int] | None = None,
+    index_interval_bytes: int = DEFAULT_INTERVAL_BYTES,
+) -> list[str]:
     """Return what differs between two log directories, a line each; empty when they are equal."""
-    return list(_differences(ours, theirs, mtimes_ms or {}))
+    return list(_differences(ours, theirs, mtimes_ms or {}, index_interval_bytes))
 
 
-def _differences(ours: Path, theirs: Path, mtimes_ms: dict[str, int]) -> Iterator[str]:
+def _differences(ours: Path, theirs: Path, mtimes_ms: dict[str, int], interval_bytes: int) -> Iterator[str]:
     mine, other = files(ours), files(theirs)
     for name in sorted(mine.keys() | other.keys()):
         if name not in mine:
@@ -48,7 +54,7 @@ def _differences(ours: Path, theirs: Path, mtimes_ms: dict[str, int]) -> Iterato
         elif name == CLEAN_SHUTDOWN_FILE:
             continue  # The oracle's own shutdown writes it; its content means nothing.
         elif mine[name].read_bytes() != other[name].read_bytes():
-            yield from _file_differences(name, mine[name], other[name])
+            yield from _file_differences(name, mine[name], other[name], interval_bytes)
     for name, mtime_ms in mtimes_ms.items():
         if name in mine and mine[name].stat().st_mtime_ns // 1_000_000 != mtime_ms:
             yield f"{name}: modified at {mine[name].stat().st_mtime_ns // 1_000_000}, Kafka {mtime_ms}"
@@ -61,13 +67,13 @@ def entries(checkpoint: Path) -> dict[str, int]:
     return {str(partition): offset for partition, offset in parsed.items()}
 
 
-def _file_differences(name: str, mine: Path, other: Path) -> Iterator[str]:
+def _file_differences(name: str, mine: Path, other: Path, interval_bytes: int) -> Iterator[str]:
     log = mine.with_suffix(".log")
     is_compressed = log.exists() and any(batch.header.codec_id for batch in batches(log))
     if mine.suffix == ".log" and is_compressed:
         yield from _log_differences(name, mine, other)
     elif mine.suffix in (".index", ".timeindex") and is_compressed:
-        if mine.read_bytes() != index_of(log)[0 if mine.suffix == ".index" else 1]:
+        if mine.read_bytes() != index_of(log, interval_bytes)[0 if mine.suffix == ".index" else 1]:
             yield f"{name}: not what its log asks for"
     else:
         yield f"{name}: {mine.stat().st_size} bytes differ from Kafka's {other.stat().st_size}"
@@ -91,9 +97,9 @@ def comparable(batch: Batch, path: Path) -> tuple[dict[str, int], list[Record]]:
     return header, read_records(batch, file=str(path))
 
 
-def index_of(log: Path) -> tuple[bytes, bytes]:
+def index_of(log: Path, interval_bytes: int = DEFAULT_INTERVAL_BYTES) -> tuple[bytes, bytes]:
     """Return the indexes that a segment must have, by Kafka's rule."""
-    builder = IndexBuilder(int(log.stem))
+    builder = IndexBuilder(int(log.stem), interval_bytes)
     for batch in batches(log):
         builder.append(batch.header.last_offset, batch.position, batch.header.size_bytes, batch.header.max_timestamp)
     return builder.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kcompact.errors import CorruptBatchError, CorruptCheckpointError
 from kcompact.format.batch import Record, build, walk
 from kcompact.format.producer import ProducerEntry
 from kcompact.log import read_log
-from kcompact.producers import ABORT, COMMIT, LastRecord, Marker, Producer
+from kcompact.producers import ABORT, COMMIT, Glimpse, LastRecord, Marker, Producer
 from tests import notation
 from tests.notation import DEFAULT_TIME, LogSpec
 
@@ -28,6 +29,12 @@ HEAD = ProducerEntry(
     coordinator_epoch=-1,
     current_txn_first_offset=-1,
 )
+
+
+def glimpses(data: bytes) -> Iterator[Glimpse]:
+    for batch in walk(data, file="f"):
+        marker = producers.read_marker(batch, file="f") if batch.header.is_control else None
+        yield Glimpse(batch.position, batch.header, marker)
 
 
 def load(spec: LogSpec, log_dir: Path, *, now_ms: int = DEFAULT_TIME, expiration_ms: int = DAY) -> dict[int, Producer]:
@@ -108,7 +115,7 @@ def test_what_a_snapshot_says() -> None:
 
 def replayed(line: str) -> dict[int, Producer]:
     data = notation.parse(f"log\n0: {line}").segments[0].data
-    return producers.replay({}, walk(data, file="f"), file="f")
+    return producers.replay({}, glimpses(data))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +158,7 @@ def test_the_oldest_open_transaction() -> None:
 def test_replay_goes_on_from_what_is_known() -> None:
     known = replayed("a=1(pid=7 txn) b=1(pid=8)")
     data = notation.parse("log\n2: commit(pid=7)").segments[0].data
-    found = producers.replay(known, walk(data, file="f"), file="f")
+    found = producers.replay(known, glimpses(data))
     assert found[7].transaction_first_offset is None
     assert found[8] == known[8]
     assert known[7].transaction_first_offset == 0

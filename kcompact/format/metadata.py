@@ -1,0 +1,296 @@
+"""Records of a KRaft metadata log: the few that tell topics, their ids and their settings.
+
+A metadata log and its snapshots are batches like those of any partition. A data record has no key; its value is
+
+    frame version   unsigned varint, 1
+    apiKey          unsigned varint: which kind of record
+    version         unsigned varint: which version of that kind
+    message         the fields; strings and arrays carry their length plus one, 0 is null
+    tagged fields   unsigned varint count, then tag, size and bytes of each
+
+Kinds that are not listed here (brokers, access control, quotas ...) are passed over: the value's end is the
+message's end. What is listed is read strictly, because a setting that is read wrongly decides what is deleted.
+Rules: `AbstractApiMessageSerde`, KIP-500 and KIP-631 (the records), KIP-630 (snapshots), KIP-868 (transactions).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import NamedTuple
+
+from kcompact.errors import CorruptBatchError
+
+SNAPSHOT_HEADER = 3
+SNAPSHOT_FOOTER = 4
+"""Types of control records: the first and the last record of a snapshot."""
+
+FRAME_VERSION = 1
+ID_BYTES = 16
+_SHORT_MAX = (1 << 15) - 1
+_MAX_VARINT_BYTES = 5
+_SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+
+
+class ApiKey(enum.IntEnum):
+    """The kinds of record that are read."""
+
+    TOPIC = 2
+    PARTITION = 3
+    CONFIG = 4
+    REMOVE_TOPIC = 9
+    FEATURE_LEVEL = 12
+    BEGIN_TRANSACTION = 23
+    END_TRANSACTION = 24
+    ABORT_TRANSACTION = 25
+
+
+class ResourceType(enum.IntEnum):
+    """What a `ConfigRecord` is about; its other types (loggers, groups ...) do not matter here."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class TopicRecord(NamedTuple):
+    """A topic was made."""
+
+    name: str
+    topic_id: bytes
+
+
+class PartitionRecord(NamedTuple):
+    """A partition was made, or is described anew by a snapshot. Its replicas are not read."""
+
+    partition: int
+    topic_id: bytes
+
+
+class ConfigRecord(NamedTuple):
+    """A setting was given a value, or with None lost it.
+
+    `resource_name` is the topic, or the node id of a broker, "" for the default of all brokers.
+    """
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+class RemoveTopicRecord(NamedTuple):
+    """A topic was deleted, and its settings with it."""
+
+    topic_id: bytes
+
+
+class FeatureLevelRecord(NamedTuple):
+    """A feature of the cluster, such as `metadata.version`, was set to a level."""
+
+    name: str
+    level: int
+
+
+class BeginTransaction(NamedTuple):
+    """The records from here on count together, or not at all."""
+
+
+class EndTransaction(NamedTuple):
+    """They count."""
+
+
+class AbortTransaction(NamedTuple):
+    """They do not."""
+
+
+MetadataRecord = (
+    TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | BeginTransaction
+    | EndTransaction
+    | AbortTransaction
+)
+
+_KNOWN = frozenset(int(key) for key in ApiKey)
+
+
+class SnapshotName(NamedTuple):
+    """A parsed snapshot name. The snapshot holds what the log says below `end_offset`."""
+
+    end_offset: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+
+def parse_snapshot_name(name: str) -> SnapshotName | None:
+    """Return what a snapshot's name says, or None for any other name, `.part` and `.deleted` ones too.
+
+    Rule: `Snapshots.parse`.
+    """
+    match = _SNAPSHOT_NAME.fullmatch(name)
+    if match is None or int(match[1]) >= 1 << 63 or int(match[2]) >= 1 << 31:
+        return None
+    return SnapshotName(end_offset=int(match[1]), epoch=int(match[2]))
+
+
+def control_type(key: bytes | None, *, file: str, position: int, offset: int) -> int:
+    """Return the type of a control record. Raises CorruptBatchError. Rule: `ControlRecordType.parseTypeId`."""
+    if key is None or len(key) < 4:
+        raise CorruptBatchError(file=file, position=position, offset=offset, problem="a control record without a type")
+    return int.from_bytes(key[2:4], "big", signed=True)
+
+
+# Reading
+
+
+class _Reader:
+    """Takes fields off the front of a value; every length is held against what is left. Raises ValueError."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+        self._at = 0
+
+    @property
+    def remaining(self) -> int:
+        return len(self._value) - self._at
+
+    def take(self, size: int) -> bytes:
+        if size > self.remaining:
+            raise ValueError(f"a field of {size} bytes, {self.remaining} are left")
+        self._at += size
+        return self._value[self._at - size : self._at]
+
+    def uvarint(self) -> int:
+        value = 0
+        for number in range(_MAX_VARINT_BYTES):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << 7 * number
+            if byte < 0x80:
+                return value
+        raise ValueError("a variable-length integer is too long")
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def nullable_string(self) -> str | None:
+        length = self.uvarint()
+        if length == 0:
+            return None
+        try:
+            return self.take(length - 1).decode()
+        except UnicodeDecodeError:
+            raise ValueError("a string that is not UTF-8") from None
+
+    def string(self) -> str:
+        text = self.nullable_string()
+        if text is None:
+            raise ValueError("null for a string that must be there")
+        return text
+
+    def skip_tagged_fields(self) -> None:
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.take(self.uvarint())
+
+
+def read_record(
+    value: bytes | None, *, file: str, position: int, offset: int, key: bytes | None = None
+) -> MetadataRecord | None:
+    """Return a data record of a metadata log, None when its kind does not matter here.
+
+    `file`, `position` (of its batch) and `offset` are for the message of CorruptBatchError, the only error raised.
+    """
+    try:
+        if value is None or key is not None:
+            raise ValueError("a metadata record has a value and no key")
+        return _read(_Reader(value))
+    except ValueError as problem:
+        raise CorruptBatchError(
+            file=file, position=position, offset=offset, problem=f"metadata record: {problem}"
+        ) from None
+
+
+def _read(reader: _Reader) -> MetadataRecord | None:
+    frame, api_key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
+    if frame != FRAME_VERSION:
+        raise ValueError(f"frame version {frame} is unknown")
+    if max(api_key, version) > _SHORT_MAX:
+        raise ValueError(f"apiKey {api_key}, version {version}: out of range")
+    if api_key not in _KNOWN:
+        return None
+    if api_key == ApiKey.PARTITION:
+        # Later versions only add fields behind these.
+        return PartitionRecord(reader.integer(4), reader.take(ID_BYTES))
+    if version != 0:
+        raise ValueError(f"version {version} of apiKey {api_key} ({ApiKey(api_key).name.lower()}) is unknown")
+    record = _fields(ApiKey(api_key), reader)
+    reader.skip_tagged_fields()
+    if reader.remaining:
+        raise ValueError(f"{reader.remaining} bytes after its end")
+    return record
+
+
+def _fields(api_key: ApiKey, reader: _Reader) -> MetadataRecord:
+    match api_key:
+        case ApiKey.TOPIC:
+            return TopicRecord(reader.string(), reader.take(ID_BYTES))
+        case ApiKey.CONFIG:
+            return ConfigRecord(reader.integer(1), reader.string(), reader.string(), reader.nullable_string())
+        case ApiKey.REMOVE_TOPIC:
+            return RemoveTopicRecord(reader.take(ID_BYTES))
+        case ApiKey.FEATURE_LEVEL:
+            return FeatureLevelRecord(reader.string(), reader.integer(2))
+        case ApiKey.BEGIN_TRANSACTION:
+            return BeginTransaction()
+        case ApiKey.END_TRANSACTION:
+            return EndTransaction()
+        case _:
+            return AbortTransaction()
+
+
+# Writing, for tests and fixtures: kcompact never writes a metadata log
+
+
+def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
+    """Return the value of a record; `tagged` are its encoded tagged fields, none unless given."""
+    body: bytes
+    match record:
+        case TopicRecord(name, topic_id):
+            key, body = ApiKey.TOPIC, _string(name) + topic_id
+        case PartitionRecord(partition, topic_id):
+            key, body = ApiKey.PARTITION, partition.to_bytes(4, "big", signed=True) + topic_id
+        case ConfigRecord(resource_type, resource_name, name, value):
+            key = ApiKey.CONFIG
+            body = resource_type.to_bytes(1, "big", signed=True) + _string(resource_name) + _string(name)
+            body += b"\0" if value is None else _string(value)
+        case RemoveTopicRecord(topic_id):
+            key, body = ApiKey.REMOVE_TOPIC, topic_id
+        case FeatureLevelRecord(name, level):
+            key, body = ApiKey.FEATURE_LEVEL, _string(name) + level.to_bytes(2, "big", signed=True)
+        case BeginTransaction():
+            key, body = ApiKey.BEGIN_TRANSACTION, b""
+        case EndTransaction():
+            key, body = ApiKey.END_TRANSACTION, b""
+        case AbortTransaction():
+            key, body = ApiKey.ABORT_TRANSACTION, b""
+    return bytes((FRAME_VERSION, key, 0)) + body + tagged
+
+
+def write_uvarint(value: int) -> bytes:
+    """Return the shortest encoding of an unsigned integer, seven bits a byte, lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return write_uvarint(len(encoded) + 1) + encoded

@@ -1,0 +1,399 @@
+"""What Kafka and kcompact make of the same log directory, round after round, compared.
+
+Chain A starts every round from the directory that Kafka left; there everything must be equal: the plan, the files,
+the counts, and what Kafka's own loader and readers see in the result. Chain B goes on from what kcompact left, as a user's log
+would. Its files drift from Kafka's where a batch was compressed again, because the sizes do, and with them groups and
+ratios; so it only has to show the same log to its readers. While the two are the same bytes, B is not run.
+
+What is different by design, and passed over:
+
+- a checkpoint outside of the log is reset by Kafka whenever it plans, by kcompact only when it cleans that partition;
+- after a failed cleaning Kafka writes the old first dirty offset as checkpoint, and may have swapped some groups; kcompact
+  leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kcompact import cleaner
+from kcompact.config import Override, topic_config
+from kcompact.errors import KcompactError
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    build_offset_checkpoint,
+    parse_offset_checkpoint,
+)
+from kcompact.format.names import TopicPartition
+from kcompact.lock import log_dir_lock
+from kcompact.partitions import find_partitions, plan_partition
+from kcompact.plan import CleanPlan, dirtiest_first
+from kcompact.stages import Executor, InProcess
+from tests.compare import differences, files
+from tests.oracle.real_kafka import Json, RealKafka, Record, copy_log_dir
+
+DEDUPE_BUFFER_BYTES = 1 << 20
+PLAN_FIELDS = (
+    "first_dirty_offset first_uncleanable_offset clean_bytes cleanable_bytes need_compaction_now "
+    "max_compaction_delay_ms eligible high_watermark last_stable_offset"
+).split()
+STATS_FIELDS = "bytes_read messages_read messages_written invalid_messages map_keys map_bytes_read".split()
+Checkpoint = dict[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the comparison of one spec found. `counts` says what it covered."""
+
+    differences: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def compare(kafka: RealKafka, spec: Json, scratch: Path, executor: Executor | None = None) -> Outcome:
+    """Run all rounds of a spec in `scratch`, up to the first round that differs."""
+    outcome = Outcome()
+    with tempfile.TemporaryDirectory(prefix="log-", dir=scratch) as place:
+        chains = _Chains(kafka, Path(place), executor or InProcess(), outcome.counts)
+        for number, settings in enumerate(spec["rounds"]):
+            found = chains.run(settings)
+            if found:
+                outcome.differences = [f"round {number}: {line}" for line in found]
+                break
+    return outcome
+
+
+@dataclass(slots=True)
+class _Cleaned:
+    """What kcompact did to a directory: results and refusals by partition, and the plans before."""
+
+    plans: dict[str, CleanPlan]
+    results: dict[str, cleaner.CleanResult]
+    refused: dict[str, KcompactError]
+
+
+class _Chains:
+    def __init__(self, kafka: RealKafka, place: Path, executor: Executor, counts: Counter[str]) -> None:
+        self.kafka = kafka
+        self.executor = executor
+        self.counts = counts
+        self.theirs = place / "kafka"
+        self.ours = place / "kcompact"
+        self.drifted: Path | None = None
+        self.place = place
+        self.same_decisions = True
+
+    def run(self, settings: Json) -> list[str]:
+        """Run one round on both chains; return what differs."""
+        self.counts["rounds"] += 1
+        self.write(self.theirs, settings)
+        if not self.theirs.exists():
+            return []
+        shutil.rmtree(self.ours, ignore_errors=True)
+        copy_log_dir(self.theirs, self.ours)
+        plan = self.plan(self.ours, settings)
+        ours = self.clean_with_kcompact(self.ours, settings, order=None)
+        found = self.plan_differences(plan, ours.plans)
+        turns = self.clean_with_kafka(settings)
+        found += self.result_differences(turns, ours, plan, settings)
+        if found:
+            return found
+        failed = {name for name, turn in turns.items() if "error" in turn}
+        theirs_seen = self.load(self.theirs, settings)
+        ours_seen = self.load(self.ours, settings)
+        found += _view_differences(ours_seen, theirs_seen, passed_over=failed)
+        if found:
+            return found
+        return self.go_on_from_ours(settings, plan, theirs_seen, has_failed=bool(failed))
+
+    def go_on_from_ours(self, settings: Json, plan: Json, theirs_seen: Json, *, has_failed: bool) -> list[str]:
+        """Run the round on chain B, if there is one, then decide how it goes on."""
+        found: list[str] = []
+        if self.drifted is not None:
+            self.counts["rounds of chain B"] += 1
+            self.write(self.drifted, settings)
+            decided = _decisions(self.plan(self.drifted, settings))
+            self.same_decisions = self.same_decisions and decided == _decisions(plan)
+            cleaned = self.clean_with_kcompact(self.drifted, settings, order=None)
+            seen = self.load(self.drifted, settings)
+            if self.same_decisions and not has_failed:
+                found = _view_differences(seen, theirs_seen, passed_over=set())
+            else:
+                found = _newest_differences(seen, theirs_seen)
+            found += [f"{name}: refused on chain B: {problem}" for name, problem in cleaned.refused.items() if not has_failed]
+        if has_failed or found:
+            self.drifted, self.same_decisions = None, True
+        elif self.drifted is None and not _same_bytes(self.ours, self.theirs):
+            self.drifted = copy_log_dir(self.ours, self.place / "drifted")
+        elif self.drifted is not None and _same_bytes(self.drifted, self.theirs):
+            shutil.rmtree(self.drifted)
+            self.drifted, self.same_decisions = None, True
+        if self.drifted is None:
+            shutil.rmtree(self.place / "drifted", ignore_errors=True)
+        return [f"chain B: {line}" for line in found]
+
+    # Steps
+
+    def write(self, log_dir: Path, settings: Json) -> None:
+        options = {"producer_id_expiration_ms": settings["producer_id_expiration_ms"], "lenient": True}
+        for request in settings["writes"]:
+            reply = self.kafka.write(log_dir, **request, **options)
+            self.counts["actions"] += len(request["actions"])
+            self.counts["actions that Kafka refused"] += len(reply["refused"])
+        if log_dir.exists():
+            ranges = self.ranges(log_dir, settings)
+            _place(log_dir / CLEANER_OFFSET_CHECKPOINT, settings["checkpoints"], ranges)
+            _place(log_dir / REPLICATION_OFFSET_CHECKPOINT, settings["high_watermarks"], ranges)
+
+    def ranges(self, log_dir: Path, settings: Json) -> dict[str, tuple[int, int]]:
+        if not settings["checkpoints"] and not settings["high_watermarks"]:
+            return {}
+        plan = self.plan(log_dir, settings)
+        return {_name(row): (row["log_start_offset"], row["log_end_offset"]) for row in plan["partitions"]}
+
+    def options(self, settings: Json) -> Json:
+        return {
+            "config": settings["config"],
+            "now_ms": settings["now_ms"],
+            "topics": settings["topics"],
+            "high_watermark": "checkpoint",
+            "producer_id_expiration_ms": settings["producer_id_expiration_ms"],
+        }
+
+    def plan(self, log_dir: Path, settings: Json) -> Json:
+        return self.kafka.plan(log_dir, **self.options(settings))
+
+    def load(self, log_dir: Path, settings: Json) -> Json:
+        reply = self.kafka.load(log_dir, isolation="both", **self.options(settings))
+        partitions: Json = reply["partitions"]
+        return partitions
+
+    def clean_with_kafka(self, settings: Json) -> Json:
+        """Return the turn of each partition that Kafka's cleaner took, in its order."""
+        reply = self.kafka.clean(
+            self.theirs,
+            turns=0,
+            retention=False,
+            dedupe_buffer_bytes=DEDUPE_BUFFER_BYTES,
+            io_buffer_bytes=settings["io_buffer_bytes"],
+            max_message_bytes=settings["max_message_bytes"],
+            **self.options(settings),
+        )
+        for turn in reply["turns"]:
+            self.counts["turns"] += 1
+            if "error" in turn:
+                self.counts["turns that failed in Kafka"] += 1
+                self.counts[f"  {_first_words(turn['error'])}"] += 1
+        return {_name(turn): turn for turn in reply["turns"]}
+
+    def clean_with_kcompact(self, log_dir: Path, settings: Json, *, order: list[str] | None) -> _Cleaned:
+        plans = {}
+        for directory in find_partitions([log_dir]):
+            topic = directory.name.rpartition("-")[0]
+            config = {**settings["config"], **settings["topics"].get(topic, {})}
+            overrides = [Override(name=name, value=value) for name, value in config.items()]
+            expiration = str(settings["producer_id_expiration_ms"])
+            overrides.append(Override(name="producer.id.expiration.ms", value=expiration))
+            plans[directory.name] = plan_partition(
+                directory, topic_config(topic, overrides=overrides), now_ms=settings["now_ms"]
+            )
+        cleaned = _Cleaned(plans, {}, {})
+        with log_dir_lock(log_dir) as lock:
+            for plan in dirtiest_first(list(plans.values())):
+                name = plan.log.directory.name
+                if not plan.eligible and not plan.log.damage:
+                    continue
+                try:
+                    cleaned.results[name] = cleaner.clean(plan, self.executor, lock=lock)
+                except KcompactError as problem:
+                    cleaned.refused[name] = problem
+        return cleaned
+
+    # Comparing
+
+    def plan_differences(self, plan: Json, ours: dict[str, CleanPlan]) -> list[str]:
+        found = []
+        for row in plan["partitions"]:
+            mine, name = ours[_name(row)], _name(row)
+            self.counts["plans"] += 1
+            if "error" in row:
+                found.append(f"{name}: Kafka cannot plan: {row['error']}")
+                continue
+            expected = {name: row[name] for name in PLAN_FIELDS}
+            expected |= {
+                "compacted": row["compacted"],
+                "ratio": row["cleanable_ratio"] or 0.0,
+                "reset": row["resets_checkpoint"],
+                "start": row["log_start_offset"],
+                "end": row["log_end_offset"],
+                "checkpoint": row["checkpoint"],
+                "segments": [(s["base_offset"], s["size_bytes"], s["largest_timestamp_ms"]) for s in row["segments"]],
+                "groups": row["groups"] if row["eligible"] else [],
+            }
+            got = {name: getattr(mine, name) for name in PLAN_FIELDS}
+            got |= {
+                "compacted": mine.config.compacts,
+                "ratio": mine.cleanable_ratio,
+                "reset": mine.checkpoint_reset,
+                "start": mine.log.log_start_offset,
+                "end": mine.log.log_end_offset,
+                "checkpoint": mine.log.checkpoint_offset,
+                "segments": [(s.base_offset, s.size_bytes, s.largest_timestamp_ms) for s in mine.log.segments],
+                "groups": [[segment.base_offset for segment in group] for group in mine.groups],
+            }
+            found += [
+                f"{name}: plan: {key} is {got[key]}, Kafka's {expected[key]}" for key in expected if got[key] != expected[key]
+            ]
+        ready = dirtiest_first([mine for mine in ours.values() if mine.eligible])
+        if (plan["filthiest"] is None) != (not ready):
+            found.append(f"filthiest is {ready[:1] and ready[0].log.topic_partition}, Kafka's {plan['filthiest']}")
+        elif ready and ours[plan["filthiest"]].cleanable_ratio != ready[0].cleanable_ratio:
+            found.append(f"filthiest is {ready[0].log.topic_partition}, Kafka's {plan['filthiest']}")
+        if plan["cleanable_partitions"] != len(ready):
+            found.append(f"{len(ready)} cleanable partitions, Kafka {plan['cleanable_partitions']}")
+        return found
+
+    def result_differences(self, turns: Json, ours: _Cleaned, plan: Json, settings: Json) -> list[str]:
+        found = []
+        failed = {name for name, turn in turns.items() if "error" in turn}
+        for name in sorted(turns.keys() | ours.results.keys() | ours.refused.keys()):
+            if name in failed and name in ours.refused:
+                self.counts["refused by both"] += 1
+            elif name in failed:
+                found.append(f"{name}: Kafka fails, we do not: {turns[name]['error']}")
+            elif name in ours.refused:
+                found.append(f"{name}: refused, but not by Kafka: {ours.refused[name]}")
+            elif name not in turns or name not in ours.results:
+                found.append(f"{name}: cleaned by one only, by Kafka: {name in turns}")
+            else:
+                found += self.stats_differences(name, turns[name], ours.results[name])
+        ratios = [turn["cleanable_ratio"] for turn in turns.values()]
+        if ratios != sorted(ratios, reverse=True):
+            found.append(f"Kafka's order of ratios is {ratios}")
+        mtimes = {
+            str(path.relative_to(self.theirs)): path.stat().st_mtime_ns // 1_000_000
+            for path in self.theirs.rglob("*")
+            if path.suffix in (".log", ".index", ".timeindex") and path.parent.name not in failed
+        }
+        interval = int(settings["config"]["index.interval.bytes"])
+        lines = differences(self.ours, self.theirs, mtimes_ms=mtimes, index_interval_bytes=interval)
+        found += [
+            line
+            for line in lines
+            if not line.startswith(CLEANER_OFFSET_CHECKPOINT) and line.split("/")[0] not in failed
+        ]
+        return found + self.checkpoint_differences(turns, failed, plan)
+
+    def stats_differences(self, name: str, turn: Json, result: cleaner.CleanResult) -> list[str]:
+        found = []
+        if result.end_offset != turn["end_offset"]:
+            found.append(f"{name}: end offset {result.end_offset}, Kafka's {turn['end_offset']}")
+        names = list(STATS_FIELDS)
+        if _same_bytes(self.ours / name, self.theirs / name):
+            names.append("bytes_written")
+        for key in names:
+            if getattr(result.stats, key) != turn["stats"][key]:
+                found.append(f"{name}: {key} {getattr(result.stats, key)}, Kafka's {turn['stats'][key]}")
+        return found
+
+    def checkpoint_differences(self, turns: Json, failed: set[str], plan: Json) -> list[str]:
+        ours, theirs = (_entries(log_dir / CLEANER_OFFSET_CHECKPOINT) for log_dir in (self.ours, self.theirs))
+        resets = {_name(row) for row in plan["partitions"] if row.get("resets_checkpoint") and _name(row) not in turns}
+        return [
+            f"{partition}: checkpoint {ours.get(partition)}, Kafka's {theirs.get(partition)}"
+            for partition in sorted(ours.keys() | theirs.keys())
+            if ours.get(partition) != theirs.get(partition) and str(partition) not in failed | resets
+        ]
+
+
+def _name(row: Json) -> str:
+    return f"{row['topic']}-{row['partition']}"
+
+
+def _first_words(error: Json) -> str:
+    text = f"{error['error'].rpartition('.')[2]}: {error['message']}"
+    while "cause" in error:
+        error = error["cause"]
+        text += f" <- {error['message']}"
+    return "".join("#" if character.isdigit() else character for character in text)[:110]
+
+
+def _entries(path: Path) -> Checkpoint:
+    return parse_offset_checkpoint(path.read_bytes(), file=str(path)) if path.exists() else {}
+
+
+def _place(path: Path, places: dict[str, float | None], ranges: dict[str, tuple[int, int]]) -> None:
+    """Put entries of a checkpoint where a spec wants them."""
+    entries = _entries(path)
+    for name, place in places.items():
+        if name not in ranges:
+            continue
+        topic, _, partition = name.rpartition("-")
+        key = TopicPartition(topic, int(partition))
+        start, end = ranges[name]
+        entries.pop(key, None)
+        if place is not None:
+            entries[key] = max(0, start + int(place * (end - start)) + (0 if 0 <= place <= 1 else 3 if place > 1 else -3))
+        elif path.name == REPLICATION_OFFSET_CHECKPOINT:
+            entries[key] = end  # Without an entry kcompact refuses and Kafka waits.
+    if places:
+        path.write_bytes(build_offset_checkpoint(entries))
+
+
+def _same_bytes(ours: Path, theirs: Path) -> bool:
+    mine, other = files(ours), files(theirs)
+    return mine.keys() == other.keys() and all(mine[name].read_bytes() == other[name].read_bytes() for name in mine)
+
+
+def _decisions(plan: Json) -> list[Any]:
+    keys = "eligible first_dirty_offset first_uncleanable_offset".split()
+    return [[row.get(key) for key in keys] for row in plan["partitions"]]
+
+
+def _view_differences(ours: Json, theirs: Json, *, passed_over: set[str]) -> list[str]:
+    """Return what a broker and its readers see differently in two log directories."""
+    found = []
+    for name in sorted(theirs.keys() - passed_over):
+        for key, expected in theirs[name].items():
+            got = ours[name][key]
+            if key == "segments":
+                # The size of a recompressed segment is the compression library's.
+                got, expected = [base for base, _ in got], [base for base, _ in expected]
+            if got != expected:
+                found.append(f"{name}: loaded: {key} {_unlike(got, expected)}")
+    return found
+
+
+def _unlike(got: Any, expected: Any) -> str:
+    if isinstance(expected, list):
+        for number, (left, right) in enumerate(zip(got, expected, strict=False)):
+            if left != right:
+                return f"number {number} is {left}, Kafka's {right}"
+        return f"{len(got)} of them, Kafka {len(expected)}"
+    return f"is {got}, Kafka's {expected}"
+
+
+def _newest_differences(ours: Json, theirs: Json) -> list[str]:
+    """Return for which keys a reader of committed records ends up with something else."""
+    found = []
+    for name in sorted(theirs):
+        mine, other = (_newest(seen[name]["committed_records"]) for seen in (ours, theirs))
+        found += [
+            f"{name}: newest of {key!r} is {mine.get(key)}, Kafka's {other.get(key)}"
+            for key in sorted(mine.keys() | other.keys())
+            if mine.get(key) != other.get(key)
+        ]
+        for key in ("log_start_offset", "log_end_offset", "last_stable_offset"):
+            if ours[name][key] != theirs[name][key]:
+                found.append(f"{name}: {key} {ours[name][key]}, Kafka's {theirs[name][key]}")
+    return found
+
+
+def _newest(records: list[Record]) -> dict[bytes, Record]:
+    newest = {record.key: record for record in records if record.key is not None}
+    return {key: record for key, record in newest.items() if record.value is not None}
