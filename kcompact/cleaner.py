@@ -97,6 +97,7 @@ def clean(
         plan, executor, keep_tombstones=options.keep_tombstones, rebuild_indexes=options.rebuild_indexes
     )
     map_s = time.monotonic() - started
+    map_bytes_read = stages.map_bytes(plan)  # Asks the offset index, which the swap will replace.
     watch.check()
     if options.dry_run:
         stats = stages.count_groups(cleaning, executor)
@@ -105,7 +106,7 @@ def clean(
     else:
         assert lock is not None, "a partition is only changed under its log directory's lock"
         stats = _swap_in(cleaning, executor, lock, watch)
-    stats += CleanerStats(map_bytes_read=stages.map_bytes(plan), map_keys=cleaning.map_keys)
+    stats += CleanerStats(map_bytes_read=map_bytes_read, map_keys=cleaning.map_keys)
     return CleanResult(
         directory=directory,
         status=Status.DRY_RUN if options.dry_run else Status.CLEANED,

@@ -3,7 +3,8 @@
 A setting of the topic beats the broker's for all topics. Strongest first:
 
     topic     `--config` for this topic, `--config` for all, the override that the cluster knows
-    broker    `--config` under the broker's name, the broker's dynamic setting, the cluster's default, `server.properties`
+    broker    `--config` under the broker's name, the broker's own dynamic setting, the dynamic setting of all
+              brokers, `server.properties`
     Kafka's defaults
 
 Each value of the result says which of these it is from. Rules: `TopicConfig`, `LogConfig`, `CleanerConfig`,
@@ -36,7 +37,7 @@ class Source(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where a value is from. `origin` is who told it: `metadata-log`, `bootstrap-server`; None: the command, or Kafka."""
+    """Where a value is from. `origin` is who told it: `metadata-log`, `bootstrap-server`, or None for the command."""
 
     source: Source
     origin: str | None = None
@@ -184,6 +185,9 @@ FIELD_NAMES = {
 }
 """The fields of `TopicConfig`, and the topic's name for each; a name of the broker's where a topic has none."""
 
+BROKER_NAMES = frozenset((*_BROKER_SETTINGS, *_BROKER_ONLY))
+"""The broker's settings that count."""
+
 _INTERNAL_TOPICS = {
     # What Kafka's coordinators give their own topics when they create them.
     "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
@@ -233,9 +237,10 @@ def topic_config(
     Raises ConfigError for a value that Kafka would refuse, UnsupportedError where the cluster has such a one.
     """
     made = _Making(topic)
+    if cluster is not None:
+        made.take("cleanup.policy", "delete", Setting(source=Source.DEFAULT))
     made.take_broker(broker_properties or {}, Setting(source=Source.BROKER_CONFIG))
     if cluster is not None:
-        made.take("cleanup.policy", "delete", Setting(source=Source.DEFAULT), only_if_missing=True)
         for source, properties in cluster.broker:
             made.take_broker(properties, Setting(source=source, origin=cluster.origin))
     options = Setting(source=Source.OPTION)
@@ -275,12 +280,8 @@ class _Making:
             if name in _TOPIC_SETTINGS:
                 self.take(name, settings[name], setting)
 
-    def take(
-        self, name: str, text: str, setting: Setting, *, called: str | None = None, only_if_missing: bool = False
-    ) -> None:
+    def take(self, name: str, text: str, setting: Setting, *, called: str | None = None) -> None:
         known = _BROKER_ONLY.get(name) or _TOPIC_SETTINGS[name]
-        if only_if_missing and known.field in self._fields:
-            return
         try:
             value = known.parse(text)
         except ValueError as problem:

@@ -131,8 +131,8 @@ def _listed(directory: Path) -> tuple[list[SnapshotName], list[int]]:
         names = [entry.name for entry in os.scandir(directory)]
     except OSError as problem:
         raise StorageError(path=directory, problem=problem) from None
-    snapshots = [parsed for name in names if (parsed := parse_snapshot_name(name))]
-    files = [parsed for name in names if (parsed := parse_file_name(name))]
+    snapshots = [snapshot for name in names if (snapshot := parse_snapshot_name(name))]
+    files = [file for name in names if (file := parse_file_name(name))]
     bases = [file.base_offset for file in files if file.suffix is Suffix.LOG and file.temporary is Temporary.NO]
     return sorted(snapshots, reverse=True), sorted(bases)
 
@@ -158,7 +158,7 @@ class _State:
                 self.partitions.setdefault(topic_id, set()).add(partition)
             case ConfigRecord(resource_type, resource_name, name, value):
                 if resource_type == ResourceType.BROKER and resource_name and not _is_node_id(resource_name):
-                    raise ValueError(f"settings of a broker whose id is {ascii(resource_name[:40])}")
+                    raise ValueError(f"settings of a broker whose id is {resource_name[:40]!a}")
                 settings = self.configs.setdefault((resource_type, resource_name), {})
                 if value is None:
                     settings.pop(name, None)
@@ -363,5 +363,5 @@ def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *,
             path=directory,
             problem=f"a stale replica: partition.metadata says topic id {own_id}, and {where} knows {partition.topic} "
             f"under {known_id}. The topic was deleted and made again; this is what was left of the old one",
-            hint="A broker sets such a directory aside when it starts. To look into it all the same, copy it elsewhere.",
+            hint="A broker sets such a directory aside when it starts. To work on it all the same, copy it elsewhere.",
         )

@@ -282,10 +282,11 @@ class _Chains:
         }
         interval = int(settings["config"]["index.interval.bytes"])
         lines = differences(self.ours, self.theirs, mtimes_ms=mtimes, index_interval_bytes=interval)
+        strays = {f"{name}: we leave it, Kafka does not" for name in _stray_snapshots(self.ours)}
         found += [
             line
             for line in lines
-            if not line.startswith(CLEANER_OFFSET_CHECKPOINT) and line.split("/")[0] not in failed
+            if not line.startswith(CLEANER_OFFSET_CHECKPOINT) and line.split("/")[0] not in failed and line not in strays
         ]
         return found + self.checkpoint_differences(turns, failed, plan)
 
@@ -343,6 +344,11 @@ def _place(path: Path, places: dict[str, float | None], ranges: dict[str, tuple[
             entries[key] = end  # Without an entry kcompact refuses and Kafka waits.
     if places:
         path.write_bytes(build_offset_checkpoint(entries))
+
+
+def _stray_snapshots(log_dir: Path) -> list[str]:
+    snapshots = [path for path in log_dir.rglob("*.snapshot") if not path.with_suffix(".log").exists()]
+    return [str(path.relative_to(log_dir)) for path in snapshots]
 
 
 def _same_bytes(ours: Path, theirs: Path) -> bool:
