@@ -10,9 +10,14 @@ from pathlib import Path
 from kcompact import producers
 from kcompact.config import TopicConfig
 from kcompact.errors import KcompactError, RefusedError
-from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, parse_directory
 from kcompact.log import LogDir, is_partition_directory, partition_directories, read_log
 from kcompact.plan import CleanPlan, Reason, clean_plan
+
+NO_HIGH_WATERMARK = (
+    "replication-offset-checkpoint has no entry for this partition, so nothing counts as replicated; "
+    "--high-watermark leo takes the whole log as replicated"
+)
 
 
 def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[Path]:
@@ -74,14 +79,8 @@ def plan_partition(
         high_watermark = known.get(log.topic_partition)
         if high_watermark is None:
             high_watermark = log.log_start_offset
-            log = replace(
-                log,
-                notes=(
-                    *log.notes,
-                    "replication-offset-checkpoint has no entry for this partition, so nothing counts as replicated; "
-                    "--high-watermark leo takes the whole log as replicated",
-                ),
-            )
+            if log.topic_partition.topic != CLUSTER_METADATA_TOPIC:
+                log = replace(log, notes=(*log.notes, NO_HIGH_WATERMARK))
     elif high_watermark is None and not use_log_end:
         log = replace(log, notes=(*log.notes, "no replication-offset-checkpoint: high watermark taken as the log end"))
     state = {}
@@ -119,6 +118,6 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
         )
     if plan.reason is Reason.INTERNAL:
         return RefusedError(path=directory, problem=plan.explanation, hint="--include-internal cleans it all the same.")
-    if plan.reason is Reason.HIGH_WATERMARK and any("replication-offset-checkpoint" in note for note in plan.log.notes):
-        return RefusedError(path=directory, problem=plan.log.notes[-1])
+    if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
+        return RefusedError(path=directory, problem=NO_HIGH_WATERMARK)
     return None

@@ -157,7 +157,7 @@ class _Tally:
 # What a log contains
 
 
-def survey(log: PartitionLog) -> LogSurvey:
+def survey_log(log: PartitionLog) -> LogSurvey:
     """Return what the segments contain, from their headers alone."""
     return LogSurvey(segments=tuple(survey_file(log.directory / s.log_name, s.base_offset) for s in log.segments))
 
@@ -245,6 +245,7 @@ def _worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def of_error(problem: CorruptDataError, severity: Severity = Severity.DAMAGE) -> Finding:
+    """Return what an error says as a finding."""
     return Finding(
         severity=severity,
         file=Path(problem.file).name,

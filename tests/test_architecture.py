@@ -205,17 +205,6 @@ def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
         assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}: a bare except"
 
 
-WITHOUT_DOCSTRING = {
-    *("cli.render.heading", "cli.render.notes", "cli.render.show_error", "cli.report.finding", "cli.report.identity"),
-    *("format.block.pack_keys", "format.block.unpack_keys", "format.block.pack_offsets", "format.block.unpack_offsets"),
-    "survey.of_error",
-}
-"""What is still to be said; nothing is added here."""
-
-NAMED_LIKE_THEIR_MODULE = {"survey.survey"}
-"""Nothing is added here either."""
-
-
 @pytest.mark.parametrize("path", INNER)
 def test_modules_and_functions_say_what_they_are(path: Path) -> None:
     module = module_of(path)
@@ -224,8 +213,8 @@ def test_modules_and_functions_say_what_they_are(path: Path) -> None:
     for node in TREES[path].body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             name = f"{module}.{node.name}"
-            assert ast.get_docstring(node) or name in WITHOUT_DOCSTRING, f"{name} has no docstring"
-            assert node.name != module.split(".")[-1] or name in NAMED_LIKE_THEIR_MODULE, f"{name}: its module's name"
+            assert ast.get_docstring(node), f"{name} has no docstring"
+            assert node.name != module.split(".")[-1], f"{name}: its module's name"
 
 
 def test_no_module_is_named_for_nothing() -> None:

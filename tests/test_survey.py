@@ -41,7 +41,7 @@ log now=10:00
 11:
 """
     directory = partition(tmp_path, text)
-    quick = survey.survey(read_log(directory)).segments
+    quick = survey.survey_log(read_log(directory)).segments
     full = survey.verify(read_log(directory)).segments
     first = full[0]
     assert (first.batches, first.records, first.empty_batches) == (4, 4, 1)
@@ -249,7 +249,7 @@ def test_a_walk_goes_on_after_a_bad_checksum(tmp_path: Path) -> None:
 def test_a_survey_stops_where_batches_stop(tmp_path: Path) -> None:
     directory = partition(tmp_path, SCENE)
     flip_magic(directory)
-    first, second, _ = survey.survey(read_log(directory)).segments
+    first, second, _ = survey.survey_log(read_log(directory)).segments
     assert first.batches == 1
     assert isinstance(first.damage, CorruptBatchError)
     assert second.batches == 3

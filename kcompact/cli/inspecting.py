@@ -101,7 +101,7 @@ def _entries(paths: Sequence[Path], settings: Settings, verify: bool) -> Iterato
             continue
         error = error or trouble
         if not verify:
-            yield Entry(directory=directory, plan=plan, error=error, survey=survey.survey(plan.log))
+            yield Entry(directory=directory, plan=plan, error=error, survey=survey.survey_log(plan.log))
             continue
         contents = survey.verify(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
         findings += (*contents.findings, *survey.log_dir_findings(log_dir))

@@ -220,6 +220,7 @@ def _extras(entry: Entry) -> str:
 
 
 def heading(entry: Entry, printer: Printer) -> None:
+    """Print the name of a partition and where it lies."""
     from rich.text import Text
 
     shown = Text(safe(entry.name), style="bold")
@@ -244,6 +245,7 @@ def facts(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
 
 
 def notes(plan: CleanPlan, printer: Printer) -> None:
+    """Print what a user should know about how the plan came about."""
     for note in plan.log.notes:
         printer.line(f"  note: {note}")
 
@@ -358,6 +360,7 @@ def _plain(value: float) -> str:
 
 
 def show_error(entry: Entry, printer: Printer) -> None:
+    """Print why a partition could not be planned or cleaned."""
     if entry.error is not None:
         printer.line(f"  error: {text.relative_to_here(str(entry.error))}")
 

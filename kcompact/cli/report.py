@@ -176,6 +176,7 @@ def dumps(value: object) -> str:
 
 
 def identity(directory: Path) -> dict[str, Any]:
+    """Return the fields that say which partition an entry is about."""
     from kcompact.format.names import parse_directory
 
     parsed = parse_directory(directory.name)
@@ -275,4 +276,5 @@ def survey_fields(contents: SegmentSurvey) -> dict[str, Any]:
 
 
 def finding(found: Finding) -> Mapping[str, Any]:
+    """Return a finding as JSON has it."""
     return asdict(found) | {"severity": str(found.severity)}

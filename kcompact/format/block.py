@@ -42,11 +42,13 @@ def head(block: bytes) -> BlockHead:
 
 
 def pack_keys(bucket: int, entries: KeyEntries) -> bytes:
+    """Return a block of keys."""
     columns = [np.ascontiguousarray(entries[name]).tobytes() for name in entries.dtype.names or ()]
     return HEADER.pack(MAGIC, KEYS, 0, bucket, 0, len(entries)) + b"".join(columns)
 
 
 def unpack_keys(block: bytes) -> KeyEntries:
+    """Return the entries of a block of keys. Raises ValueError for another kind."""
     count = _count(block, KEYS)
     entries = np.empty(count, KEY_DTYPE)
     position = HEADER.size
@@ -57,10 +59,12 @@ def unpack_keys(block: bytes) -> KeyEntries:
 
 
 def pack_offsets(part: int, offsets: Offsets) -> bytes:
+    """Return a block of surviving offsets."""
     return HEADER.pack(MAGIC, OFFSETS, 0, part, 0, len(offsets)) + offsets.astype("<i8").tobytes()
 
 
 def unpack_offsets(block: bytes) -> Offsets:
+    """Return the offsets of a block of offsets. Raises ValueError for another kind."""
     return np.frombuffer(block, "<i8", _count(block, OFFSETS), HEADER.size).astype(np.int64)
 
 
