@@ -170,9 +170,14 @@ _BROKER_SETTINGS: dict[str, str] = {
     "log.index.size.max.bytes": "segment.index.bytes",
     "log.index.interval.bytes": "index.interval.bytes",
     "log.retention.bytes": "retention.bytes",
+    "log.retention.hours": "retention.ms",
+    "log.retention.minutes": "retention.ms",
     "log.retention.ms": "retention.ms",
 }
-"""The broker's name for a setting, and the topic's."""
+"""The broker's name for a setting, and the topic's. Of several in one place the last counts."""
+
+_UNITS_MS = {"log.retention.hours": 3_600_000, "log.retention.minutes": 60_000}
+"""Those in another unit than the topic's."""
 
 _BROKER_ONLY: dict[str, _Setting] = {
     "producer.id.expiration.ms": _Setting(field="producer_id_expiration_ms", parse=_integer(1, INT_MAX)),
@@ -283,7 +288,7 @@ class _Making:
     def take(self, name: str, text: str, setting: Setting, *, called: str | None = None) -> None:
         known = _BROKER_ONLY.get(name) or _TOPIC_SETTINGS[name]
         try:
-            value = known.parse(text)
+            value = known.parse(text) if called not in _UNITS_MS else max(-1, int(text) * _UNITS_MS[called])
         except ValueError as problem:
             raise self._refusal(called or name, text, problem, setting) from None
         if known.field is not None:

@@ -209,7 +209,9 @@ def clean_plan(
     `high_watermark` None means the log end; a transaction that `producers` hold open keeps everything from its first
     offset on from being cleaned. `force` ignores the ratio and nothing else. Rule: `LogCleanerManager`.
     """
+    # A broker moves a high watermark that lies outside of the log to its nearest end (`UnifiedLog.updateHighWatermark`).
     high_watermark = log.log_end_offset if high_watermark is None else min(high_watermark, log.log_end_offset)
+    high_watermark = max(high_watermark, log.log_start_offset)
     open_offset = first_open_transaction_offset(producers)
     last_stable = high_watermark
     if open_offset is not None:

@@ -16,6 +16,7 @@ LAYERS = [
     {"format"},
     {"config"},
     {"log"},
+    {"metadata_log", "live"},
     {"producers"},
     {"survey", "plan", "retention"},
     {"partitions"},
@@ -32,7 +33,7 @@ LAYERS = [
 ]
 """A module imports only from those before it; those of one layer do not know each other."""
 
-FORMATS = [{"names", "codec", "index", "producer", "block"}, {"legacy", "checkpoint"}, {"batch"}]
+FORMATS = [{"names", "codec", "index", "producer", "block", "metadata"}, {"legacy", "checkpoint"}, {"batch"}]
 """The same, inside of `format`."""
 
 ONLY_IN = {
@@ -46,7 +47,7 @@ ONLY_IN = {
     "zlib": {"format.codec", "format.legacy"},
     "crc32c": {"format.batch", "format.producer", "write", "swap"},
     "numba": {"kernels"},
-    "kafka": set[str](),
+    "kafka": {"live"},
     "fcntl": {"lock"},
     "subprocess": {"spark"},
     "socket": {"spark"},

@@ -85,6 +85,7 @@ class _Chains:
         self.theirs = place / "kafka"
         self.ours = place / "kcompact"
         self.drifted: Path | None = None
+        self.unloaded = place / "unloaded"
         self.place = place
         self.same_decisions = True
 
@@ -94,22 +95,31 @@ class _Chains:
         self.write(self.theirs, settings)
         if not self.theirs.exists():
             return []
-        shutil.rmtree(self.ours, ignore_errors=True)
-        copy_log_dir(self.theirs, self.ours)
-        plan = self.plan(self.ours, settings)
-        ours = self.clean_with_kcompact(self.ours, settings, order=None)
-        found = self.plan_differences(plan, ours.plans)
-        turns = self.clean_with_kafka(settings)
-        found += self.result_differences(turns, ours, plan, settings)
+        self.unloaded = _fresh_copy(self.theirs, self.place / "unloaded")
+        plan = self.plan(self.theirs, settings)
+        plans = self.plan_with_kcompact(self.unloaded, settings)
+        loaded = self.load(self.theirs, settings, in_place=True)
+        found = self.plan_differences(plan, plans) + _producer_differences(plans, loaded)
         if found:
             return found
+
+        _fresh_copy(self.theirs, self.ours)
+        was_loaded = _same_bytes(self.unloaded, self.ours)
+        ours = self.clean_with_kcompact(self.ours, settings)
+        turns = self.clean_with_kafka(settings)
+        found = self.result_differences(turns, ours, plan, settings)
+        if found:
+            return found
+
         failed = {name for name, turn in turns.items() if "error" in turn}
         theirs_seen = self.load(self.theirs, settings)
-        ours_seen = self.load(self.ours, settings)
-        found += _view_differences(ours_seen, theirs_seen, passed_over=failed)
-        if found:
-            return found
-        return self.go_on_from_ours(settings, plan, theirs_seen, has_failed=bool(failed))
+        if not _same_bytes(self.ours, self.theirs):
+            found = _view_differences(self.load(self.ours, settings), theirs_seen, passed_over=failed)
+        if not found and not was_loaded:
+            self.counts["rounds that loading changes"] += 1
+            self.clean_with_kcompact(self.unloaded, settings)
+            found = _view_differences(self.load(self.unloaded, settings), theirs_seen, passed_over=failed)
+        return found or self.go_on_from_ours(settings, plan, theirs_seen, has_failed=bool(failed))
 
     def go_on_from_ours(self, settings: Json, plan: Json, theirs_seen: Json, *, has_failed: bool) -> list[str]:
         """Run the round on chain B, if there is one, then decide how it goes on."""
@@ -119,7 +129,7 @@ class _Chains:
             self.write(self.drifted, settings)
             decided = _decisions(self.plan(self.drifted, settings))
             self.same_decisions = self.same_decisions and decided == _decisions(plan)
-            cleaned = self.clean_with_kcompact(self.drifted, settings, order=None)
+            cleaned = self.clean_with_kcompact(self.drifted, settings)
             seen = self.load(self.drifted, settings)
             if self.same_decisions and not has_failed:
                 found = _view_differences(seen, theirs_seen, passed_over=set())
@@ -168,8 +178,11 @@ class _Chains:
     def plan(self, log_dir: Path, settings: Json) -> Json:
         return self.kafka.plan(log_dir, **self.options(settings))
 
-    def load(self, log_dir: Path, settings: Json) -> Json:
-        reply = self.kafka.load(log_dir, isolation="both", **self.options(settings))
+    def load(self, log_dir: Path, settings: Json, *, in_place: bool = False) -> Json:
+        """Load a copy of the directory, or with `in_place` itself, but without reading the records."""
+        reply = self.kafka.load(
+            log_dir, isolation="both", records=not in_place, in_place=in_place, **self.options(settings)
+        )
         partitions: Json = reply["partitions"]
         return partitions
 
@@ -191,7 +204,7 @@ class _Chains:
                 self.counts[f"  {_first_words(turn['error'])}"] += 1
         return {_name(turn): turn for turn in reply["turns"]}
 
-    def clean_with_kcompact(self, log_dir: Path, settings: Json, *, order: list[str] | None) -> _Cleaned:
+    def plan_with_kcompact(self, log_dir: Path, settings: Json) -> dict[str, CleanPlan]:
         plans = {}
         for directory in find_partitions([log_dir]):
             topic = directory.name.rpartition("-")[0]
@@ -202,6 +215,10 @@ class _Chains:
             plans[directory.name] = plan_partition(
                 directory, topic_config(topic, overrides=overrides), now_ms=settings["now_ms"]
             )
+        return plans
+
+    def clean_with_kcompact(self, log_dir: Path, settings: Json) -> _Cleaned:
+        plans = self.plan_with_kcompact(log_dir, settings)
         cleaned = _Cleaned(plans, {}, {})
         with log_dir_lock(log_dir) as lock:
             for plan in dirtiest_first(list(plans.values())):
@@ -282,11 +299,10 @@ class _Chains:
         }
         interval = int(settings["config"]["index.interval.bytes"])
         lines = differences(self.ours, self.theirs, mtimes_ms=mtimes, index_interval_bytes=interval)
-        strays = {f"{name}: we leave it, Kafka does not" for name in _stray_snapshots(self.ours)}
         found += [
             line
             for line in lines
-            if not line.startswith(CLEANER_OFFSET_CHECKPOINT) and line.split("/")[0] not in failed and line not in strays
+            if not line.startswith(CLEANER_OFFSET_CHECKPOINT) and line.split("/")[0] not in failed
         ]
         return found + self.checkpoint_differences(turns, failed, plan)
 
@@ -346,9 +362,29 @@ def _place(path: Path, places: dict[str, float | None], ranges: dict[str, tuple[
         path.write_bytes(build_offset_checkpoint(entries))
 
 
-def _stray_snapshots(log_dir: Path) -> list[str]:
-    snapshots = [path for path in log_dir.rglob("*.snapshot") if not path.with_suffix(".log").exists()]
-    return [str(path.relative_to(log_dir)) for path in snapshots]
+def _fresh_copy(source: Path, target: Path) -> Path:
+    shutil.rmtree(target, ignore_errors=True)
+    return copy_log_dir(source, target)
+
+
+def _producer_differences(plans: dict[str, CleanPlan], loaded: Json) -> list[str]:
+    found = []
+    for name, seen in loaded.items():
+        ours = [
+            {
+                "producer_id": producer.producer_id,
+                "epoch": producer.epoch,
+                "last_sequence": producer.last_sequence,
+                "last_offset": -1 if producer.last_data_offset is None else producer.last_data_offset,
+                "last_timestamp_ms": producer.last_timestamp,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_first_offset": -1 if producer.transaction_first_offset is None else producer.transaction_first_offset,
+            }
+            for _, producer in sorted(plans[name].producers.items())
+        ]
+        if ours != seen["producers"]:
+            found.append(f"{name}: producers {_unlike(ours, seen['producers'])}")
+    return found
 
 
 def _same_bytes(ours: Path, theirs: Path) -> bool:
