@@ -48,18 +48,20 @@ docs-check: $(STAMP)  ## run every example of README and docs
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
 	$(BIN)/python -m pytest -q tests/test_cases.py tests/test_docs.py --rewrite
 
-fixtures: $(STAMP)  ## write fixtures/logs anew with the real Kafka
+fixtures: $(STAMP)  ## write fixtures/logs anew with the real Kafka; the broker's is frozen and only compared
 	$(BIN)/python -m fixtures.generate
+	$(BIN)/python -m fixtures.broker --check
 
 fixtures-check: $(STAMP)  ## write them into a scratch directory and compare
 	$(BIN)/python -m fixtures.generate --check
+	$(BIN)/python -m fixtures.broker --check
 
 oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs
 	$(BIN)/python -m pytest -m oracle
 
 broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
-	$(BIN)/python -m fixtures.broker --check
-	$(BIN)/python -m fixtures.broker --restart-check --kcompact "$(abspath $(BIN))/kcompact"
+	$(BIN)/python -m fixtures.broker --restart-check \
+	  --kcompact "$(abspath $(BIN))/kcompact clean --force --yes --config inventory:cleanup.policy=compact"
 
 clean:
 	rm -rf $(VENV) build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

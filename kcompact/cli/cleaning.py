@@ -88,7 +88,6 @@ def clean(paths: Sequence[Path], settings: Settings, request: Request) -> int:
     """Clean what is eligible and return the exit code."""
     with stop_request() as stop, ExitStack() as stack:
         directories = planning.partitions(paths, settings)
-        settings.configs_of(directories)
         _warn_root(directories)
         locks = Locks(stack, only_look=request.only_reads)
         recovered: dict[Path, str] = {}

@@ -82,18 +82,20 @@ def _entries(paths: Sequence[Path], settings: Settings, verify: bool) -> Iterato
     configs = settings.configs_of(directories)
     log_dirs = planning.LogDirs()
     for directory in directories:
-        error: KcompactError | None = None
-        findings: tuple[Finding, ...] = ()
+        configured = configs[directory]
+        error = configured.problem
+        findings: tuple[Finding, ...] = (survey.of_error(error),) if isinstance(error, CorruptDataError) else ()
         try:
             log_dir = log_dirs.of(directory)
         except CorruptDataError as problem:
             error, log_dir = problem, LogDir(path=directory.parent, is_log_dir=True)
-            findings = (survey.of_error(problem),)
+            findings += (survey.of_error(problem),)
         except KcompactError as problem:
             yield Entry(directory=directory, error=problem)
             continue
         try:
-            plan, trouble = _plan(directory, configs[directory], settings, log_dir)
+            plan, trouble = _plan(directory, configured.config, settings, log_dir)
+            plan = planning.noted(plan, configured.notes)
         except ConfigError:
             raise
         except KcompactError as problem:

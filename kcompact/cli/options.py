@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from kcompact.config import Override, TopicConfig
+    from kcompact.cli.configuring import Configured
+    from kcompact.config import Override
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEBUG = "kcompact.debug"
@@ -25,21 +26,20 @@ class Settings:
     topic: str | None = None
     overrides: tuple[Override, ...] = ()
     broker_properties: Mapping[str, str] = field(default_factory=dict)
+    bootstrap_server: str | None = None
     high_watermark: int | None = None
     use_log_end: bool = False
 
-    def config_of(self, directory: Path) -> TopicConfig:
-        """Return the configuration of the topic that a directory is named after. Raises ConfigError."""
-        from kcompact.config import topic_config
-        from kcompact.format.names import parse_directory
-
-        parsed = parse_directory(directory.name)
-        topic = parsed.topic_partition.topic if parsed else directory.name
-        return topic_config(topic, overrides=self.overrides, broker_properties=self.broker_properties)
-
-    def configs_of(self, directories: Sequence[Path]) -> dict[Path, TopicConfig]:
+    def configs_of(self, directories: Sequence[Path]) -> dict[Path, Configured]:
         """Return the configuration of each, so that a wrong value is known before anything is done."""
-        return {directory: self.config_of(directory) for directory in directories}
+        from kcompact.cli.configuring import configurations
+
+        return configurations(
+            directories,
+            overrides=self.overrides,
+            broker_properties=self.broker_properties,
+            bootstrap_server=self.bootstrap_server,
+        )
 
 
 class Now(click.ParamType[Any]):
@@ -60,6 +60,18 @@ class Now(click.ParamType[Any]):
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+class Address(click.ParamType[Any]):
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from kcompact.live import parse_address
+
+        try:
+            return parse_address(str(value).strip())
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
 
 
 class HighWatermark(click.ParamType[Any]):
@@ -104,6 +116,7 @@ def configuration(command: Command) -> Command:
         *args: Any,
         topic: str | None,
         config: tuple[str, ...],
+        bootstrap_server: str | None,
         broker_config: Path | None,
         now: int | None,
         high_watermark: int | str | None,
@@ -116,6 +129,7 @@ def configuration(command: Command) -> Command:
             topic=topic,
             overrides=tuple(parse_override(text) for text in config),
             broker_properties=_properties(broker_config),
+            bootstrap_server=bootstrap_server,
             high_watermark=high_watermark if isinstance(high_watermark, int) else None,
             use_log_end=high_watermark == "leo",
         )
@@ -129,6 +143,13 @@ def configuration(command: Command) -> Command:
             metavar="[TOPIC:]NAME=VALUE",
             help="A setting under Kafka's name, for one topic or all; a broker's name (log.cleaner...) sets the "
             "broker's value. Repeatable. Strongest source of configuration.",
+        ),
+        click.option(
+            "--bootstrap-server",
+            type=Address(),
+            metavar="HOST:PORT",
+            help="Ask this live cluster for the settings of topics and broker (needs kafka-python). Default: the "
+            "metadata log beside the data, if there is one.",
         ),
         click.option(
             "--broker-config",

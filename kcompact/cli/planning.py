@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -69,6 +70,11 @@ def make_plan(
     )
 
 
+def noted(plan: CleanPlan, notes: Sequence[str]) -> CleanPlan:
+    """Return the plan with these notes before its own."""
+    return replace(plan, log=replace(plan.log, notes=(*notes, *plan.log.notes))) if notes else plan
+
+
 def plan_entries(
     directories: Sequence[Path],
     settings: Settings,
@@ -81,8 +87,12 @@ def plan_entries(
     configs = settings.configs_of(directories)
     log_dirs = LogDirs()
     for directory in directories:
+        configured = configs[directory]
+        if configured.problem is not None:
+            yield Entry(directory=directory, error=configured.problem)
+            continue
         try:
-            plan = planner(directory, configs[directory], log_dirs)
+            plan = noted(planner(directory, configured.config, log_dirs), configured.notes)
         except ConfigError:
             raise
         except KcompactError as problem:

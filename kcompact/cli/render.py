@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 from kcompact.cli import text
-from kcompact.cli.report import Entry, role_reason
+from kcompact.cli.report import Entry, policy_line, role_reason
 from kcompact.cli.text import safe
+from kcompact.errors import CorruptDataError
 from kcompact.plan import CleanPlan, Role
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def show_inspection(entry: Entry, printer: Printer) -> None:
         printer.line(f"  not a file of Kafka's: {name}")
     if entry.findings is not None:
         show_findings(entry.findings, printer)
-    elif entry.error is not None:
+    if entry.error is not None and (entry.findings is None or not isinstance(entry.error, CorruptDataError)):
         show_error(entry, printer)
 
 
@@ -230,13 +231,13 @@ def heading(entry: Entry, printer: Printer) -> None:
 
 def facts(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
     """Print the verdict, the offsets and the bar of one partition."""
-    printer.line(f"  policy   {plan.config.policy_text or 'unknown'}")
+    printer.line(f"  policy   {policy_line(plan.config)}")
     printer.line(
         f"  offsets  log start {plan.log.log_start_offset}, first dirty {plan.first_dirty_offset}, "
         f"first uncleanable {plan.first_uncleanable_offset}, last stable {plan.last_stable_offset}, "
         f"high watermark {plan.high_watermark}, log end {plan.log.log_end_offset}"
     )
-    verdict = "to be cleaned" if plan.eligible else "not to be cleaned"
+    verdict = "to be cleaned" if plan.eligible and entry.error is None else "not to be cleaned"
     printer.line(f"  ratio    {plan.cleanable_ratio:.4f}, {verdict}: {entry.reason}, {entry.explanation}")
     if plan.log.size_bytes:
         drawn = bar(plan, printer)
@@ -295,6 +296,8 @@ def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
             continue
         printer.line()
         printer.line(cell(entry.name, "bold"))
+        if "(" in (policy := policy_line(plan.config)):
+            printer.line(f"  policy {policy}")
         if plan.groups:
             printer.line(cell("  ").append_text(bar(plan, printer)))
             printer.line(cell("  ").append_text(legend(plan, printer)))

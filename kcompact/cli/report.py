@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError
+from kcompact.config import FIELD_NAMES, Setting, Source, TopicConfig
+from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError, StaleReplicaError
 from kcompact.plan import CleanPlan, Reason, Role
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ VERSION = 1
 IDENTITY_FIELDS = ("topic", "partition", "directory")
 PLAN_FIELDS = (
     "cleanup_policy",
+    "config",
     "log_start_offset",
     "log_end_offset",
     "high_watermark",
@@ -103,11 +105,13 @@ class Entry:
             return Reason.CORRUPT
         if isinstance(self.error, RecoveryNeededError):
             return Reason.LEFTOVERS
-        return Reason.NOT_A_PARTITION if self.plan is None else self.plan.reason
+        if self.plan is None or isinstance(self.error, StaleReplicaError):
+            return Reason.NOT_A_PARTITION
+        return self.plan.reason
 
     @property
     def explanation(self) -> str:
-        if self.plan is None or isinstance(self.error, CorruptDataError | RecoveryNeededError):
+        if self.plan is None or isinstance(self.error, CorruptDataError | RecoveryNeededError | StaleReplicaError):
             return str(self.error).splitlines()[0] if self.error else ""
         return self.plan.explanation
 
@@ -129,6 +133,39 @@ def shared_exit_code(codes: Iterable[int]) -> int:
     """Return the code that all failures share, 1 if they differ, 0 if there is none."""
     failures = {code for code in codes if code}
     return failures.pop() if len(failures) == 1 else int(bool(failures))
+
+
+# Configuration
+
+_SOURCES = {
+    Source.OPTION: "--config",
+    Source.TOPIC_OVERRIDE: "topic override",
+    Source.BROKER_OVERRIDE: "dynamic setting of the broker",
+    Source.CLUSTER_DEFAULT: "dynamic default of all brokers",
+    Source.BROKER_CONFIG: "static setting of the broker",
+    Source.DEFAULT: "Kafka's default",
+}
+_ORIGINS = {None: "", "metadata-log": " in the cluster metadata", "bootstrap-server": ", says the live cluster"}
+
+
+def policy_line(config: TopicConfig) -> str:
+    """Return the policy, and unless it was given with --config also who says so."""
+    setting = config.settings.get("cleanup.policy")
+    if config.policy_text is None or setting is None or setting.source is Source.OPTION:
+        return config.policy_text or "unknown"
+    where = "--broker-config" if setting == Setting(source=Source.BROKER_CONFIG) else _SOURCES[setting.source]
+    return f"{config.policy_text or 'none'} ({where}{_ORIGINS[setting.origin]})"
+
+
+def config_fields(config: TopicConfig) -> dict[str, Any]:
+    """Return every setting that counts under Kafka's name, with its value and where that is from."""
+    fields = {}
+    for field, name in FIELD_NAMES.items():
+        value = config.policy_text if field == "cleanup_policy" else getattr(config, field)
+        setting = config.settings.get(name, Setting(source=Source.DEFAULT))
+        source = None if value is None else str(setting.source)
+        fields[name] = {"value": value, "source": source, "origin": setting.origin}
+    return fields
 
 
 # Roles
@@ -195,6 +232,7 @@ def plan_entry(entry: Entry) -> dict[str, Any]:
     if plan is not None:
         fields |= {
             "cleanup_policy": plan.config.policy_text,
+            "config": config_fields(plan.config),
             "log_start_offset": plan.log.log_start_offset,
             "log_end_offset": plan.log.log_end_offset,
             "high_watermark": plan.high_watermark,
