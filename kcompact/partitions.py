@@ -91,6 +91,7 @@ def plan_partition(
         config,
         now_ms=now_ms,
         producers=state,
+        first_unstable_offset=producers.first_unstable_offset(log, state),
         high_watermark=high_watermark,
         force=force,
         include_internal=include_internal,

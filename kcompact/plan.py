@@ -200,22 +200,21 @@ def clean_plan(
     *,
     now_ms: int,
     producers: dict[int, Producer],
+    first_unstable_offset: int | None = None,
     high_watermark: int | None = None,
     force: bool = False,
     include_internal: bool = False,
 ) -> CleanPlan:
     """Return the plan for one partition.
 
-    `high_watermark` None means the log end; a transaction that `producers` hold open keeps everything from its first
-    offset on from being cleaned. `force` ignores the ratio and nothing else. Rule: `LogCleanerManager`.
+    `high_watermark` None means the log end; nothing from `first_unstable_offset` on is cleaned, nor from where the first
+    transaction began that `producers` hold open. `force` ignores the ratio and nothing else. Rule: `LogCleanerManager`.
     """
     # A broker moves a high watermark that lies outside of the log to its nearest end (`UnifiedLog.updateHighWatermark`).
     high_watermark = log.log_end_offset if high_watermark is None else min(high_watermark, log.log_end_offset)
     high_watermark = max(high_watermark, log.log_start_offset)
-    open_offset = first_open_transaction_offset(producers)
-    last_stable = high_watermark
-    if open_offset is not None:
-        last_stable = min(high_watermark, max(open_offset, log.log_start_offset))
+    unstable = first_open_transaction_offset(producers) if first_unstable_offset is None else first_unstable_offset
+    last_stable = high_watermark if unstable is None else min(high_watermark, unstable)
     offsets = offsets_to_clean(
         log, config, now_ms=now_ms, high_watermark=high_watermark, last_stable_offset=last_stable
     )
@@ -231,7 +230,7 @@ def clean_plan(
         log,
         config,
         offsets,
-        total_bytes=total_bytes,
+        last_stable_offset=last_stable,
         cleanable_bytes=cleanable_bytes,
         ratio=ratio,
         delay_ms=delay_ms,
@@ -273,7 +272,7 @@ def _verdict(
     config: TopicConfig,
     offsets: OffsetsToClean,
     *,
-    total_bytes: int,
+    last_stable_offset: int,
     cleanable_bytes: int,
     ratio: float,
     delay_ms: int,
@@ -302,10 +301,12 @@ def _verdict(
         if force:
             return Reason.FORCED, f"ratio {ratio:.4f} is not above {config.min_cleanable_dirty_ratio}, but --force"
         return Reason.BELOW_RATIO, f"ratio {ratio:.4f} is not above {config.min_cleanable_dirty_ratio}"
-    return _why_nothing_is_cleanable(log, config, offsets)
+    return _why_nothing_is_cleanable(log, config, offsets, last_stable_offset)
 
 
-def _why_nothing_is_cleanable(log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean) -> tuple[Reason, str]:
+def _why_nothing_is_cleanable(
+    log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean, last_stable_offset: int
+) -> tuple[Reason, str]:
     if log.size_bytes == 0:
         return Reason.EMPTY, "the log holds no batch"
     active_base = log.active_segment.base_offset
@@ -317,7 +318,7 @@ def _why_nothing_is_cleanable(log: PartitionLog, config: TopicConfig, offsets: O
         lag_ms = config.min_compaction_lag_ms
         return offsets.bound, f"the dirty segments are younger than min.compaction.lag.ms {lag_ms}"
     if offsets.bound is Reason.OPEN_TRANSACTION:
-        return offsets.bound, f"a transaction is open from offset {offsets.first_uncleanable_offset} on or just above"
+        return offsets.bound, f"a transaction is open from offset {last_stable_offset} on, in the first dirty segment"
     return offsets.bound, "nothing dirty lies below the high watermark in a whole segment"
 
 

@@ -217,3 +217,22 @@ def first_open_transaction_offset(producers: Mapping[int, Producer]) -> int | No
         if producer.transaction_first_offset is not None
     ]
     return min(offsets, default=None)
+
+
+def first_unstable_offset(log: PartitionLog, producers: Mapping[int, Producer]) -> int | None:
+    """Return from where on the log is undecided, or None while no transaction is open.
+
+    It is where the oldest open transaction began. Where that has fallen below the log start, it is the base offset of
+    the batch that the log start lies in or, in a gap, before: it can be below the log start or far above it.
+    Raises CorruptDataError. Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `LogSegment.read`.
+    """
+    offset = first_open_transaction_offset(producers)
+    if offset is None or offset >= log.log_start_offset:
+        return offset
+    for segment in log.segments_between(log.log_start_offset, log.log_end_offset):
+        path = log.directory / segment.log_name
+        for batch in batches(path, end_position=segment.size_bytes):
+            if batch.header.last_offset >= log.log_start_offset:
+                is_legacy = batch.header.magic < 2  # Its first offset stands with its records.
+                return read_records(batch, file=str(path))[0].offset if is_legacy else batch.header.base_offset
+    return log.log_end_offset

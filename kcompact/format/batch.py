@@ -325,6 +325,9 @@ def _decode(section: bytes, header: Header) -> list[Record]:
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the zigzag varint of at most 5 bytes at `position`, and the position after it."""
+    byte = data[position]
+    if byte < 0x80:  # Nearly all of them.
+        return (byte >> 1) ^ -(byte & 1), position + 1
     return _read_zigzag(data, position, bits=32)
 
 

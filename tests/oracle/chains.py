@@ -136,6 +136,8 @@ class _Chains:
             else:
                 found = _newest_differences(seen, theirs_seen)
             found += [f"{name}: refused on chain B: {problem}" for name, problem in cleaned.refused.items() if not has_failed]
+        if has_failed:
+            self.load(self.theirs, settings, in_place=True)  # The broker starts again: `.cleaned` files are left of it.
         if has_failed or found:
             self.drifted, self.same_decisions = None, True
         elif self.drifted is None and not _same_bytes(self.ours, self.theirs):
@@ -299,12 +301,26 @@ class _Chains:
         }
         interval = int(settings["config"]["index.interval.bytes"])
         lines = differences(self.ours, self.theirs, mtimes_ms=mtimes, index_interval_bytes=interval)
+        if any(line.partition(":")[0].endswith(".snapshot") for line in lines) and self.loading_never_settles(settings):
+            lines = [line for line in lines if not line.partition(":")[0].endswith(".snapshot")]
         found += [
             line
             for line in lines
             if not line.startswith(CLEANER_OFFSET_CHECKPOINT) and line.split("/")[0] not in failed
         ]
         return found + self.checkpoint_differences(turns, failed, plan)
+
+    def loading_never_settles(self, settings: Json) -> bool:
+        """Whether a second load changes the directory again.
+
+        It does while the log start is at or past the newest snapshot: one load deletes them all, the next makes new ones.
+        """
+        again = _fresh_copy(self.unloaded, self.place / "again")
+        snapshots = []
+        for _ in range(2):
+            self.load(again, settings, in_place=True)
+            snapshots.append({name: path.read_bytes() for name, path in files(again).items() if path.suffix == ".snapshot"})
+        return snapshots[0] != snapshots[1]
 
     def stats_differences(self, name: str, turn: Json, result: cleaner.CleanResult) -> list[str]:
         found = []

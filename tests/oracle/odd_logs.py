@@ -29,6 +29,7 @@ LONG_MAX = 2**63 - 1
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LEGACY_CODECS = ("none", "gzip", "snappy", "lz4")
 MARKER_LIKE_KEYS = (b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\2", b"\0\1\0\1", b"\0\0\0\1\0")
+ROOM_FOR_OLD_FORMATS = 4_000
 RETENTIONS_MS = (0, 0, 1, 1_000, 1_000, HOUR_MS, DAY_MS, LONG_MAX, LONG_MAX - START_MS - 5_000)
 
 
@@ -39,14 +40,21 @@ def odd_spec(seed: int) -> Json:
     now_ms = START_MS + rng.randrange(DAY_MS)
     config, topics = _config(rng), _topics(rng, partitions)
     expiration_ms = rng.choice([DAY_MS, DAY_MS, DAY_MS, HOUR_MS, 1_000, 1])
+    # A broker cannot open an active segment whose index is larger than the configured size.
+    index_changes = rng.random() < 0.4
+    if not index_changes and any(min(partition.style.magics) < 2 for partition in partitions):
+        config["segment.index.bytes"] = str(ROOM_FOR_OLD_FORMATS)
     rounds = []
     for number in range(rng.choice([1, 2, 2, 3, 3, 4])):
         if number and rng.random() < 0.3:
+            index_bytes = config["segment.index.bytes"]
             config, topics = _config(rng), _topics(rng, partitions)
+            if not index_changes:
+                config["segment.index.bytes"] = index_bytes
         writes = []
         for partition in partitions:
             if number == 0 or rng.random() < 0.85:
-                writes.append(partition.write(config, now_ms, is_first=number == 0))
+                writes.append(partition.write(config, now_ms, is_first=number == 0, rolls=index_changes))
                 now_ms = partition.now_ms
         retention_ms = min(int(config["delete.retention.ms"]), 3 * DAY_MS)
         now_ms += rng.choice([0, 0, 1, 1_000, HOUR_MS, DAY_MS, 25 * HOUR_MS, *_around(retention_ms)])
@@ -146,7 +154,7 @@ class _Partition:
             for number in range(rng.choice([0, 0, 1, 2, 4]))
         ]
 
-    def write(self, config: dict[str, str], now_ms: int, *, is_first: bool) -> Json:
+    def write(self, config: dict[str, str], now_ms: int, *, is_first: bool, rolls: bool) -> Json:
         """Return one request to write: a few actions, on top of what is there."""
         self.now_ms = now_ms
         started_ms = now_ms
@@ -170,7 +178,7 @@ class _Partition:
                 count = self.rng.randint(1, min(records, self.style.max_batch_records))
                 records -= count
                 actions += self._batch(count)
-        if self.rng.random() < 0.7:
+        if self.rng.random() < 0.7 or rolls:
             actions.append(roll(now_ms=self.now_ms))
         if self.rng.random() < 0.15:
             actions.append(start_offset(self.rng.randint(0, self.next_offset)))
@@ -183,9 +191,15 @@ class _Partition:
             "now_ms": started_ms,
             "config": config
             | {"message.timestamp.after.max.ms": str(LONG_MAX), "preallocate": "false"}
-            | policy_of_writing,
+            | policy_of_writing
+            | self._index_room(config),
             "actions": actions,
         }
+
+    def _index_room(self, config: dict[str, str]) -> dict[str, str]:
+        """An append of several batches, which only old formats have, may not fill an index half-way: Kafka breaks there."""
+        room = int(config["segment.index.bytes"])
+        return {"segment.index.bytes": str(max(room, ROOM_FOR_OLD_FORMATS))} if min(self.style.magics) < 2 else {}
 
     def _batch(self, count: int) -> list[Json]:
         self.now_ms += self.rng.choice([0, 1, 100, 10_000])

@@ -1,0 +1,83 @@
+"""Metadata logs and snapshots for tests: records in, the files of a log directory out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kcompact.format import batch
+from kcompact.format.batch import Record
+from kcompact.format.checkpoint import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
+from kcompact.format.metadata import (
+    SNAPSHOT_FOOTER,
+    SNAPSHOT_HEADER,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ResourceType,
+    TopicRecord,
+    build_record,
+)
+from kcompact.metadata_log import METADATA_DIRECTORY
+
+ORDERS, USERS, OTHER = (bytes([number]) * 16 for number in (1, 2, 3))
+CLUSTER_ID = "kcompactTestsCluster00"
+UNKNOWN = b"\x01\x14\x00\x00"
+"""A record of a kind that is not read: NoOpRecord."""
+
+
+def topic(name: str, topic_id: bytes, **settings: str) -> list[MetadataRecord]:
+    """Return the records that make a topic of one partition with settings, written as `cleanup_policy`."""
+    configs = [of_topic(name, setting.replace("_", "."), value) for setting, value in settings.items()]
+    return [TopicRecord(name, topic_id), *configs, PartitionRecord(0, topic_id)]
+
+
+def of_topic(name: str, setting: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(ResourceType.TOPIC, name, setting, value)
+
+
+def of_broker(name: str, setting: str, value: str | None) -> ConfigRecord:
+    """Return a dynamic setting of a broker, or with the name "" the default of all."""
+    return ConfigRecord(ResourceType.BROKER, name, setting, value)
+
+
+def batches(records: Sequence[MetadataRecord | bytes], *, start: int = 0, each: int = 3) -> bytes:
+    """Return the records in batches of `each`, the first of them with the offset `start`."""
+    values = [record if isinstance(record, bytes) else build_record(record) for record in records]
+    rows = [Record(start + number, 1_700_000_000_000, None, value) for number, value in enumerate(values)]
+    return b"".join(batch.build(rows[at : at + each]) for at in range(0, len(rows), each))
+
+
+def control(kind: int, offset: int) -> bytes:
+    """Return a control batch."""
+    key = b"\0\0" + kind.to_bytes(2, "big")
+    return batch.build([Record(offset, 1_700_000_000_000, key, b"\0\0\0")], control=True)
+
+
+def snapshot(records: Sequence[MetadataRecord | bytes], *, footer: bool = True) -> bytes:
+    """Return a whole snapshot, or one whose end was never written."""
+    end = control(SNAPSHOT_FOOTER, len(records) + 1) if footer else b""
+    return control(SNAPSHOT_HEADER, 0) + batches(records, start=1) + end
+
+
+def write(log_dir: Path, files: dict[str, bytes], *, node_id: int = 1, clean: bool = True) -> Path:
+    """Make a log directory of a broker with these files in its metadata log; return it."""
+    directory = log_dir / METADATA_DIRECTORY
+    directory.mkdir(parents=True)
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    properties = MetaProperties(version=1, cluster_id=CLUSTER_ID, node_id=node_id, directory_id=None)
+    (log_dir / "meta.properties").write_bytes(build_meta_properties(properties))
+    if clean:
+        (log_dir / ".kafka_cleanshutdown").write_bytes(b"")
+    return log_dir
+
+
+def log(start: int = 0) -> str:
+    """Return the name of the segment that starts at an offset."""
+    return f"{start:020d}.log"
+
+
+def give_id(directory: Path, topic_id: bytes) -> None:
+    """Write the partition's `partition.metadata`."""
+    (directory / "partition.metadata").write_bytes(build_partition_metadata(encode_uuid(topic_id)))
