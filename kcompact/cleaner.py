@@ -21,6 +21,7 @@ from pathlib import Path
 from kcompact import export, stages, swap
 from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError
 from kcompact.lock import LogDirLock
+from kcompact.log import PartitionLog, read_log
 from kcompact.partitions import refusal
 from kcompact.plan import CleanPlan
 from kcompact.retention import Expired, expired_segments
@@ -46,11 +47,16 @@ class CleanOptions:
     output: Path | None = None
     keep_tombstones: bool = False
     rebuild_indexes: bool = False
+    apply_retention: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanResult:
-    """What became of one partition. `end_offset` is the new checkpoint; `map_s` the time until survivors were known."""
+    """What became of one partition.
+
+    `end_offset` is the new checkpoint, `map_s` the time until survivors were known, `expired` what retention deleted
+    after the cleaning (or would have, in a dry run).
+    """
 
     directory: Path
     status: Status
@@ -60,6 +66,7 @@ class CleanResult:
     engine: str | None = None
     map_s: float = 0.0
     elapsed_s: float = 0.0
+    expired: tuple[Expired, ...] = ()
     error: KcompactError | None = None
 
 
@@ -89,7 +96,8 @@ def clean(
     if not plan.eligible:
         if options.output is not None and not options.dry_run:
             export.copy_partition(plan.log, options.output)
-        return CleanResult(directory=directory, status=Status.SKIPPED, plan=plan)
+        expired = _retention(plan, plan.log, lock, options)
+        return CleanResult(directory=directory, status=Status.SKIPPED, plan=plan, expired=expired)
 
     if not options.dry_run and options.output is None:
         _require_space(plan)
@@ -99,13 +107,16 @@ def clean(
     map_s = time.monotonic() - started
     map_bytes_read = stages.map_bytes(plan)  # Asks the offset index, which the swap will replace.
     watch.check()
+    after = plan.log
     if options.dry_run:
-        stats = stages.count_groups(cleaning, executor)
+        stats, after = stages.count_groups(cleaning, executor)
     elif options.output is not None:
         stats = export.write_cleaned(cleaning, options.output, executor)
     else:
         assert lock is not None, "a partition is only changed under its log directory's lock"
         stats = _swap_in(cleaning, executor, lock, watch)
+        after = read_log(directory)
+    expired = _retention(plan, after, lock, options)
     stats += CleanerStats(map_bytes_read=map_bytes_read, map_keys=cleaning.map_keys)
     return CleanResult(
         directory=directory,
@@ -116,6 +127,7 @@ def clean(
         engine=executor.name,
         map_s=map_s,
         elapsed_s=time.monotonic() - started,
+        expired=expired,
     )
 
 
@@ -153,18 +165,26 @@ def _swap_in(cleaning: stages.Cleaning, executor: Executor, lock: LogDirLock, wa
     return stats
 
 
-def apply_retention(plan: CleanPlan, *, lock: LogDirLock) -> tuple[Expired, ...]:
-    """Delete the whole segments that a broker would delete after a cleaning, oldest first, and return them.
+def _retention(
+    plan: CleanPlan, log: PartitionLog, lock: LogDirLock | None, options: CleanOptions
+) -> tuple[Expired, ...]:
+    """Delete the whole segments that a broker would delete now, oldest first, if asked to; return them.
 
-    `plan` is made after the cleaning: merged segments count as they are now. The base of the first segment that is left
-    becomes the log start. Raises LogChangedError, StorageError. Rule: `LogCleaner.CleanerThread.cleanFilthiestLog`.
+    `log` is as the cleaning left it: merged segments count as they are now. The base of the first segment that is left
+    becomes the log start. Rule: `LogCleaner.CleanerThread.cleanFilthiestLog`, which does so on compacted logs only.
     """
-    log = plan.log
+    if not options.apply_retention or not plan.config.compacts:
+        return ()
     expired = expired_segments(log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
+    if options.dry_run:
+        return expired
+    assert lock is not None, "a partition is only changed under its log directory's lock"
     for one in expired:
         files = one.segment.files
         snapshot = log.snapshots.get(one.segment.base_offset)
         swap.remove_segment(log.directory, files if snapshot is None else (*files, snapshot), lock.check)
+    if expired:
+        swap.start_leader_epochs_at(log.directory, log.segments[len(expired)].base_offset)
     return expired
 
 

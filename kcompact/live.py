@@ -88,16 +88,19 @@ def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) ->
         finally:
             client.close()
     except (KafkaError, OSError, ValueError, TypeError, LookupError, AttributeError) as problem:
-        text = " ".join(f"{type(problem).__name__}: {problem}".split())
+        kind, text = type(problem).__name__, " ".join(str(problem).split())
+        text = text if text.startswith(kind) else f"{kind}: {text}"
         raise ClusterUnreachableError(address=address, problem=f"no usable answer ({text[:200]})") from None
 
 
 def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
+    from uuid import UUID
+
     from kafka.admin import ConfigResource
 
     cluster = client.describe_cluster()
     ids = {
-        each["name"]: encode_uuid(each["topic_id"].bytes) if each.get("topic_id") else None
+        each["name"]: encode_uuid(UUID(str(each["topic_id"])).bytes) if each.get("topic_id") else None
         for each in (client.describe_topics(list(topics)) if topics else ())
         if not each["error_code"]
     }

@@ -8,8 +8,8 @@ broker would roll it first, and rolling is not ours to do. Rule: `UnifiedLog.del
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from kcompact.config import TopicConfig
 from kcompact.log import PartitionLog, Segment
@@ -63,3 +63,50 @@ def expired_segments(
         if config.retention_ms >= 0:
             take(Breach.TIME, lambda segment: now_ms - segment.largest_timestamp_ms > config.retention_ms)
     return tuple(expired)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """A segment that is due to go. `is_postponed`: not after this cleaning, which merges it with a younger one."""
+
+    segment: Segment
+    breach: Breach
+    is_postponed: bool
+
+
+def outlook(
+    log: PartitionLog,
+    groups: Sequence[Sequence[Segment]],
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    high_watermark: int,
+) -> tuple[Outlook, ...]:
+    """Return the segments that would be deleted as they are, and which of them outlive their merging by `groups`.
+
+    How large and how young a merged segment will be is known only when it is written; here it is as large and as young
+    as the segments it is made of.
+    """
+    as_is = expired_segments(log, config, now_ms=now_ms, high_watermark=high_watermark)
+    merged = [
+        replace(
+            group[0],
+            size_bytes=sum(member.size_bytes for member in group),
+            largest_timestamp_ms=max(member.largest_timestamp_ms for member in group),
+        )
+        for group in groups
+    ]
+    untouched = log.segments[sum(len(group) for group in groups) :]
+    afterwards = expired_segments(
+        replace(log, segments=(*merged, *untouched)), config, now_ms=now_ms, high_watermark=high_watermark
+    )
+    gone = {one.segment.base_offset for one in afterwards}
+    home = {member.base_offset: group[0].base_offset for group in groups for member in group}
+    return tuple(
+        Outlook(
+            segment=one.segment,
+            breach=one.breach,
+            is_postponed=home.get(one.segment.base_offset, one.segment.base_offset) not in gone,
+        )
+        for one in as_is
+    )

@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -29,7 +29,7 @@ from kcompact.format.batch import read_records
 from kcompact.format.block import KEY_DTYPE, KeyEntries, Offsets, pack_keys, pack_offsets, unpack_keys, unpack_offsets
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
-from kcompact.log import FileIdentity, Segment, batches, headers, read_file, verified_batches
+from kcompact.log import FileIdentity, PartitionLog, Segment, batches, headers, read_file, verified_batches
 from kcompact.plan import CleanPlan
 from kcompact.write import CleanedSegment, CleanerStats, CleanJob, Split, WrittenPart, join, write_part
 
@@ -387,10 +387,33 @@ def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[File
     ]
 
 
-def count_groups(cleaning: Cleaning, executor: Executor) -> CleanerStats:
-    """Do all the work of a cleaning but write nothing. Returns what it would have read and written."""
+class Counted(NamedTuple):
+    """What a cleaning would have read and written, and the log as its planner would see it afterwards."""
+
+    stats: CleanerStats
+    log: PartitionLog
+
+
+def count_groups(cleaning: Cleaning, executor: Executor) -> Counted:
+    """Do all the work of a cleaning but write nothing."""
     parts = executor.write(cleaning.job, cleaning.tasks, None)
-    return sum((part.stats for part in parts), CleanerStats())
+    plan = cleaning.plan
+    cleaned = []
+    for number, group in enumerate(plan.groups):
+        own = [part for part in parts if part.group == number]
+        largest = max((int(part.output_table["max_timestamp"].max()) for part in own if part.outputs), default=-1)
+        cleaned.append(
+            replace(
+                group[0],
+                size_bytes=sum(part.size_bytes for part in own),
+                largest_timestamp_ms=largest if largest >= 0 else group[-1].last_modified_ms,
+                last_modified_ms=group[-1].last_modified_ms,
+            )
+        )
+    untouched = plan.log.segments[len(plan.segments) :]
+    return Counted(
+        sum((part.stats for part in parts), CleanerStats()), replace(plan.log, segments=(*cleaned, *untouched))
+    )
 
 
 def map_bytes(plan: CleanPlan) -> int:

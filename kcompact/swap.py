@@ -68,16 +68,20 @@ from kcompact.errors import (
 )
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     MAX_CHECKPOINT_BYTES,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    build_leader_epochs,
     build_offset_checkpoint,
+    leader_epochs_from,
+    parse_leader_epochs,
     parse_offset_checkpoint,
     updated_offset_checkpoint,
 )
 from kcompact.format.names import Suffix, Temporary, TopicPartition, parse_file_name
-from kcompact.log import STAGING_NAME, FileIdentity
+from kcompact.log import STAGING_NAME, FileIdentity, read_file
 from kcompact.manifest import Group, Manifest
 from kcompact.write import StagedFile
 
@@ -693,6 +697,20 @@ def remove_segment(partition_dir: Path, files: Sequence[FileIdentity], lock_chec
         lock_check()
         stale = [file.name + _DELETED for file in files if directory.status(file.name + _DELETED) is not None]
         _apply(directory, (*(Remove(name) for name in stale), *removal_steps([file.name for file in files])), None)
+
+
+def start_leader_epochs_at(partition_dir: Path, start_offset: int) -> None:
+    """Let `leader-epoch-checkpoint` start where the log starts after its first segments were deleted.
+
+    Rule: UnifiedLog.maybeIncrementLogStartOffset, LeaderEpochFileCache.truncateFromStart.
+    """
+    with _Directory(partition_dir) as directory:
+        if directory.size(LEADER_EPOCH_CHECKPOINT) is None:
+            return
+        path = partition_dir / LEADER_EPOCH_CHECKPOINT
+        entries = parse_leader_epochs(read_file(path), file=str(path))
+        content = build_leader_epochs(leader_epochs_from(entries, start_offset))
+        _write_file(directory, LEADER_EPOCH_CHECKPOINT, content, mode=0o644, model=LEADER_EPOCH_CHECKPOINT)
 
 
 # --- A copy in another directory ------------------------------------------------------------------------

@@ -124,7 +124,22 @@ def test_values_and_their_bounds(name: str, good: list[str], bad: list[str]) -> 
 
 def test_settings_that_cleaning_does_not_use_are_taken() -> None:
     assert topic_config("orders", overrides=[parse_override("compression.type=zstd")]) == TopicConfig()
-    assert topic_config("orders", overrides=[parse_override("log.retention.hours=1")]) == TopicConfig()
+    assert topic_config("orders", overrides=[parse_override("log.roll.hours=1")]) == TopicConfig()
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "4", "log.retention.hours": "2"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_retention_in_other_units(properties: dict[str, str], expected: int) -> None:
+    assert topic_config("orders", broker_properties=properties).retention_ms == expected
+    with pytest.raises(ConfigError, match=r"log\.retention\.hours: 'x'"):
+        topic_config("orders", broker_properties=properties | {"log.retention.hours": "x"})
 
 
 def test_the_lags_must_fit_together() -> None:

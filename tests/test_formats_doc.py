@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcompact.format import batch, block, checkpoint, index, producer
+from kcompact.format import batch, block, checkpoint, index, metadata, producer
 from kcompact.format.checkpoint import EpochEntry, MetaProperties, PartitionMetadata
 from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.index import AbortedTxn
@@ -167,10 +167,10 @@ def test_the_checkpoints_are_all_there() -> None:
 
 
 def test_the_other_text_files() -> None:
-    metadata = EXAMPLES[f"text {checkpoint.PARTITION_METADATA}"].encode()
+    own_id = EXAMPLES[f"text {checkpoint.PARTITION_METADATA}"].encode()
     topic_id = "QNLMCLnWRESZK_ap_Xld8w"
-    assert checkpoint.parse_partition_metadata(metadata, file="f") == PartitionMetadata(version=0, topic_id=topic_id)
-    assert checkpoint.build_partition_metadata(topic_id) == metadata
+    assert checkpoint.parse_partition_metadata(own_id, file="f") == PartitionMetadata(version=0, topic_id=topic_id)
+    assert checkpoint.build_partition_metadata(topic_id) == own_id
     properties = EXAMPLES[f"text {checkpoint.META_PROPERTIES}"].encode()
     assert checkpoint.parse_meta_properties(properties, file="f") == MetaProperties(
         version=1, cluster_id="4L6g3nShT-eMCtK--X86sw", node_id=1, directory_id=topic_id
@@ -178,6 +178,17 @@ def test_the_other_text_files() -> None:
     shutdown = EXAMPLES[f"text {checkpoint.CLEAN_SHUTDOWN_FILE}"].encode()
     assert shutdown == checkpoint.build_clean_shutdown(17)
     assert checkpoint.parse_clean_shutdown(shutdown) == 17
+
+
+def test_metadata_records() -> None:
+    topic = metadata.read_record(example("hex metadata topic"), file="f", position=0, offset=0)
+    assert isinstance(topic, metadata.TopicRecord)
+    assert (topic.name, metadata.build_record(topic)) == ("orders", example("hex metadata topic"))
+    config = metadata.read_record(example("hex metadata config"), file="f", position=0, offset=0)
+    assert config == metadata.ConfigRecord(2, "orders", "cleanup.policy", "compact")
+    listed = re.findall(r"^\| ([\d, ]+) \| ([\w, ]+) \|", section("KRaft metadata"), re.MULTILINE)
+    keys = [int(key) for keys, _ in listed for key in keys.split(",")]
+    assert keys == [int(key) for key in metadata.ApiKey]
 
 
 def test_the_tables_of_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from kcompact import cleaner, partitions
 from kcompact.errors import LogChangedError
 from kcompact.lock import log_dir_lock
 from kcompact.plan import CleanPlan
-from kcompact.retention import expired_segments
+from kcompact.retention import expired_segments, outlook
+from kcompact.stages import InProcess
 from tests import notation
 
 SEGMENTS = """\
@@ -56,22 +58,65 @@ def test_what_expires(settings: str, expected: list[tuple[int, str]], tmp_path: 
     assert [(one.segment.base_offset, str(one.breach)) for one in found] == expected
 
 
+NOT_DIRTY_ENOUGH = "cleanup.policy=compact min.cleanable.dirty.ratio=1"
+RETAIN = cleaner.CleanOptions(apply_retention=True)
+
+
 def test_expired_segments_are_deleted_with_their_snapshots(tmp_path: Path) -> None:
-    plan = plan_of("cleanup.policy=compact start=20", tmp_path, segments=f"{SEGMENTS}snapshot 10:\nsnapshot 30:")
+    plan = plan_of(f"{NOT_DIRTY_ENOUGH} start=20", tmp_path, segments=f"{SEGMENTS}snapshot 10:\nsnapshot 30:")
     before = {path.name: path.read_bytes() for path in plan.log.directory.iterdir()}
     with log_dir_lock(plan.log.directory.parent) as lock:
-        expired = cleaner.apply_retention(plan, lock=lock)
-    assert [one.segment.base_offset for one in expired] == [0, 10]
+        done = cleaner.clean(plan, InProcess(), lock=lock, options=RETAIN)
+    assert [one.segment.base_offset for one in done.expired] == [0, 10]
     gone = {name for name in before if name[:20] in (f"{0:020}", f"{10:020}")}
     assert {path.name: path.read_bytes() for path in plan.log.directory.iterdir()} == {
         name: content for name, content in before.items() if name not in gone
     }
 
 
+def test_nothing_is_deleted_unless_asked(tmp_path: Path) -> None:
+    plan = plan_of(f"{NOT_DIRTY_ENOUGH} start=20", tmp_path)
+    before = sorted(plan.log.directory.iterdir())
+    with log_dir_lock(plan.log.directory.parent) as lock:
+        assert cleaner.clean(plan, InProcess(), lock=lock).expired == ()
+    assert sorted(plan.log.directory.iterdir()) == before
+
+
 def test_a_segment_that_changed_meanwhile_stays(tmp_path: Path) -> None:
-    plan = plan_of("cleanup.policy=compact start=10", tmp_path)
+    plan = plan_of(f"{NOT_DIRTY_ENOUGH} start=10", tmp_path)
     log = plan.log.directory / plan.log.segments[0].log_name
     log.write_bytes(log.read_bytes() + b"\0")
     with log_dir_lock(plan.log.directory.parent) as lock, pytest.raises(LogChangedError):
-        cleaner.apply_retention(plan, lock=lock)
+        cleaner.clean(plan, InProcess(), lock=lock, options=RETAIN)
     assert log.exists()
+
+
+SMALL_SEGMENTS = "cleanup.policy=compact,delete segment.bytes=2500 retention.ms=5400000"
+OLD_AND_YOUNG = """\
+0: a=*1000^08:00
+10: b=*1000^08:10
+20: c=*1000^08:20
+30: d=*1000^09:30
+40: e=*1000^09:40
+"""
+
+
+def test_merging_with_a_younger_segment_postpones_deletion(tmp_path: Path) -> None:
+    plan = plan_of(SMALL_SEGMENTS, tmp_path, segments=OLD_AND_YOUNG)
+    assert [[member.base_offset for member in group] for group in plan.groups] == [[0, 10], [20, 30]]
+    found = outlook(plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
+    assert [(due.segment.base_offset, due.is_postponed) for due in found] == [(0, False), (10, False), (20, True)]
+
+
+@pytest.mark.parametrize("retention", ["", "retention.bytes=1000"])
+def test_the_dry_run_deletes_what_the_run_deletes(retention: str, tmp_path: Path) -> None:
+    settings = f"{SMALL_SEGMENTS} {retention}"
+    dry = plan_of(settings, tmp_path / "dry", segments=OLD_AND_YOUNG)
+    wet = plan_of(settings, tmp_path / "wet", segments=OLD_AND_YOUNG)
+    foretold = cleaner.clean(dry, InProcess(), lock=None, options=replace(RETAIN, dry_run=True)).expired
+    with log_dir_lock(wet.log.directory.parent) as lock:
+        happened = cleaner.clean(wet, InProcess(), lock=lock, options=RETAIN).expired
+    assert [(one.segment.base_offset, one.segment.size_bytes, one.breach) for one in foretold] == [
+        (one.segment.base_offset, one.segment.size_bytes, one.breach) for one in happened
+    ]
+    assert foretold

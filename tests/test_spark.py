@@ -105,7 +105,7 @@ def outcome(
     """Return what a cleaning came to: distinct keys, counts and the bytes of every staged file."""
     staging.mkdir()
     cleaning = stages.prepare(plan, executor, sizes=sizes)
-    assert stages.count_groups(cleaning, executor).messages_written > 0
+    assert stages.count_groups(cleaning, executor).stats.messages_written > 0
     cleaned, stats = stages.write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
     staged = {file.name: (staging / file.staged_as).read_bytes() for segment in cleaned for file in segment.files}
     return cleaning.map_keys, stats, staged
@@ -171,7 +171,7 @@ def test_fixture_comes_out_as_kafkas(on_spark: OnSpark, name: str, tmp_path: Pat
 
 def test_dry_run_counts_what_a_run_writes(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
     cleaning = stages.prepare(plan, on_spark)
-    counted = stages.count_groups(cleaning, on_spark)
+    counted = stages.count_groups(cleaning, on_spark).stats
     _, written = stages.write_groups(cleaning, range(len(plan.groups)), str(tmp_path), on_spark)
     assert counted == written
 

@@ -100,7 +100,7 @@ def staged(
                 data = (Path(staging) / file.staged_as).read_bytes()
                 assert len(data) == file.size_bytes
                 files[file.name] = data
-    dry = stages.count_groups(cleaning, executor)
+    dry = stages.count_groups(cleaning, executor).stats
     assert dry == stats, "the dry run counted something else"
     assert stats.bytes_written == sum(len(data) for name, data in files.items() if name.endswith(".log"))
     return files, stats + CleanerStats(map_keys=cleaning.map_keys)

@@ -215,6 +215,12 @@ def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> 
     help="Write a compacted copy of each partition into DIR and leave PATH alone.",
 )
 @click.option("--keep-tombstones", is_flag=True, help="Set delete horizons, but let nothing expire.")
+@click.option(
+    "--apply-retention",
+    is_flag=True,
+    help="Afterwards delete the whole segments that a broker would: below the log start and, where the policy has "
+    "delete, past retention.bytes and retention.ms.",
+)
 @click.option("--include-internal", is_flag=True, help="Also __consumer_offsets and __transaction_state.")
 @click.option("--rebuild-indexes", is_flag=True, help="Trust no index: read the batches and write the indexes anew.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask. Off a terminal nothing is ever asked.")
@@ -237,6 +243,7 @@ def clean(
     force: bool,
     output: Path | None,
     keep_tombstones: bool,
+    apply_retention: bool,
     include_internal: bool,
     rebuild_indexes: bool,
     yes: bool,
@@ -262,9 +269,15 @@ def clean(
     from kcompact.cleaner import CleanOptions
     from kcompact.cli import cleaning
 
+    if output is not None and apply_retention:
+        raise click.UsageError("--apply-retention deletes segments in place; it does not go with --output.")
     request = cleaning.Request(
         options=CleanOptions(
-            dry_run=dry_run, output=output, keep_tombstones=keep_tombstones, rebuild_indexes=rebuild_indexes
+            dry_run=dry_run,
+            output=output,
+            keep_tombstones=keep_tombstones,
+            rebuild_indexes=rebuild_indexes,
+            apply_retention=apply_retention,
         ),
         force=force,
         include_internal=include_internal,

@@ -169,7 +169,7 @@ def _is_agreed(entries: Sequence[Entry], request: Request) -> bool:
         from kcompact.cli.render import Printer, show_plans
 
         show_plans(entries, Printer())
-    eligible = [entry for entry in entries if _is_due(entry)]
+    eligible = [entry for entry in entries if _is_due(entry) or _loses_segments(entry, request)]
     is_asked = sys.stdin.isatty() and sys.stdout.isatty() and not request.as_json
     if request.assume_yes or request.only_reads or not eligible or not is_asked:
         return True
@@ -216,6 +216,13 @@ def _clean_each(
 def _is_due(entry: Entry) -> bool:
     """Whether the partition is going to be cleaned."""
     return entry.error is None and entry.plan is not None and entry.plan.eligible
+
+
+def _loses_segments(entry: Entry, request: Request) -> bool:
+    """Whether retention is to take segments from the partition, cleaned or not."""
+    if not request.options.apply_retention or entry.error is not None or entry.plan is None:
+        return False
+    return any(not due.is_postponed for due in report.retention_outlook(entry.plan))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
-from kcompact.cli import text
+from kcompact.cli import report, text
 from kcompact.cli.report import Entry, policy_line, role_reason
 from kcompact.cli.text import safe
 from kcompact.errors import CorruptDataError
@@ -292,7 +292,7 @@ def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
     printer.show(shown)
     for entry in entries:
         plan = entry.plan
-        if plan is None or not (plan.groups or plan.log.notes):
+        if plan is None or not (plan.groups or plan.log.notes or report.retention_outlook(plan)):
             continue
         printer.line()
         printer.line(cell(entry.name, "bold"))
@@ -311,6 +311,9 @@ def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
             printer.line(
                 f"  note: the checkpoint {plan.log.checkpoint_offset} lies outside the log and counts for nothing"
             )
+        for due in report.retention_outlook(plan):
+            kept = ", but merging with a younger one postpones it" if due.is_postponed else ""
+            printer.line(f"  retention: segment {due.segment.base_offset} is past its {due.breach}{kept}")
         notes(plan, printer)
 
 
@@ -402,7 +405,10 @@ def _remark(entry: Entry) -> str:
     if entry.error is not None:
         return recovered + text.relative_to_here(str(entry.error).splitlines()[0])
     if entry.result is not None and entry.result.end_offset is None:
-        return recovered + f"{entry.reason}: {entry.explanation}"
+        recovered += f"{entry.reason}: {entry.explanation}; "
+    if entry.result is not None and entry.result.expired:
+        bases = ", ".join(str(gone.segment.base_offset) for gone in entry.result.expired)
+        recovered += f"retention: segments {bases}; "
     return recovered.removesuffix("; ")
 
 

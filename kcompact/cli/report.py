@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kcompact.config import FIELD_NAMES, Setting, Source, TopicConfig
 from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError, StaleReplicaError
 from kcompact.plan import CleanPlan, Reason, Role
+from kcompact.retention import Outlook, outlook
 
 if TYPE_CHECKING:
     from kcompact.cleaner import CleanResult
@@ -46,6 +47,7 @@ PLAN_FIELDS = (
     "segments",
     "groups",
     "notes",
+    "retention",
 )
 OUTCOME_FIELDS = ("error", "exit_code")
 CLEAN_FIELDS = (
@@ -61,6 +63,7 @@ CLEAN_FIELDS = (
     "engine",
     "elapsed_s",
     "recovered",
+    "deleted_segments",
 )
 SEGMENT_FIELDS = (
     "base_offset",
@@ -247,6 +250,15 @@ def plan_entry(entry: Entry) -> dict[str, Any]:
             "max_compaction_delay_ms": plan.max_compaction_delay_ms,
             "need_compaction_now": plan.need_compaction_now,
             "groups": [[segment.base_offset for segment in group] for group in plan.groups],
+            "retention": [
+                {
+                    "base_offset": due.segment.base_offset,
+                    "size_bytes": due.segment.size_bytes,
+                    "reason": str(due.breach),
+                    "postponed_by_merge": due.is_postponed,
+                }
+                for due in retention_outlook(plan)
+            ],
         }
     return fields | {
         "eligible": plan is not None and plan.eligible and entry.error is None,
@@ -258,6 +270,13 @@ def plan_entry(entry: Entry) -> dict[str, Any]:
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
     }
+
+
+def retention_outlook(plan: CleanPlan) -> tuple[Outlook, ...]:
+    """Return which segments of a compacted topic a broker would delete after the cleaning."""
+    if not plan.config.compacts or plan.log.damage:
+        return ()
+    return outlook(plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
 
 
 def inspect_entry(entry: Entry) -> dict[str, Any]:
@@ -281,6 +300,14 @@ def clean_entry(entry: Entry) -> dict[str, Any]:
         fields["end_offset"] = entry.result.end_offset
         fields["engine"] = entry.result.engine
         fields["elapsed_s"] = round(entry.result.elapsed_s, 3)
+        fields["deleted_segments"] = [
+            {
+                "base_offset": gone.segment.base_offset,
+                "size_bytes": gone.segment.size_bytes,
+                "reason": str(gone.breach),
+            }
+            for gone in entry.result.expired
+        ]
     return fields
 
 

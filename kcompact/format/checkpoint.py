@@ -17,7 +17,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -95,6 +95,16 @@ def parse_leader_epochs(data: bytes, *, file: str) -> tuple[EpochEntry, ...]:
 def build_offset_checkpoint(entries: Mapping[TopicPartition, int]) -> bytes:
     """Return the bytes of an offset checkpoint, entries in the mapping's order."""
     return _build_checkpoint(f"{key.topic} {key.partition} {offset}" for key, offset in entries.items())
+
+
+def leader_epochs_from(entries: Iterable[EpochEntry], start_offset: int) -> tuple[EpochEntry, ...]:
+    """Return the epochs of a log that now starts at `start_offset`: the one it is in starts there.
+
+    Rule: LeaderEpochFileCache.truncateFromStart.
+    """
+    earlier = [entry for entry in entries if entry.start_offset <= start_offset]
+    later = [entry for entry in entries if entry.start_offset > start_offset]
+    return (*(replace(entry, start_offset=start_offset) for entry in earlier[-1:]), *later)
 
 
 def build_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:

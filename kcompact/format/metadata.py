@@ -160,13 +160,16 @@ class _Reader:
         return len(self._value) - self._at
 
     def take(self, size: int) -> bytes:
-        if size > self.remaining:
-            raise ValueError(f"a field of {size} bytes, {self.remaining} are left")
-        self._at += size
-        return self._value[self._at - size : self._at]
+        start, self._at = self._at, self._at + size
+        if self._at > len(self._value):
+            raise ValueError(f"a field of {size} bytes, {len(self._value) - start} are left")
+        return self._value[start : self._at]
 
     def uvarint(self) -> int:
         value = 0
+        if self._at < len(self._value) and self._value[self._at] < 0x80:  # Nearly all have one byte.
+            self._at += 1
+            return self._value[self._at - 1]
         for number in range(_MAX_VARINT_BYTES):
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << 7 * number

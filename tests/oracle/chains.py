@@ -95,6 +95,7 @@ class _Chains:
         self.write(self.theirs, settings)
         if not self.theirs.exists():
             return []
+        settings = self.with_full_group(settings)
         self.unloaded = _fresh_copy(self.theirs, self.place / "unloaded")
         plan = self.plan(self.theirs, settings)
         plans = self.plan_with_kcompact(self.unloaded, settings)
@@ -161,6 +162,15 @@ class _Chains:
             ranges = self.ranges(log_dir, settings)
             _place(log_dir / CLEANER_OFFSET_CHECKPOINT, settings["checkpoints"], ranges)
             _place(log_dir / REPLICATION_OFFSET_CHECKPOINT, settings["high_watermarks"], ranges)
+
+    def with_full_group(self, settings: Json) -> Json:
+        """Set `segment.bytes` to what some segments of the first partition have together, if the spec asks for it."""
+        if not settings.get("full_group"):
+            return settings
+        count, more = settings["full_group"]
+        segments = self.plan(self.theirs, settings)["partitions"][0]["segments"]
+        segment_bytes = max(14, sum(segment["size_bytes"] for segment in segments[:count]) + more)
+        return settings | {"config": settings["config"] | {"segment.bytes": str(segment_bytes)}}
 
     def ranges(self, log_dir: Path, settings: Json) -> dict[str, tuple[int, int]]:
         if not settings["checkpoints"] and not settings["high_watermarks"]:

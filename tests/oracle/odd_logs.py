@@ -30,59 +30,65 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LEGACY_CODECS = ("none", "gzip", "snappy", "lz4")
 MARKER_LIKE_KEYS = (b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\2", b"\0\1\0\1", b"\0\0\0\1\0")
 ROOM_FOR_OLD_FORMATS = 4_000
+NAMES = (["odd-0"], ["odd-0"], ["odd-0", "odd-1"], ["odd-0", "odd-1", "a.b-c-7"], ["a.b-c-7", "odd-3"])
 RETENTIONS_MS = (0, 0, 1, 1_000, 1_000, HOUR_MS, DAY_MS, LONG_MAX, LONG_MAX - START_MS - 5_000)
 
 
 def odd_spec(seed: int) -> Json:
     """Return the spec of one log directory, as it is written to `spec.json`."""
     rng = random.Random(f"odd {seed}")
-    partitions = [_Partition(rng, name) for name in _names(rng)]
+    # Transactions go in several cleanings: a third of the logs is about nothing else.
+    is_transactional = rng.random() < 0.35
+    names = ["odd-0"] if is_transactional else rng.choice(NAMES)
+    partitions = [_Partition(rng, name, is_transactional=is_transactional) for name in names]
     now_ms = START_MS + rng.randrange(DAY_MS)
-    config, topics = _config(rng), _topics(rng, partitions)
+    config, topics = _config(rng, is_eager=is_transactional), _topics(rng, partitions)
     expiration_ms = rng.choice([DAY_MS, DAY_MS, DAY_MS, HOUR_MS, 1_000, 1])
     # A broker cannot open an active segment whose index is larger than the configured size.
     index_changes = rng.random() < 0.4
     if not index_changes and any(min(partition.style.magics) < 2 for partition in partitions):
         config["segment.index.bytes"] = str(ROOM_FOR_OLD_FORMATS)
-    rounds = []
-    for number in range(rng.choice([1, 2, 2, 3, 3, 4])):
-        if number and rng.random() < 0.3:
+    rounds: list[Json] = []
+    for number in range(rng.choice([2, 3, 4, 5, 6] if is_transactional else [1, 2, 2, 3, 3, 4])):
+        if number and rng.random() < 0.2:
             index_bytes = config["segment.index.bytes"]
-            config, topics = _config(rng), _topics(rng, partitions)
+            config, topics = _config(rng, is_eager=is_transactional), _topics(rng, partitions)
             if not index_changes:
                 config["segment.index.bytes"] = index_bytes
         writes = []
         for partition in partitions:
-            if number == 0 or rng.random() < 0.85:
+            if number == 0 or rng.random() < 0.8:
                 writes.append(partition.write(config, now_ms, is_first=number == 0, rolls=index_changes))
                 now_ms = partition.now_ms
-        retention_ms = min(int(config["delete.retention.ms"]), 3 * DAY_MS)
-        now_ms += rng.choice([0, 0, 1, 1_000, HOUR_MS, DAY_MS, 25 * HOUR_MS, *_around(retention_ms)])
-        names = [partition.name for partition in partitions]
+        cleaned_at = [settings["now_ms"] for settings in rounds]
+        now_ms = rng.choice(_moments(now_ms, cleaned_at, config, expiration_ms))
         rounds.append(
             {
                 "writes": writes,
                 "now_ms": now_ms,
                 "config": config,
                 "topics": topics,
-                "checkpoints": {name: _place(rng) for name in names if rng.random() < 0.25},
-                "high_watermarks": {name: _place(rng) for name in names if rng.random() < 0.12},
+                "checkpoints": {name: _place(rng) for name in names if rng.random() < 0.2},
+                "high_watermarks": {name: _place(rng) for name in names if rng.random() < 0.1},
+                "full_group": rng.choice([None, None, None, [rng.randint(1, 4), rng.choice([-1, 0, 0])]]),
                 "producer_id_expiration_ms": expiration_ms,
                 "io_buffer_bytes": rng.choice([200, 1_000, 524_288]),
                 "max_message_bytes": rng.choice([100, 1_000, 1_048_588]),
             }
         )
-        if rng.random() < 0.5:
-            now_ms += rng.choice([1, *_around(retention_ms)])
+        if rng.random() < 0.3:
+            now_ms += rng.choice([1, HOUR_MS, DAY_MS])
     return {"seed": seed, "rounds": rounds}
 
 
-def _names(rng: random.Random) -> list[str]:
-    return rng.choice([["odd-0"], ["odd-0"], ["odd-0", "odd-1"], ["odd-0", "odd-1", "a.b-c-7"], ["a.b-c-7", "odd-3"]])
-
-
-def _around(ms: int) -> tuple[int, int, int]:
-    return (max(0, ms - 1), ms, ms + 1)
+def _moments(now_ms: int, cleaned_at: list[int], config: dict[str, str], expiration_ms: int) -> list[int]:
+    """When to clean: soon, late, and just before, at and just after what becomes due."""
+    moments = [now_ms, now_ms, now_ms + 1, now_ms + 1_000, now_ms + HOUR_MS, now_ms + 25 * HOUR_MS]
+    retention_ms = int(config["delete.retention.ms"])
+    due = [cleaned_ms + retention_ms for cleaned_ms in cleaned_at] * 2
+    due += [now_ms + min(wait, DAY_MS) for wait in (expiration_ms, int(config["min.compaction.lag.ms"]), retention_ms)]
+    moments += [moment for time_ms in due for moment in (time_ms - 1, time_ms, time_ms + 1)]
+    return [moment for moment in moments if now_ms <= moment < now_ms + 3 * DAY_MS]
 
 
 def _place(rng: random.Random) -> float | None:
@@ -90,10 +96,10 @@ def _place(rng: random.Random) -> float | None:
     return rng.choice([None, 0.0, 1.0, -0.5, 1.5, rng.random(), rng.random(), rng.random()])
 
 
-def _config(rng: random.Random) -> dict[str, str]:
+def _config(rng: random.Random, *, is_eager: bool) -> dict[str, str]:
     least_lag_ms = rng.choice([0] * 6 + [1, 1_000, HOUR_MS, LONG_MAX])
     most_lag_ms = rng.choice([LONG_MAX] * 5 + [1, 1_000, HOUR_MS, DAY_MS])
-    return {
+    config = {
         "cleanup.policy": rng.choice(["compact"] * 12 + ["compact,delete", "delete"]),
         "segment.bytes": str(rng.choice([250, 400, 700, 1_500, 4_000, 20_000, 1_000_000])),
         "segment.index.bytes": str(rng.choice([36, 48, 72, 120, 400, 4_000, 4_000, 100_000])),
@@ -105,6 +111,10 @@ def _config(rng: random.Random) -> dict[str, str]:
         "max.message.bytes": str(rng.choice([100, 300, 1_000_000, 1_000_000])),
         "preallocate": rng.choice(["false"] * 9 + ["true"]),
     }
+    if is_eager:
+        config |= {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
+        config["delete.retention.ms"] = str(rng.choice([0, 1, HOUR_MS, HOUR_MS, DAY_MS]))
+    return config
 
 
 def _topics(rng: random.Random, partitions: list[_Partition]) -> dict[str, dict[str, str]]:
@@ -133,7 +143,7 @@ class _Partition:
     The next offset is an upper bound: what Kafka refuses was counted.
     """
 
-    def __init__(self, rng: random.Random, name: str) -> None:
+    def __init__(self, rng: random.Random, name: str, *, is_transactional: bool) -> None:
         self.rng = rng
         self.name = name
         self.topic, _, number = name.rpartition("-")
@@ -142,6 +152,10 @@ class _Partition:
         self.next_offset = 0
         self.leader_epoch = rng.choice([0, 0, 3])
         self.style = _Style(rng)
+        if is_transactional:
+            self.style.magics = rng.choice([(2,), (2,), (2,), (1, 2, 2, 2)])
+            self.style.transactional = rng.choice([0.7, 1.0])
+            self.style.keys = rng.choice([1, 3, 10])
         transaction_version = rng.choice([0, 2])
         self.transaction_version = transaction_version
         self.producers = [
@@ -151,7 +165,7 @@ class _Partition:
                 sequence=rng.choice([0, 0, 0, 2**31 - 3]),
                 is_transactional=rng.random() < self.style.transactional,
             )
-            for number in range(rng.choice([0, 0, 1, 2, 4]))
+            for number in range(rng.choice([1, 2, 3] if is_transactional else [0, 0, 1, 2, 4]))
         ]
 
     def write(self, config: dict[str, str], now_ms: int, *, is_first: bool, rolls: bool) -> Json:
@@ -171,6 +185,8 @@ class _Partition:
                 self.next_offset += self.rng.choice(self.style.gaps)
             elif dice < 0.12:
                 self.leader_epoch += 1
+            elif dice < 0.125 and self.next_offset < 2**40:
+                actions += self._to_the_limit_of_an_index()
             elif dice < 0.14:
                 self.now_ms += self.rng.choice([1, 60_000, HOUR_MS, DAY_MS])
                 actions.append(clock(self.now_ms))
@@ -220,6 +236,14 @@ class _Partition:
                 fields["append_time_ms"] = self._timestamp()
         self.next_offset += count
         return [append(rows, codec=self.rng.choice(self.style.codecs), now_ms=self.now_ms, **fields)]
+
+    def _to_the_limit_of_an_index(self) -> list[Json]:
+        """Write one record about 2^31 offsets after a round number, and begin a segment after it."""
+        self.next_offset = (self.next_offset // 2**31 + 1) * 2**31 - self.rng.choice([0, 1, 2])
+        offset = self.next_offset
+        self.next_offset += 1
+        at_limit = append([self._record()], base_offset=offset, leader_epoch=self.leader_epoch, now_ms=self.now_ms)
+        return [at_limit, roll(now_ms=self.now_ms)]
 
     def _skip(self) -> int:
         """Leave a gap before the next batch, as a cleaning would have; return where the batch starts."""
