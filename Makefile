@@ -61,7 +61,7 @@ oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs
 
 broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
 	$(BIN)/python -m fixtures.broker --restart-check \
-	  --kcompact "$(abspath $(BIN))/kcompact clean --force --yes --config inventory:cleanup.policy=compact"
+	  --kcompact "$(abspath $(BIN))/kcompact clean --force --yes"
 
 clean:
 	rm -rf $(VENV) build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

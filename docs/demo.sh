@@ -5,7 +5,6 @@ set -eu
 logs=$(mktemp -d)/kafka-logs
 python -m fixtures.checkout broker "$logs"
 now=1700086400000 # The clock of the day that the records are from, so that the result is the same each time.
-config="--config inventory:cleanup.policy=compact --config inventory:delete.retention.ms=3600000"
 
 run() {
     printf '\n\033[1m$ %s\033[0m\n' "$*"
@@ -13,12 +12,9 @@ run() {
 }
 
 cd "$logs"
-# shellcheck disable=SC2086
-{
-    run kcompact inspect inventory-0 $config --now $now
-    run kcompact plan . $config --now $now
-    run kcompact clean . $config --now $now --dry-run
-    run kcompact clean . $config --now $now --yes
-    run kcompact inspect inventory-0 $config --now $now --verify
-}
+run kcompact inspect inventory-0 --now $now
+run kcompact plan . --now $now
+run kcompact clean . --now $now --dry-run
+run kcompact clean . --now $now --yes
+run kcompact inspect inventory-0 --now $now --verify
 printf '\nThe cleaned log directory is %s\n' "$logs"
