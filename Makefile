@@ -6,6 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# How many odd logs `make oracle` writes, and the seed of the first.
+ORACLE_LOGS ?= 200
+SEED ?= 1
+
 .PHONY: demo test fast check format format-check lint types docs-check rewrite fixtures fixtures-check oracle broker-check clean help
 
 help:  ## list the targets
@@ -56,8 +60,9 @@ fixtures-check: $(STAMP)  ## write them into a scratch directory and compare
 	$(BIN)/python -m fixtures.generate --check
 	$(BIN)/python -m fixtures.broker --check
 
-oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs
+oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs; ORACLE_LOGS=2000 SEED=5000 for more
 	$(BIN)/python -m pytest -m oracle
+	$(BIN)/python -m tests.oracle.run --logs $(ORACLE_LOGS) --seed $(SEED)
 
 broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
 	$(BIN)/python -m fixtures.broker --restart-check \

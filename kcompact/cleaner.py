@@ -136,6 +136,8 @@ def _swap_in(cleaning: stages.Cleaning, executor: Executor, lock: LogDirLock, wa
     directory, partition = plan.log.directory, plan.log.topic_partition
     end_offset = plan.first_uncleanable_offset
     stats = CleanerStats()
+    # Nobody writes to the rest of the log either while we hold its lock; if someone does, they do not respect it.
+    untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
     staging = swap.create_staging(directory)
     try:
         done = 0
@@ -150,10 +152,12 @@ def _swap_in(cleaning: stages.Cleaning, executor: Executor, lock: LogDirLock, wa
             swap.write_manifest(
                 directory, staging, cleaned, topic_partition=partition, end_offset=end_offset if is_last else None
             )
+            swap.require_unchanged(directory, untouched)
             for segment in cleaned:
                 watch.check()
                 swap.replace(directory, staging, segment, lock.check)
         lock.check()
+        swap.require_unchanged(directory, untouched)
         swap.write_checkpoint(plan.log.log_dir.path, partition, end_offset)
     except RecoveryNeededError:
         raise  # The staging directory holds what recovery needs.

@@ -1,6 +1,6 @@
 """A compacted copy of a partition in another directory; the source is only read.
 
-The copy is made under a hidden name and renamed when it is complete and synced, so that a partition directory in the
+The copy is made under another name and renamed when it is complete and synced, so that a partition directory in the
 output is always whole. What a broker needs beside it (checkpoints, `meta.properties`, the mark of a clean shutdown) is
 copied too, so that one can be started on the output.
 """
@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from kcompact import stages, swap
@@ -26,8 +26,9 @@ from kcompact.format.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from kcompact.format.names import Suffix
-from kcompact.log import FileIdentity, PartitionLog
+from kcompact.format.names import DirectoryKind, PartitionDirectoryName, Suffix
+from kcompact.lock import LOCK_NAME, log_dir_lock
+from kcompact.log import FileIdentity, PartitionLog, read_log_dir
 from kcompact.stages import Cleaning, Executor
 from kcompact.write import COPY_BYTES, CleanedSegment, CleanerStats, create, sync, write_all
 
@@ -35,47 +36,65 @@ from kcompact.write import COPY_BYTES, CleanedSegment, CleanerStats, create, syn
 def write_cleaned(cleaning: Cleaning, output: Path, executor: Executor) -> CleanerStats:
     """Write the cleaned partition into a new directory of `output`. Raises RefusedError when there is one already."""
     plan = cleaning.plan
-    with _new_partition(plan.log, output) as target:
+    with _new_partition(plan.log, output, checkpoint_offset=plan.first_uncleanable_offset) as target:
         cleaned, stats = stages.write_groups(cleaning, range(len(plan.groups)), str(target), executor)
         replaced = {file.name for segment in cleaned for file in segment.replaces}
         _copy_files(plan.log, target, (file for file in _own_files(plan.log) if file.name not in replaced))
         for segment in cleaned:
             swap.place_new(target, segment)
             _dress(plan.log, target, segment)
-    _copy_log_dir_files(plan.log, output)
-    swap.write_checkpoint(output, plan.log.topic_partition, plan.first_uncleanable_offset)
     return stats
 
 
 def copy_partition(log: PartitionLog, output: Path) -> None:
     """Copy a partition that needs no cleaning as it is."""
-    with _new_partition(log, output) as target:
+    with _new_partition(log, output, checkpoint_offset=log.checkpoint_offset) as target:
         _copy_files(log, target, _own_files(log))
-    _copy_log_dir_files(log, output)
-    if log.checkpoint_offset is not None:
-        swap.write_checkpoint(output, log.topic_partition, log.checkpoint_offset)
 
 
 @contextmanager
-def _new_partition(log: PartitionLog, output: Path) -> Iterator[Path]:
+def _new_partition(log: PartitionLog, output: Path, *, checkpoint_offset: int | None) -> Iterator[Path]:
+    """Yield a new directory to fill; afterwards give it its name, between its checkpoints.
+
+    Until then it is named like a directory that a broker has marked for deletion: one that starts on the output takes
+    it for that, where any other name would keep it from starting.
+    """
     final = output / log.directory.name
     if final.exists() or final.is_symlink():
         raise RefusedError(
             path=final, problem="exists already", hint="Pass an --output directory that has no such partition."
         )
-    if output.resolve().is_relative_to(log.directory):
-        raise RefusedError(path=output, problem="lies inside the partition that it is to be a copy of")
-    output.mkdir(parents=True, exist_ok=True)
-    target = output / f".kcompact-{secrets.token_hex(8)}"
-    target.mkdir(mode=0o700)
+    source = log.log_dir.path.resolve() if log.log_dir.is_log_dir else log.directory
+    if output.resolve().is_relative_to(source):
+        raise RefusedError(path=output, problem="lies inside the directory that it is to be a copy of")
     try:
-        yield target
-        _require_unchanged(log)
-        shutil.copystat(log.directory, target)
-        swap.publish(target, final)
-    except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise StorageError(path=output, problem=problem) from None
+    with _lock_of(output):
+        unfinished = PartitionDirectoryName(
+            topic_partition=log.topic_partition, kind=DirectoryKind.DELETE, unique_id=secrets.token_hex(16)
+        )
+        target = output / str(unfinished)
+        target.mkdir(mode=0o700)
+        try:
+            yield target
+            _require_unchanged(log)
+            shutil.copystat(log.directory, target)
+            _copy_log_dir_files(log, output)
+            swap.publish(target, final)
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
+        # Last, as always: a checkpoint must not be ahead of its log.
+        if checkpoint_offset is not None:
+            swap.write_checkpoint(output, log.topic_partition, checkpoint_offset)
+
+
+def _lock_of(output: Path) -> AbstractContextManager[object]:
+    """Return the lock of the output where it is, or looks like, a broker's directory."""
+    is_brokers = (output / LOCK_NAME).exists() or read_log_dir(output).is_log_dir
+    return log_dir_lock(output) if is_brokers else nullcontext()
 
 
 def _own_files(log: PartitionLog) -> list[FileIdentity]:

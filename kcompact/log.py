@@ -325,7 +325,8 @@ def partition_directories(log_dir: Path) -> list[Path]:
     """Return the sub-directories of a log directory that are named like partitions, sorted by topic and partition."""
     found = []
     for entry in os.scandir(log_dir):
-        if entry.is_dir(follow_symlinks=False) and (parsed := parse_directory(entry.name)):
+        # A link is returned too: it is not read, but must not be passed over without a word.
+        if entry.is_dir() and (parsed := parse_directory(entry.name)):
             found.append((parsed.topic_partition, entry.name))
     return [log_dir / name for _, name in sorted(found)]
 
@@ -343,6 +344,12 @@ def read_log(directory: Path, *, log_dir: LogDir | None = None, rebuild_indexes:
             path=directory,
             problem=f"not a partition directory: {what}",
             hint="Pass a partition directory such as orders-0, or the log directory that holds them.",
+        )
+    if directory.is_symlink():
+        raise RefusedError(
+            path=directory,
+            problem="a symbolic link; the lock and the checkpoints of a partition lie in the directory above it",
+            hint="Pass the directory that the link leads to, if no broker uses it through the link.",
         )
     log_dir = log_dir or read_log_dir(directory.parent)
     logs: dict[int, dict[Suffix, FileIdentity]] = {}
@@ -382,6 +389,10 @@ def read_log(directory: Path, *, log_dir: LogDir | None = None, rebuild_indexes:
     segments = tuple(_read_segment(directory, base, logs[base], rebuild_indexes, notes, damage) for base in bases)
     log_end_offset = _log_end_offset(directory, segments[-1], rebuild_indexes, damage)
     partition = parsed.topic_partition
+    recovery_point = (log_dir.recovery_points or {}).get(partition, 0)
+    if log_dir.is_clean_shutdown and recovery_point > log_end_offset:
+        problem = f"{partition} was on the disk up to offset {recovery_point}, now it ends at {log_end_offset}"
+        damage.append(CorruptDataError(file=log_dir.path / RECOVERY_POINT_CHECKPOINT, problem=problem))
     return PartitionLog(
         directory=directory,
         topic_partition=partition,
@@ -467,10 +478,10 @@ def _log_end_offset(directory: Path, active: Segment, ignore_index: bool, damage
                 )
                 if entries:
                     start = entries[-1].position
+                index.verify_end(entries, size_bytes=active.size_bytes, file=str(directory / file.name))
             except CorruptDataError as problem:
                 damage.append(problem)
-    if start >= active.size_bytes:
-        start = 0
+                start = 0
     try:
         for _, header in headers(path, start_position=start, end_position=active.size_bytes):
             end_offset = header.next_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +24,16 @@ NO_HIGH_WATERMARK = (
 def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[Path]:
     """Return the partition directories that the paths name, each once, in order of path, topic and partition.
 
-    A path is a partition directory or a log directory; `topic` is a glob. Raises RefusedError for anything else.
+    A path is a partition directory or a log directory; `topic` is a glob. A log directory may be reached through a
+    link, a partition may not: its lock and its checkpoints lie in the directory above it, and a link has two.
+    Raises RefusedError for anything else.
     """
     found: dict[Path, None] = {}
     for path in paths:
-        directory = path.resolve()
+        directory = Path(os.path.normpath(path.absolute()))
+        directory = directory.parent.resolve() / directory.name
+        if directory.is_symlink() and parse_directory(directory.name) is None:
+            directory = directory.resolve()
         if not directory.is_dir():
             problem = "not a directory" if directory.exists() else "no such directory"
             raise RefusedError(path=path, problem=problem)
@@ -104,7 +110,7 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
     if plan.log.damage:
         return plan.log.damage[0]
     if plan.config.remote_storage_enable:
-        return RefusedError(path=directory, problem="the topic has tiered storage, which is never compacted here")
+        return RefusedError(path=directory, problem=plan.explanation)
     if plan.reason is Reason.POLICY_UNKNOWN:
         return RefusedError(
             path=directory,
@@ -118,7 +124,9 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
             hint="Start the broker once and stop it cleanly, or copy the partition directory out and clean the copy.",
         )
     if plan.reason is Reason.INTERNAL:
-        return RefusedError(path=directory, problem=plan.explanation, hint="--include-internal cleans it all the same.")
+        never = plan.log.topic_partition.topic == CLUSTER_METADATA_TOPIC
+        hint = "It is cut by snapshots, never compacted." if never else "--include-internal cleans it all the same."
+        return RefusedError(path=directory, problem=plan.explanation, hint=hint)
     if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
         return RefusedError(path=directory, problem=NO_HIGH_WATERMARK)
     return None

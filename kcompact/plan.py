@@ -207,13 +207,16 @@ def clean_plan(
 ) -> CleanPlan:
     """Return the plan for one partition.
 
-    `high_watermark` None means the log end; nothing from `first_unstable_offset` on is cleaned, nor from where the first
-    transaction began that `producers` hold open. `force` ignores the ratio and nothing else. Rule: `LogCleanerManager`.
+    `high_watermark` None means the log end. Nothing is cleaned from `first_unstable_offset` on (None: from where the
+    first transaction began that `producers` hold open, or the log start). `force` ignores the ratio and nothing else.
+    Rule: `LogCleanerManager`.
     """
-    # A broker moves a high watermark that lies outside of the log to its nearest end (`UnifiedLog.updateHighWatermark`).
+    # A broker moves one that lies outside of the log to the nearest end (`UnifiedLog.updateHighWatermark`).
     high_watermark = log.log_end_offset if high_watermark is None else min(high_watermark, log.log_end_offset)
     high_watermark = max(high_watermark, log.log_start_offset)
-    unstable = first_open_transaction_offset(producers) if first_unstable_offset is None else first_unstable_offset
+    unstable = first_unstable_offset
+    if unstable is None and (opened := first_open_transaction_offset(producers)) is not None:
+        unstable = max(opened, log.log_start_offset)
     last_stable = high_watermark if unstable is None else min(high_watermark, unstable)
     offsets = offsets_to_clean(
         log, config, now_ms=now_ms, high_watermark=high_watermark, last_stable_offset=last_stable
@@ -287,6 +290,8 @@ def _verdict(
         return Reason.LEFTOVERS, "an interrupted swap left files behind; run kcompact recover"
     if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
         return Reason.INTERNAL, f"{topic} is Kafka's own topic"
+    if config.remote_storage_enable:
+        return Reason.NOT_A_PARTITION, "the topic has tiered storage (remote.storage.enable), never compacted here"
     if log.log_dir.is_log_dir and not log.log_dir.is_clean_shutdown:
         return Reason.UNCLEAN_SHUTDOWN, "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
     if config.cleanup_policy is None:

@@ -60,10 +60,13 @@ class Reduced(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What a scan saw of a segment, besides the keys."""
+    """What a scan saw of a split, besides the keys. The epochs are those of its first and last batch that have one."""
 
     log_name: str
+    start_position: int
     max_timestamp: int
+    first_epoch: int
+    last_epoch: int
 
 
 class Watch:
@@ -126,6 +129,7 @@ def _scan_split(job: CleanJob, split: Split) -> tuple[KeyEntries, Scanned]:
     hashes, offsets, in_map = [], [], []
     ends: dict[int, int] = {}
     max_timestamp, previous_offset = -1, -1
+    epochs: list[int] = []
     for batch in verified_batches(
         path,
         base_offset=split.base_offset,
@@ -136,6 +140,8 @@ def _scan_split(job: CleanJob, split: Split) -> tuple[KeyEntries, Scanned]:
         header = batch.header
         ends[batch.position] = header.last_offset
         max_timestamp = max(max_timestamp, header.max_timestamp)
+        if header.partition_leader_epoch >= 0:
+            epochs = [*epochs[:1], header.partition_leader_epoch]
         records = read_records(batch, file=str(path))
         if header.magic < 2 and records[0].offset <= previous_offset:
             # Its header tells only where it ends; `verified_batches` could not see this.
@@ -159,7 +165,8 @@ def _scan_split(job: CleanJob, split: Split) -> tuple[KeyEntries, Scanned]:
     halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
     entries["hash_high"], entries["hash_low"] = halves[:, 0], halves[:, 1]
     entries["offset"], entries["in_map"] = offsets, in_map
-    return entries, Scanned(split.log_name, max_timestamp)
+    first_epoch, last_epoch = (epochs[0], epochs[-1]) if epochs else (-1, -1)
+    return entries, Scanned(split.log_name, split.start_position, max_timestamp, first_epoch, last_epoch)
 
 
 def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None:
@@ -322,6 +329,8 @@ def prepare(
         hash_key=secrets.token_bytes(32),
         bucket_count=max(bucket_count, executor.parallelism) if sizes.bucket_count is None else bucket_count,
     )
+    if not rebuild_indexes:
+        _verify_index_ends(plan)
     fates = transactions.fates(plan)
     splits = {
         segment.base_offset: _splits(plan, segment, fates, sizes.split_bytes, trust_index=not rebuild_indexes)
@@ -331,6 +340,7 @@ def prepare(
     part_starts = [part.start_offset for part in parts]
     every_split = [split for segment in plan.segments for split in splits[segment.base_offset]]
     summaries, reduced = executor.scan_and_reduce(job, _balanced(every_split, executor.parallelism), part_starts)
+    _verify_epochs(plan, summaries)
     if not rebuild_indexes:
         _verify_time_indexes(plan, summaries)
     survivors: dict[int, list[bytes]] = {}
@@ -513,6 +523,39 @@ def _balanced(splits: Sequence[Split], count: int) -> list[list[Split]]:
         tasks[-1].append(split)
         done += split.size_bytes
     return tasks
+
+
+def _verify_index_ends(plan: CleanPlan) -> None:
+    """Raise CorruptIndexError where an index knows more than its log holds: the log lost its end, or all of it.
+
+    No split would meet such an entry, and cleaning would wipe out the trace of what is missing.
+    """
+    for segment in plan.segments:
+        path = (plan.log.directory / segment.log_name).with_suffix(Suffix.INDEX)
+        if path.exists():
+            entries = index.parse_offset_index(read_file(path), base_offset=segment.base_offset, file=str(path))
+            index.verify_end(entries, size_bytes=segment.size_bytes, file=str(path))
+        path = path.with_suffix(Suffix.TIME_INDEX)
+        if segment.size_bytes == 0 and path.exists():
+            times = index.parse_time_index(read_file(path), base_offset=segment.base_offset, file=str(path))
+            if times:
+                raise CorruptIndexError(file=path, position=0, problem="has entries, but its log is empty")
+
+
+def _verify_epochs(plan: CleanPlan, summaries: Sequence[Scanned]) -> None:
+    """Raise CorruptBatchError where the leader epoch falls from one split to the next; inside of one the scan looks.
+
+    It lies outside the checksum, so only its neighbours tell that it is wrong.
+    """
+    epoch = -1
+    for seen in sorted(summaries, key=lambda seen: (seen.log_name, seen.start_position)):
+        if -1 < seen.first_epoch < epoch:
+            raise CorruptBatchError(
+                file=plan.log.directory / seen.log_name,
+                position=seen.start_position,
+                problem=f"leader epoch {seen.first_epoch} after epoch {epoch} before it",
+            )
+        epoch = max(epoch, seen.last_epoch)
 
 
 def _verify_time_indexes(plan: CleanPlan, summaries: Sequence[Scanned]) -> None:

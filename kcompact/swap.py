@@ -597,12 +597,22 @@ def _unfinished(present: Iterable[str]) -> list[str]:
     return sorted(name for name in present if name.endswith((_CLEANED, _SWAP)))
 
 
-def _require_unchanged(directory: _Directory, present: Collection[str], cleaned: Replacement) -> None:
-    for identity in cleaned.replaces:
+def require_unchanged(partition_dir: Path, files: Iterable[FileIdentity]) -> None:
+    """Raise LogChangedError if one of the files is not as it was when the round was planned."""
+    with _Directory(partition_dir) as directory:
+        _require_as_planned(directory, files)
+
+
+def _require_as_planned(directory: _Directory, files: Iterable[FileIdentity]) -> None:
+    for identity in files:
         status = directory.status(identity.name)
         if status is None or FileIdentity.of(identity.name, status) != identity:
             problem = "was changed or replaced" if status is not None else "is gone"
             raise LogChangedError(path=directory.path / identity.name, problem=f"{problem} since the round was planned")
+
+
+def _require_unchanged(directory: _Directory, present: Collection[str], cleaned: Replacement) -> None:
+    _require_as_planned(directory, cleaned.replaces)
     # What lies between the group's first and last segment and is not replaced would be read beside the new
     # segment, and an index of the first one would be taken for the new log's.
     known = {identity.name for identity in cleaned.replaces}
@@ -690,10 +700,7 @@ def remove_segment(partition_dir: Path, files: Sequence[FileIdentity], lock_chec
     """Delete one segment, the oldest of the log, with its snapshot. Raises LogChangedError if a file was changed."""
     with _Directory(partition_dir) as directory:
         _require_nothing_unfinished(directory, directory.names())
-        for identity in files:
-            status = directory.status(identity.name)
-            if status is None or FileIdentity.of(identity.name, status) != identity:
-                raise LogChangedError(path=partition_dir / identity.name, problem="changed since the round was planned")
+        _require_as_planned(directory, files)
         lock_check()
         stale = [file.name + _DELETED for file in files if directory.status(file.name + _DELETED) is not None]
         _apply(directory, (*(Remove(name) for name in stale), *removal_steps([file.name for file in files])), None)

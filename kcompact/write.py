@@ -20,7 +20,7 @@ import numpy.typing as npt
 from kcompact import retain
 from kcompact.errors import CorruptDataError, NotEnoughSpaceError, RefusedError, StorageError
 from kcompact.format import batch as batch_format
-from kcompact.format.batch import Batch, Record, read_header, read_records
+from kcompact.format.batch import Batch, Header, Record, read_header, read_records
 from kcompact.format.block import Offsets
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
@@ -187,7 +187,7 @@ def clean_batch(
     data: bytes | memoryview | None = None
     if kept:
         dropped = len(kept) < len(records)
-        data = _kept_batch(batch, kept, dropped=dropped, is_discardable=is_discardable, job=job)
+        data = _kept_batch(batch, kept, dropped=dropped, is_discardable=is_discardable, job=job, file=file)
     elif fate is retain.Retention.RETAIN_EMPTY:
         if header.magic < 2:
             raise RefusedError(
@@ -223,16 +223,45 @@ def _kept_records(
 
 
 def _kept_batch(
-    batch: Batch, kept: Sequence[Record], *, dropped: bool, is_discardable: bool, job: CleanJob
+    batch: Batch, kept: Sequence[Record], *, dropped: bool, is_discardable: bool, job: CleanJob, file: str
 ) -> bytes | memoryview:
     header = batch.header
     needs_horizon = retain.needs_delete_horizon(header, kept, is_discardable=is_discardable)
     if not dropped and not needs_horizon and header.magic == 2:
         return batch.data
+    problem = unwritable(header, kept)
+    if problem:
+        raise RefusedError(
+            path=file,
+            problem=f"position {batch.position}: a batch that must be written anew has {problem}; "
+            "Kafka's cleaner stops here too",
+        )
     horizon = header.delete_horizon_ms
     if needs_horizon:
         horizon = retain.delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
+    elif horizon is not None and horizon < 0:
+        horizon = None  # A negative one is none to the writer, though it is one to the reader.
     return batch_format.rebuild(header, kept, delete_horizon_ms=horizon)
+
+
+def unwritable(header: Header, kept: Sequence[Record]) -> str:
+    """Return what Kafka's writer would not write of these records, "" if nothing.
+
+    Its reader takes it all, so a log can hold it.
+    Rule: `MemoryRecordsBuilder.appendWithOffset`, `MemoryRecordsBuilder.validateProducerState`.
+    """
+    lowest = min(record.timestamp for record in kept)
+    if lowest < batch_format.NO_TIMESTAMP:
+        return f"the timestamp {lowest}"
+    if header.is_transactional and header.producer_id == batch_format.NO_PRODUCER_ID:
+        return "a transaction but no producer id"
+    if header.producer_id == batch_format.NO_PRODUCER_ID:
+        return ""
+    if header.producer_epoch == -1:
+        return "a producer id but no producer epoch"
+    if header.base_sequence < 0 and not header.is_control:
+        return "a producer id but no sequence number"
+    return ""
 
 
 # One part

@@ -268,9 +268,20 @@ def test_a_first_dirty_offset_in_the_active_segment_makes_it_count_as_clean() ->
 
 
 @pytest.mark.parametrize(("high_watermark", "expected"), [(None, 400), (300, 300), (4000, 400)])
-def test_the_high_watermark_is_at_most_the_log_end(high_watermark: int | None, expected: int) -> None:
+def test_the_high_watermark_lies_in_the_log(high_watermark: int | None, expected: int) -> None:
     plan = planned(LOG, high_watermark=high_watermark)
     assert (plan.high_watermark, plan.last_stable_offset) == (expected, expected)
+
+
+def test_a_high_watermark_below_the_log_start_is_raised_to_it() -> None:
+    plan = planned(log_of(*FOUR, start=60), high_watermark=50)
+    assert (plan.high_watermark, plan.last_stable_offset) == (60, 60)
+
+
+@pytest.mark.parametrize(("unstable", "expected"), [(40, 40), (250, 250), (500, 400)])
+def test_nothing_is_stable_from_the_first_unstable_offset_on(unstable: int, expected: int) -> None:
+    plan = planned(log_of(*FOUR, start=60), producers=OPEN, first_unstable_offset=unstable)
+    assert plan.last_stable_offset == expected
 
 
 def test_an_open_transaction_below_the_log_start_counts_from_there() -> None:

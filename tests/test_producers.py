@@ -155,6 +155,24 @@ def test_the_oldest_open_transaction() -> None:
     assert producers.first_open_transaction_offset(replayed(line)) == 2
 
 
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (0, 0),  # where the transaction began
+        (1, 1),
+        (3, 2),  # inside of a batch: where that begins
+        (6, 9),  # in a gap: the next batch, in whatever segment
+        (9, 9),
+        (11, 11),  # the log end
+    ],
+)
+def test_an_open_transaction_that_began_below_the_log_start(tmp_path: Path, start: int, expected: int) -> None:
+    text = "log\n0: a=1(pid=7 txn) b=1@1 [c=1 d=1]@2..4\n8: e=1@9 f=1@10"
+    log = read_log(notation.write(replace(notation.parse(text), start=start), tmp_path))
+    assert producers.first_unstable_offset(log, replayed("a=1(pid=7 txn)")) == expected
+    assert producers.first_unstable_offset(log, replayed("a=1(pid=7)")) is None
+
+
 def test_replay_goes_on_from_what_is_known() -> None:
     known = replayed("a=1(pid=7 txn) b=1(pid=8)")
     data = notation.parse("log\n2: commit(pid=7)").segments[0].data

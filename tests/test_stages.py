@@ -12,10 +12,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kcompact import partitions, stages
+from kcompact import cleaner, partitions, stages
 from kcompact.errors import CorruptDataError, CorruptIndexError, KcompactError
 from kcompact.format.batch import walk
 from kcompact.format.block import KEY_DTYPE, KeyEntries
+from kcompact.lock import log_dir_lock
 from kcompact.plan import CleanPlan
 from kcompact.stages import InProcess, Reduced, Scanned, Sizes, Watch, WriteTask, living
 from kcompact.write import CleanerStats, CleanJob, Split, WrittenPart
@@ -314,6 +315,15 @@ def test_map_bytes_start_where_the_index_leads(tmp_path: Path) -> None:
     sizes = [len(data) for segment in spec.segments[:2] for data in segment.batches]
     # Batches of 69 bytes: the third and the fifth have index entries, the one at or below offset 3 is the third.
     assert stages.map_bytes(plan) == sum(sizes[2:])
+
+
+def test_a_dry_run_counts_what_the_run_counts(tmp_path: Path) -> None:
+    # The index that says where the map begins is another one after the run.
+    directory = notation.write(replace(notation.parse(THREE), checkpoint=3), tmp_path / "logs")
+    plan = partitions.plan_partition(directory, notation.parse(THREE).config, now_ms=notation.parse(THREE).now_ms)
+    with log_dir_lock(directory.parent) as lock:
+        dry = cleaner.clean(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))
+        assert cleaner.clean(plan, InProcess(), lock=lock).stats == dry.stats
 
 
 def test_snapshots_of_the_bases_that_disappear_go_with_them(tmp_path: Path) -> None:

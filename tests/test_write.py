@@ -17,9 +17,17 @@ import numpy as np
 import pytest
 
 from kcompact import write
-from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, NotEnoughSpaceError, StorageError
+from kcompact.errors import (
+    CorruptBatchError,
+    CorruptDataError,
+    KcompactError,
+    NotEnoughSpaceError,
+    RefusedError,
+    StorageError,
+)
+from kcompact.format.batch import DELETE_HORIZON_BIT, read_header, walk
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
-from kcompact.write import CleanerStats, CleanJob, Split, WrittenPart, join, write_part
+from kcompact.write import CleanerStats, CleanJob, Split, WrittenPart, clean_batch, join, write_part
 from tests import notation
 
 LINE = "0: a=1 [b=1 c=1] ~=1 b=2(lz4) d=~^09:30"
@@ -120,6 +128,34 @@ def test_a_dry_run_counts_the_same_and_writes_nothing(source: Path, staging: Pat
     assert [(part.stats, part.outputs) for part in counted] == [
         (part.stats, part.outputs) for part in parts_of(source, staging, 2)
     ]
+
+
+@pytest.mark.parametrize(
+    ("batch", "problem"),
+    [
+        ("[a=1^-2 b=1]", "the timestamp -2"),
+        ("[a=1 b=1](txn)", "a transaction but no producer id"),
+        ("[a=1 b=1](pid=7 epoch=-1)", "no producer epoch"),
+        ("[a=1 b=1](pid=7 epoch=0 seq=-1)", "no sequence number"),
+    ],
+)
+def test_what_kafka_reads_and_does_not_write(tmp_path: Path, staging: Path, batch: str, problem: str) -> None:
+    (data,) = notation.parse(f"log\n0: {batch}").segments[0].batches
+    (source,) = walk(data, file="f")
+    job = job_of(tmp_path)
+    assert clean_batch(source, job, np.array([0, 1]), file="f").data == data
+    with pytest.raises(RefusedError, match=problem):
+        clean_batch(source, job, np.array([0]), file="f")
+
+
+def test_a_negative_horizon_counts_and_is_not_written_again(tmp_path: Path) -> None:
+    (data,) = notation.parse("log\n0: [a=1 b=~ c=1]").segments[0].batches
+    (source,) = walk(data, file="f")
+    header = source.header._replace(attributes=DELETE_HORIZON_BIT, base_timestamp=-1)
+    cleaned = clean_batch(source._replace(header=header), job_of(tmp_path), np.array([0, 1]), file="f")
+    assert cleaned.data is not None
+    assert (cleaned.messages_read, cleaned.messages_written) == (3, 1)
+    assert read_header(cleaned.data, file="f", position=0).delete_horizon_ms is None
 
 
 def test_two_attempts_share_no_file(source: Path, staging: Path) -> None:

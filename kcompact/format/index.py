@@ -152,6 +152,16 @@ def _damaged(
     raise CorruptIndexError(file=file, position=number * entry_bytes, problem=problem)
 
 
+def verify_end(entries: Sequence[OffsetEntry], *, size_bytes: int, file: str) -> None:
+    """Raise CorruptIndexError when the last entry points beyond a log of `size_bytes`: the log has lost its end."""
+    if entries and entries[-1].position >= size_bytes:
+        raise CorruptIndexError(
+            file=file,
+            position=(len(entries) - 1) * OFFSET_ENTRY_BYTES,
+            problem=f"points to position {entries[-1].position} of a log of {size_bytes} bytes: the log was cut off",
+        )
+
+
 def build_offset_index(entries: Iterable[tuple[int, int]]) -> bytes:
     """Return the bytes of an `.index` of (relative offset, position) pairs."""
     return b"".join(OFFSET_ENTRY_STRUCT.pack(*entry) for entry in entries)

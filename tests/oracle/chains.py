@@ -1,15 +1,15 @@
 """What Kafka and kcompact make of the same log directory, round after round, compared.
 
 Chain A starts every round from the directory that Kafka left; there everything must be equal: the plan, the files,
-the counts, and what Kafka's own loader and readers see in the result. Chain B goes on from what kcompact left, as a user's log
-would. Its files drift from Kafka's where a batch was compressed again, because the sizes do, and with them groups and
-ratios; so it only has to show the same log to its readers. While the two are the same bytes, B is not run.
+the counts, and what Kafka's own loader and readers see in the result. Chain B goes on from what kcompact left, as a
+user's log would. Its files drift from Kafka's where a batch was compressed again, because the sizes do, and with them
+groups and ratios; so it only has to show the same log to its readers. While the two are the same bytes, B is not run.
 
 What is different by design, and passed over:
 
 - a checkpoint outside of the log is reset by Kafka whenever it plans, by kcompact only when it cleans that partition;
-- after a failed cleaning Kafka writes the old first dirty offset as checkpoint, and may have swapped some groups; kcompact
-  leaves everything as it was.
+- after a failed cleaning Kafka writes the old first dirty offset as checkpoint, and may have swapped some groups;
+  kcompact leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class _Chains:
                 found = _view_differences(seen, theirs_seen, passed_over=set())
             else:
                 found = _newest_differences(seen, theirs_seen)
-            found += [f"{name}: refused on chain B: {problem}" for name, problem in cleaned.refused.items() if not has_failed]
+            if not has_failed:
+                found += [f"{name}: refused: {problem}" for name, problem in cleaned.refused.items()]
         if has_failed:
             self.load(self.theirs, settings, in_place=True)  # The broker starts again: `.cleaned` files are left of it.
         if has_failed or found:
@@ -275,9 +276,8 @@ class _Chains:
                 "segments": [(s.base_offset, s.size_bytes, s.largest_timestamp_ms) for s in mine.log.segments],
                 "groups": [[segment.base_offset for segment in group] for group in mine.groups],
             }
-            found += [
-                f"{name}: plan: {key} is {got[key]}, Kafka's {expected[key]}" for key in expected if got[key] != expected[key]
-            ]
+            unlike = [key for key in expected if got[key] != expected[key]]
+            found += [f"{name}: plan: {key} is {got[key]}, Kafka's {expected[key]}" for key in unlike]
         ready = dirtiest_first([mine for mine in ours.values() if mine.eligible])
         if (plan["filthiest"] is None) != (not ready):
             found.append(f"filthiest is {ready[:1] and ready[0].log.topic_partition}, Kafka's {plan['filthiest']}")
@@ -323,13 +323,14 @@ class _Chains:
     def loading_never_settles(self, settings: Json) -> bool:
         """Whether a second load changes the directory again.
 
-        It does while the log start is at or past the newest snapshot: one load deletes them all, the next makes new ones.
+        It does while the log start is at or past the newest snapshot: one load deletes all, the next makes new ones.
         """
         again = _fresh_copy(self.unloaded, self.place / "again")
         snapshots = []
         for _ in range(2):
             self.load(again, settings, in_place=True)
-            snapshots.append({name: path.read_bytes() for name, path in files(again).items() if path.suffix == ".snapshot"})
+            found = {name: path for name, path in files(again).items() if path.suffix == ".snapshot"}
+            snapshots.append({name: path.read_bytes() for name, path in found.items()})
         return snapshots[0] != snapshots[1]
 
     def stats_differences(self, name: str, turn: Json, result: cleaner.CleanResult) -> list[str]:
@@ -381,7 +382,8 @@ def _place(path: Path, places: dict[str, float | None], ranges: dict[str, tuple[
         start, end = ranges[name]
         entries.pop(key, None)
         if place is not None:
-            entries[key] = max(0, start + int(place * (end - start)) + (0 if 0 <= place <= 1 else 3 if place > 1 else -3))
+            beyond = 3 if place > 1 else -3 if place < 0 else 0
+            entries[key] = max(0, start + int(place * (end - start)) + beyond)
         elif path.name == REPLICATION_OFFSET_CHECKPOINT:
             entries[key] = end  # Without an entry kcompact refuses and Kafka waits.
     if places:
@@ -393,6 +395,10 @@ def _fresh_copy(source: Path, target: Path) -> Path:
     return copy_log_dir(source, target)
 
 
+def _or_none(offset: int | None) -> int:
+    return -1 if offset is None else offset
+
+
 def _producer_differences(plans: dict[str, CleanPlan], loaded: Json) -> list[str]:
     found = []
     for name, seen in loaded.items():
@@ -401,10 +407,10 @@ def _producer_differences(plans: dict[str, CleanPlan], loaded: Json) -> list[str
                 "producer_id": producer.producer_id,
                 "epoch": producer.epoch,
                 "last_sequence": producer.last_sequence,
-                "last_offset": -1 if producer.last_data_offset is None else producer.last_data_offset,
+                "last_offset": _or_none(producer.last_data_offset),
                 "last_timestamp_ms": producer.last_timestamp,
                 "coordinator_epoch": producer.coordinator_epoch,
-                "current_txn_first_offset": -1 if producer.transaction_first_offset is None else producer.transaction_first_offset,
+                "current_txn_first_offset": _or_none(producer.transaction_first_offset),
             }
             for _, producer in sorted(plans[name].producers.items())
         ]

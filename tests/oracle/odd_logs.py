@@ -85,9 +85,9 @@ def _moments(now_ms: int, cleaned_at: list[int], config: dict[str, str], expirat
     """When to clean: soon, late, and just before, at and just after what becomes due."""
     moments = [now_ms, now_ms, now_ms + 1, now_ms + 1_000, now_ms + HOUR_MS, now_ms + 25 * HOUR_MS]
     retention_ms = int(config["delete.retention.ms"])
-    due = [cleaned_ms + retention_ms for cleaned_ms in cleaned_at] * 2
+    due = [cleaned_ms + retention_ms for cleaned_ms in cleaned_at] * 3
     due += [now_ms + min(wait, DAY_MS) for wait in (expiration_ms, int(config["min.compaction.lag.ms"]), retention_ms)]
-    moments += [moment for time_ms in due for moment in (time_ms - 1, time_ms, time_ms + 1)]
+    moments += [moment for time_ms in due for moment in (time_ms - 1, time_ms, time_ms, time_ms, time_ms + 1)]
     return [moment for moment in moments if now_ms <= moment < now_ms + 3 * DAY_MS]
 
 
@@ -213,7 +213,7 @@ class _Partition:
         }
 
     def _index_room(self, config: dict[str, str]) -> dict[str, str]:
-        """An append of several batches, which only old formats have, may not fill an index half-way: Kafka breaks there."""
+        """An append of several batches, as of old formats, may not fill an index half-way: Kafka breaks there."""
         room = int(config["segment.index.bytes"])
         return {"segment.index.bytes": str(max(room, ROOM_FOR_OLD_FORMATS))} if min(self.style.magics) < 2 else {}
 
@@ -316,10 +316,12 @@ class _Partition:
         self.next_offset += rng.choice([0, 0, 3])
         rows = []
         for offset in offsets:
-            headers = [(rng.choice([b"h", b"", b"\xff\xfe", b"a\xc3"]), rng.choice([None, b"", b"x"]))][: rng.randint(0, 1)]
+            name, content = rng.choice([b"h", b"", b"\xff\xfe", b"a\xc3"]), rng.choice([None, b"", b"x"])
+            headers = [(name, content)] if rng.random() < 0.5 else []
             timestamp = rng.randrange(-(2**40), -1) if rng.random() < self.style.negative else self._timestamp()
             rows.append((offset, timestamp, self._key(), self._value(), headers))
         shape = rng.random()
+        horizons_ms = [-5, -1, 0, *(self.now_ms + ms for ms in (-1, 0, 1, HOUR_MS))]
         batch = encode_batch(
             rows if shape > 0.1 else [],
             base_offset=base_offset,
@@ -328,7 +330,9 @@ class _Partition:
             codec=Codec[rng.choice(self.style.codecs).upper()] if shape > 0.1 else Codec.NONE,
             control_type=rng.choice([2, 3, 4, 5, 6]) if 0.1 < shape < 0.15 else None,
             append_time_ms=self._timestamp() if rng.random() < self.style.append_time else None,
-            horizon_ms=self.now_ms + rng.choice([-1, 0, 1, HOUR_MS]) if rng.random() < 0.15 else None,
+            horizon_ms=rng.choice(horizons_ms) if rng.random() < 0.15 else None,
+            producer=rng.choice([(-1, -1, -1)] * 40 + [(90, 0, 0), (91, -1, 0), (92, 0, -1), (-2, 0, 0)]),
+            is_transactional=rng.random() < 0.02,
             is_sloppy=rng.random() < 0.5,
         )
         return {
@@ -442,9 +446,11 @@ def encode_batch(
     control_type: int | None = None,
     append_time_ms: int | None = None,
     horizon_ms: int | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    is_transactional: bool = False,
     is_sloppy: bool = False,
 ) -> bytes:
-    """Return a v2 batch of (offset, timestamp, key, value, headers).
+    """Return a v2 batch of (offset, timestamp, key, value, headers); `producer` is (id, epoch, base sequence).
 
     `is_sloppy` sets bits that mean nothing and writes varints longer than needed. A `control_type` keeps the first
     row only and gives it that key.
@@ -460,12 +466,13 @@ def encode_batch(
     attributes = (
         codec
         | (0x08 if append_time_ms is not None else 0)
+        | (0x10 if is_transactional else 0)
         | (0x20 if control_type is not None else 0)
         | (0x40 if horizon_ms is not None else 0)
         | (0x0300 if is_sloppy else 0)
     )
     tail = struct.pack(
-        ">hiqqqhii", attributes, last_offset - base_offset, base_timestamp, max_timestamp, -1, -1, -1, len(rows)
+        ">hiqqqhii", attributes, last_offset - base_offset, base_timestamp, max_timestamp, *producer, len(rows)
     )
     body = tail + section
     return struct.pack(">qiibI", base_offset, 9 + len(body), leader_epoch, 2, crc32c.crc32c(body)) + body

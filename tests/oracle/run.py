@@ -125,7 +125,8 @@ def run_all(first: int, end: int, jobs: int) -> Totals:
         if time.monotonic() - shown > 10:
             shown = time.monotonic()
             rate = totals.logs / (shown - started)
-            print(f"{totals.logs} of {end - first} logs, {rate:.1f} a second, {len(totals.failed)} differ", file=sys.stderr)
+            done = f"{totals.logs} of {end - first} logs"
+            print(f"{done}, {rate:.1f} a second, {len(totals.failed)} differ", file=sys.stderr)
     for worker in workers:
         worker.join()
     if any(worker.exitcode for worker in workers):
@@ -174,7 +175,8 @@ def main() -> None:
         for name, count in totals.counts.items():
             print(f"{count:>9,} {name}", file=sys.stderr)
     different = len(totals.failed)
-    print(f"{totals.logs} logs, {totals.counts['rounds']} rounds, {totals.logs - different} equal, {different} different")
+    equal = totals.logs - different
+    print(f"{totals.logs} logs, {totals.counts['rounds']} rounds, {equal} equal, {different} different")
     sys.exit(1 if different else 0)
 
 

@@ -38,7 +38,7 @@ def shrink(spec: Json, found: list[str], differs: Differs, *, seconds: float) ->
 def _kind(lines: Sequence[str]) -> str:
     """What a difference is about, without the numbers: a smaller spec must not differ for another reason."""
     text = lines[0].partition(": ")[2]
-    return "".join(character for character in text if character.isalpha())[:24] if not text.startswith("raised") else text[:40]
+    return "".join(character for character in text if character.isalpha())[:24]
 
 
 def _lists(spec: Json) -> Iterator[tuple[Any, ...]]:

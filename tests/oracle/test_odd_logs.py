@@ -1,0 +1,58 @@
+"""Odd logs, cleaned by Kafka's cleaner and by kcompact: the same plan, files, counts and views, round after round.
+
+A few seeds, and in `cases/` the small logs that once differed. `make oracle` goes on with as many seeds as
+it is told (`python -m tests.oracle.run`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.oracle.chains import compare
+from tests.oracle.odd_logs import odd_spec
+from tests.oracle.real_kafka import Json, RealKafka
+from tests.oracle.shrink import shrink
+
+CASES = Path(__file__).parent / "cases"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_kafka_and_kcompact_agree(seed: int, kafka: RealKafka, tmp_path: Path) -> None:
+    assert compare(kafka, odd_spec(seed), tmp_path).differences == []
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("case", sorted(CASES.glob("*.json")), ids=lambda path: path.stem)
+def test_what_once_differed(case: Path, kafka: RealKafka, tmp_path: Path) -> None:
+    outcome = compare(kafka, json.loads(case.read_text(encoding="utf-8")), tmp_path)
+    assert outcome.differences == []
+    assert outcome.counts["plans"]
+
+
+def test_a_seed_is_a_spec() -> None:
+    assert json.loads(json.dumps(odd_spec(7))) == odd_spec(7)
+    assert odd_spec(7) != odd_spec(8)
+
+
+def actions_of(spec: Json) -> list[Json]:
+    return [action for settings in spec["rounds"] for request in settings["writes"] for action in request["actions"]]
+
+
+def records_of(spec: Json) -> int:
+    return sum(len(action.get("records", ())) for action in actions_of(spec))
+
+
+def test_a_differing_spec_is_made_small() -> None:
+    def differs(spec: Json) -> list[str]:
+        rolls = any(action["do"] == "roll" for action in actions_of(spec))
+        return ["round 0: few"] if rolls and records_of(spec) >= 2 else []
+
+    spec = next(spec for spec in map(odd_spec, range(100)) if len(spec["rounds"]) > 2 and differs(spec))
+    small, found = shrink(spec, differs(spec), differs, seconds=30)
+    assert found == ["round 0: few"]
+    assert records_of(small) == 2
+    assert len(actions_of(small)) <= 3

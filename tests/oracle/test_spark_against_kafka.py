@@ -1,0 +1,67 @@
+"""Larger logs cleaned on Spark and by Kafka's own cleaner: the same directory is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kcompact import cleaner, partitions
+from kcompact.lock import log_dir_lock
+from kcompact.spark import OnSpark, spark_context
+from tests.compare import config_of, differences
+from tests.oracle.generate import CODECS, LogSpec, random_spec, write_log
+from tests.oracle.real_kafka import RealKafka, copy_log_dir
+
+pytestmark = [
+    pytest.mark.oracle,
+    pytest.mark.spark,
+    # PySpark leaves the closing of some sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SPECS = {
+    "uncompressed": replace(random_spec(1, records=60_000), codecs=("none",), cleanings=1, segment_bytes=300_000),
+    "all-codecs": replace(random_spec(2, records=30_000), codecs=CODECS, cleanings=2, segment_bytes=100_000),
+    "transactions": replace(
+        random_spec(3, records=20_000),
+        codecs=("none",),
+        producers=3,
+        transactional_producers=5,
+        cleanings=2,
+        segment_bytes=100_000,
+    ),
+}
+STATS = "bytes_read messages_read messages_written invalid_messages map_keys map_bytes_read".split()
+
+
+@pytest.fixture(scope="module")
+def on_spark() -> Iterator[OnSpark]:
+    with spark_context("local[2]") as sc:
+        yield OnSpark(sc=sc)
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_the_same_directory_is_left(spec: LogSpec, kafka: RealKafka, on_spark: OnSpark, tmp_path: Path) -> None:
+    written = write_log(kafka, tmp_path / "written", spec)
+    ours = copy_log_dir(written.log_dir, tmp_path / "ours")
+    theirs = copy_log_dir(written.log_dir, tmp_path / "theirs")
+
+    (turn,) = kafka.clean(theirs, config=written.config, now_ms=written.now_ms)["turns"]
+    plan = partitions.plan_partition(
+        ours / f"{spec.topic}-{spec.partition}", config_of(spec.topic, written.config), now_ms=written.now_ms
+    )
+    with log_dir_lock(ours) as lock:
+        result = cleaner.clean(plan, on_spark, lock=lock)
+
+    mtimes = {
+        str(path.relative_to(theirs)): path.stat().st_mtime_ns // 1_000_000
+        for path in theirs.rglob("*")
+        if path.suffix in (".log", ".index", ".timeindex")
+    }
+    assert differences(ours, theirs, mtimes_ms=mtimes) == []
+    assert result.end_offset == turn["end_offset"]
+    assert {name: getattr(result.stats, name) for name in STATS} == {name: turn["stats"][name] for name in STATS}
