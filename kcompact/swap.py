@@ -356,21 +356,6 @@ def _give_to_owner(directory: _Directory, fd: int) -> None:
             raise RefusedError(path=directory.path, problem=problem) from error
 
 
-def verify_staged(partition_dir: Path, staging: str, cleaned: Replacement) -> None:
-    """Read the staged files back; raise CorruptDataError where one is not what was written.
-
-    A disk can lie, and the loader never looks into a `.swap`: a wrong one replaces good segments.
-    """
-    with _Directory(partition_dir) as directory:
-        for file in cleaned.files:
-            if not directory.holds(f"{staging}/{file.staged_as}", file):
-                raise CorruptDataError(
-                    file=partition_dir / staging / file.staged_as,
-                    problem="reads back differently from what was written",
-                    hint="The log is unchanged. Check the disk.",
-                )
-
-
 def carry_over(partition_dir: Path, staging: str, cleaned: Replacement) -> None:
     """Give the staged files what the old ones had: owner, group, mode, extended attributes, time.
 

@@ -24,7 +24,6 @@ from kcompact.format.index import (
     parse_offset_index,
     parse_time_index,
     parse_txn_index,
-    time_lookup,
 )
 
 FIVE_BATCHES = ((1009, 50), (1019, 40), (1029, 60), (1039, 60), (1049, 10))
@@ -103,13 +102,8 @@ def test_lookup(offset: int, expected: tuple[int, int]) -> None:
     assert found == OffsetPosition(offset=expected[0], position=expected[1])
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "expected"), [(-1, (-1, 1000)), (4, (-1, 1000)), (5, (5, 1001)), (2**62, (9, 1003))]
-)
-def test_time_lookup(timestamp: int, expected: tuple[int, int]) -> None:
+def test_the_last_time_entry() -> None:
     entries = parse_time_index(build_time_index([(5, 1), (9, 3)]), base_offset=1000, file="t")
-    found = time_lookup(entries, timestamp, base_offset=1000)
-    assert found == TimestampOffset(timestamp=expected[0], offset=expected[1])
     assert last_time_entry(entries, base_offset=1000) == TimestampOffset(timestamp=9, offset=1003)
 
 

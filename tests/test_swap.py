@@ -818,16 +818,12 @@ def test_a_lost_lock_stops_the_swap(scene: Scene) -> None:
     assert listing(scene.directory) == before
 
 
-@pytest.mark.parametrize("content", [b"", b"short", None])
-def test_a_staged_file_that_is_not_what_was_written(scene: Scene, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"short"])
+def test_a_staged_file_that_is_not_what_was_written(scene: Scene, content: bytes) -> None:
     staged = scene.directory / scene.staging / scene.cleaned[0].files[0].staged_as
-    data = staged.read_bytes()
-    staged.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if content is None else content)
-    with pytest.raises(CorruptDataError, match="reads back differently"):
-        swap.verify_staged(scene.directory, scene.staging, scene.cleaned[0])
-    if content is not None:
-        with pytest.raises(CorruptDataError, match="bytes"):
-            swap.replace(scene.directory, scene.staging, scene.cleaned[0], lambda: None)
+    staged.write_bytes(content)
+    with pytest.raises(CorruptDataError, match="bytes"):
+        swap.replace(scene.directory, scene.staging, scene.cleaned[0], lambda: None)
 
 
 def test_a_rename_does_not_overwrite(scene: Scene) -> None:

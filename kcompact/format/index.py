@@ -183,15 +183,6 @@ def lookup(entries: Sequence[OffsetEntry], offset: int, *, base_offset: int) -> 
     return OffsetPosition(offset=base_offset + entries[slot].relative_offset, position=entries[slot].position)
 
 
-def time_lookup(entries: Sequence[TimeEntry], timestamp: int, *, base_offset: int) -> TimestampOffset:
-    """Return the entry with the greatest timestamp that is not above `timestamp`, else (-1, base offset).
-
-    Rule: TimeIndex.lookup.
-    """
-    slot = bisect.bisect_right(entries, timestamp, key=lambda entry: entry.timestamp) - 1
-    return _time_entry(entries[slot] if slot >= 0 else None, base_offset)
-
-
 def last_time_entry(entries: Sequence[TimeEntry], *, base_offset: int) -> TimestampOffset:
     """Return the segment's largest timestamp as its index has it, (-1, base offset) when it has none.
 
