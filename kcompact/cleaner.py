@@ -81,7 +81,7 @@ def clean(
     options: CleanOptions | None = None,
     watch: Watch | None = None,
 ) -> CleanResult:
-    """Clean one partition by its plan, or skip it when the plan is not eligible.
+    """Clean one partition by its plan; where that is not eligible, at most put its checkpoint right.
 
     `lock` is the held lock of the log directory; only a dry run and a copy go without. Raises KcompactError:
     CorruptDataError and RefusedError with nothing changed, RecoveryNeededError when a swap stopped half-way.
@@ -96,6 +96,8 @@ def clean(
     if not plan.eligible:
         if options.output is not None and not options.dry_run:
             export.copy_partition(plan.log, options.output)
+        elif lock is not None and not options.dry_run:
+            reset_checkpoint(plan, lock)
         expired = _retention(plan, plan.log, lock, options)
         return CleanResult(directory=directory, status=Status.SKIPPED, plan=plan, expired=expired)
 
@@ -129,6 +131,18 @@ def clean(
         elapsed_s=time.monotonic() - started,
         expired=expired,
     )
+
+
+def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
+    """Move the checkpoint of a compacted partition to the log start if it lies outside of the log.
+
+    Left alone it would one day lie inside again, when the log has grown, and what is below it would count as clean
+    though no cleaning has seen it: tombstones would go before the values that they delete.
+    Rule: `LogCleanerManager.grabFilthiestCompactedLog`, which does so before it chooses.
+    """
+    if plan.checkpoint_reset and plan.config.compacts:
+        lock.check()
+        swap.write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_dirty_offset)
 
 
 def _swap_in(cleaning: stages.Cleaning, executor: Executor, lock: LogDirLock, watch: Watch) -> CleanerStats:

@@ -14,6 +14,7 @@ Each value of the result says which of these it is from. Rules: `TopicConfig`, `
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,9 +94,15 @@ class Override:
     topic: str | None = None
 
 
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", text.strip()):
+        raise ValueError("is no whole number")
+    return int(text)
+
+
 def _integer(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text)
+        value = _whole(text)
         if not low <= value <= high:
             raise ValueError(f"must be between {low} and {high}")
         return value
@@ -104,7 +111,10 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def _ratio(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("is no number") from None
     if not 0 <= value <= 1:
         raise ValueError("must be between 0 and 1")
     return value
@@ -120,7 +130,7 @@ def _policy(text: str) -> frozenset[str]:
     policies = [word.strip().lower() for word in text.split(",") if word.strip()]
     for policy in policies:
         if policy not in ("compact", "delete"):
-            raise ValueError(f"'{policy}' is neither compact nor delete")
+            raise ValueError(f"must be compact, delete or both: '{policy}' is neither")
     return frozenset(policies)
 
 
@@ -209,7 +219,7 @@ def parse_override(text: str) -> Override:
     """Return `[TOPIC:]NAME=VALUE` as a value. Raises ConfigError for another form or a name Kafka does not have."""
     name, equals, value = text.partition("=")
     topic, colon, setting = name.rpartition(":")
-    if not equals or not setting.strip():
+    if not equals or not setting.strip() or (colon and not topic):
         raise ConfigError(path="--config", problem=f"'{text}' is not [TOPIC:]NAME=VALUE")
     setting = setting.strip()
     if setting not in _TOPIC_SETTINGS and not is_broker_name(setting):
@@ -288,7 +298,7 @@ class _Making:
     def take(self, name: str, text: str, setting: Setting, *, called: str | None = None) -> None:
         known = _BROKER_ONLY.get(name) or _TOPIC_SETTINGS[name]
         try:
-            value = known.parse(text) if called not in _UNITS_MS else max(-1, int(text) * _UNITS_MS[called])
+            value = known.parse(text) if called not in _UNITS_MS else max(-1, _whole(text) * _UNITS_MS[called])
         except ValueError as problem:
             raise self._refusal(called or name, text, problem, setting) from None
         if known.field is not None:
@@ -297,10 +307,10 @@ class _Making:
 
     def _refusal(self, name: str, text: str, problem: ValueError, setting: Setting) -> ConfigError | UnsupportedError:
         if setting.origin is None:
-            return ConfigError(path=name, problem=f"'{text}': {problem}")
+            return ConfigError(path=name, problem=f"'{text}' {problem}")
         return UnsupportedError(
             path=f"{name} of {self._topic}",
-            problem=f"the cluster has '{text}' ({setting.source}, {setting.origin}): {problem}",
+            problem=f"the cluster has '{text}' ({setting.source}, {setting.origin}), which {problem}",
         )
 
     def config(self) -> TopicConfig:

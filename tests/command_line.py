@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +63,40 @@ def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProce
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, check=False, env=environment(), **options
     )
+
+
+def in_shell(redirection: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process whose streams a shell has redirected, or closed."""
+    script = f'exec "$@" {redirection}'
+    return subprocess.run(
+        ["sh", "-c", script, "sh", *command(*arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def on_terminal(width: int, *arguments: str | Path) -> list[str]:
+    """Run a command line on a terminal of so many columns and return the lines that it shows."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    env = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
+    env |= {"NO_COLOR": "1", "TERM": "xterm"}
+    with subprocess.Popen(command(*arguments), stdin=terminal, stdout=terminal, stderr=terminal, env=env):
+        os.close(terminal)
+        seen = b""
+        with contextlib.suppress(OSError):  # How a terminal says that nobody writes to it any more.
+            while chunk := os.read(controller, 4096):
+                seen += chunk
+    os.close(controller)
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).splitlines()]
 
 
 def command(*arguments: str | Path) -> list[str]:

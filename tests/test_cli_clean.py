@@ -269,7 +269,7 @@ BAD: list[tuple[str, Callable[[Path], Any], tuple[str, ...], int, str]] = [
     ("overlapping segments", lambda d: flip(d / LOG0, 7, 0x40), POLICY, 3, "the next segment starts at 3"),
     ("no log", not_a_partition, POLICY, 4, "not a partition directory"),
     ("unclean shutdown", remove_mark, POLICY, 4, "not shut down cleanly"),
-    ("unknown policy value", lambda d: None, ("--config", "cleanup.policy=compactt"), 2, "neither compact nor delete"),
+    ("unknown policy value", lambda d: None, ("--config", "cleanup.policy=compactt"), 2, "'compactt' is neither"),
     ("no policy", lambda d: None, (), 4, "--config orders:cleanup.policy=compact"),
     ("tiered", lambda d: None, (*POLICY, "--config", "remote.storage.enable=true"), 4, "tiered"),
     ("a broker's swap", leave_swap, POLICY, 8, "interrupted swap"),
@@ -347,7 +347,8 @@ def test_a_running_broker_locks_us_out(how: tuple[str, ...], tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without permission")
 def test_a_directory_of_someone_else(tmp_path: Path) -> None:
-    assert clean("--dry-run", partition(tmp_path)).code == 0  # All modules are loaded: nobody may not read them.
+    # All modules are loaded: nobody may not read them.
+    assert kcompact("clean", "--dry-run", "--engine", "in-process", *COMPACT, partition(tmp_path)).code == 0
     with tempfile.TemporaryDirectory() as root:
         log_dir = Path(root)
         log_dir.chmod(0o755)
@@ -589,6 +590,41 @@ def test_recover_leaves_a_brokers_files_to_the_broker(tmp_path: Path) -> None:
     ran = kcompact("recover", directory)
     assert (ran.code, "left for the broker" in ran.out) == (0, True)
     assert clean(directory).code == 0
+
+
+def test_each_path_is_handled_by_itself(tmp_path: Path) -> None:
+    directory, nowhere = partition(tmp_path / "data"), tmp_path / "nowhere"
+    recovered = kcompact("recover", "--json", nowhere, directory)
+    assert (recovered.code, [entry["status"] for entry in recovered.json["partitions"]]) == (
+        4,
+        ["nothing-to-do", "failed"],
+    )
+    ran = clean(nowhere, directory)
+    assert (ran.code, ran.err.splitlines()[-1]) == (4, f"error: {nowhere}: no such directory")
+    assert [(entry["status"], entry["exit_code"], entry["reason"]) for entry in ran.json["partitions"]] == [
+        ("cleaned", 0, "dirty-ratio"),
+        ("failed", 4, None),
+    ]
+    assert values(directory) == COMPACTED
+    ran = kcompact("clean", "--engine", "in-process", *COMPACT, nowhere)
+    assert (ran.code, f"error: {nowhere}: no such directory\n" in ran.err) == (4, True)
+
+
+def test_a_lock_says_nothing_about_the_partition(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    with running_broker(tmp_path):
+        entry = clean(directory).partition
+    assert (entry["exit_code"], entry["reason"]) == (5, None)
+
+
+def test_the_metadata_log_is_never_cleaned(tmp_path: Path) -> None:
+    log_dir = checkout.copy_directory("broker", "before", tmp_path / "logs")
+    directory = log_dir / "__cluster_metadata-0"
+    before = digest(directory)
+    ran = clean("--include-internal", "--force", directory)
+    assert (ran.code, ran.partition["reason"], ran.partition["status"]) == (4, "internal", "failed")
+    assert "--include-internal" not in ran.partition["error"]
+    assert digest(directory) == before
 
 
 # Asking

@@ -187,7 +187,7 @@ def test_damage(damage: Callable[[Path], None], option: str, code: int, problem:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["nowhere"], 4, "no such directory"),
+        (["nowhere"], 4, "nowhere: no such file or directory"),
         (["--now", "yesterday", "."], 2, "ISO 8601"),
         (["--high-watermark", "much", "."], 2, "neither an offset nor leo"),
         (["--config", "cleanup.policy", "."], 2, "NAME=VALUE"),
@@ -227,6 +227,28 @@ def test_real_directories_are_sound(name: str, tmp_path: Path) -> None:
         findings = [each for entry in ran.json["partitions"] for each in entry["findings"] or []]
         assert ran.code == 0, [entry["error"] for entry in ran.json["partitions"]]
         assert [each for each in findings if each["severity"] == "damage"] == []
+
+
+@pytest.mark.parametrize("dump", [["--batches"], ["--records"], ["--batches", "--records"]])
+def test_findings_beside_json_lines(dump: list[str], tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    flip(directory / "00000000000000000000.log", 65)
+    for target in (directory, directory / "00000000000000000000.log"):
+        ran = kcompact("inspect", "--json", "--verify", *dump, *COMPACT, target)
+        assert ran.code == 3
+        assert bool(ran.lines) == (target == directory or "--batches" in dump)
+        assert re.search(r"damage:? .*checksum", ran.err), ran.err
+    sound = kcompact("inspect", "--json", "--verify", *dump, *COMPACT, partition(tmp_path / "sound"))
+    assert (sound.code, "verified: nothing is wrong" in sound.err) == (0, True)
+
+
+@pytest.mark.parametrize("dump", [[], ["--records"], ["--records", "--verify"]])
+def test_a_missing_path_beside_others(dump: list[str], tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    missing = directory / "00000000000000000009.log"
+    ran = kcompact("inspect", *dump, *COMPACT, missing, directory)
+    assert (ran.code, f"error: {missing}: no such file or directory\n" in ran.err) == (4, True)
+    assert "00000000000000000000.log" in ran.out if dump else "orders-0" in ran.out
 
 
 # What is loaded, and how fast

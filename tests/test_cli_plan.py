@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,7 +130,7 @@ def test_trouble_is_an_entry_and_the_others_go_on(
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [
-        ("--config", "cleanup.policy=compakt", "neither compact nor delete"),
+        ("--config", "cleanup.policy=compakt", "'compakt' is neither"),
         ("--config", "orders:min.cleanable.dirty.ratio=2", "between 0 and 1"),
         ("--broker-config", "nowhere.properties", "does not exist"),
         ("--topic", "nothing*", "no partition of a topic"),
@@ -186,3 +188,128 @@ def test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    0 + 3 -> 0, at most 419 B",
         "  checkpoint none -> 6",
     ]
+
+
+# Several paths, and what is no partition
+
+
+def test_each_path_is_handled_by_itself(tmp_path: Path) -> None:
+    good, empty, file = partition(tmp_path / "data"), tmp_path / "empty", tmp_path / "file-0"
+    empty.mkdir()
+    file.touch()
+    paths = (tmp_path / "nowhere", good, empty, file, file / "below", good.parent)
+    for command in (("plan",), ("inspect",)):
+        ran = kcompact(*command, "--json", *COMPACT, *paths[:3])
+        entries = {Path(entry["directory"]).name: entry for entry in ran.json["partitions"]}
+        assert (ran.code, ran.err, list(entries)) == (4, "", ["orders-0", "nowhere", "empty"])
+        assert (entries["orders-0"]["reason"], entries["orders-0"]["exit_code"]) == ("dirty-ratio", 0)
+        assert (entries["nowhere"]["reason"], entries["nowhere"]["exit_code"]) == (None, 4)
+        assert (entries["empty"]["reason"], entries["empty"]["exit_code"]) == ("not-a-partition", 4)
+        assert {frozenset(entry) for entry in entries.values()} == {frozenset(entries["empty"])}
+    ran = kcompact("plan", *COMPACT, *paths)
+    assert (ran.code, ran.out.count("orders-0  ")) == (4, 1)
+    assert ran.err.count("error: ") == 4
+    assert f"error: {tmp_path}/nowhere: no such directory\n" in ran.err
+    assert f"error: {file}: not a directory\n" in ran.err
+    assert f"error: {file}/below: no such directory\n" in ran.err
+    ran = kcompact("plan", *COMPACT, tmp_path / "nowhere")
+    assert (ran.code, ran.out) == (4, "")
+
+
+@pytest.mark.parametrize(("trouble", "reason"), [("unreadable", None), ("link", "not-a-partition"), ("name", None)])
+def test_reason_without_a_plan(
+    trouble: str, reason: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = partition(tmp_path / "data")
+    if trouble == "unreadable":
+        (tmp_path / "data" / "cleaner-offset-checkpoint").mkdir()
+    elif trouble == "link":
+        directory.rename(tmp_path / "elsewhere-0")
+        directory.symlink_to(tmp_path / "elsewhere-0")
+    else:
+        log = directory / "00000000000000000000.log"
+        log.unlink()
+        log.mkdir()
+    entry = kcompact("plan", "--json", *COMPACT, tmp_path / "data").partition
+    assert (entry["error"] is None, entry["reason"]) == (False, reason)
+
+
+# The clock
+
+
+def test_a_clock_that_is_slow_is_noted(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    tomorrow = time.time() + 86_400
+    os.utime(directory / "00000000000000000003.log", (tomorrow, tomorrow))
+    policy = ("--config", "cleanup.policy=compact")
+    for command in (("plan",), ("inspect",), ("clean", "--dry-run", "--engine", "in-process")):
+        ran = kcompact(*command, "--json", *policy, directory)
+        assert (ran.code, ran.partition["reason"]) == (0, "dirty-ratio")
+        assert [note for note in ran.partition["notes"] if note.startswith("the clock says 20")]
+        assert "  note: the clock says 20" in kcompact(*command, *policy, directory).out
+        told = kcompact(*command, "--json", *policy, "--now", NOW, directory).partition
+        assert not [note for note in told["notes"] if "clock" in note]
+    os.utime(directory / "00000000000000000003.log")
+    assert not [note for note in kcompact("plan", "--json", directory).partition["notes"] if "clock" in note]
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("--config", "segment.bytes=abc", "segment.bytes: 'abc' is no whole number"),
+        ("--config", "segment.bytes=1_000_000", "'1_000_000' is no whole number"),
+        ("--config", "segment.bytes=" + "9" * 50, "9' is no whole number"),
+        ("--config", "segment.bytes=3", "segment.bytes: '3' must be between 14 and 2147483647"),
+        ("--config", "log.retention.hours=1.5", "log.retention.hours: '1.5' is no whole number"),
+        ("--config", "min.cleanable.dirty.ratio=half", "'half' is no number"),
+        ("--config", ":cleanup.policy=compact", "is not [TOPIC:]NAME=VALUE"),
+        ("--now", "99999999999999999999", "after the year 9999"),
+        ("--now", "9" * 5000, "after the year 9999"),
+        ("--high-watermark", "9" * 5000, "neither an offset nor leo"),
+    ],
+)
+def test_values_that_are_none(option: str, value: str, problem: str, tmp_path: Path) -> None:
+    ran = kcompact("plan", option, value, partition(tmp_path))
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in ran.err
+    assert "literal" not in ran.err
+
+
+def test_a_setting_of_a_topic_that_is_not_there(tmp_path: Path) -> None:
+    partition(tmp_path)
+    ran = kcompact("plan", "--json", *COMPACT, "--config", "nosuch:min.cleanable.dirty.ratio=0.9", tmp_path)
+    assert (ran.code, ran.partition["reason"]) == (0, "dirty-ratio")
+    assert ran.err == (
+        "note: --config nosuch:min.cleanable.dirty.ratio=0.9 is of no use: "
+        "no partition of the topic nosuch is among the paths\n"
+    )
+    assert kcompact("plan", *COMPACT, "--config", "orders:min.cleanable.dirty.ratio=0.9", tmp_path).err == ""
+
+
+def test_a_broker_that_does_not_clean(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data")
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.cleaner.enable=False\n")
+    off = "the broker's own cleaner is switched off: log.cleaner.enable=false"
+    for policy, noted in (("compact", True), ("delete", False)):
+        config = ("--broker-config", properties, "--config", f"cleanup.policy={policy}")
+        entry = kcompact("plan", "--json", *config, directory).partition
+        assert (off in entry["notes"]) == noted
+        assert (f"note: {off}" in kcompact("plan", *config, directory).out) == noted
+    entry = kcompact("plan", "--json", *config, "--config", "log.cleaner.enable=true", *COMPACT, directory).partition
+    assert off not in entry["notes"]
+
+
+def test_what_may_not_be_read_may_be_a_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(()))  # What it does with a directory that may not be read.
+
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(directory))
+
+    monkeypatch.setattr("kcompact.partitions.read_log", fail)
+    entry = kcompact("plan", "--json", *COMPACT, tmp_path).partition
+    assert (entry["error"], entry["reason"]) == (f"{directory}: Permission denied", None)

@@ -6,9 +6,9 @@ reading commands load no more than they need.
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
+from os import PathLike, fsdecode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,9 @@ class Commands(click.Group):
 
     def main(self, args: Any = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
         """Run a command line and leave the process with its exit code."""
+        from kcompact.cli import streams
+
+        streams.open_missing()
         extra["standalone_mode"] = False
         try:
             code = super().main(args, prog_name, *rest, **extra)
@@ -32,20 +35,21 @@ class Commands(click.Group):
             _show_usage_problem(problem)
             code = problem.exit_code
         except click.Abort:
-            click.echo("interrupted", err=True)
+            streams.tell("interrupted")
             code = 130
-        except BrokenPipeError:
-            code = _forget_stdout()
+        except Exception as problem:  # In printing help or the version: every command's own end in `invoke`.
+            code = _exit_code_of(problem, debug=False)
+        code = code if isinstance(code, int) else 0
         try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            code = _forget_stdout()
-        sys.exit(code if isinstance(code, int) else 0)
+            streams.flush()
+        except Exception as problem:
+            code = code or _exit_code_of(problem, debug=False)
+        sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as problem:
             return _exit_code_of(problem, debug=bool(ctx.meta.get(options.DEBUG)))
@@ -53,25 +57,37 @@ class Commands(click.Group):
 
 def _exit_code_of(problem: Exception, *, debug: bool) -> int:
     """Say what went wrong and return the exit code."""
+    from kcompact.cli import streams
     from kcompact.errors import KcompactError
 
     if debug:
         _show_traceback(problem)
+    if isinstance(problem, BrokenPipeError):
+        # Who stops reading has read enough, and is told nothing; who closed it beforehand may not know.
+        if streams.was_closed():
+            streams.tell("error: standard output is closed")
+        streams.forget_output()
+        return 1
     failure = problem if isinstance(problem, KcompactError) else _as_failure(problem)
     complain(failure)
     return failure.exit_code
 
 
 def unexpected(problem: Exception) -> KcompactError:
-    """Return an exception that is no KcompactError, a fault of ours, as one; with --debug its traceback is shown."""
+    """Return an exception that is no KcompactError as one; with --debug its traceback is shown."""
     if click.get_current_context().meta.get(options.DEBUG):
         _show_traceback(problem)
     return _as_failure(problem)
 
 
 def _as_failure(problem: Exception) -> KcompactError:
-    from kcompact.errors import KcompactError
+    """Return what the operating system would not do as such, anything else as a fault of ours."""
+    from kcompact.errors import KcompactError, StorageError
 
+    if isinstance(problem, OSError) and isinstance(problem.filename, str | bytes | PathLike):
+        return StorageError(path=fsdecode(problem.filename), problem=problem)
+    if isinstance(problem, OSError) and problem.strerror:
+        return KcompactError(f"{problem.strerror}\nRun again with --debug to see where it happened.")
     return KcompactError(
         f"unexpected error, a fault of kcompact's: {type(problem).__name__}: {problem}\n"
         "Run again with --debug to see where it happened."
@@ -79,32 +95,27 @@ def _as_failure(problem: Exception) -> KcompactError:
 
 
 def _show_traceback(problem: Exception) -> None:
-    from kcompact.cli.text import safe_lines
+    from kcompact.cli import streams
 
-    click.echo(safe_lines("".join(traceback.format_exception(problem)).rstrip()), err=True)
+    streams.tell("".join(traceback.format_exception(problem)).rstrip())
 
 
 def complain(problem: KcompactError) -> None:
     """Say on standard error what went wrong."""
-    from kcompact.cli.text import relative_to_here, safe_lines
+    from kcompact.cli import streams
+    from kcompact.cli.text import relative_to_here
 
-    click.echo(safe_lines(relative_to_here(f"error: {problem}")), err=True)
+    streams.tell(relative_to_here(f"error: {problem}"))
 
 
 def _show_usage_problem(problem: click.ClickException) -> None:
-    from kcompact.cli.text import safe_lines
+    from kcompact.cli import streams
 
     context = getattr(problem, "ctx", None)
     if context is not None:
-        click.echo(context.get_usage(), err=True)
-        click.echo(f"Try '{context.command_path} --help' for help.\n", err=True)
-    click.echo(safe_lines(f"error: {problem.format_message()}"), err=True)
-
-
-def _forget_stdout() -> int:
-    """Let the interpreter flush into nothing: whoever read our output has left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 1
+        streams.tell(context.get_usage())
+        streams.tell(f"Try '{context.command_path} --help' for help.\n")
+    streams.tell(f"error: {problem.format_message()}")
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -116,7 +127,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         number = version("kcompact")
     except PackageNotFoundError:
         number = "of a source tree"
-    click.echo(f"kcompact {number}")
+    from kcompact.cli import streams
+
+    streams.echo(f"kcompact {number}")
     ctx.exit()
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,14 @@ import click
 
 from kcompact import cleaner, partitions, swap
 from kcompact.cleaner import CleanOptions, CleanResult, Status
-from kcompact.cli import complain, planning, report, unexpected
+from kcompact.cli import complain, planning, report, streams, unexpected
 from kcompact.cli.options import Settings
 from kcompact.cli.planning import LogDirs
 from kcompact.cli.progress import ProgressWatch
 from kcompact.cli.report import Entry
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.config import TopicConfig
-from kcompact.errors import CleaningAbortedError, KcompactError, LogDirLockedError, RecoveryNeededError
+from kcompact.errors import CleaningAbortedError, KcompactError, LogDirLockedError, RecoveryNeededError, StorageError
 from kcompact.lock import LogDirLock, is_locked, log_dir_lock
 from kcompact.plan import CleanPlan, Reason
 from kcompact.stages import Executor, InProcess
@@ -87,14 +87,24 @@ class Locks:
 def clean(paths: Sequence[Path], settings: Settings, request: Request) -> int:
     """Clean what is eligible and return the exit code."""
     with stop_request() as stop, ExitStack() as stack:
-        directories = planning.partitions(paths, settings)
+        directories, unusable = planning.partitions(paths, settings)
         _warn_root(directories)
         locks = Locks(stack, only_look=request.only_reads)
         recovered: dict[Path, str] = {}
         entries = _planned(directories, settings, request, locks, recovered)
         named = {path.resolve() for path in paths}
-        entries = [_settled(entry, is_named=entry.directory in named) for entry in planning.dirtiest_first(entries)]
+        entries = planning.dirtiest_first([*entries, *unusable])
+        entries = [_settled(entry, is_named=entry.directory in named) for entry in entries]
+        nothing = "nothing was cleaned" if recovered else "nothing was changed"
+        try:
+            _show(entries, request)
+        except (BrokenPipeError, StorageError) as problem:
+            why = problem if isinstance(problem, StorageError) else f"{streams.OUTPUT} was closed"
+            streams.tell(f"{nothing}: {why}")
+            streams.forget_output()
+            return KcompactError.exit_code
         if not _is_agreed(entries, request):
+            streams.tell(nothing)
             return CleaningAbortedError.exit_code
         watch = ProgressWatch(stop, quiet=request.as_json)
         try:
@@ -104,13 +114,14 @@ def clean(paths: Sequence[Path], settings: Settings, request: Request) -> int:
             ]
         finally:
             watch.end()
-        _report(entries, settings, request)
-        return stop.exit_code or report.exit_code(entries)
+        lost = _report(entries, settings, request)
+        return stop.exit_code or report.exit_code(entries) or lost
 
 
 def _warn_root(directories: Sequence[Path]) -> None:
-    if os.geteuid() == 0 and any(directory.stat().st_uid != 0 for directory in directories):
-        click.echo("running as root: the broker's own user is enough and safer; owners are carried over", err=True)
+    with suppress(OSError):
+        if os.geteuid() == 0 and any(directory.stat().st_uid != 0 for directory in directories):
+            streams.tell("running as root: the broker's own user is enough and safer; owners are carried over")
 
 
 # Before: recovery, plans, consent
@@ -163,22 +174,27 @@ def _settled(entry: Entry, *, is_named: bool) -> Entry:
     return replace(entry, error=partitions.refusal(plan))
 
 
-def _is_agreed(entries: Sequence[Entry], request: Request) -> bool:
-    """Show the plans and ask, where there is someone to ask."""
-    if not request.as_json:
-        from kcompact.cli.render import Printer, show_plans
+def _show(entries: Sequence[Entry], request: Request) -> None:
+    """Show the plans. Raises BrokenPipeError and StorageError: who cannot read them has not agreed to them."""
+    if request.as_json:
+        if streams.was_closed():
+            raise BrokenPipeError
+        return
+    from kcompact.cli.render import Printer, show_plans
 
-        show_plans(entries, Printer())
+    show_plans(entries, Printer())
+
+
+def _is_agreed(entries: Sequence[Entry], request: Request) -> bool:
+    """Ask, where there is something to ask about and someone to ask."""
     eligible = [entry for entry in entries if _is_due(entry) or _loses_segments(entry, request)]
-    is_asked = sys.stdin.isatty() and sys.stdout.isatty() and not request.as_json
-    if request.assume_yes or request.only_reads or not eligible or not is_asked:
+    if request.assume_yes or request.only_reads or request.as_json or not eligible:
+        return True
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return True
     count = len(eligible)
-    click.echo()
-    if click.confirm(f"Clean {count} partition{'' if count == 1 else 's'}?", err=True):
-        return True
-    click.echo("nothing was changed", err=True)
-    return False
+    streams.echo()
+    return click.confirm(f"Clean {count} partition{'' if count == 1 else 's'}?", err=True)
 
 
 # Cleaning
@@ -236,17 +252,36 @@ def _spark(request: Request, watch: ProgressWatch) -> Iterator[Executor]:
 # After
 
 
-def _report(entries: Sequence[Entry], settings: Settings, request: Request) -> None:
-    if request.as_json:
-        described = [report.clean_entry(entry) for entry in entries]
-        click.echo(report.dumps(report.document("clean", settings.now_ms, partitions=described)))
-    else:
-        from kcompact.cli.render import Printer, show_outcome
+def _report(entries: Sequence[Entry], settings: Settings, request: Request) -> int:
+    """Say what was done and return 1 if that could not be said."""
 
-        show_outcome(entries, Printer())
+    def show() -> None:
+        if request.as_json:
+            described = [report.clean_entry(entry) for entry in entries]
+            streams.echo(report.dumps(report.document("clean", settings.now_ms, partitions=described)))
+        else:
+            from kcompact.cli.render import Printer, show_outcome
+
+            show_outcome(entries, Printer())
+
+    lost = _delivered(show)
     for entry in entries:
         if entry.error is not None:
             complain(entry.error)
+    return lost
+
+
+def _delivered(show: Callable[[], None]) -> int:
+    """Print what was done and return 1 if it could not be printed. A reader who has left does not count: it is done."""
+    try:
+        show()
+    except BrokenPipeError:
+        streams.forget_output()
+    except StorageError as problem:
+        complain(problem)
+        streams.forget_output()
+        return problem.exit_code
+    return 0
 
 
 # recover
@@ -258,13 +293,18 @@ def recover(paths: Sequence[Path], *, as_json: bool) -> int:
     problems: list[KcompactError] = []
     with stop_request(), ExitStack() as stack:
         locks = Locks(stack, only_look=False)
-        for directory in partitions.find_partitions(paths):
+        directories, unusable = planning.partitions(paths)
+        causes = {entry.directory: entry.error for entry in unusable}
+        for directory in (*directories, *causes):
             outcome = report.identity(directory)
             outcome |= dict.fromkeys(("status", "finished", "undone", "checkpoint"))
             outcome |= {"removed_staging": [], "left_behind": [], "error": None, "exit_code": 0}
             try:
-                locks.of(directory)
-                settled = swap.recover(directory, log_dir=directory.parent)
+                if (cause := causes.get(directory)) is not None:
+                    raise cause
+                with planning.storage_errors(directory):
+                    locks.of(directory)
+                    settled = swap.recover(directory, log_dir=directory.parent)
                 outcome |= {
                     "status": _settlement(settled),
                     "finished": settled.finished,
@@ -277,15 +317,19 @@ def recover(paths: Sequence[Path], *, as_json: bool) -> int:
                 problems.append(problem)
                 outcome |= {"status": "failed", "error": str(problem), "exit_code": problem.exit_code}
             outcomes.append(outcome)
-    if as_json:
-        click.echo(report.dumps(report.document("recover", None, partitions=outcomes)))
-    else:
-        from kcompact.cli.render import Printer, show_recovery
 
-        show_recovery(outcomes, Printer())
+    def show() -> None:
+        if as_json:
+            streams.echo(report.dumps(report.document("recover", None, partitions=outcomes)))
+        else:
+            from kcompact.cli.render import Printer, show_recovery
+
+            show_recovery(outcomes, Printer())
+
+    lost = _delivered(show)
     for failure in problems:
         complain(failure)
-    return report.shared_exit_code(outcome["exit_code"] for outcome in outcomes)
+    return report.shared_exit_code(outcome["exit_code"] for outcome in outcomes) or lost
 
 
 def _settlement(settled: swap.RecoveryReport) -> str:

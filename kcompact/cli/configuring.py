@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.config import ClusterConfig, Override, TopicConfig, topic_config
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError
+from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError
 from kcompact.format.checkpoint import MetaProperties
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.metadata_log import (
@@ -98,11 +98,19 @@ class _Configurations:
         notes: list[str] = []
         try:
             cluster = self._cluster(directory, partition, home, notes)
-            return Configured(config=self._config(partition.topic, cluster), notes=tuple(notes))
+            config = self._config(partition.topic, cluster)
+            if config.compacts and not self._is_cleaner_on():
+                notes.append("the broker's own cleaner is switched off: log.cleaner.enable=false")
+            return Configured(config=config, notes=tuple(notes))
         except ConfigError:
             raise
         except KcompactError as problem:
             return Configured(config=self._config(partition.topic, None), notes=tuple(notes), problem=problem)
+
+    def _is_cleaner_on(self) -> bool:
+        named = {override.name: override.value for override in self._overrides}
+        value = named.get("log.cleaner.enable", self._broker_properties.get("log.cleaner.enable", "true"))
+        return value.strip().lower() != "false"
 
     def _config(self, topic: str, cluster: ClusterConfig | None) -> TopicConfig:
         return topic_config(
@@ -187,6 +195,8 @@ class _Configurations:
             return _Home(properties=properties, problem=damage)
         except KcompactError as problem:
             return _Home(properties=properties, problem=problem)
+        except OSError as problem:
+            return _Home(properties=properties, problem=StorageError(path=problem.filename or log_dir, problem=problem))
 
     def _from_elsewhere(self, log_dir: Path, own: MetaProperties | None) -> ClusterMetadata | None:
         """Return the metadata log that `server.properties` places in another directory of the same cluster."""

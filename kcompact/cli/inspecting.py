@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from kcompact.cli import dump, planning, report
+from kcompact.cli import complain, dump, planning, report, streams
 from kcompact.cli.options import Settings
 from kcompact.cli.report import Entry
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError
+from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError
 from kcompact.log import LogDir, read_log
 from kcompact.plan import CleanPlan, clean_plan
 
 if TYPE_CHECKING:
+    from kcompact.cli.configuring import Configured
     from kcompact.cli.render import Printer
     from kcompact.config import TopicConfig
     from kcompact.survey import Finding
@@ -33,27 +32,32 @@ def inspect(
     as_json: bool,
 ) -> int:
     """Show what the paths hold and return the exit code."""
-    files = [path for path in paths if path.is_file()]
-    directories = [path for path in paths if not path.is_file()]
+    files = [path for path in paths if _is_file(path)]
+    named = [path for path in paths if path not in files]
+    directories, unusable = planning.partitions(named, settings, what="file or directory") if named else ([], [])
     with_records = with_records or print_data
     codes: list[int] = []
     if with_batches or with_records:
         targets = [(file, file.name) for file in files]
-        targets += _log_files(planning.partitions(directories, settings) if directories else [])
+        for directory in directories:
+            targets += _log_files(directory, unusable)
         for path, label in targets:
             codes.append(_dump(path, label, with_batches, with_records, print_data, as_json))
         if not verify:
+            planning.complain_of(unusable)
+            codes += [entry.exit_code for entry in unusable]
             return report.shared_exit_code(codes)
-    entries = list(_entries(directories, settings, verify)) if directories else []
+    entries = list(_entries(directories, settings, verify))
     looks = [_look(file, verify) for file in files]
-    codes += [entry.exit_code for entry in entries] + [look["exit_code"] for look in looks]
+    codes += [entry.exit_code for entry in (*entries, *unusable)] + [look["exit_code"] for look in looks]
     if as_json and not (with_batches or with_records):
-        content: dict[str, object] = {"partitions": [report.inspect_entry(entry) for entry in entries]}
+        content: dict[str, object] = {"partitions": [report.inspect_entry(entry) for entry in (*entries, *unusable)]}
         if files:
             content["files"] = looks
-        click.echo(report.dumps(report.document("inspect", settings.now_ms, **content)))
+        streams.echo(report.dumps(report.document("inspect", settings.now_ms, **content)))
     else:
         _print(entries, looks, as_json)
+        planning.complain_of(unusable)
     return report.shared_exit_code(codes)
 
 
@@ -72,47 +76,54 @@ def _print(entries: Sequence[Entry], looks: Sequence[dict[str, Any]], as_json: b
         _print_look(look, printer)
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # Why not is said where it is looked for as a directory.
+
+
 # Partitions
 
 
-def _entries(paths: Sequence[Path], settings: Settings, verify: bool) -> Iterator[Entry]:
-    from kcompact import survey
-
-    directories = planning.partitions(paths, settings)
+def _entries(directories: Sequence[Path], settings: Settings, verify: bool) -> Iterator[Entry]:
     configs = settings.configs_of(directories)
     log_dirs = planning.LogDirs()
     for directory in directories:
-        configured = configs[directory]
-        error = configured.problem
-        findings: tuple[Finding, ...] = (survey.of_error(error),) if isinstance(error, CorruptDataError) else ()
         try:
-            log_dir = log_dirs.of(directory)
-        except CorruptDataError as problem:
-            error, log_dir = problem, LogDir(path=directory.parent, is_log_dir=True)
-            findings += (survey.of_error(problem),)
-        except KcompactError as problem:
-            yield Entry(directory=directory, error=problem)
-            continue
-        try:
-            plan, trouble = _plan(directory, configured.config, settings, log_dir)
-            plan = planning.noted(plan, configured.notes)
+            with planning.storage_errors(directory):
+                yield _entry(directory, configs[directory], settings, log_dirs, verify)
         except ConfigError:
             raise
         except KcompactError as problem:
-            yield Entry(directory=directory, error=problem)
-            continue
-        error = error or trouble
-        if not verify:
-            yield Entry(directory=directory, plan=plan, error=error, survey=survey.survey_log(plan.log))
-            continue
-        contents = survey.verify(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
-        findings += (*contents.findings, *survey.log_dir_findings(log_dir))
-        if error is None and contents.is_damaged:
-            worst = contents.findings[0]
-            error = CorruptDataError(
-                file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem
-            )
-        yield Entry(directory=directory, plan=plan, error=error, survey=contents, findings=findings)
+            yield planning.failed(directory, problem)
+
+
+def _entry(
+    directory: Path, configured: Configured, settings: Settings, log_dirs: planning.LogDirs, verify: bool
+) -> Entry:
+    from kcompact import survey
+
+    error = configured.problem
+    findings: tuple[Finding, ...] = (survey.of_error(error),) if isinstance(error, CorruptDataError) else ()
+    try:
+        log_dir = log_dirs.of(directory)
+    except CorruptDataError as problem:
+        error, log_dir = problem, LogDir(path=directory.parent, is_log_dir=True)
+        findings += (survey.of_error(problem),)
+    plan, trouble = _plan(directory, configured.config, settings, log_dir)
+    plan = planning.noted(plan, configured.notes)
+    error = error or trouble
+    if not verify:
+        return Entry(directory=directory, plan=plan, error=error, survey=survey.survey_log(plan.log))
+    contents = survey.verify(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
+    findings += (*contents.findings, *survey.log_dir_findings(log_dir))
+    if error is None and contents.is_damaged:
+        worst = contents.findings[0]
+        error = CorruptDataError(
+            file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem
+        )
+    return Entry(directory=directory, plan=plan, error=error, survey=contents, findings=findings)
 
 
 def _plan(
@@ -124,20 +135,23 @@ def _plan(
     except CorruptDataError as problem:
         log = read_log(directory, log_dir=log_dir)
         plan = clean_plan(log, config, now_ms=settings.now_ms, producers={}, high_watermark=settings.high_watermark)
-        return plan, problem
+        return planning.noted(plan, planning.clock_notes(log, settings)), problem
     return plan, plan.log.damage[0] if plan.log.damage else None
 
 
 # Batches and records
 
 
-def _log_files(directories: Sequence[Path]) -> list[tuple[Path, str]]:
-    """Return the logs of the partitions in offset order, and what to call them."""
-    return [
-        (path, f"{directory.name}/{path.name}")
-        for directory in directories
-        for path in sorted(directory.glob("[0-9]*.log"))
-    ]
+def _log_files(directory: Path, unusable: list[Entry]) -> list[tuple[Path, str]]:
+    """Return the logs of a partition in offset order, and what to call them."""
+    try:
+        with planning.storage_errors(directory):
+            # Not `glob`, which takes a directory that it may not read for an empty one.
+            names = sorted(each.name for each in directory.iterdir() if each.match("[0-9]*.log"))
+    except KcompactError as problem:
+        unusable.append(planning.failed(directory, problem))
+        return []
+    return [(directory / name, f"{directory.name}/{name}") for name in names]
 
 
 def _dump(path: Path, label: str, with_batches: bool, with_records: bool, print_data: bool, as_json: bool) -> int:
@@ -153,10 +167,13 @@ def _dump(path: Path, label: str, with_batches: bool, with_records: bool, print_
             print_data=print_data,
             as_json=as_json,
         ):
-            click.echo(line)
+            streams.echo(line)
+    except StorageError as problem:
+        if problem.path == streams.OUTPUT:
+            raise
+        complain(problem)
+        return problem.exit_code
     except KcompactError as problem:
-        from kcompact.cli import complain
-
         complain(problem)
         return problem.exit_code
     return 0
@@ -167,9 +184,11 @@ def _dump(path: Path, label: str, with_batches: bool, with_records: bool, print_
 
 def _look(path: Path, verify: bool) -> dict[str, Any]:
     """Return what a single file holds."""
-    look: dict[str, Any] = {"file": str(path), "kind": None, "base_offset": None, "size_bytes": path.stat().st_size}
+    look: dict[str, Any] = {"file": str(path), "kind": None, "base_offset": None, "size_bytes": None}
     look |= {"contents": None, "entries": None, "findings": None, "error": None, "exit_code": 0}
     try:
+        with planning.storage_errors(path):
+            look["size_bytes"] = path.stat().st_size
         look["kind"] = dump.kind_of(path)
         parsed = dump.base_offset_of(path)
         look["base_offset"] = parsed if path.name[:1].isdigit() else None
@@ -216,7 +235,7 @@ def _verify_beside(path: Path, base_offset: int, look: dict[str, Any]) -> None:
 
 
 def _print_look(look: dict[str, Any], printer: Printer) -> None:
-    printer.line(f"{look['file']}: {look['kind'] or 'unknown'}, {look['size_bytes']:,} bytes")
+    printer.line(f"{look['file']}: {look['kind'] or 'unknown'}, {look['size_bytes'] or 0:,} bytes")
     for fields in look["entries"] or ():
         printer.line("  " + dump.line(fields))
     if look["contents"]:

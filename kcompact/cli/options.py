@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEBUG = "kcompact.debug"
+MAX_DIGITS = 19
+"""Of a long in Java."""
+MAX_SHOWN = 60
+LATEST_MS = 253_402_300_799_999
+"""The last moment that ISO 8601 can write with four digits for the year."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +28,8 @@ class Settings:
     """The configuration options of one command line. `now_ms` is read once."""
 
     now_ms: int
+    by_clock: bool = False
+    """Whether `now_ms` is the clock's, which may be wrong, and not the user's."""
     topic: str | None = None
     overrides: tuple[Override, ...] = ()
     broker_properties: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +49,10 @@ class Settings:
         )
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
 class Now(click.ParamType[Any]):
     name = "time"
 
@@ -50,6 +61,8 @@ class Now(click.ParamType[Any]):
             return value
         text = str(value).strip()
         if text.isascii() and text.isdigit():
+            if len(text) > MAX_DIGITS or int(text) > LATEST_MS:
+                self.fail(f"'{_cut(text)}' Unix milliseconds are after the year 9999", param, ctx)
             return int(text)
         from datetime import UTC, datetime, timedelta
 
@@ -81,14 +94,16 @@ class HighWatermark(click.ParamType[Any]):
         text = str(value).strip().lower()
         if text == "leo":
             return text
-        if text.isascii() and text.isdigit():
+        if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
             return int(text)
-        raise click.BadParameter(f"'{value}' is neither an offset nor leo", ctx=ctx, param=param)
+        raise click.BadParameter(f"'{_cut(text)}' is neither an offset nor leo", ctx=ctx, param=param)
 
 
 def paths(command: Command) -> Command:
     """PATH..."""
-    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))(command)
+    # Whether it may be read is each path's own affair, and no mistake in the usage of all.
+    kind = click.Path(readable=False, path_type=Path)
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=kind)(command)
 
 
 def json_option(command: Command) -> Command:
@@ -125,7 +140,8 @@ def configuration(command: Command) -> Command:
         from kcompact.config import parse_override
 
         settings = Settings(
-            now_ms=_clock_ms() if now is None else now,
+            now_ms=clock_ms() if now is None else now,
+            by_clock=now is None,
             topic=topic,
             overrides=tuple(parse_override(text) for text in config),
             broker_properties=_properties(broker_config),
@@ -177,7 +193,8 @@ def configuration(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-def _clock_ms() -> int:
+def clock_ms() -> int:
+    """Return what the clock says is now, in Unix milliseconds."""
     import time
 
     return time.time_ns() // 1_000_000

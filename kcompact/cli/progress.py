@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from kcompact.cli import text
+from kcompact.cli import streams, text
 from kcompact.cli.signals import StopRequest
 from kcompact.stages import Watch
 
@@ -30,11 +29,16 @@ class ProgressWatch(Watch):
         self.partition = Path()
 
     def begin(self, stage: str, total_bytes: int) -> None:
+        # That standard error is full or gone must not fail a cleaning.
+        with suppress(OSError):
+            self._begin(stage, total_bytes)
+
+    def _begin(self, stage: str, total_bytes: int) -> None:
         label = f"{text.safe(self.partition.name)}: {_VERBS.get(stage, stage)}"
         if self._is_terminal:
             self._show(label, total_bytes)
         elif not self._quiet:
-            click.echo(f"{label} {text.size(total_bytes)}", err=True)
+            streams.tell(f"{label} {text.size(total_bytes)}")
 
     def advance(self, done_bytes: int) -> None:
         if self._progress is not None and self._task is not None:
@@ -45,9 +49,10 @@ class ProgressWatch(Watch):
 
     def end(self) -> None:
         """Take the bar away, for other output or for good."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = self._task = None
+        shown, self._progress, self._task = self._progress, None, None
+        if shown is not None:
+            with suppress(OSError):
+                shown.stop()
 
     def _show(self, label: str, total_bytes: int) -> None:
         from rich.progress import (

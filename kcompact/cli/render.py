@@ -10,12 +10,10 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-import click
-
-from kcompact.cli import report, text
+from kcompact.cli import report, streams, text
 from kcompact.cli.report import Entry, policy_line, role_reason
 from kcompact.cli.text import safe
 from kcompact.errors import CorruptDataError
@@ -30,7 +28,8 @@ if TYPE_CHECKING:
     from kcompact.survey import Finding
 
 PIPED_WIDTH = 100_000
-WIDE = 160
+FOLDED_WIDTH = 14
+"""What a column of sentences or long names has to have at least."""
 BAR_CELLS = 60
 OFFSET_MAP_BYTES = 134_217_728
 OFFSET_MAP_ENTRY_BYTES = 24
@@ -51,26 +50,51 @@ class Printer:
         self.has_unicode = "utf" in (getattr(self.stream, "encoding", None) or "").lower()
 
     @property
-    def is_narrow(self) -> bool:
-        """Whether a wide table has to leave something out."""
-        return self.is_terminal and console(self.stream).width < WIDE
+    def width(self) -> int:
+        """How long a line can be."""
+        return console(self.stream).width if self.is_terminal else PIPED_WIDTH
 
     def line(self, content: str | Text = "") -> None:
         """Print one line, or several for a string with line ends; a string is foreign text unless it came escaped."""
         if isinstance(content, str):
-            click.echo(text.safe_lines(content), file=self.stream)
+            streams.echo(text.safe_lines(content), self.stream)
         else:
             self.show(content)
 
-    def show(self, renderable: RenderableType) -> None:
-        """Print something of rich's."""
+    def show(self, renderable: RenderableType, *, least_width: int = 0) -> None:
+        """Print something of rich's. The terminal breaks the lines of what is wider than itself."""
         if self.is_terminal:
-            console(self.stream).print(renderable)
+            with streams.errors(self.stream):
+                console(self.stream, width=max(self.width, least_width)).print(renderable)
             return
         plain = io.StringIO()
         console(plain, width=PIPED_WIDTH).print(renderable)
         lines = plain.getvalue().splitlines()
-        click.echo("\n".join(line.rstrip() for line in lines), file=self.stream)
+        streams.echo("\n".join(line.rstrip() for line in lines), self.stream)
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Mapping[str, Text]],
+        *,
+        numbers: Iterable[str] = (),
+        whole: Iterable[str] = (),
+        optional: Iterable[str] = (),
+    ) -> None:
+        """Print a table. Where it is too wide, the `optional` columns go, the first one first; no number is ever cut.
+
+        `numbers` are aligned to the right. Neither they nor the `whole` columns are folded.
+        """
+        shown = list(columns)
+        unfolded = frozenset((*numbers, *whole))
+        least = {name: _least_width(name, rows, unfolded) for name in columns}
+        for name in optional:
+            if _total(least[each] for each in shown) > self.width:
+                shown.remove(name)
+        made = table(*shown, numbers=numbers, whole=whole)
+        for row in rows:
+            made.add_row(*(row[name] for name in shown))
+        self.show(made, least_width=_total(least[name] for name in shown))
 
 
 def console(stream: Any, *, width: int | None = None) -> Console:
@@ -91,6 +115,22 @@ def table(*columns: str, numbers: Iterable[str] = (), whole: Iterable[str] = ())
         justify: Literal["left", "right"] = "right" if name in right else "left"
         made.add_column(Text(name), justify=justify, no_wrap=name in unfolded, overflow="fold", header_style="bold")
     return made
+
+
+def _least_width(name: str, rows: Sequence[Mapping[str, Text]], unfolded: Container[str]) -> int:
+    """Return how many cells a column needs: all of it, or enough for its words where it may be folded."""
+    from rich.cells import cell_len
+
+    texts = [name, *(row[name].plain for row in rows)]
+    if name in unfolded:
+        return max(map(cell_len, texts))
+    return min(FOLDED_WIDTH, max(map(cell_len, texts)))
+
+
+def _total(widths: Iterable[int]) -> int:
+    """Return the width of a table, two cells between its columns."""
+    widths = list(widths)
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def cell(value: object, style: str = "") -> Text:
@@ -169,25 +209,30 @@ def show_inspection(entry: Entry, printer: Printer) -> None:
     facts(plan, entry, printer)
     printer.line()
     columns = ["base offset", "size", "role", "batches", "records", "first time", "largest time", "modified", "why"]
-    if printer.is_narrow:
-        columns.remove("modified")
-    shown = table(*columns, numbers=("base offset", "size", "batches", "records"), whole=columns[5:-1])
+    rows = []
     surveys = entry.survey.segments if entry.survey else (None,) * len(plan.log.segments)
     for segment, contents in zip(plan.log.segments, surveys, strict=True):
         role = plan.role_of(segment)
-        cells = {
-            "base offset": cell(segment.base_offset),
-            "size": cell(text.size(segment.size_bytes)),
-            "role": cell(role, _STYLES[role]),
-            "batches": cell(contents and contents.batches),
-            "records": cell(contents and contents.records),
-            "first time": cell(text.time(segment.first_batch_max_timestamp_ms)),
-            "largest time": cell(text.time(segment.largest_timestamp_ms)),
-            "modified": cell(text.time(segment.last_modified_ms)),
-            "why": cell(role_reason(plan, segment)),
-        }
-        shown.add_row(*(cells[name] for name in columns))
-    printer.show(shown)
+        rows.append(
+            {
+                "base offset": cell(segment.base_offset),
+                "size": cell(text.size(segment.size_bytes)),
+                "role": cell(role, _STYLES[role]),
+                "batches": cell(contents and contents.batches),
+                "records": cell(contents and contents.records),
+                "first time": cell(text.time(segment.first_batch_max_timestamp_ms)),
+                "largest time": cell(text.time(segment.largest_timestamp_ms)),
+                "modified": cell(text.time(segment.last_modified_ms)),
+                "why": cell(role_reason(plan, segment)),
+            }
+        )
+    printer.table(
+        columns,
+        rows,
+        numbers=("base offset", "size", "batches", "records"),
+        whole=("role", "first time", "largest time", "modified"),
+        optional=("first time", "modified", "largest time", "batches", "records"),
+    )
     extras = _extras(entry)
     if extras:
         printer.line()
@@ -257,16 +302,17 @@ def show_findings(found: Sequence[Finding], printer: Printer) -> None:
     if not found:
         printer.line("  verified: nothing is wrong")
         return
-    shown = table("severity", "file", "position", "offset", "problem", numbers=("position", "offset"))
-    for each in found:
-        shown.add_row(
-            cell(each.severity, _SEVERITY_STYLES[each.severity]),
-            cell(each.file),
-            cell(each.position),
-            cell(each.offset),
-            cell(each.problem),
-        )
-    printer.show(shown)
+    rows = [
+        {
+            "severity": cell(each.severity, _SEVERITY_STYLES[each.severity]),
+            "file": cell(each.file),
+            "position": cell(each.position),
+            "offset": cell(each.offset),
+            "problem": cell(each.problem),
+        }
+        for each in found
+    ]
+    printer.table(tuple(rows[0]), rows, numbers=("position", "offset"), whole=("severity",))
 
 
 # plan
@@ -275,11 +321,11 @@ def show_findings(found: Sequence[Finding], printer: Printer) -> None:
 def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
     """Print the plans as one table, then what is worth a line of its own."""
     columns = ("partition", "size", "clean", "dirty", "ratio", "clean it", "reason", "why")
-    shown = table(*columns, numbers=("size", "clean", "dirty", "ratio"))
+    rows = []
     for entry in entries:
         plan = entry.plan
         eligible = plan is not None and plan.eligible and entry.error is None
-        shown.add_row(
+        cells = (
             cell(entry.name),
             cell(text.size(plan.log.size_bytes) if plan else None),
             cell(text.size(plan.clean_bytes) if plan else None),
@@ -289,7 +335,14 @@ def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
             cell(entry.reason, "bold red" if entry.error else ""),
             cell(text.relative_to_here(entry.explanation)),
         )
-    printer.show(shown)
+        rows.append(dict(zip(columns, cells, strict=True)))
+    printer.table(
+        columns,
+        rows,
+        numbers=("size", "clean", "dirty", "ratio"),
+        whole=("clean it", "reason"),
+        optional=("clean", "size", "dirty", "ratio"),
+    )
     for entry in entries:
         plan = entry.plan
         if plan is None or not (plan.groups or plan.log.notes or report.retention_outlook(plan)):
@@ -384,12 +437,13 @@ def show_outcome(entries: Sequence[Entry], printer: Printer) -> None:
         eligible = sum(entry.plan is not None and entry.plan.eligible for entry in entries)
         printer.line(f"  Cleanable partitions: {eligible}, Delayed partitions: {delayed}, max delay: {max(delays)}")
     printer.line()
-    shown = table("partition", "status", "before", "after", "checkpoint", "", numbers=("before", "after"))
+    columns = ("partition", "status", "before", "after", "checkpoint", "")
+    rows = []
     for entry in entries:
         result = entry.result
         status = "failed" if result is None else str(result.status)
         worked = result is not None and result.end_offset is not None
-        shown.add_row(
+        cells = (
             cell(entry.name),
             cell(status, "bold red" if result is None else "green" if worked else ""),
             cell(text.size(result.stats.bytes_read) if result and worked else None),
@@ -397,7 +451,8 @@ def show_outcome(entries: Sequence[Entry], printer: Printer) -> None:
             cell(result.end_offset if result and worked else None),
             cell(_remark(entry)),
         )
-    printer.show(shown)
+        rows.append(dict(zip(columns, cells, strict=True)))
+    printer.table(columns, rows, numbers=("before", "after"), whole=("status", "checkpoint"))
 
 
 def _remark(entry: Entry) -> str:
@@ -417,7 +472,7 @@ def _remark(entry: Entry) -> str:
 
 def show_recovery(outcomes: Sequence[dict[str, Any]], printer: Printer) -> None:
     """Print what recovery did to each partition."""
-    shown = table("partition", "status", "what")
+    rows = []
     for outcome in outcomes:
         what = []
         if outcome["finished"] is not None:
@@ -429,7 +484,11 @@ def show_recovery(outcomes: Sequence[dict[str, Any]], printer: Printer) -> None:
         what += [f"{name} removed" for name in outcome["removed_staging"]]
         what += [f"{name} left for the broker" for name in outcome["left_behind"]]
         name = os.path.basename(outcome["directory"])  # noqa: PTH119 - a name is all that is needed
-        shown.add_row(
-            cell(name), cell(outcome["status"], "bold red" if outcome["error"] else ""), cell("; ".join(what))
+        rows.append(
+            {
+                "partition": cell(name),
+                "status": cell(outcome["status"], "bold red" if outcome["error"] else ""),
+                "what": cell("; ".join(what)),
+            }
         )
-    printer.show(shown)
+    printer.table(("partition", "status", "what"), rows, whole=("status",))

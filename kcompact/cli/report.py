@@ -100,17 +100,19 @@ class Entry:
     findings: tuple[Finding, ...] | None = None
     result: CleanResult | None = None
     recovered: str | None = None
+    is_partition: bool = True
+    """False for a directory that holds no partition, so that there is nothing to plan."""
 
     @property
-    def reason(self) -> Reason:
-        """Return the verdict; an error without a plan has one of its own."""
+    def reason(self) -> Reason | None:
+        """Return the verdict; an error without a plan may have one of its own, or None where nothing is known."""
         if isinstance(self.error, CorruptDataError):
             return Reason.CORRUPT
         if isinstance(self.error, RecoveryNeededError):
             return Reason.LEFTOVERS
-        if self.plan is None or isinstance(self.error, StaleReplicaError):
+        if not self.is_partition or isinstance(self.error, StaleReplicaError):
             return Reason.NOT_A_PARTITION
-        return self.plan.reason
+        return self.plan.reason if self.plan else None
 
     @property
     def explanation(self) -> str:
@@ -262,7 +264,7 @@ def plan_entry(entry: Entry) -> dict[str, Any]:
         }
     return fields | {
         "eligible": plan is not None and plan.eligible and entry.error is None,
-        "reason": str(entry.reason),
+        "reason": str(entry.reason) if entry.reason else None,
         "explanation": entry.explanation,
         "segments": _segments(entry),
         "groups": fields["groups"] or [],

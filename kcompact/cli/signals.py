@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -41,7 +40,7 @@ class StopRequest:
             os._exit(code)
         self.exit_code = self.exit_code or code
         # Not through a buffered stream: a handler may run in the middle of another write.
-        if sys.stderr is not None:
+        with suppress(OSError):
             os.write(2, _FIRST)
 
     def install(self) -> None:

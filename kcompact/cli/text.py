@@ -71,19 +71,6 @@ def time(timestamp_ms: int | None) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{rest:03d}Z" if rest else "Z")
 
 
-def duration(milliseconds: int) -> str:
-    """Return a span of time, in its two largest units: `3 d 4 h`, `250 ms`."""
-    if milliseconds < 1000:
-        return f"{milliseconds} ms"
-    rest = milliseconds // 1000
-    parts = []
-    for unit, seconds in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, rest = divmod(rest, seconds)
-        if count:
-            parts.append(f"{count:,} {unit}")
-    return " ".join(parts[:2])
-
-
 def path(directory: Path) -> str:
     """Return a path as short as it can be: relative when it lies below the working directory."""
     try:

@@ -5,11 +5,12 @@ the counts, and what Kafka's own loader and readers see in the result. Chain B g
 user's log would. Its files drift from Kafka's where a batch was compressed again, because the sizes do, and with them
 groups and ratios; so it only has to show the same log to its readers. While the two are the same bytes, B is not run.
 
-What is different by design, and passed over:
+What is different by design, and passed over: after a failed cleaning Kafka writes the old first dirty offset as
+checkpoint, and may have swapped some groups; kcompact leaves everything as it was.
 
-- a checkpoint outside of the log is reset by Kafka whenever it plans, by kcompact only when it cleans that partition;
-- after a failed cleaning Kafka writes the old first dirty offset as checkpoint, and may have swapped some groups;
-  kcompact leaves everything as it was.
+A broker changes a directory by merely loading it: it deletes snapshots and leader epochs that it does not need, and
+moves high watermarks into the log. So all files are compared after cleanings of what Kafka loaded once before; where
+that changed anything, the directory as it was is cleaned by both as well, and the segments must be the same.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ PLAN_FIELDS = (
     "max_compaction_delay_ms eligible high_watermark last_stable_offset"
 ).split()
 STATS_FIELDS = "bytes_read messages_read messages_written invalid_messages map_keys map_bytes_read".split()
+SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
 Checkpoint = dict[TopicPartition, int]
 
 
@@ -107,8 +109,8 @@ class _Chains:
         _fresh_copy(self.theirs, self.ours)
         was_loaded = _same_bytes(self.unloaded, self.ours)
         ours = self.clean_with_kcompact(self.ours, settings)
-        turns = self.clean_with_kafka(settings)
-        found = self.result_differences(turns, ours, plan, settings)
+        turns = self.clean_with_kafka(self.theirs, settings)
+        found = self.result_differences(turns, ours, settings)
         if found:
             return found
 
@@ -117,10 +119,24 @@ class _Chains:
         if not _same_bytes(self.ours, self.theirs):
             found = _view_differences(self.load(self.ours, settings), theirs_seen, passed_over=failed)
         if not found and not was_loaded:
-            self.counts["rounds that loading changes"] += 1
-            self.clean_with_kcompact(self.unloaded, settings)
-            found = _view_differences(self.load(self.unloaded, settings), theirs_seen, passed_over=failed)
+            found = self.unloaded_differences(settings)
         return found or self.go_on_from_ours(settings, plan, theirs_seen, has_failed=bool(failed))
+
+    def unloaded_differences(self, settings: Json) -> list[str]:
+        """Clean the directory as it was before Kafka loaded it, with both; return what differs in the segments."""
+        self.counts["rounds that loading changes"] += 1
+        theirs = _fresh_copy(self.unloaded, self.place / "unloaded-kafka")
+        ours = self.clean_with_kcompact(self.unloaded, settings)
+        turns = self.clean_with_kafka(theirs, settings)
+        failed = {name for name, turn in turns.items() if "error" in turn}
+        found = [f"{name}: not loaded before: refused" for name in sorted(failed ^ ours.refused.keys())]
+        lines = self.file_differences(self.unloaded, theirs, settings, passed_over=failed)
+        for line in lines:
+            path = theirs / line.partition(":")[0]
+            is_made_by_loading = path.exists() and path.stat().st_size == 0 and line.endswith("we do not")
+            if path.name.endswith(SEGMENT_FILES) and not is_made_by_loading:
+                found.append(f"not loaded before: {line}")
+        return found
 
     def go_on_from_ours(self, settings: Json, plan: Json, theirs_seen: Json, *, has_failed: bool) -> list[str]:
         """Run the round on chain B, if there is one, then decide how it goes on."""
@@ -129,8 +145,10 @@ class _Chains:
             self.counts["rounds of chain B"] += 1
             self.write(self.drifted, settings)
             decided = _decisions(self.plan(self.drifted, settings))
+            self.load(self.drifted, settings, in_place=True)  # as often as chain A: producers expire when loaded
             self.same_decisions = self.same_decisions and decided == _decisions(plan)
             cleaned = self.clean_with_kcompact(self.drifted, settings)
+            self.load(self.drifted, settings, in_place=True)
             seen = self.load(self.drifted, settings)
             if self.same_decisions and not has_failed:
                 found = _view_differences(seen, theirs_seen, passed_over=set())
@@ -163,6 +181,9 @@ class _Chains:
             ranges = self.ranges(log_dir, settings)
             _place(log_dir / CLEANER_OFFSET_CHECKPOINT, settings["checkpoints"], ranges)
             _place(log_dir / REPLICATION_OFFSET_CHECKPOINT, settings["high_watermarks"], ranges)
+            for name, count in settings.get("lost_snapshots", {}).items():
+                for snapshot in sorted((log_dir / name).glob("*.snapshot"))[-count:]:
+                    snapshot.unlink()
 
     def with_full_group(self, settings: Json) -> Json:
         """Set `segment.bytes` to what some segments of the first partition have together, if the spec asks for it."""
@@ -199,10 +220,10 @@ class _Chains:
         partitions: Json = reply["partitions"]
         return partitions
 
-    def clean_with_kafka(self, settings: Json) -> Json:
+    def clean_with_kafka(self, log_dir: Path, settings: Json) -> Json:
         """Return the turn of each partition that Kafka's cleaner took, in its order."""
         reply = self.kafka.clean(
-            self.theirs,
+            log_dir,
             turns=0,
             retention=False,
             dedupe_buffer_bytes=DEDUPE_BUFFER_BYTES,
@@ -236,12 +257,13 @@ class _Chains:
         with log_dir_lock(log_dir) as lock:
             for plan in dirtiest_first(list(plans.values())):
                 name = plan.log.directory.name
-                if not plan.eligible and not plan.log.damage:
-                    continue
                 try:
-                    cleaned.results[name] = cleaner.clean(plan, self.executor, lock=lock)
+                    result = cleaner.clean(plan, self.executor, lock=lock)
                 except KcompactError as problem:
                     cleaned.refused[name] = problem
+                    continue
+                if result.status is cleaner.Status.CLEANED:
+                    cleaned.results[name] = result
         return cleaned
 
     # Comparing
@@ -287,7 +309,7 @@ class _Chains:
             found.append(f"{len(ready)} cleanable partitions, Kafka {plan['cleanable_partitions']}")
         return found
 
-    def result_differences(self, turns: Json, ours: _Cleaned, plan: Json, settings: Json) -> list[str]:
+    def result_differences(self, turns: Json, ours: _Cleaned, settings: Json) -> list[str]:
         found = []
         failed = {name for name, turn in turns.items() if "error" in turn}
         for name in sorted(turns.keys() | ours.results.keys() | ours.refused.keys()):
@@ -304,21 +326,24 @@ class _Chains:
         ratios = [turn["cleanable_ratio"] for turn in turns.values()]
         if ratios != sorted(ratios, reverse=True):
             found.append(f"Kafka's order of ratios is {ratios}")
-        mtimes = {
-            str(path.relative_to(self.theirs)): path.stat().st_mtime_ns // 1_000_000
-            for path in self.theirs.rglob("*")
-            if path.suffix in (".log", ".index", ".timeindex") and path.parent.name not in failed
-        }
-        interval = int(settings["config"]["index.interval.bytes"])
-        lines = differences(self.ours, self.theirs, mtimes_ms=mtimes, index_interval_bytes=interval)
+        lines = self.file_differences(self.ours, self.theirs, settings, passed_over=failed)
         if any(line.partition(":")[0].endswith(".snapshot") for line in lines) and self.loading_never_settles(settings):
             lines = [line for line in lines if not line.partition(":")[0].endswith(".snapshot")]
-        found += [
+        return found + lines + self.checkpoint_differences(failed)
+
+    def file_differences(self, ours: Path, theirs: Path, settings: Json, *, passed_over: set[str]) -> list[str]:
+        mtimes = {
+            str(path.relative_to(theirs)): path.stat().st_mtime_ns // 1_000_000
+            for path in theirs.rglob("*")
+            if path.suffix in (".log", ".index", ".timeindex") and path.parent.name not in passed_over
+        }
+        interval = int(settings["config"]["index.interval.bytes"])
+        lines = differences(ours, theirs, mtimes_ms=mtimes, index_interval_bytes=interval)
+        return [
             line
             for line in lines
-            if not line.startswith(CLEANER_OFFSET_CHECKPOINT) and line.split("/")[0] not in failed
+            if not line.startswith(CLEANER_OFFSET_CHECKPOINT) and line.split("/")[0] not in passed_over
         ]
-        return found + self.checkpoint_differences(turns, failed, plan)
 
     def loading_never_settles(self, settings: Json) -> bool:
         """Whether a second load changes the directory again.
@@ -345,13 +370,12 @@ class _Chains:
                 found.append(f"{name}: {key} {getattr(result.stats, key)}, Kafka's {turn['stats'][key]}")
         return found
 
-    def checkpoint_differences(self, turns: Json, failed: set[str], plan: Json) -> list[str]:
+    def checkpoint_differences(self, failed: set[str]) -> list[str]:
         ours, theirs = (_entries(log_dir / CLEANER_OFFSET_CHECKPOINT) for log_dir in (self.ours, self.theirs))
-        resets = {_name(row) for row in plan["partitions"] if row.get("resets_checkpoint") and _name(row) not in turns}
         return [
             f"{partition}: checkpoint {ours.get(partition)}, Kafka's {theirs.get(partition)}"
             for partition in sorted(ours.keys() | theirs.keys())
-            if ours.get(partition) != theirs.get(partition) and str(partition) not in failed | resets
+            if ours.get(partition) != theirs.get(partition) and str(partition) not in failed
         ]
 
 

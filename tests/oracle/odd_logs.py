@@ -70,6 +70,7 @@ def odd_spec(seed: int) -> Json:
                 "topics": topics,
                 "checkpoints": {name: _place(rng) for name in names if rng.random() < 0.2},
                 "high_watermarks": {name: _place(rng) for name in names if rng.random() < 0.1},
+                "lost_snapshots": {name: rng.choice([1, 1, 2, 3, 99]) for name in names if rng.random() < 0.25},
                 "full_group": rng.choice([None, None, None, [rng.randint(1, 4), rng.choice([-1, 0, 0])]]),
                 "producer_id_expiration_ms": expiration_ms,
                 "io_buffer_bytes": rng.choice([200, 1_000, 524_288]),
