@@ -89,15 +89,19 @@ def plan_partition(
                 log = replace(log, notes=(*log.notes, NO_HIGH_WATERMARK))
     elif high_watermark is None and not use_log_end:
         log = replace(log, notes=(*log.notes, "no replication-offset-checkpoint: high watermark taken as the log end"))
-    state = {}
+    state, unstable = {}, None
     if not log.damage:
-        state = producers.load(log, now_ms=now_ms, expiration_ms=config.producer_id_expiration_ms)
+        expiration_ms = config.producer_id_expiration_ms
+        state = producers.load(log, now_ms=now_ms, expiration_ms=expiration_ms)
+        unstable = producers.first_unstable_offset(
+            log, state, high_watermark=high_watermark, now_ms=now_ms, expiration_ms=expiration_ms
+        )
     return clean_plan(
         log,
         config,
         now_ms=now_ms,
         producers=state,
-        first_unstable_offset=producers.first_unstable_offset(log, state),
+        first_unstable_offset=unstable,
         high_watermark=high_watermark,
         force=force,
         include_internal=include_internal,

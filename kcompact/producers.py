@@ -66,23 +66,30 @@ def load(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dict[int, Pro
     directory in which that leaves none means that there are no producers; a partition copied out of its log directory
     is replayed from its start. Raises CorruptDataError. Rule: `UnifiedLog.rebuildProducerState`.
     """
+    state, following = _snapshot_and_rest(log, now_ms=now_ms, expiration_ms=expiration_ms)
+    return replay(state, following)
+
+
+def _snapshot_and_rest(
+    log: PartitionLog, *, now_ms: int, expiration_ms: int
+) -> tuple[dict[int, Producer], Iterator[Glimpse]]:
+    """Return the state that the log's snapshot holds, and the batches to replay on it."""
     found = _snapshots_of_broker(log)
     if not found and log.log_dir.is_clean_shutdown:
-        return {}
+        return {}, iter(())
     usable = [offset for offset in found if log.log_start_offset < offset <= log.log_end_offset]
-    state: dict[int, Producer] = {}
-    start_offset = log.log_start_offset
-    if usable:
-        start_offset = usable[-1]
-        entries = read_snapshot(log.directory, log.snapshots[start_offset])
-        state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
+    if not usable:
+        return {}, _glance_from(log, log.log_start_offset)
+    entries = read_snapshot(log.directory, log.snapshots[usable[-1]])
+    state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
+    return state, _glance_from(log, usable[-1])
+
+
+def _glance_from(log: PartitionLog, start_offset: int) -> Iterator[Glimpse]:
     for segment in log.segments_between(start_offset, log.log_end_offset):
-        path = log.directory / segment.log_name
-        following = (
-            batch for batch in glance(path, end_position=segment.size_bytes) if batch.header.last_offset >= start_offset
-        )
-        state = replay(state, following)
-    return state
+        for batch in glance(log.directory / segment.log_name, end_position=segment.size_bytes):
+            if batch.header.last_offset >= start_offset:
+                yield batch
 
 
 def _snapshots_of_broker(log: PartitionLog) -> list[int]:
@@ -219,20 +226,58 @@ def first_open_transaction_offset(producers: Mapping[int, Producer]) -> int | No
     return min(offsets, default=None)
 
 
-def first_unstable_offset(log: PartitionLog, producers: Mapping[int, Producer]) -> int | None:
-    """Return from where on the log is undecided, or None while no transaction is open.
+def first_unstable_offset(
+    log: PartitionLog,
+    producers: Mapping[int, Producer],
+    *,
+    high_watermark: int | None,
+    now_ms: int,
+    expiration_ms: int,
+) -> int | None:
+    """Return from where on the log is undecided, or None where nothing is.
 
-    It is where the oldest open transaction began. Where that has fallen below the log start, it is the base offset of
-    the batch that the log start lies in or, in a gap, before: it can be below the log start or far above it.
-    Raises CorruptDataError. Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `LogSegment.read`.
+    It is where the oldest transaction began that is open, or of which the replay of the log meets a marker that is not
+    below the high watermark: the marker may yet be lost. Where that has fallen below the log start, it is the base
+    offset of the batch that the log start lies in or, in a gap, before, so below the log start or far above it.
+    Raises CorruptDataError. Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `ProducerStateManager.completeTxn`.
     """
-    offset = first_open_transaction_offset(producers)
+    starts = [one.transaction_first_offset for one in producers.values() if one.transaction_first_offset is not None]
+    if high_watermark is not None and high_watermark < log.log_end_offset:
+        state, following = _snapshot_and_rest(log, now_ms=now_ms, expiration_ms=expiration_ms)
+        starts += _starts_of_unreplicated(state, following, max(high_watermark, log.log_start_offset))
+    offset = min(starts, default=None)
     if offset is None or offset >= log.log_start_offset:
         return offset
-    for segment in log.segments_between(log.log_start_offset, log.log_end_offset):
+    return _batch_offset_at(log, log.log_start_offset)
+
+
+def _starts_of_unreplicated(
+    producers: Mapping[int, Producer], batches: Iterable[Glimpse], high_watermark: int
+) -> Iterator[int]:
+    """Yield where the transactions began whose markers are among the batches, at or above the high watermark."""
+    opened = {
+        one.producer_id: one.transaction_first_offset
+        for one in producers.values()
+        if one.transaction_first_offset is not None
+    }
+    for batch in batches:
+        header = batch.header
+        if not header.has_producer_id:
+            continue
+        if batch.marker is not None:
+            first_offset = opened.pop(header.producer_id, None)
+            if first_offset is not None and header.last_offset >= high_watermark:
+                yield first_offset
+        elif header.is_transactional and not header.is_control:
+            opened.setdefault(header.producer_id, header.base_offset)
+
+
+def _batch_offset_at(log: PartitionLog, offset: int) -> int:
+    """Return the base offset of the batch that holds `offset`, else of the next one, else the log end."""
+    for segment in log.segments_between(offset, log.log_end_offset):
         path = log.directory / segment.log_name
         for batch in batches(path, end_position=segment.size_bytes):
-            if batch.header.last_offset >= log.log_start_offset:
+            if batch.header.last_offset >= offset:
                 is_legacy = batch.header.magic < 2  # Its first offset stands with its records.
                 return read_records(batch, file=str(path))[0].offset if is_legacy else batch.header.base_offset
     return log.log_end_offset

@@ -12,7 +12,7 @@ from kcompact import producers
 from kcompact.errors import CorruptBatchError, CorruptCheckpointError
 from kcompact.format.batch import Record, build, walk
 from kcompact.format.producer import ProducerEntry
-from kcompact.log import read_log
+from kcompact.log import PartitionLog, read_log
 from kcompact.producers import ABORT, COMMIT, Glimpse, LastRecord, Marker, Producer
 from tests import notation
 from tests.notation import DEFAULT_TIME, LogSpec
@@ -169,8 +169,28 @@ def test_the_oldest_open_transaction() -> None:
 def test_an_open_transaction_that_began_below_the_log_start(tmp_path: Path, start: int, expected: int) -> None:
     text = "log\n0: a=1(pid=7 txn) b=1@1 [c=1 d=1]@2..4\n8: e=1@9 f=1@10"
     log = read_log(notation.write(replace(notation.parse(text), start=start), tmp_path))
-    assert producers.first_unstable_offset(log, replayed("a=1(pid=7 txn)")) == expected
-    assert producers.first_unstable_offset(log, replayed("a=1(pid=7)")) is None
+    assert unstable(log, replayed("a=1(pid=7 txn)")) == expected
+    assert unstable(log, replayed("a=1(pid=7)")) is None
+
+
+def unstable(log: PartitionLog, state: dict[int, Producer], high_watermark: int | None = None) -> int | None:
+    return producers.first_unstable_offset(
+        log, state, high_watermark=high_watermark, now_ms=DEFAULT_TIME, expiration_ms=DAY
+    )
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "expected"),
+    [(None, None), (9, None), (6, None), (5, 2), (4, 2), (3, 0), (2, 0), (0, 0)],
+)
+def test_a_transaction_is_undecided_until_its_marker_is_replicated(
+    tmp_path: Path, high_watermark: int | None, expected: int | None
+) -> None:
+    text = "log lone\n0: a=1(pid=7 txn) z=1(pid=6) b=1(pid=8 txn) commit(pid=7) b=2 abort(pid=8) commit(pid=9)"
+    log = read_log(notation.write(notation.parse(text), tmp_path))
+    state = producers.load(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
+    assert producers.first_open_transaction_offset(state) is None
+    assert unstable(log, state, high_watermark) == expected
 
 
 def test_replay_goes_on_from_what_is_known() -> None:

@@ -162,6 +162,7 @@ class _Chains:
             self.drifted, self.same_decisions = None, True
         elif self.drifted is None and not _same_bytes(self.ours, self.theirs):
             self.drifted = copy_log_dir(self.ours, self.place / "drifted")
+            self.load(self.drifted, settings, in_place=True)
         elif self.drifted is not None and _same_bytes(self.drifted, self.theirs):
             shutil.rmtree(self.drifted)
             self.drifted, self.same_decisions = None, True

@@ -13,6 +13,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import queue
 import sys
 import tempfile
 import time
@@ -115,7 +116,10 @@ def run_all(first: int, end: int, jobs: int) -> Totals:
     totals, running = Totals(), jobs
     started = shown = time.monotonic()
     while running:
-        result = results.get()
+        try:
+            result = results.get(timeout=10 * SHRINKING_S)
+        except queue.Empty:
+            raise SystemExit("a job died, or hangs") from None
         if result is None:
             running -= 1
             continue
