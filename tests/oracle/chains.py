@@ -450,7 +450,7 @@ def _same_bytes(ours: Path, theirs: Path) -> bool:
 
 
 def _decisions(plan: Json) -> list[Any]:
-    keys = "eligible first_dirty_offset first_uncleanable_offset".split()
+    keys = "eligible first_dirty_offset first_uncleanable_offset groups".split()
     return [[row.get(key) for key in keys] for row in plan["partitions"]]
 
 
