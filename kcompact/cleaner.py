@@ -36,7 +36,6 @@ class Status(enum.StrEnum):
     CLEANED = "cleaned"
     DRY_RUN = "dry-run"
     SKIPPED = "skipped"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,6 @@ class CleanResult:
     map_s: float = 0.0
     elapsed_s: float = 0.0
     expired: tuple[Expired, ...] = ()
-    error: KcompactError | None = None
 
 
 # Cleaning

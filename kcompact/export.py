@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from kcompact import stages, swap
-from kcompact.errors import LogChangedError, RefusedError, StorageError
+from kcompact.errors import RefusedError, StorageError
 from kcompact.format.checkpoint import (
     CLEAN_SHUTDOWN_FILE,
     LEADER_EPOCH_CHECKPOINT,
@@ -79,7 +79,7 @@ def _new_partition(log: PartitionLog, output: Path, *, checkpoint_offset: int | 
         target.mkdir(mode=0o700)
         try:
             yield target
-            _require_unchanged(log)
+            swap.require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
             shutil.copystat(log.directory, target)
             _copy_log_dir_files(log, output)
             swap.publish(target, final)
@@ -142,13 +142,6 @@ def _dress(log: PartitionLog, target: Path, cleaned: CleanedSegment) -> None:
         path.chmod(stat.S_IMODE(model.st_mode))
         if path.suffix != Suffix.TXN_INDEX:
             os.utime(path, ns=(swap.modified_ns(cleaned), swap.modified_ns(cleaned)))
-
-
-def _require_unchanged(log: PartitionLog) -> None:
-    for file in (file for segment in log.segments for file in segment.files):
-        path = log.directory / file.name
-        if not path.exists() or FileIdentity.of(file.name, path.lstat()) != file:
-            raise LogChangedError(path=path, problem="changed while it was being copied")
 
 
 def _copy_log_dir_files(log: PartitionLog, output: Path) -> None:

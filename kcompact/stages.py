@@ -470,6 +470,7 @@ def _splits(
     end_offsets = [*bases[1:], min(plan.log.end_of(segment), plan.first_uncleanable_offset)]
     left_out = fates.left_out.get(segment.base_offset, frozenset())
     discardable = fates.discardable[segment.base_offset]
+    keeps_legacy_tombstones = segment.last_modified_ms > legacy_horizon_ms(plan)
     return [
         Split(
             log_name=segment.log_name,
@@ -480,7 +481,7 @@ def _splits(
             check_index=trust_index,
             left_out=frozenset(offset for offset in left_out if base_offset <= offset < end_offset),
             discardable=frozenset(offset for offset in discardable if base_offset <= offset < end_offset),
-            keeps_legacy_tombstones=segment.last_modified_ms > legacy_horizon_ms(plan),
+            keeps_legacy_tombstones=keeps_legacy_tombstones,
         )
         for start, end, base_offset, end_offset in zip(starts, ends, bases, end_offsets, strict=True)
     ]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kcompact.format import index
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix, index_name
-from kcompact.log import PartitionLog, Segment, headers, read_file
+from kcompact.log import PartitionLog, Segment, read_file
 from kcompact.plan import CleanPlan
 from kcompact.producers import Glimpse, glance
 from kcompact.retain import TransactionTracker
@@ -37,19 +38,27 @@ def fates(plan: CleanPlan) -> Fates:
 
     Raises CorruptDataError. Rules: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
-    seen = {segment.base_offset: _transactional(plan.log, segment) for segment in plan.segments}
+    seen = {segment.base_offset: _walk(plan.log, segment) for segment in plan.segments}
     aborted = {segment.base_offset: _aborted_of(plan.log, segment) for segment in plan.log.segments}
     discardable, kept_index = _clean_fold(plan, seen, aborted)
     return Fates(left_out=_map_fold(plan, seen, aborted), discardable=discardable, kept_index=kept_index)
 
 
-def _transactional(log: PartitionLog, segment: Segment) -> list[Glimpse]:
-    path = log.directory / segment.log_name
-    return [
-        batch
-        for batch in glance(path, end_position=segment.size_bytes)
-        if batch.header.is_control or batch.header.is_transactional
-    ]
+class _Walked(NamedTuple):
+    """What one walk over a segment's headers tells: its transactional and control batches, and the offset after the
+    last batch, which is the base where there is none (`LogSegment.readNextOffset`)."""
+
+    batches: list[Glimpse]
+    next_offset: int
+
+
+def _walk(log: PartitionLog, segment: Segment) -> _Walked:
+    found, next_offset = [], segment.base_offset
+    for batch in glance(log.directory / segment.log_name, end_position=segment.size_bytes):
+        next_offset = batch.header.next_offset
+        if batch.header.is_control or batch.header.is_transactional:
+            found.append(batch)
+    return _Walked(found, next_offset)
 
 
 def _aborted_of(log: PartitionLog, segment: Segment) -> tuple[AbortedTxn, ...]:
@@ -82,7 +91,7 @@ def collect(
 
 
 def _map_fold(
-    plan: CleanPlan, seen: Mapping[int, list[Glimpse]], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, seen: Mapping[int, _Walked], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> dict[int, frozenset[int]]:
     tracker = TransactionTracker()
     tracker.expect(collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset))
@@ -90,7 +99,7 @@ def _map_fold(
     for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset):
         start_position = map_start_position(plan.log, segment, plan.first_dirty_offset)
         skipped = set()
-        for batch in seen[segment.base_offset]:
+        for batch in seen[segment.base_offset].batches:
             if batch.position < start_position:
                 continue
             if batch.header.is_control:
@@ -111,7 +120,7 @@ def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: 
 
 
 def _clean_fold(
-    plan: CleanPlan, seen: Mapping[int, list[Glimpse]], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, seen: Mapping[int, _Walked], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> tuple[dict[int, frozenset[int]], dict[int, tuple[AbortedTxn, ...]]]:
     tracker = TransactionTracker()
     discardable, kept_index = {}, {}
@@ -119,10 +128,10 @@ def _clean_fold(
         kept: list[AbortedTxn] = []
         for place, segment in enumerate(group):
             following = group[place + 1 : place + 2]
-            end_offset = following[0].base_offset if following else _next_offset(plan.log, segment)
+            end_offset = following[0].base_offset if following else seen[segment.base_offset].next_offset
             tracker.expect(collect(plan.log, aborted, segment.base_offset, end_offset))
             marked = set()
-            for batch in seen[segment.base_offset]:
+            for batch in seen[segment.base_offset].batches:
                 entry = None
                 if batch.header.is_control:
                     is_discardable, entry = tracker.see_marker(batch.header, _kind(batch))
@@ -139,11 +148,3 @@ def _clean_fold(
 
 def _kind(batch: Glimpse) -> int | None:
     return None if batch.marker is None else batch.marker.kind
-
-
-def _next_offset(log: PartitionLog, segment: Segment) -> int:
-    """Return the offset after the segment's last batch, or its base. Rule: `LogSegment.readNextOffset`."""
-    next_offset = segment.base_offset
-    for _, header in headers(log.directory / segment.log_name, end_position=segment.size_bytes):
-        next_offset = header.next_offset
-    return next_offset
