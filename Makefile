@@ -6,11 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Options of `make bench`: BENCH="--quick", see docs/bench.md.
+BENCH ?=
+
 # How many odd logs `make oracle` writes, and the seed of the first.
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast check format format-check lint types docs-check rewrite fixtures fixtures-check oracle broker-check clean help
+.PHONY: demo test fast check format format-check lint types docs-check rewrite fixtures fixtures-check oracle broker-check bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -67,6 +70,9 @@ oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs;
 broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
 	$(BIN)/python -m fixtures.broker --restart-check \
 	  --kcompact "$(abspath $(BIN))/kcompact clean --force --yes"
+
+bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or other options, see docs/bench.md
+	$(BIN)/python -m tests.bench $(BENCH)
 
 clean:
 	rm -rf $(VENV) build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

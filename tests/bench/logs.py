@@ -1,0 +1,173 @@
+"""The logs of the benchmark: built once with Kafka's own code and cached, copied for each run, compared afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
+from kcompact.format.codec import Codec, decompress
+from tests.bench.cases import LogSpec
+from tests.oracle import real_kafka
+
+PARTITION = "prices-0"
+CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+"""The ratio of 0 lets Kafka go on until nothing is dirty, when its offset map is too small for the log."""
+
+JVM_OPTIONS = (
+    "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
+    "-XX:+ExplicitGCInvokesConcurrent -XX:MaxInlineLevel=15 -Djava.awt.headless=true"
+).split()
+"""Those of `kafka-run-class.sh`, under which `kafka-server-start.sh` starts a broker."""
+
+BROKER_HEAP_BYTES = 1 << 30
+DEDUPE_BUFFER_BYTES = 128 << 20
+COPY_BYTES = 16 << 20
+NOT_COMPARED = {".lock", ".kafka_cleanshutdown", "meta.properties"}
+
+HEADER = struct.Struct(">qiIbIhiqqqhii")
+"""Of a batch of magic 2: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp,
+largest timestamp, producer id and epoch, base sequence, number of records."""
+BEFORE_LENGTH_COUNTS = 12
+
+
+def java_command(program: str, *, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES) -> list[str]:
+    """Return how a program of ours starts in a broker's JVM; its heap is a broker's, or more for a larger buffer."""
+    heap = BROKER_HEAP_BYTES + max(0, dedupe_buffer_bytes - DEDUPE_BUFFER_BYTES)
+    sizes = [f"-Xms{heap >> 20}m", f"-Xmx{heap >> 20}m"]
+    return [real_kafka.java(), *JVM_OPTIONS, *sizes, "-cp", real_kafka.class_path(), f"kcompact.bench.{program}"]
+
+
+def config_arguments() -> list[str]:
+    """Return the topic's settings, as our Java programs and kcompact take them."""
+    return [word for name, value in CONFIG.items() for word in ("--config", f"{name}={value}")]
+
+
+def build(spec: LogSpec, cache: Path) -> Path:
+    """Return the log directory of `spec`, built if the cache lacks it."""
+    target = cache / spec.name
+    if target.is_dir():
+        return target
+    unfinished = cache / f"{spec.name}.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    command = [*java_command("BuildLog"), "--log-dir", str(unfinished), "--partition", PARTITION, *spec.arguments]
+    done = subprocess.run([*command, *config_arguments()], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"building {spec.name} failed:\n{done.stderr}{done.stdout}")
+    report = json.loads(done.stdout)
+    print(f"  built {spec.name}: {report['size_bytes'] / 1e6:,.0f} MB in {report['wall_ms'] / 1000:.1f} s", flush=True)
+    unfinished.rename(target)
+    return target
+
+
+def source_bytes(log_dir: Path) -> int:
+    """Return the size of the partition's `.log` files."""
+    return sum(path.stat().st_size for path in (log_dir / PARTITION).glob("*.log"))
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a log directory with its file times: every byte is written, no extent is shared with the original."""
+    shutil.copytree(source, target, copy_function=_copy_file)
+
+
+def _copy_file(source: str, target: str) -> str:
+    with open(source, "rb", buffering=0) as read, open(target, "wb", buffering=0) as write:
+        while piece := read.read(COPY_BYTES):
+            write.write(piece)
+    shutil.copystat(source, target)
+    return target
+
+
+def drop_from_memory(directory: Path) -> None:
+    """Let the kernel forget the pages of a directory's files, so that others have room."""
+    for path in _files(directory):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def read_into_memory(directory: Path) -> None:
+    """Read every file once, so that it is in the page cache if it fits."""
+    buffer = bytearray(COPY_BYTES)
+    for path in _files(directory):
+        with open(path, "rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+
+def stamp(directory: Path) -> dict[str, tuple[int, int]]:
+    """Return size and modification time of each file; a command that only reads leaves them as they are."""
+    return {
+        str(path.relative_to(directory)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in _files(directory)
+        if path.name != ".lock"
+    }
+
+
+def fingerprint(log_dir: Path) -> dict[str, str]:
+    """Return what a cleaning left, comparable over cleaners: a value for each file and each checkpoint.
+
+    Uncompressed files stand for their bytes. Of a `.log` with a compressed batch each header counts, but for length and
+    checksum, and the inflated records, since the compressed bytes depend on the library; its indexes are only named,
+    since they depend on those bytes.
+    """
+    partition = log_dir / PARTITION
+    compressed = {path.stem for path in partition.glob("*.log") if any(batch[0][5] & 7 for batch in _batches(path))}
+    found = {}
+    for path in sorted(partition.iterdir()):
+        if path.name in NOT_COMPARED:
+            continue
+        if path.stem not in compressed or path.suffix == ".snapshot":
+            found[path.name] = f"{path.stat().st_size} bytes, {_sha256(path)}"
+        else:
+            found[path.name] = _contents(path) if path.suffix == ".log" else "index"
+    checkpoint = log_dir / CLEANER_OFFSET_CHECKPOINT
+    entries = parse_offset_checkpoint(checkpoint.read_bytes(), file=str(checkpoint)) if checkpoint.exists() else {}
+    return found | {f"checkpoint of {name}": str(offset) for name, offset in entries.items()}
+
+
+def differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    """Return a line for each file that differs between two fingerprints."""
+    return [
+        f"{name}: {ours.get(name, 'missing')}; Kafka: {theirs.get(name, 'missing')}"
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name)
+    ]
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    return (path for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _batches(path: Path) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    """Yield each batch's header and its records as stored; the walk is our own, not that of the tool we measure."""
+    with open(path, "rb", buffering=1 << 20) as file:
+        while start := file.read(HEADER.size):
+            header = HEADER.unpack(start)
+            yield header, file.read(header[1] + BEFORE_LENGTH_COUNTS - HEADER.size)
+
+
+def _contents(path: Path) -> str:
+    digest = hashlib.sha256()
+    count = 0
+    for header, stored in _batches(path):
+        base_offset, _, leader_epoch, magic, _, *rest = header
+        digest.update(repr((base_offset, leader_epoch, magic, *rest)).encode())
+        # An empty batch keeps its codec and has nothing to inflate.
+        digest.update(decompress(Codec(rest[0] & 7), stored, file=str(path)) if stored else b"")
+        count += rest[-1]
+    return f"{count} records, {digest.hexdigest()}"

@@ -1,0 +1,233 @@
+"""Runs a case: each engine in turn, round after round, on copies of the same log."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from tests.bench import cases, logs, measured
+from tests.bench.cases import Case, LogSpec
+
+WARM_UP_RECORDS = 1_000_000
+MOST_WARM_UPS = 8
+MEMORY_SHARE = 0.3
+"""Of the memory that is free, what a log may take up before the cached original has to leave the page cache."""
+
+
+class WrongResultError(Exception):
+    """An engine's result is not what Kafka's cleaner left, or a command that only reads wrote something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured run. `clean_s` is the cleaning alone, as the engine itself reports it, if it does.
+
+    A warm Kafka has only been measured from inside: its processor time and memory are those of the warming up as well,
+    and are left out.
+    """
+
+    engine: str
+    round: int
+    wall_s: float
+    cpu_s: float | None = None
+    peak_bytes: int | None = None
+    peak_resident_bytes: int | None = None
+    processes: int | None = None
+    lingered_s: float | None = None
+    others_cpu_s: float | None = None
+    clean_s: float | None = None
+    passes: int | None = None
+    records_read: int | None = None
+    records_written: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """A case and what came of it; `floor_s` has a figure for each round."""
+
+    case: Case
+    source_bytes: int = 0
+    result_bytes: int = 0
+    records: int = 0
+    runs: list[Run] = field(default_factory=list)
+    floor_s: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where logs are kept, and how the engines are started."""
+
+    cache: Path
+    work: Path
+    kcompact: Sequence[str]
+    environment: Mapping[str, str]
+    dedupe_buffer_bytes: int = logs.DEDUPE_BUFFER_BYTES
+
+    def prime(self, engines: Sequence[str]) -> None:
+        """Run the cleaners once on small logs, unmeasured: the first run ever compiles kernels and archives classes."""
+        cleaners = [engine for engine in (cases.KAFKA, cases.SPARK, cases.IN_PROCESS) if engine in engines]
+        for engine, codec in product(cleaners, ("none", "lz4")):
+            spec = LogSpec(records=10_000, value_bytes=91, keys=1000, codec=codec)
+            self._turn(engine, 0, spec, logs.build(spec, self.cache))
+
+    def measure(self, case: Case) -> Measured:
+        """Run a case to its end and return its figures. Raises `WrongResultError` and `CommandFailedError`."""
+        source = logs.build(case.log, self.cache)
+        result = Measured(case=case, source_bytes=logs.source_bytes(source), records=case.log.records)
+        left: dict[str, dict[str, str]] = {}
+        for number in range(case.runs):
+            for engine in cases.order([name for name in case.engines if case.runs_in(name, number)], number):
+                run = self._turn(engine, number, case.log, source)
+                result.runs.append(run)
+                if engine in cases.CLEANS:
+                    place = self._place(engine)
+                    left[f"{engine}, run {number + 1}"] = logs.fingerprint(place)
+                    result.result_bytes = logs.source_bytes(place)
+                if run.records_read:
+                    result.records = run.records_read
+                self._tidy()
+                _say(case, run)
+            if result.result_bytes:
+                result.floor_s.append(self._floor(source, result.result_bytes))
+            _compare(case, left)
+        return result
+
+    def _turn(self, engine: str, number: int, spec: LogSpec, source: Path) -> Run:
+        self._tidy()
+        self.work.mkdir(parents=True, exist_ok=True)
+        if engine == cases.KAFKA_WARM:
+            return self._warm_kafka(number, spec, source)
+        if engine in cases.CLEANS:
+            place = self._place(engine)
+            self._copy(source, place)
+        else:
+            place = source
+        before = logs.stamp(source)
+        command = self._kafka(spec, place) if engine == cases.KAFKA else self._kcompact(engine, spec, place)
+        os.sync()  # What was written before must not be written back while we measure.
+        logs.read_into_memory(place)  # A kernel short of memory, or with a reclaiming daemon, may have dropped some.
+        used = measured.run(command, cwd=self.work, env=self.environment)
+        if logs.stamp(source) != before:
+            raise WrongResultError(f"{engine} changed {source}")
+        fields = _of_kafka(used.output) if engine == cases.KAFKA else _of_kcompact(engine, used.output)
+        return Run(
+            engine=engine,
+            round=number,
+            wall_s=used.wall_s,
+            cpu_s=used.cpu_s,
+            peak_bytes=used.peak_bytes,
+            peak_resident_bytes=used.peak_resident_bytes,
+            processes=used.processes,
+            lingered_s=used.lingered_s,
+            others_cpu_s=used.others_cpu_s,
+            **fields,
+        )
+
+    def _warm_kafka(self, number: int, spec: LogSpec, source: Path) -> Run:
+        count = min(MOST_WARM_UPS, -(-WARM_UP_RECORDS // spec.records))
+        warm = [self.work / f"warm-up-{n}" for n in range(count)]
+        place = self._place(cases.KAFKA_WARM)
+        for target in [*warm, place]:
+            self._copy(source, target)
+        os.sync()
+        logs.read_into_memory(place)
+        command = [*self._kafka(spec, place), "--warm", ",".join(map(str, warm))]
+        output = measured.run(command, cwd=self.work, env=self.environment).output
+        reply = json.loads(output)
+        wall_s = (reply["open_ms"] + reply["clean_ms"] + reply["close_ms"]) / 1000
+        return Run(engine=cases.KAFKA_WARM, round=number, wall_s=wall_s, **_of_kafka(output))
+
+    def _copy(self, source: Path, target: Path) -> None:
+        logs.copy(source, target)
+        if logs.source_bytes(source) > MEMORY_SHARE * _free_memory_bytes():
+            logs.drop_from_memory(source)
+
+    def _place(self, engine: str) -> Path:
+        return self.work / f"log-{engine}"
+
+    def _tidy(self) -> None:
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def _kafka(self, spec: LogSpec, place: Path) -> list[str]:
+        buffer_bytes = self.dedupe_buffer_bytes
+        command = logs.java_command("CleanLog", dedupe_buffer_bytes=buffer_bytes)
+        options = ["--log-dir", str(place), "--now-ms", str(spec.now_ms), "--dedupe-buffer-bytes", str(buffer_bytes)]
+        return [*command, *options, *logs.config_arguments()]
+
+    def _kcompact(self, engine: str, spec: LogSpec, place: Path) -> list[str]:
+        words = {
+            cases.SPARK: ["clean", "--engine", "spark", "--yes"],
+            cases.IN_PROCESS: ["clean", "--engine", "in-process", "--yes"],
+            cases.DRY_RUN: ["clean", "--dry-run"],
+            cases.INSPECT: ["inspect"],
+            cases.PLAN: ["plan"],
+            cases.VERIFY: ["inspect", "--verify"],
+        }[engine]
+        return [*self.kcompact, *words, "--json", *logs.config_arguments(), "--now", str(spec.now_ms), str(place)]
+
+    def _floor(self, source: Path, result_bytes: int) -> float:
+        self._tidy()
+        self.work.mkdir(parents=True)
+        os.sync()
+        logs.read_into_memory(source)
+        options = [str(source / logs.PARTITION), str(result_bytes), str(self.work / "written")]
+        environment = dict(self.environment) | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        command = [sys.executable, "-m", "tests.bench.floor", *options]
+        reply = json.loads(measured.run(command, cwd=self.work, env=environment).output)
+        self._tidy()
+        return float(reply["total_s"])
+
+
+def _of_kafka(output: str) -> dict[str, Any]:
+    reply = json.loads(output)
+    passes = reply["passes"]
+    return {
+        "clean_s": reply["clean_ms"] / 1000,
+        "passes": len(passes),
+        "records_read": passes[-1]["messages_read"],
+        "records_written": passes[-1]["messages_written"],
+    }
+
+
+def _of_kcompact(engine: str, output: str) -> dict[str, Any]:
+    (partition,) = json.loads(output)["partitions"]
+    if engine not in (cases.SPARK, cases.IN_PROCESS, cases.DRY_RUN):
+        return {}
+    expected = "dry-run" if engine == cases.DRY_RUN else "cleaned"
+    if partition["status"] != expected:
+        raise WrongResultError(f"{engine}: {partition['status']}, not {expected}: {partition}")
+    return {
+        "clean_s": partition["elapsed_s"],
+        "passes": 1,
+        "records_read": partition["messages_read"],
+        "records_written": partition["messages_written"],
+    }
+
+
+def _compare(case: Case, left: Mapping[str, dict[str, str]]) -> None:
+    """Hold each result so far against Kafka's first."""
+    kafkas = next((found for name, found in left.items() if name.startswith(f"{cases.KAFKA},")), None)
+    if kafkas is None:
+        return
+    for name, found in left.items():
+        if different := logs.differences(found, kafkas):
+            raise WrongResultError("\n  ".join([f"{case.name}: {name} left something else than Kafka", *different]))
+
+
+def _free_memory_bytes() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        fields = dict(line.split(":") for line in file)
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+def _say(case: Case, run: Run) -> None:
+    peak = f", {run.peak_bytes / 1e6:6,.0f} MB" if run.peak_bytes is not None else ""
+    cpu = f", {run.cpu_s:7.2f} s of processors" if run.cpu_s is not None else ""
+    print(f"  {case.name}: {run.round + 1} {run.engine:<11}{run.wall_s:8.2f} s{cpu}{peak}", flush=True)

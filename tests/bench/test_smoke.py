@@ -1,0 +1,143 @@
+"""The benchmark from end to end, with the real Kafka, on logs of a megabyte."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench import __main__ as command
+from tests.bench import cases, logs, results, runner
+from tests.bench.cases import Case, LogSpec
+from tests.oracle import real_kafka
+
+pytestmark = pytest.mark.oracle
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> runner.Bench:
+    real_kafka.build()
+    return runner.Bench(
+        cache=tmp_path / "logs",
+        work=tmp_path / "work",
+        kcompact=[sys.executable, "-m", "kcompact"],
+        environment=dict(os.environ) | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_every_engine_on_a_plain_log(bench: runner.Bench) -> None:
+    spec = LogSpec(records=9000, value_bytes=91, keys=1500)
+    case = Case(name="tiny", log=spec, engines=cases.ENGINES, runs=1, goals=cases.goals_of("10MB", "none", cases.DIRTY))
+    rows = {row.engine: row for row in results.rows(bench.measure(case))}
+    assert tuple(rows) == cases.ENGINES
+    assert all(row.wall_s > 0 for row in rows.values())
+    kafka, spark = rows[cases.KAFKA], rows[cases.SPARK]
+    assert kafka.cpu_s
+    assert kafka.peak_bytes
+    assert kafka.clean_s
+    assert spark.ratio == pytest.approx(spark.wall_s / kafka.wall_s)
+    assert [str(goal) for goal, _ in spark.goals] == ["≤ 3 s"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        LogSpec(records=9000, value_bytes=91, keys=3000, codec="zstd"),
+        LogSpec(records=9000, value_bytes=91, keys=0, codec="lz4"),
+        LogSpec(records=9000, clean_records=6000, value_bytes=91, keys=2000),
+    ],
+    ids=lambda spec: spec.name,
+)
+def test_other_logs(bench: runner.Bench, spec: LogSpec) -> None:
+    engines = (cases.KAFKA, cases.IN_PROCESS)
+    result = bench.measure(Case(name="tiny", log=spec, engines=engines, runs=1))
+    assert [run.records_written for run in result.runs] == [result.runs[0].records_written] * 2
+    assert len(result.floor_s) == 1
+
+
+def test_the_generator_does_what_it_is_asked(bench: runner.Bench) -> None:
+    spec = LogSpec(records=9000, value_bytes=91, keys=900)
+    source = logs.build(spec, bench.cache)
+    assert logs.source_bytes(source) == pytest.approx(9000 * 117, rel=0.01)
+    again = logs.build(spec, bench.cache / "again")
+    assert logs.fingerprint(again) | {"partition.metadata": ""} == logs.fingerprint(source) | {"partition.metadata": ""}
+    with real_kafka.RealKafka() as kafka:
+        (segment, _) = sorted((source / logs.PARTITION).glob("*.log"))
+        batches = kafka.records(segment)["batches"]
+    assert len({record.key for batch in batches for record in batch["records"]}) == 900
+    assert sum(len(batch["records"]) for batch in batches) == 9000
+    assert max(batch["size_bytes"] for batch in batches) <= 16_384
+
+
+def test_a_small_offset_map_makes_kafka_take_several_passes(bench: runner.Bench) -> None:
+    spec = LogSpec(records=9000, value_bytes=91, keys=0)
+    narrow = runner.Bench(
+        cache=bench.cache,
+        work=bench.work,
+        kcompact=bench.kcompact,
+        environment=bench.environment,
+        dedupe_buffer_bytes=24 * 4000,  # at most 3600 keys at a load factor of 0.9
+    )
+    result = narrow.measure(Case(name="unique", log=spec, engines=(cases.KAFKA, cases.IN_PROCESS), runs=1))
+    kafka, ours = result.runs
+    assert kafka.passes == 3
+    assert ours.passes == 1
+
+
+def test_a_wrong_result_is_found(bench: runner.Bench, tmp_path: Path) -> None:
+    spoiler = tmp_path / "spoiler.py"
+    spoiler.write_text(
+        "import runpy, sys\nfrom pathlib import Path\n"
+        "try:\n    runpy.run_module('kcompact', run_name='__main__')\n"
+        "finally:\n    file = Path(sys.argv[-1], 'prices-0', '0' * 20 + '.log')\n"
+        "    file.write_bytes(file.read_bytes()[:-1] + b'?')\n",
+        encoding="utf-8",
+    )
+    wrong = runner.Bench(
+        cache=bench.cache,
+        work=bench.work,
+        kcompact=[sys.executable, str(spoiler)],
+        environment=bench.environment,
+    )
+    spec = LogSpec(records=9000, value_bytes=91, keys=900)
+    with pytest.raises(runner.WrongResultError, match="in-process, run 1 left something else than Kafka"):
+        wrong.measure(Case(name="tiny", log=spec, engines=(cases.KAFKA, cases.IN_PROCESS), runs=1))
+
+
+def test_what_only_reads_must_not_write(bench: runner.Bench, tmp_path: Path) -> None:
+    writer = tmp_path / "writer.py"
+    writer.write_text(
+        "import sys\nfrom pathlib import Path\nPath(sys.argv[-1], 'prices-0', 'note').touch()\n", encoding="utf-8"
+    )
+    writing = runner.Bench(
+        cache=bench.cache,
+        work=bench.work,
+        kcompact=[sys.executable, str(writer)],
+        environment=bench.environment,
+    )
+    spec = LogSpec(records=100, value_bytes=91, keys=0)
+    with pytest.raises(runner.WrongResultError, match="plan changed"):
+        writing.measure(Case(name="tiny", log=spec, engines=(cases.PLAN,), runs=1))
+
+
+def test_the_command_saves_table_runs_and_plot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(cases.SIZES, "10MB", cases.Size(records=9000, value_bytes=91))
+    places = [f"--{name}={tmp_path / name}" for name in ("output", "cache", "work")]
+    words = ["bench", "--sizes=10MB", "--runs=1", "--engines=kafka,in-process,plan", *places]
+    monkeypatch.setattr(sys, "argv", words)
+    assert command.main() == 0
+    assert "10MB none 10%  in-process" in capsys.readouterr().out
+    saved = json.loads((tmp_path / "output" / "bench.json").read_text(encoding="utf-8"))
+    (case,) = saved["cases"]
+    assert [run["engine"] for run in case["runs"]] == ["kafka", "in-process", "plan"]
+    assert saved["machine"]["java"]
+    assert "| 10MB none 10% | in-process | 1 |" in (tmp_path / "output" / "bench.md").read_text(encoding="utf-8")
+    assert (tmp_path / "output" / "bench.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert not (tmp_path / "work").exists()
