@@ -13,7 +13,7 @@ BENCH ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast check format format-check lint types docs-check rewrite fixtures fixtures-check oracle broker-check bench clean help
+.PHONY: demo test fast check format format-check lint types docs-check rewrite fixtures fixtures-check oracle broker-check cluster-check bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -73,6 +73,9 @@ broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, con
 
 bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or other options, see docs/bench.md
 	$(BIN)/python -m tests.bench $(BENCH)
+
+cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on this machine, 20 partitions, a worker killed
+	$(BIN)/python -m pytest -q -m slow tests/test_cluster.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

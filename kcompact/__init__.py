@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kcompact.config import topic_config as topic_config
     from kcompact.errors import KcompactError as KcompactError
     from kcompact.format.batch import read_records as read_records
+    from kcompact.in_process import InProcess as InProcess
     from kcompact.lock import log_dir_lock as log_dir_lock
     from kcompact.log import PartitionLog as PartitionLog
     from kcompact.log import batches as batches
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from kcompact.partitions import plan_partition as plan_partition
     from kcompact.plan import CleanPlan as CleanPlan
     from kcompact.plan import Reason as Reason
-    from kcompact.stages import InProcess as InProcess
     from kcompact.survey import findings as findings
     from kcompact.swap import recover as recover
 
@@ -35,7 +35,7 @@ _HOMES = {
     "CleanOptions": "cleaner",
     "CleanPlan": "plan",
     "CleanResult": "cleaner",
-    "InProcess": "stages",
+    "InProcess": "in_process",
     "KcompactError": "errors",
     "Override": "config",
     "PartitionLog": "log",

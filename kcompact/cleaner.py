@@ -20,13 +20,13 @@ from pathlib import Path
 
 from kcompact import export, stages, swap
 from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError
+from kcompact.filter import CleanerStats
 from kcompact.lock import LogDirLock
 from kcompact.log import PartitionLog, read_log
 from kcompact.partitions import refusal
 from kcompact.plan import CleanPlan
 from kcompact.retention import Expired, expired_segments
-from kcompact.stages import Executor, Watch
-from kcompact.write import CleanerStats
+from kcompact.stages import Cleaning, Executor, Watch, Written
 
 SPACE_MARGIN = 1.05
 """Staged segments may grow a little: an empty batch that stays, a horizon that lengthens timestamps."""
@@ -40,20 +40,27 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanOptions:
-    """How to clean. `output` is a directory that receives a compacted copy; the source is then only read."""
+    """How to clean. `output` is a directory that receives a compacted copy; the source is then only read.
+
+    `max_bytes_per_second` limits reading and writing together, None not at all; `memory_bytes` is what the stages may
+    use, None for `machine.default_memory_bytes`.
+    """
 
     dry_run: bool = False
     output: Path | None = None
     keep_tombstones: bool = False
     rebuild_indexes: bool = False
     apply_retention: bool = False
+    max_bytes_per_second: int | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanResult:
     """What became of one partition.
 
-    `end_offset` is the new checkpoint, `map_s` the time until survivors were known, `expired` what retention deleted
+    `end_offset` is the new checkpoint, `map_s` the time until survivors were known, `sync_s` and `verify_s` what all
+    workers together spent on syncing and reading back, `expired` what retention deleted
     after the cleaning (or would have, in a dry run).
     """
 
@@ -64,6 +71,8 @@ class CleanResult:
     end_offset: int | None = None
     engine: str | None = None
     map_s: float = 0.0
+    sync_s: float = 0.0
+    verify_s: float = 0.0
     elapsed_s: float = 0.0
     expired: tuple[Expired, ...] = ()
 
@@ -101,20 +110,31 @@ def clean(
 
     if not options.dry_run and options.output is None:
         _require_space(plan)
+    if stages.is_for_kernels(plan):
+        from kcompact.kernels import machine
+
+        if not machine.is_compiled():
+            watch.compiling()
     cleaning = stages.prepare(
-        plan, executor, keep_tombstones=options.keep_tombstones, rebuild_indexes=options.rebuild_indexes
+        plan,
+        executor,
+        keep_tombstones=options.keep_tombstones,
+        rebuild_indexes=options.rebuild_indexes,
+        max_bytes_per_second=options.max_bytes_per_second,
+        sizes=stages.Sizes(memory_bytes=options.memory_bytes),
     )
     map_s = time.monotonic() - started
     map_bytes_read = stages.map_bytes(plan)  # Asks the offset index, which the swap will replace.
     watch.check()
     after = plan.log
+    sync_s = verify_s = 0.0
     if options.dry_run:
         stats, after = stages.count_groups(cleaning, executor)
     elif options.output is not None:
-        stats = export.write_cleaned(cleaning, options.output, executor)
+        _, stats, sync_s, verify_s = export.write_cleaned(cleaning, options.output, executor)
     else:
         assert lock is not None, "a partition is only changed under its log directory's lock"
-        stats = _swap_in(cleaning, executor, lock, watch)
+        _, stats, sync_s, verify_s = _swap_in(cleaning, executor, lock, watch)
         after = read_log(directory)
     expired = _retention(plan, after, lock, options)
     stats += CleanerStats(map_bytes_read=map_bytes_read, map_keys=cleaning.map_keys)
@@ -126,6 +146,8 @@ def clean(
         end_offset=plan.first_uncleanable_offset,
         engine=executor.name,
         map_s=map_s,
+        sync_s=sync_s,
+        verify_s=verify_s,
         elapsed_s=time.monotonic() - started,
         expired=expired,
     )
@@ -143,20 +165,20 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
         swap.write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_dirty_offset)
 
 
-def _swap_in(cleaning: stages.Cleaning, executor: Executor, lock: LogDirLock, watch: Watch) -> CleanerStats:
+def _swap_in(cleaning: Cleaning, executor: Executor, lock: LogDirLock, watch: Watch) -> Written:
     plan = cleaning.plan
     directory, partition = plan.log.directory, plan.log.topic_partition
     end_offset = plan.first_uncleanable_offset
-    stats = CleanerStats()
+    total = Written([], CleanerStats(), 0.0, 0.0)
     # Nobody writes to the rest of the log either while we hold its lock; if someone does, they do not respect it.
     untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
     staging = swap.create_staging(directory)
     try:
         done = 0
         while done < len(plan.groups):
-            wave = _wave(plan, done)
-            cleaned, wave_stats = stages.write_groups(cleaning, wave, str(directory / staging), executor)
-            stats += wave_stats
+            wave = _wave(cleaning, done)
+            written = stages.write_groups(cleaning, wave, str(directory / staging), executor)
+            cleaned, total = written.segments, total.plus(written)
             for segment in cleaned:
                 swap.carry_over(directory, staging, segment)
             done += len(wave)
@@ -178,7 +200,7 @@ def _swap_in(cleaning: stages.Cleaning, executor: Executor, lock: LogDirLock, wa
             swap.discard(directory, staging)
         raise
     swap.discard(directory, staging)
-    return stats
+    return total
 
 
 def _retention(
@@ -208,11 +230,14 @@ def _group_bytes(plan: CleanPlan, number: int) -> int:
     return int(sum(s.size_bytes + s.index_bytes + s.time_index_bytes for s in plan.groups[number]) * SPACE_MARGIN)
 
 
-def _wave(plan: CleanPlan, start: int) -> list[int]:
+def _wave(cleaning: Cleaning, start: int) -> list[int]:
     """Return the numbers of the groups to write next: as many as fit the free space, at least one."""
+    plan = cleaning.plan
     free = _free_bytes(plan.log.directory)
     wave = [start]
-    needed = _group_bytes(plan, start)
+    # A part is on the disk twice while it is joined to those before it.
+    joined_bytes = max((task.size_bytes for task in cleaning.tasks if not task.is_only), default=0)
+    needed = _group_bytes(plan, start) + joined_bytes
     for number in range(start + 1, len(plan.groups)):
         needed += _group_bytes(plan, number)
         if needed > free:

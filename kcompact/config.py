@@ -8,12 +8,13 @@ A setting of the topic beats the broker's for all topics. Strongest first:
     Kafka's defaults
 
 Each value of the result says which of these it is from. Rules: `TopicConfig`, `LogConfig`, `CleanerConfig`,
-`ServerTopicConfigSynonyms`, `DynamicBrokerConfig` of Kafka 4.3.1; KIP-226.
+`KafkaConfig`, `ServerTopicConfigSynonyms`, `DynamicBrokerConfig` of Kafka 4.3.1; KIP-226.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from kcompact.errors import ConfigError, UnsupportedError
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
+MIN_DEDUPE_BUFFER_BYTES = 1 << 20
 
 
 class Source(enum.StrEnum):
@@ -72,6 +74,9 @@ class TopicConfig:
     retention_ms: int = 604_800_000
     producer_id_expiration_ms: int = 86_400_000
     remote_storage_enable: bool = False
+    log_cleaner_dedupe_buffer_size: int = 134_217_728
+    log_cleaner_threads: int = 1
+    log_cleaner_io_buffer_load_factor: float = 0.9
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """Where each value is from, under the topic's name for it; what is not in here is Kafka's default."""
 
@@ -108,6 +113,16 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("is no number") from None
+    if not 0 < value < math.inf:
+        raise ValueError("must be more than 0")
+    return value
 
 
 def _ratio(text: str) -> float:
@@ -191,6 +206,10 @@ _UNITS_MS = {"log.retention.hours": 3_600_000, "log.retention.minutes": 60_000}
 
 _BROKER_ONLY: dict[str, _Setting] = {
     "producer.id.expiration.ms": _Setting(field="producer_id_expiration_ms", parse=_integer(1, INT_MAX)),
+    # The size of the broker's own map of keys. We have none: it only tells how many passes the broker would need.
+    "log.cleaner.dedupe.buffer.size": _Setting(field="log_cleaner_dedupe_buffer_size", parse=_integer(1, LONG_MAX)),
+    "log.cleaner.threads": _Setting(field="log_cleaner_threads", parse=_integer(1, INT_MAX)),
+    "log.cleaner.io.buffer.load.factor": _Setting(field="log_cleaner_io_buffer_load_factor", parse=_positive),
 }
 
 FIELD_NAMES = {
@@ -322,5 +341,11 @@ class _Making:
             raise ConfigError(
                 path=f"configuration of {self._topic}",
                 problem=f"max.compaction.lag.ms {most} is less than min.compaction.lag.ms {least}",
+            )
+        buffer_bytes, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
+        if buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # No broker starts with it, so no cluster has it.
+            raise ConfigError(
+                path="log.cleaner.dedupe.buffer.size",
+                problem=f"{buffer_bytes} for log.cleaner.threads {threads}: must be more than 1 MiB for each",
             )
         return config

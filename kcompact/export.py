@@ -29,21 +29,21 @@ from kcompact.format.checkpoint import (
 from kcompact.format.names import DirectoryKind, PartitionDirectoryName, Suffix
 from kcompact.lock import LOCK_NAME, log_dir_lock
 from kcompact.log import FileIdentity, PartitionLog, read_log_dir
-from kcompact.stages import Cleaning, Executor
-from kcompact.write import COPY_BYTES, CleanedSegment, CleanerStats, create, sync, write_all
+from kcompact.stages import Cleaning, Executor, Written
+from kcompact.write import COPY_BYTES, CleanedSegment, create, sync, write_all
 
 
-def write_cleaned(cleaning: Cleaning, output: Path, executor: Executor) -> CleanerStats:
+def write_cleaned(cleaning: Cleaning, output: Path, executor: Executor) -> Written:
     """Write the cleaned partition into a new directory of `output`. Raises RefusedError when there is one already."""
     plan = cleaning.plan
     with _new_partition(plan.log, output, checkpoint_offset=plan.first_uncleanable_offset) as target:
-        cleaned, stats = stages.write_groups(cleaning, range(len(plan.groups)), str(target), executor)
-        replaced = {file.name for segment in cleaned for file in segment.replaces}
+        written = stages.write_groups(cleaning, range(len(plan.groups)), str(target), executor)
+        replaced = {file.name for segment in written.segments for file in segment.replaces}
         _copy_files(plan.log, target, (file for file in _own_files(plan.log) if file.name not in replaced))
-        for segment in cleaned:
+        for segment in written.segments:
             swap.place_new(target, segment)
             _dress(plan.log, target, segment)
-    return stats
+    return written
 
 
 def copy_partition(log: PartitionLog, output: Path) -> None:

@@ -7,6 +7,7 @@ read with `batches`, from a position to a position, in windows of some megabytes
 
 from __future__ import annotations
 
+import bisect
 import errno
 import os
 import re
@@ -152,8 +153,8 @@ class PartitionLog:
 
     def end_of(self, segment: Segment) -> int:
         """Return the offset that every record of `segment` lies below: the next base, or the log end."""
-        following = [other.base_offset for other in self.segments if other.base_offset > segment.base_offset]
-        return following[0] if following else self.log_end_offset
+        following = bisect.bisect_right(self.segments, segment.base_offset, key=lambda other: other.base_offset)
+        return self.segments[following].base_offset if following < len(self.segments) else self.log_end_offset
 
 
 # Reading files
@@ -193,6 +194,23 @@ def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> b
         position += len(part)
         size_bytes -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_into(descriptor: int, target: memoryview, position: int, *, path: Path) -> int:
+    """Fill a buffer from `position` and return how many bytes there were; fewer only at the end of the file.
+
+    Raises StorageError.
+    """
+    done = 0
+    while done < len(target):
+        try:
+            count = os.preadv(descriptor, [target[done:]], position + done)
+        except OSError as problem:
+            raise StorageError(path=path, problem=problem, position=position + done) from None
+        if count == 0:
+            break
+        done += count
+    return done
 
 
 def read_file(path: Path, *, max_bytes: int = 256 << 20) -> bytes:

@@ -11,13 +11,19 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, read_records
 from kcompact.format.producer import ProducerEntry
 from kcompact.log import PartitionLog, batches, headers, read_snapshot
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+COMPILED_BYTES = 256 << 20
+"""From which size on it pays to load the kernels for the headers alone."""
 ABORT, COMMIT = 0, 1
 _CONTROL_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
@@ -86,8 +92,12 @@ def _snapshot_and_rest(
 
 
 def _glance_from(log: PartitionLog, start_offset: int) -> Iterator[Glimpse]:
-    for segment in log.segments_between(start_offset, log.log_end_offset):
-        for batch in glance(log.directory / segment.log_name, end_position=segment.size_bytes):
+    segments = log.segments_between(start_offset, log.log_end_offset)
+    # The kernels take a while to load.
+    compiled = sum(segment.size_bytes for segment in segments) >= COMPILED_BYTES
+    for segment in segments:
+        path = log.directory / segment.log_name
+        for batch in glance_at_producers(path, end_position=segment.size_bytes, compiled=compiled).batches:
             if batch.header.last_offset >= start_offset:
                 yield batch
 
@@ -140,6 +150,53 @@ def glance(path: Path, *, end_position: int) -> Iterator[Glimpse]:
             (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
             marker = read_marker(batch, file=str(path))
         yield Glimpse(position, header, marker)
+
+
+class Glimpses(NamedTuple):
+    """Some batches of a file, and the offset after the last batch of all, if any."""
+
+    batches: list[Glimpse]
+    next_offset: int | None
+
+
+def glance_at_producers(path: Path, *, end_position: int, compiled: bool, transactions_only: bool = False) -> Glimpses:
+    """Return what `glance` yields for batches of producers, or only for those of transactions, and for control batches.
+
+    Raises CorruptBatchError.
+    """
+    if compiled:
+        from kcompact import hops
+
+        table = hops.header_table(path, end_position=end_position)
+        if table is not None:
+            return _of_producers(path, table, transactions_only=transactions_only)
+    found, next_offset = [], None
+    for batch in glance(path, end_position=end_position):
+        next_offset = batch.header.next_offset
+        is_wanted = batch.header.is_control or batch.header.is_transactional
+        if is_wanted or (batch.header.has_producer_id and not transactions_only):
+            found.append(batch)
+    return Glimpses(found, next_offset)
+
+
+def _of_producers(path: Path, table: npt.NDArray[np.int64], *, transactions_only: bool) -> Glimpses:
+    from kcompact import hops
+    from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, LAST_OFFSET, POSITION, PRODUCER_ID, TRANSACTIONAL_BIT
+
+    if not len(table):
+        return Glimpses([], None)
+    wanted = table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0
+    if not transactions_only:
+        wanted |= table[:, PRODUCER_ID] >= 0
+    found = []
+    for row in table[wanted]:
+        position, header = int(row[POSITION]), hops.header_of(row)
+        marker = None
+        if header.is_control:
+            (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
+            marker = read_marker(batch, file=str(path))
+        found.append(Glimpse(position, header, marker))
+    return Glimpses(found, int(table[-1, LAST_OFFSET]) + 1)
 
 
 def replay(producers: Mapping[int, Producer], batches: Iterable[Glimpse]) -> dict[int, Producer]:

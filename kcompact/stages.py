@@ -1,72 +1,62 @@
-"""Scan, reduce, write: the three stages of a cleaning, as plain functions on packed blocks.
+"""From a plan to staged segments, in three stages of plain functions on packed blocks.
 
-    scan   (splits of the log)        -> per bucket a block: key hash and offset of each record that may survive
-    reduce (a bucket: all its blocks) -> per part a block: the offsets that do survive
+    scan   (splits of the log)        -> per bucket a block: key hash and place of each record that may survive
+    reduce (a bucket: all its blocks) -> per split a block: the records that do not
     write  (a part of a group)        -> a staged file
 
-Which record supersedes which is decided by one function, `living`, that may be applied to any part of the log and
-again to its own results in any order; that is why any number of splits, buckets, parts and tasks, on any executor,
-gives the same bytes. An executor is the machinery that calls the stages: `InProcess` here, Spark in `spark`.
+Which record supersedes which is decided by one function, `keymap.living`, that may be applied to any part of the log
+and again to its own results; that is why any number of splits, buckets, parts and tasks, on any executor, gives the
+same bytes. An executor is the machinery that calls the stages: `in_process` here, Spark in `spark`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from kcompact import producers, transactions
 from kcompact.errors import CorruptBatchError, CorruptIndexError
+from kcompact.filter import CleanerStats, CleanJob, Split
 from kcompact.format import index
 from kcompact.format.batch import read_records
-from kcompact.format.block import KEY_DTYPE, KeyEntries, Offsets, pack_keys, pack_offsets, unpack_keys, unpack_offsets
+from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
-from kcompact.log import FileIdentity, PartitionLog, Segment, batches, headers, read_file, verified_batches
+from kcompact.keymap import KEY_BYTES, superseded
+from kcompact.log import FileIdentity, PartitionLog, Segment, batches, headers, read_file
+from kcompact.machine import default_memory_bytes
 from kcompact.plan import CleanPlan
-from kcompact.write import CleanedSegment, CleanerStats, CleanJob, Split, WrittenPart, join, write_part
+from kcompact.scan import Scanned
+from kcompact.throttle import Pace, Throttle
+from kcompact.write import CleanedSegment, WriteTask, WrittenPart, join
 
-SPLIT_BYTES = 64 << 20
-PART_BYTES = 256 << 20
-BUCKET_BYTES = 256 << 20
-"""How much of the log one bucket of the key map stands for."""
-
-
-class WriteTask(NamedTuple):
-    """One part to write: its place, its source and the blocks of offsets that survive in it."""
-
-    group: int
-    part: int
-    splits: tuple[Split, ...]
-    survivors: tuple[bytes, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(split.size_bytes for split in self.splits)
+SPLIT_BYTES = 32 << 20
+"""What a task reads at once."""
+TASK_BYTES = 2 << 30
+"""What a task reads in all, at most: so much is done again when it is lost, and only then does progress show."""
+COMPILED_BYTES = 2 << 20
+"""From which size on the kernels pay for being loaded."""
+BUCKET_BYTES = 64 << 20
+"""What the keys of a bucket may take at most; larger ones would only be slower."""
+MIN_BUCKET_BYTES = 1 << 20
 
 
 class Reduced(NamedTuple):
-    """What a bucket came to: a block of offsets per part, and the number of distinct keys in the dirty section."""
+    """What a bucket came to: a block per split of the records that are superseded, and how many keys the map holds."""
 
-    blocks: list[tuple[int, bytes]]
+    blocks: list[bytes]
     map_keys: int
 
 
-class Scanned(NamedTuple):
-    """What a scan saw of a split, besides the keys. The epochs are those of its first and last batch that have one."""
-
-    log_name: str
-    start_position: int
-    max_timestamp: int
-    first_epoch: int
-    last_epoch: int
+def reduce(job: CleanJob, blocks: Iterable[bytes]) -> Reduced:
+    """Return what one bucket comes to, from all its blocks in any order."""
+    return Reduced(*superseded(blocks, compiled=job.compiled))
 
 
 class Watch:
@@ -74,6 +64,9 @@ class Watch:
 
     def begin(self, stage: str, total_bytes: int) -> None:
         """A stage starts, over so many bytes of source."""
+
+    def compiling(self) -> None:
+        """The kernels are about to be compiled, which takes some ten seconds and happens once on a machine."""
 
     def advance(self, done_bytes: int) -> None:
         """So many more bytes of the stage's source are done."""
@@ -91,189 +84,14 @@ class Executor(Protocol):
     def parallelism(self) -> int: ...
 
     def scan_and_reduce(
-        self, job: CleanJob, tasks: Sequence[Sequence[Split]], part_starts: Sequence[int]
-    ) -> tuple[list[Scanned], list[Reduced]]:
+        self, job: CleanJob, tasks: Sequence[Sequence[Split]]
+    ) -> tuple[list[Scanned], Iterable[Reduced]]:
         """Scan every task's splits, bring the blocks of each bucket together and reduce them."""
         ...
 
-    def write(self, job: CleanJob, tasks: Sequence[WriteTask], staging: str | None) -> list[WrittenPart]:
-        """Write every part."""
+    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+        """Write the parts of every task."""
         ...
-
-
-# The stages
-
-
-def scan(
-    job: CleanJob, splits: Iterable[Split], watch: Watch | None = None
-) -> tuple[list[Scanned], list[tuple[int, bytes]]]:
-    """Return what the splits hold: a summary for each, and a block of keys for each bucket that has any.
-
-    Verifies every batch, record and offset index entry on the way. Raises CorruptDataError, UnsupportedError.
-    """
-    summaries, living_keys = [], np.empty(0, KEY_DTYPE)
-    for split in splits:
-        entries, summary = _scan_split(job, split)
-        summaries.append(summary)
-        living_keys = living(np.concatenate((living_keys, entries)))
-        if watch:
-            watch.advance(split.size_bytes)
-            watch.check()
-    bucket_of = living_keys["hash_high"] % np.uint64(job.bucket_count)
-    blocks = [(bucket, pack_keys(bucket, living_keys[bucket_of == bucket])) for bucket in np.unique(bucket_of).tolist()]
-    return summaries, blocks
-
-
-def _scan_split(job: CleanJob, split: Split) -> tuple[KeyEntries, Scanned]:
-    path = Path(job.directory) / split.log_name
-    hashes, offsets, in_map = [], [], []
-    ends: dict[int, int] = {}
-    max_timestamp, previous_offset = -1, -1
-    epochs: list[int] = []
-    for batch in verified_batches(
-        path,
-        base_offset=split.base_offset,
-        end_offset=split.end_offset,
-        start_position=split.start_position,
-        end_position=split.end_position,
-    ):
-        header = batch.header
-        ends[batch.position] = header.last_offset
-        max_timestamp = max(max_timestamp, header.max_timestamp)
-        if header.partition_leader_epoch >= 0:
-            epochs = [*epochs[:1], header.partition_leader_epoch]
-        records = read_records(batch, file=str(path))
-        if header.magic < 2 and records[0].offset <= previous_offset:
-            # Its header tells only where it ends; `verified_batches` could not see this.
-            raise CorruptBatchError(
-                file=path,
-                position=batch.position,
-                offset=records[0].offset,
-                problem=f"begins with offset {records[0].offset} after offset {previous_offset}",
-            )
-        previous_offset = header.last_offset
-        if header.is_control:
-            continue  # The keys of markers look like keys and are none (KAFKA-14055).
-        is_left_out = header.base_offset in split.left_out
-        for record in records:
-            if record.key is not None:
-                hashes.append(hashlib.blake2b(record.key, digest_size=16, key=job.hash_key).digest())
-                offsets.append(record.offset)
-                in_map.append(record.offset >= job.first_dirty_offset and not is_left_out)
-    _verify_offset_index(path, split, ends)
-    entries = np.empty(len(offsets), KEY_DTYPE)
-    halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
-    entries["hash_high"], entries["hash_low"] = halves[:, 0], halves[:, 1]
-    entries["offset"], entries["in_map"] = offsets, in_map
-    first_epoch, last_epoch = (epochs[0], epochs[-1]) if epochs else (-1, -1)
-    return entries, Scanned(split.log_name, split.start_position, max_timestamp, first_epoch, last_epoch)
-
-
-def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None:
-    """Raise CorruptIndexError for an index entry of this split that is not a batch's start and last offset."""
-    index_path = path.with_suffix(Suffix.INDEX)
-    if not split.check_index or not index_path.exists():
-        return
-    base_offset = int(path.stem)
-    entries = index.parse_offset_index(read_file(index_path), base_offset=base_offset, file=str(index_path))
-    for number, (relative_offset, position) in enumerate(entries):
-        offset = base_offset + relative_offset
-        if split.start_position <= position < split.end_position and ends.get(position) != offset:
-            raise CorruptIndexError(
-                file=index_path,
-                position=number * index.OFFSET_ENTRY_BYTES,
-                offset=offset,
-                problem=f"points to position {position} of the log, where no batch with this last offset starts",
-                hint="The log itself may be sound: --rebuild-indexes makes the indexes anew from the batches.",
-            )
-
-
-def living(entries: KeyEntries) -> KeyEntries:
-    """Return the entries that no other supersedes: those at or above the greatest offset in the map for their key.
-
-    Kafka's map knows the dirty section only, without aborted data (`Cleaner.buildOffsetMap`); a record outside of it
-    supersedes none. Idempotent, and living(a + b) = living(living(a) + living(b)).
-    """
-    if not len(entries):
-        return entries
-    ordered = entries[np.lexsort((entries["offset"], entries["hash_low"], entries["hash_high"]))]
-    last_of_key = _last_of_key(ordered)
-    key_number = np.concatenate(([0], np.cumsum(last_of_key)[:-1]))
-    greatest = np.full(int(key_number[-1]) + 1, -1, np.int64)
-    mapped = ordered["in_map"] == 1
-    np.maximum.at(greatest, key_number[mapped], ordered["offset"][mapped])
-    return ordered[ordered["offset"] >= greatest[key_number]]
-
-
-def _last_of_key(ordered: KeyEntries) -> npt.NDArray[np.bool_]:
-    last = np.ones(len(ordered), np.bool_)
-    high, low = ordered["hash_high"], ordered["hash_low"]
-    np.logical_or(high[1:] != high[:-1], low[1:] != low[:-1], out=last[:-1])
-    return last
-
-
-def reduce(job: CleanJob, blocks: Iterable[bytes], part_starts: Sequence[int]) -> Reduced:
-    """Return the surviving offsets of one bucket, from all its blocks, cut into parts.
-
-    `part_starts` are the first offsets of the parts, ascending.
-    """
-    parts = [unpack_keys(block) for block in blocks]
-    alive = living(np.concatenate(parts) if parts else np.empty(0, KEY_DTYPE))
-    map_keys = int(np.count_nonzero(alive["in_map"]))
-    offsets = np.sort(alive["offset"])
-    cuts = [*np.searchsorted(offsets, part_starts).tolist(), len(offsets)]
-    return Reduced(
-        [
-            (part, pack_offsets(part, offsets[start:end]))
-            for part, (start, end) in enumerate(itertools.pairwise(cuts))
-            if end > start
-        ],
-        map_keys,
-    )
-
-
-def write(job: CleanJob, task: WriteTask, staging: str | None) -> WrittenPart:
-    """Write one part into the staging directory, or count it when there is none."""
-    return write_part(job, task.splits, _merged(task.survivors), group=task.group, part=task.part, staging=staging)
-
-
-def _merged(blocks: Iterable[bytes]) -> Offsets:
-    parts = [unpack_offsets(block) for block in blocks]
-    return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
-
-
-# The executor of this process
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InProcess:
-    """Runs the stages one after the other, in this process."""
-
-    watch: Watch = field(default_factory=Watch)
-    name: str = "in-process"
-    parallelism: int = 1
-
-    def scan_and_reduce(
-        self, job: CleanJob, tasks: Sequence[Sequence[Split]], part_starts: Sequence[int]
-    ) -> tuple[list[Scanned], list[Reduced]]:
-        self.watch.begin("scan", sum(split.size_bytes for splits in tasks for split in splits))
-        summaries: list[Scanned] = []
-        buckets: dict[int, list[bytes]] = {}
-        for splits in tasks:
-            seen, blocks = scan(job, splits, self.watch)
-            summaries += seen
-            for bucket, block in blocks:
-                buckets.setdefault(bucket, []).append(block)
-        return summaries, [reduce(job, blocks, part_starts) for blocks in buckets.values()]
-
-    def write(self, job: CleanJob, tasks: Sequence[WriteTask], staging: str | None) -> list[WrittenPart]:
-        self.watch.begin("write", sum(task.size_bytes for task in tasks))
-        written = []
-        for task in tasks:
-            written.append(write(job, task, staging))
-            self.watch.advance(task.size_bytes)
-            self.watch.check()
-        return written
 
 
 # From a plan to the stages and back
@@ -281,11 +99,16 @@ class InProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How large the pieces are that the work is cut into. They never change the result."""
+    """How large the pieces are that the work is cut into, and who does it. They never change the result.
+
+    None leaves it to the size of the log. `memory_bytes` is for all workers together.
+    """
 
     split_bytes: int = SPLIT_BYTES
-    part_bytes: int = PART_BYTES
+    task_bytes: int = TASK_BYTES
     bucket_count: int | None = None
+    memory_bytes: int | None = None
+    compiled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,9 +121,11 @@ class Cleaning:
     kept_index: Mapping[int, tuple[AbortedTxn, ...]]
     map_keys: int
 
-    def tasks_of(self, groups: Iterable[int]) -> list[WriteTask]:
+    def tasks_of(self, groups: Iterable[int]) -> list[list[WriteTask]]:
+        """Return the parts of some groups, as they are dealt to tasks."""
         wanted = set(groups)
-        return [task for task in self.tasks if task.group in wanted]
+        own = [task for task in self.tasks if task.group in wanted]
+        return [list(run) for _, run in groupby(own, key=lambda task: task.run)]
 
 
 def prepare(
@@ -309,6 +134,7 @@ def prepare(
     *,
     keep_tombstones: bool = False,
     rebuild_indexes: bool = False,
+    max_bytes_per_second: int | None = None,
     sizes: Sizes | None = None,
 ) -> Cleaning:
     """Scan the log and find out which records survive. Reads only.
@@ -316,7 +142,9 @@ def prepare(
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
     sizes = sizes or Sizes()
-    bucket_count = sizes.bucket_count or 1 + sum(segment.size_bytes for segment in plan.segments) // BUCKET_BYTES
+    total_bytes = sum(segment.size_bytes for segment in plan.segments)
+    compiled = is_for_kernels(plan) if sizes.compiled is None else sizes.compiled
+    keys_bytes, bucket_count = _key_memory(plan, sizes, executor.parallelism)
     job = CleanJob(
         directory=str(plan.log.directory),
         first_dirty_offset=plan.first_dirty_offset,
@@ -326,60 +154,106 @@ def prepare(
         keep_tombstones=keep_tombstones,
         last_records=producers.last_records(plan.producers),
         # Keyed anew for each run, so that nobody can write records whose keys collide.
-        hash_key=secrets.token_bytes(32),
-        bucket_count=max(bucket_count, executor.parallelism) if sizes.bucket_count is None else bucket_count,
+        hash_key=secrets.token_bytes(16),
+        bucket_count=bucket_count,
+        keys_bytes=keys_bytes,
+        compiled=compiled,
+        max_bytes_per_second=max_bytes_per_second,
     )
     if not rebuild_indexes:
         _verify_index_ends(plan)
-    fates = transactions.fates(plan)
-    splits = {
-        segment.base_offset: _splits(plan, segment, fates, sizes.split_bytes, trust_index=not rebuild_indexes)
-        for segment in plan.segments
-    }
-    parts = _parts(plan, splits, sizes.part_bytes)
-    part_starts = [part.start_offset for part in parts]
-    every_split = [split for segment in plan.segments for split in splits[segment.base_offset]]
-    summaries, reduced = executor.scan_and_reduce(job, _balanced(every_split, executor.parallelism), part_starts)
-    _verify_epochs(plan, summaries)
+    fates = transactions.fates(plan, compiled=compiled)
+    split_bytes = sizes.split_bytes
+    if max_bytes_per_second is not None:
+        split_bytes = min(split_bytes, max(1, max_bytes_per_second // 8))  # So that it goes steadily.
+    splits = _numbered(plan, fates, split_bytes, trust_index=not rebuild_indexes)
+    every_split = [split for own in splits.values() for split in own]
+    task_count = max(executor.parallelism, -(-total_bytes // sizes.task_bytes))
+    runs = _balanced(every_split, task_count)
+    scanned, reduced = executor.scan_and_reduce(job, runs)
+    _verify_epochs(plan, scanned)
     if not rebuild_indexes:
-        _verify_time_indexes(plan, summaries)
-    survivors: dict[int, list[bytes]] = {}
+        _verify_time_indexes(plan, scanned)
+    survivors = {one.split.number: np.frombuffer(bytearray(one.survivors), np.uint8) for one in scanned}
+    map_keys = 0
     for bucket in reduced:
-        for number, block in bucket.blocks:
-            survivors.setdefault(number, []).append(block)
+        map_keys += bucket.map_keys
+        for block in bucket.blocks:
+            clear_rows(block, survivors[head(block).number])
+    run_of = {split.number: number for number, run in enumerate(runs) for split in run}
     return Cleaning(
         plan=plan,
         job=job,
-        tasks=tuple(
-            WriteTask(part.group, number, part.splits, tuple(survivors.get(number, ())))
-            for number, part in enumerate(parts)
-        ),
+        tasks=tuple(_parts(plan, splits, run_of, survivors, {one.split.number: one.special for one in scanned})),
         kept_index=fates.kept_index,
-        map_keys=sum(bucket.map_keys for bucket in reduced),
+        map_keys=map_keys,
     )
 
 
-def write_groups(
-    cleaning: Cleaning, groups: Sequence[int], staging: str, executor: Executor
-) -> tuple[list[CleanedSegment], CleanerStats]:
+def is_for_kernels(plan: CleanPlan) -> bool:
+    """Whether the log is large enough for the kernels to pay."""
+    return sum(segment.size_bytes for segment in plan.segments) >= COMPILED_BYTES
+
+
+def _key_memory(plan: CleanPlan, sizes: Sizes, parallelism: int) -> tuple[int, int]:
+    """Return how many bytes of keys a task may hold, and the number of buckets that keeps each of them below that."""
+    memory_bytes = sizes.memory_bytes or default_memory_bytes()
+    # Keys take about three times their size where they are merged.
+    keys_bytes = min(BUCKET_BYTES, max(MIN_BUCKET_BYTES, memory_bytes // (8 * parallelism)))
+    # An offset is a record, or was one; and a record takes some bytes, even compressed.
+    offsets = sum(plan.log.end_of(segment) - segment.base_offset for segment in plan.segments)
+    records = min(offsets, sum(segment.size_bytes for segment in plan.segments) // 8)
+    bucket_count = max(1, -(-records * KEY_BYTES // keys_bytes))
+    # Each worker reduces something, unless there is next to nothing to reduce.
+    if records * KEY_BYTES >= MIN_BUCKET_BYTES:
+        bucket_count = max(bucket_count, parallelism)
+    return keys_bytes, sizes.bucket_count or bucket_count
+
+
+class Written(NamedTuple):
+    """The staged segments of some groups, what was counted, and the seconds that syncing and reading back took."""
+
+    segments: list[CleanedSegment]
+    stats: CleanerStats
+    sync_s: float
+    verify_s: float
+
+    def plus(self, other: Written) -> Written:
+        """Return both together."""
+        return Written(
+            [*self.segments, *other.segments],
+            self.stats + other.stats,
+            self.sync_s + other.sync_s,
+            self.verify_s + other.verify_s,
+        )
+
+
+def write_groups(cleaning: Cleaning, groups: Sequence[int], staging: str, executor: Executor) -> Written:
     """Write the given groups of a cleaning into the staging directory: complete, verified, synced segments."""
-    parts = executor.write(cleaning.job, cleaning.tasks_of(groups), staging)
+    job = cleaning.job
+    parts = executor.write(job, cleaning.tasks_of(groups), staging)
+    sync_s, verify_s = sum(part.sync_s for part in parts), sum(part.verify_s for part in parts)
+    pace = Pace(Throttle(job.max_bytes_per_second))
     segments = []
     for number in groups:
         group = cleaning.plan.groups[number]
-        own = sorted((part for part in parts if part.group == number), key=lambda part: part.part)
-        files = join(
+        joined = join(
             Path(staging),
             group[0].base_offset,
-            own,
+            sorted((part for part in parts if part.group == number), key=lambda part: part.part),
             aborted=cleaning.kept_index[number],
             index_interval_bytes=cleaning.plan.config.index_interval_bytes,
             index_max_bytes=cleaning.plan.config.segment_index_bytes,
+            compiled=job.compiled,
+            pace=pace,
         )
+        sync_s, verify_s = sync_s + joined.sync_s, verify_s + joined.verify_s
         snapshots = _snapshots_to_remove(cleaning.plan, group)
         replaced = tuple(file for segment in group for file in segment.files)
-        segments.append(CleanedSegment(base_offset=group[0].base_offset, files=files, replaces=(*replaced, *snapshots)))
-    return segments, sum((part.stats for part in parts), CleanerStats())
+        segments.append(
+            CleanedSegment(base_offset=group[0].base_offset, files=joined.files, replaces=(*replaced, *snapshots))
+        )
+    return Written(segments, sum((part.stats for part in parts), CleanerStats()), sync_s, verify_s)
 
 
 def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[FileIdentity]:
@@ -406,7 +280,7 @@ class Counted(NamedTuple):
 
 def count_groups(cleaning: Cleaning, executor: Executor) -> Counted:
     """Do all the work of a cleaning but write nothing."""
-    parts = executor.write(cleaning.job, cleaning.tasks, None)
+    parts = executor.write(cleaning.job, cleaning.tasks_of(range(len(cleaning.plan.groups))), None)
     plan = cleaning.plan
     cleaned = []
     for number, group in enumerate(plan.groups):
@@ -433,25 +307,41 @@ def map_bytes(plan: CleanPlan) -> int:
     return sum(segment.size_bytes for segment in dirty) - skipped
 
 
-class _Part(NamedTuple):
-    group: int
-    start_offset: int
-    splits: tuple[Split, ...]
+def _parts(
+    plan: CleanPlan,
+    splits: Mapping[int, Sequence[Split]],
+    run_of: Mapping[int, int],
+    survivors: Mapping[int, Bytes],
+    special: Mapping[int, int],
+) -> Iterator[WriteTask]:
+    """Yield the parts of all groups, ascending: what each task has of it. A group has at least one, even if empty."""
+    run = 0
+    for group, segments in enumerate(plan.groups):
+        own = [split for segment in segments for split in splits[segment.base_offset]]
+        members = [list(part) for _, part in groupby(own, key=lambda split: run_of[split.number])] or [[]]
+        for part, part_splits in enumerate(members):
+            run = run_of[part_splits[0].number] if part_splits else run
+            yield WriteTask(
+                group=group,
+                part=part,
+                run=run,
+                splits=tuple(part_splits),
+                survivors=tuple(survivors[split.number].tobytes() for split in part_splits),
+                special=tuple(special[split.number] for split in part_splits),
+                is_only=len(members) == 1,
+            )
 
 
-def _parts(plan: CleanPlan, splits: dict[int, list[Split]], part_bytes: int) -> list[_Part]:
-    """Return the parts of all groups, ascending; a group has at least one, even if it holds no byte."""
-    parts = []
-    for number, group in enumerate(plan.groups):
-        members: list[Split] = []
-        start_offset = group[0].base_offset
-        for split in (split for segment in group for split in splits[segment.base_offset]):
-            if members and sum(member.size_bytes for member in members) + split.size_bytes > part_bytes:
-                parts.append(_Part(number, start_offset, tuple(members)))
-                members, start_offset = [], split.base_offset
-            members.append(split)
-        parts.append(_Part(number, start_offset, tuple(members)))
-    return parts
+def _numbered(
+    plan: CleanPlan, fates: transactions.Fates, split_bytes: int, *, trust_index: bool
+) -> dict[int, list[Split]]:
+    """Return the splits of each segment, by its base offset, numbered through."""
+    found, number = {}, 0
+    for segment in plan.segments:
+        own = _splits(plan, segment, fates, split_bytes, trust_index=trust_index)
+        found[segment.base_offset] = [replace(split, number=number + place) for place, split in enumerate(own)]
+        number += len(own)
+    return found
 
 
 def _splits(
@@ -462,9 +352,10 @@ def _splits(
         return []
     path = plan.log.directory / segment.log_name
     starts = [0]
-    for position in _batch_positions(path, segment, trust_index) if segment.size_bytes > split_bytes else ():
-        if position - starts[-1] >= split_bytes:
-            starts.append(position)
+    if segment.size_bytes > split_bytes:
+        positions = np.fromiter(_batch_positions(path, segment, trust_index), np.int64)
+        while (at := int(np.searchsorted(positions, starts[-1] + split_bytes))) < len(positions):
+            starts.append(int(positions[at]))
     bases = [segment.base_offset, *(_base_offset_at(path, position) for position in starts[1:])]
     ends = [*starts[1:], segment.size_bytes]
     end_offsets = [*bases[1:], min(plan.log.end_of(segment), plan.first_uncleanable_offset)]
@@ -549,11 +440,11 @@ def _verify_epochs(plan: CleanPlan, summaries: Sequence[Scanned]) -> None:
     It lies outside the checksum, so only its neighbours tell that it is wrong.
     """
     epoch = -1
-    for seen in sorted(summaries, key=lambda seen: (seen.log_name, seen.start_position)):
+    for seen in sorted(summaries, key=lambda seen: seen.split.number):
         if -1 < seen.first_epoch < epoch:
             raise CorruptBatchError(
-                file=plan.log.directory / seen.log_name,
-                position=seen.start_position,
+                file=plan.log.directory / seen.split.log_name,
+                position=seen.split.start_position,
                 problem=f"leader epoch {seen.first_epoch} after epoch {epoch} before it",
             )
         epoch = max(epoch, seen.last_epoch)
@@ -566,7 +457,8 @@ def _verify_time_indexes(plan: CleanPlan, summaries: Sequence[Scanned]) -> None:
     """
     greatest: dict[str, int] = {}
     for summary in summaries:
-        greatest[summary.log_name] = max(greatest.get(summary.log_name, -1), summary.max_timestamp)
+        name = summary.split.log_name
+        greatest[name] = max(greatest.get(name, -1), summary.max_timestamp)
     for segment in plan.segments:
         path = (plan.log.directory / segment.log_name).with_suffix(Suffix.TIME_INDEX)
         if not path.exists() or segment.size_bytes == 0:

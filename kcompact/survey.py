@@ -3,7 +3,8 @@
 `survey` hops from header to header and is quick. `verify` reads every byte: it checks each batch and record, then each
 index against the batches, then the small files, and says what the names of interrupted work mean. It never stops at
 the first finding: after a wrong checksum the walk goes on, and where the batches no longer tile a segment, it goes on
-with the next one.
+with the next one. In large logs compiled loops go ahead (`census`); what they do not find to be right is gone through
+again here, so that what is found, and how it is worded, is the same.
 
 A finding is *damage* (cleaning would refuse, or a broker would read wrong data), a *warning* (a broker or a cleaning
 has something to do first) or *information*. Sparse, dense or padded indexes are never damage: old releases of Kafka
@@ -13,10 +14,11 @@ wrote entries by other rules, and the index of an active segment is allocated at
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, RefusedError
 from kcompact.format import index
@@ -43,7 +45,18 @@ from kcompact.log import (
 )
 from kcompact.producers import read_marker
 
+if TYPE_CHECKING:
+    from kcompact.census import Counts, Ends
+
 _TAIL_BYTES = 1 << 20
+COMPILED_BATCHES = 1 << 15
+"""From so many batches on it pays to load the kernels to count them by their headers ..."""
+COMPILED_BYTES = 16 << 20
+"""... and from so many bytes on to verify them."""
+UNCOMPILED = 32
+"""How many times as much it takes where they would have to be compiled first, which takes some ten seconds."""
+_BYTES_PER_BATCH = index.DEFAULT_INTERVAL_BYTES
+"""How many bytes of a log at least there is one index entry for."""
 
 
 class Severity(StrEnum):
@@ -114,15 +127,25 @@ class _Tally:
     transactional_batches: int = 0
     horizon_batches: int = 0
     walked_bytes: int = 0
-    first: Header | None = None
+    first_offset: int | None = None
+    first_timestamp_ms: int | None = None
     last_offset: int | None = None
     largest_timestamp_ms: int | None = None
     tombstones: int = 0
     null_keys: int = 0
-    last_offset_at: dict[int, int] = field(default_factory=dict)
+    last_offset_at: dict[int, int] | Ends = field(default_factory=dict)
+
+    @staticmethod
+    def of(base_offset: int, counts: Counts) -> _Tally:
+        """Return what the kernels have counted."""
+        names = (each.name for each in fields(_Tally) if each.name not in ("base_offset", "last_offset_at"))
+        tally = _Tally(base_offset=base_offset, **{name: getattr(counts, name) for name in names})
+        tally.last_offset_at = counts.positions()
+        return tally
 
     def add(self, position: int, header: Header) -> None:
-        self.first = self.first or header
+        if not self.batches:
+            self.first_offset, self.first_timestamp_ms = header.base_offset, header.max_timestamp
         self.batches += 1
         self.records += max(0, header.records_count)  # -1: compressed, of magic 0 or 1.
         self.empty_batches += header.records_count == 0
@@ -144,9 +167,9 @@ class _Tally:
             control_batches=self.control_batches,
             transactional_batches=self.transactional_batches,
             horizon_batches=self.horizon_batches,
-            first_offset=self.first.base_offset if self.first else None,
+            first_offset=self.first_offset,
             last_offset=self.last_offset,
-            first_timestamp_ms=self.first.max_timestamp if self.first else None,
+            first_timestamp_ms=self.first_timestamp_ms,
             largest_timestamp_ms=self.largest_timestamp_ms,
             tombstones=self.tombstones if records_read else None,
             null_keys=self.null_keys if records_read else None,
@@ -159,14 +182,47 @@ class _Tally:
 
 def survey_log(log: PartitionLog) -> LogSurvey:
     """Return what the segments contain, from their headers alone."""
-    return LogSurvey(segments=tuple(survey_file(log.directory / s.log_name, s.base_offset) for s in log.segments))
+    paths = [log.directory / segment.log_name for segment in log.segments]
+    expected = sum(
+        min(s.index_bytes // index.OFFSET_ENTRY_BYTES, s.size_bytes // _BYTES_PER_BATCH) for s in log.segments
+    )
+    counted = _counted(paths, expected)
+    return LogSurvey(
+        segments=tuple(
+            _survey(path, segment.base_offset, counts)
+            for path, segment, counts in zip(paths, log.segments, counted, strict=True)
+        )
+    )
 
 
 def survey_file(path: Path, base_offset: int) -> SegmentSurvey:
     """Return what a log file contains, from its headers alone; damage ends the survey and is part of it."""
-    tally = _Tally(base_offset=base_offset)
+    (counts,) = _counted([path], _size_bytes(path) // _BYTES_PER_BATCH)
+    return _survey(path, base_offset, counts)
+
+
+def _counted(paths: list[Path], expected_batches: int) -> Iterable[Counts | None]:
+    """Return what the kernels count in each file, as far as they get; None where it would not pay to load them."""
+    if not _pays(expected_batches, COMPILED_BATCHES):
+        return [None] * len(paths)
+    from kcompact import census
+
+    return census.side_by_side(census.headers_of, paths)
+
+
+def _pays(amount: int, least: int) -> bool:
+    """Whether it pays to load the kernels for so much work."""
+    if amount < least:
+        return False
+    from kcompact.kernels import machine
+
+    return machine.is_compiled() or amount >= UNCOMPILED * least
+
+
+def _survey(path: Path, base_offset: int, counts: Counts | None) -> SegmentSurvey:
+    tally = _Tally(base_offset=base_offset) if counts is None else _Tally.of(base_offset, counts)
     try:
-        for position, header in headers(path):
+        for position, header in headers(path, start_position=tally.walked_bytes):
             tally.add(position, header)
     except (CorruptDataError, RefusedError) as problem:
         return tally.done(records_read=False, damage=problem)
@@ -186,10 +242,10 @@ def verify(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTER
     found: list[Finding] = []
     surveys = []
     epoch = -1
-    for segment in log.segments:
+    walks = [_Walk(log.directory / s.log_name, s.base_offset, _end_offset(log, s)) for s in log.segments]
+    for segment, walk, counts in zip(log.segments, walks, _verified(walks, log.size_bytes), strict=True):
         is_active = segment is log.active_segment
-        end_offset = None if is_active else log.end_of(segment)
-        tally, epoch, damage = _walk_records(log.directory / segment.log_name, segment, end_offset, epoch, found)
+        tally, epoch, damage = _walk_records(walk, counts, epoch, found)
         surveys.append(tally.done(records_read=True, damage=damage))
         names = {file.name for file in segment.files}
         found += verify_indexes(
@@ -209,11 +265,12 @@ def verify_file(path: Path, base_offset: int) -> LogSurvey:
     A log with no later one beside it is taken for an active segment, whose time index may lag behind.
     """
     found: list[Finding] = []
-    end_offset = _next_base(path, base_offset)
-    tally, _, damage = _walk_records(path, _lone_segment(path, base_offset), end_offset, -1, found)
+    walk = _Walk(path, base_offset, _next_base(path, base_offset))
+    (counts,) = _verified([walk], _size_bytes(path))
+    tally, _, damage = _walk_records(walk, counts, -1, found)
     if path.suffix == Suffix.LOG:
         names = {path.with_suffix(suffix).name for suffix in Suffix if path.with_suffix(suffix).exists()}
-        found += verify_indexes(path.parent, tally, names, is_active=end_offset is None, broken=bool(damage))
+        found += verify_indexes(path.parent, tally, names, is_active=walk.end_offset is None, broken=bool(damage))
     return LogSurvey(segments=(tally.done(records_read=True, damage=damage),), findings=_worst_first(found))
 
 
@@ -225,18 +282,12 @@ def _next_base(path: Path, base_offset: int) -> int | None:
     return min((name.base_offset for name in names if name and name.base_offset > base_offset), default=None)
 
 
-def _lone_segment(path: Path, base_offset: int) -> Segment:
-    status = path.stat()
-    return Segment(
-        base_offset=base_offset,
-        size_bytes=status.st_size,
-        index_bytes=0,
-        time_index_bytes=0,
-        largest_timestamp_ms=-1,
-        first_batch_max_timestamp_ms=None,
-        last_modified_ms=status.st_mtime_ns // 1_000_000,
-        files=(),
-    )
+def _size_bytes(path: Path) -> int:
+    """Return the size of a file, 0 where it cannot be told: opening it says why."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -255,15 +306,44 @@ def of_error(problem: CorruptDataError, severity: Severity = Severity.DAMAGE) ->
     )
 
 
+class _Walk(NamedTuple):
+    """A log file to verify. Its offsets lie in [base_offset, end_offset); None is no end."""
+
+    path: Path
+    base_offset: int
+    end_offset: int | None
+
+
+def _end_offset(log: PartitionLog, segment: Segment) -> int | None:
+    return None if segment is log.active_segment else log.end_of(segment)
+
+
+def _verified(walks: list[_Walk], size_bytes: int) -> Iterable[Counts | None]:
+    """Return what the kernels count in each file that they find to be right; None for any other, and in small logs."""
+    if not _pays(size_bytes, COMPILED_BYTES):
+        return [None] * len(walks)
+    from kcompact import census
+
+    def verified(walk: _Walk) -> Counts | None:
+        return census.records_of(walk.path, base_offset=walk.base_offset, end_offset=walk.end_offset)
+
+    return census.side_by_side(verified, walks)
+
+
 def _walk_records(
-    path: Path, segment: Segment, end_offset: int | None, epoch: int, found: list[Finding]
+    walk: _Walk, counts: Counts | None, epoch: int, found: list[Finding]
 ) -> tuple[_Tally, int, KcompactError | None]:
-    """Go through the batches of a segment and add what is wrong to `found`.
+    """Go through the batches of a segment and add what is wrong to `found`, unless the kernels have found it right.
 
     Returns the counts, the greatest leader epoch so far, and why the walk stopped early, if it did.
     """
-    tally = _Tally(base_offset=segment.base_offset)
-    previous = segment.base_offset - 1
+    path, base_offset, end_offset = walk
+    if counts is not None and not -1 < counts.first_epoch < epoch:
+        return _Tally.of(base_offset, counts), max(epoch, counts.last_epoch), None
+    tally = _Tally(base_offset=base_offset)
+    last_offset_at: dict[int, int] = {}
+    tally.last_offset_at = last_offset_at
+    previous = base_offset - 1
     try:
         for batch in batches(path):
             for problem, severity in _batch_problems(batch, tally, previous, end_offset, epoch, path):
@@ -277,7 +357,7 @@ def _walk_records(
                     )
                 )
             tally.add(batch.position, batch.header)
-            tally.last_offset_at[batch.position] = batch.header.last_offset
+            last_offset_at[batch.position] = batch.header.last_offset
             previous = max(previous, batch.header.last_offset)
             epoch = max(epoch, batch.header.partition_leader_epoch)
     except CorruptBatchError as problem:
@@ -386,7 +466,7 @@ def _offset_index(
     name = str(FileName(base_offset=tally.base_offset, suffix=Suffix.INDEX))
     data = read_file(directory / name)
     entries = index.parse_offset_index(data, base_offset=tally.base_offset, file=name)
-    for number, (relative_offset, position) in enumerate(entries):
+    for number, (relative_offset, position) in enumerate(() if _agree(tally, entries) else entries):
         offset = tally.base_offset + relative_offset
         if broken and position >= tally.walked_bytes:
             break
@@ -408,6 +488,14 @@ def _offset_index(
             "Other settings and older releases index otherwise: lookups stay right"
         )
         yield Finding(severity=Severity.INFO, file=name, problem=problem)
+
+
+def _agree(tally: _Tally, entries: Sequence[index.OffsetEntry]) -> bool:
+    """Whether a large index is seen at a glance to be right."""
+    ends = tally.last_offset_at
+    if isinstance(ends, dict) or not isinstance(entries, index.Columns):
+        return False
+    return ends.agree_with(entries, tally.base_offset)
 
 
 def _entries_due(tally: _Tally, interval_bytes: int) -> int:

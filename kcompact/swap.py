@@ -48,6 +48,7 @@ import errno
 import os
 import secrets
 import stat
+import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -728,6 +729,9 @@ def publish(unfinished: Path, final: Path) -> None:
 
 # --- The checkpoint -------------------------------------------------------------------------------------
 
+_CHECKPOINT = threading.Lock()
+"""The partitions of a log directory share the file, and may be cleaned side by side."""
+
 
 def write_checkpoint(
     log_dir: Path, topic_partition: TopicPartition, offset: int, *, name: str = CLEANER_OFFSET_CHECKPOINT
@@ -739,7 +743,7 @@ def write_checkpoint(
     and touches nothing, if the present file is malformed. Rule: LogCleanerManager.updateCheckpoints,
     CheckpointFile.write.
     """
-    with _Directory(log_dir, follow=True) as directory:
+    with _CHECKPOINT, _Directory(log_dir, follow=True) as directory:
         content = build_offset_checkpoint(
             updated_offset_checkpoint(_read_checkpoint(directory, name), topic_partition, offset)
         )

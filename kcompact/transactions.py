@@ -16,7 +16,7 @@ from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix, index_name
 from kcompact.log import PartitionLog, Segment, read_file
 from kcompact.plan import CleanPlan
-from kcompact.producers import Glimpse, glance
+from kcompact.producers import Glimpse, glance_at_producers
 from kcompact.retain import TransactionTracker
 
 
@@ -33,12 +33,12 @@ class Fates:
     kept_index: Mapping[int, tuple[AbortedTxn, ...]]
 
 
-def fates(plan: CleanPlan) -> Fates:
+def fates(plan: CleanPlan, *, compiled: bool = False) -> Fates:
     """Return the fate of every transactional and control batch that the plan rewrites.
 
     Raises CorruptDataError. Rules: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
-    seen = {segment.base_offset: _walk(plan.log, segment) for segment in plan.segments}
+    seen = {segment.base_offset: _walk(plan.log, segment, compiled=compiled) for segment in plan.segments}
     aborted = {segment.base_offset: _aborted_of(plan.log, segment) for segment in plan.log.segments}
     discardable, kept_index = _clean_fold(plan, seen, aborted)
     return Fates(left_out=_map_fold(plan, seen, aborted), discardable=discardable, kept_index=kept_index)
@@ -52,13 +52,10 @@ class _Walked(NamedTuple):
     next_offset: int
 
 
-def _walk(log: PartitionLog, segment: Segment) -> _Walked:
-    found, next_offset = [], segment.base_offset
-    for batch in glance(log.directory / segment.log_name, end_position=segment.size_bytes):
-        next_offset = batch.header.next_offset
-        if batch.header.is_control or batch.header.is_transactional:
-            found.append(batch)
-    return _Walked(found, next_offset)
+def _walk(log: PartitionLog, segment: Segment, *, compiled: bool) -> _Walked:
+    path = log.directory / segment.log_name
+    seen = glance_at_producers(path, end_position=segment.size_bytes, compiled=compiled, transactions_only=True)
+    return _Walked(seen.batches, segment.base_offset if seen.next_offset is None else seen.next_offset)
 
 
 def _aborted_of(log: PartitionLog, segment: Segment) -> tuple[AbortedTxn, ...]:

@@ -10,94 +10,63 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kcompact import retain
-from kcompact.errors import CorruptDataError, NotEnoughSpaceError, RefusedError, StorageError
-from kcompact.format import batch as batch_format
-from kcompact.format.batch import Batch, Header, Record, read_header, read_records
-from kcompact.format.block import Offsets
+from kcompact.errors import CorruptDataError, NotEnoughSpaceError, StorageError
+from kcompact.filter import CleanerStats, CleanJob, Filtered, Split, clean_batch
+from kcompact.format.batch import computed_crc, read_header, read_records, walk
+from kcompact.format.block import Bytes
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
-from kcompact.log import FileIdentity, batches, open_regular, read_at, read_file, verified_batches
-from kcompact.producers import LastRecord
+from kcompact.keymap import bits
+from kcompact.log import FileIdentity, open_regular, read_at, read_file, read_into, verified_batches
+from kcompact.throttle import Pace, Throttle
 
-FLUSH_BYTES = 4 << 20
+FLUSH_BYTES = 64 << 20
+MAX_PIECES = 1024
+"""As many as one system call takes."""
+VERIFY_BYTES = 32 << 20
 COPY_BYTES = 64 << 20
 OTHER_BYTES = "the disk gave back other bytes than were written"
-NEVER_MS = -(1 << 63)
-"""A clock that no delete horizon is behind."""
 
 OUTPUT_DTYPE = np.dtype([("last_offset", "<i8"), ("max_timestamp", "<i8"), ("size_bytes", "<i4")])
 """What the indexes need to know of each batch written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanerStats:
-    """What a cleaning read and wrote, in Kafka's terms; added with `+`. Rule: `CleanerStats`.
-
-    `bytes_read` and `messages_read` count the segments that were rewritten, `map_*` the dirty section that the key map
-    was made from; a batch dropped unread counts its bytes and not its messages.
+class WriteTask(NamedTuple):
+    """One part to write: its place, its source, and per split the bits of the records that survive and the number of
+    special ones (see `scan.Scanned`). `run` counts the tasks that the parts are dealt to; `is_only` says that the
+    group has no other part.
     """
 
-    bytes_read: int = 0
-    bytes_written: int = 0
-    messages_read: int = 0
-    messages_written: int = 0
-    map_bytes_read: int = 0
-    map_keys: int = 0
-    invalid_messages: int = 0
-
-    def __add__(self, other: CleanerStats) -> CleanerStats:
-        return CleanerStats(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """A run of whole batches of one segment: positions in its file, and the offsets it may hold.
-
-    `left_out` and `discardable` are the base offsets of transactional batches, see `transactions.Fates`;
-    `keeps_legacy_tombstones` is for batches of magic 0 and 1, which have no place for a delete horizon.
-    """
-
-    log_name: str
-    start_position: int
-    end_position: int
-    base_offset: int
-    end_offset: int
-    check_index: bool = True
-    left_out: frozenset[int] = frozenset()
-    discardable: frozenset[int] = frozenset()
-    keeps_legacy_tombstones: bool = True
+    group: int
+    part: int
+    run: int
+    splits: tuple[Split, ...]
+    survivors: tuple[bytes, ...]
+    special: tuple[int, ...]
+    is_only: bool
 
     @property
     def size_bytes(self) -> int:
-        return self.end_position - self.start_position
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanJob:
-    """What every task of a cleaning must know, besides its own splits."""
-
-    directory: str
-    first_dirty_offset: int
-    upper_bound_offset: int
-    now_ms: int
-    delete_retention_ms: int
-    keep_tombstones: bool
-    last_records: dict[int, LastRecord]
-    hash_key: bytes
-    bucket_count: int
+        return sum(split.size_bytes for split in self.splits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenPart:
-    """The outcome of writing one part. `name` is empty when it was only counted (a dry run)."""
+    """The outcome of writing one part. `name` is empty when it was only counted (a dry run).
+
+    `is_verified`: it is a whole segment, on the disk, and has been read back. `sync_s` and `verify_s` are what that
+    took, in seconds.
+    """
 
     group: int
     part: int
@@ -106,6 +75,9 @@ class WrittenPart:
     crc32c: int
     outputs: bytes
     stats: CleanerStats
+    is_verified: bool = False
+    sync_s: float = 0.0
+    verify_s: float = 0.0
 
     @property
     def output_table(self) -> npt.NDArray[np.void]:
@@ -135,198 +107,103 @@ class CleanedSegment:
     replaces: tuple[FileIdentity, ...]
 
 
-# One batch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanedBatch:
-    """What becomes of one batch: its new bytes, or None when nothing is left of it."""
-
-    data: bytes | memoryview | None
-    messages_read: int
-    messages_written: int
-    invalid_messages: int
-
-
-def clean_batch(
-    batch: Batch,
-    job: CleanJob,
-    survivors: Offsets,
-    *,
-    is_discardable: bool = False,
-    keeps_legacy_tombstones: bool = True,
-    file: str,
-) -> CleanedBatch:
-    """Return a batch as it is after the cleaning.
-
-    `survivors` are the offsets of the keyed records that no newer record supersedes, ascending; they need to be
-    complete for this batch only. Untouched batches come back as the same bytes. Rule: `MemoryRecords.filterTo`.
-    """
-    header = batch.header
-    expires_ms = NEVER_MS if job.keep_tombstones else job.now_ms
-    drops_records = retain.drops_records(header, is_discardable=is_discardable, now_ms=expires_ms)
-    fate = retain.batch_retention(
-        header,
-        drops_records=drops_records,
-        last_of_producer=retain.is_last_of_producer(header, job.last_records.get(header.producer_id)),
-        upper_bound_offset=job.upper_bound_offset,
-    )
-    if fate is retain.Retention.DELETE:
-        return CleanedBatch(data=None, messages_read=0, messages_written=0, invalid_messages=0)
-    records = read_records(batch, file=file)
-    kept: list[Record] = []
-    invalid_messages = 0
-    if header.is_control:
-        kept = [] if drops_records else records
-    elif not drops_records:
-        horizon_ms = header.delete_horizon_ms
-        if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
-            horizon_ms = job.now_ms  # It has come.
-        kept = _kept_records(records, job, survivors, delete_horizon_ms=horizon_ms, expires_ms=expires_ms)
-        invalid_messages = sum(record.key is None and record.offset < job.upper_bound_offset for record in records)
-    data: bytes | memoryview | None = None
-    if kept:
-        dropped = len(kept) < len(records)
-        data = _kept_batch(batch, kept, dropped=dropped, is_discardable=is_discardable, job=job, file=file)
-    elif fate is retain.Retention.RETAIN_EMPTY:
-        if header.magic < 2:
-            raise RefusedError(
-                path=file,
-                problem=f"position {batch.position}: the last batch to clean is of magic {header.magic} and none of "
-                "its records is kept; Kafka's cleaner stops here too, because that format has no empty batches",
-            )
-        data = batch_format.empty(header)
-    return CleanedBatch(
-        data=data, messages_read=len(records), messages_written=len(kept), invalid_messages=invalid_messages
-    )
-
-
-def _kept_records(
-    records: Sequence[Record], job: CleanJob, survivors: Offsets, *, delete_horizon_ms: int | None, expires_ms: int
-) -> list[Record]:
-    if not records:
-        return []
-    first, end = np.searchsorted(survivors, (records[0].offset, records[-1].offset + 1))
-    alive = set(survivors[first:end].tolist())
-    return [
-        record
-        for record in records
-        if retain.keeps_record(
-            past_map=record.offset >= job.upper_bound_offset,
-            has_key=record.key is not None,
-            is_superseded=record.offset not in alive,
-            is_tombstone=record.value is None,
-            delete_horizon_ms=delete_horizon_ms,
-            now_ms=expires_ms,
-        )
-    ]
-
-
-def _kept_batch(
-    batch: Batch, kept: Sequence[Record], *, dropped: bool, is_discardable: bool, job: CleanJob, file: str
-) -> bytes | memoryview:
-    header = batch.header
-    needs_horizon = retain.needs_delete_horizon(header, kept, is_discardable=is_discardable)
-    if not dropped and not needs_horizon and header.magic == 2:
-        return batch.data
-    problem = unwritable(header, kept)
-    if problem:
-        raise RefusedError(
-            path=file,
-            problem=f"position {batch.position}: a batch that must be written anew has {problem}; "
-            "Kafka's cleaner stops here too",
-        )
-    horizon = header.delete_horizon_ms
-    if needs_horizon:
-        horizon = retain.delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
-    elif horizon is not None and horizon < 0:
-        horizon = None  # A negative one is none to the writer, though it is one to the reader.
-    return batch_format.rebuild(header, kept, delete_horizon_ms=horizon)
-
-
-def unwritable(header: Header, kept: Sequence[Record]) -> str:
-    """Return what Kafka's writer would not write of these records, "" if nothing.
-
-    Its reader takes it all, so a log can hold it.
-    Rule: `MemoryRecordsBuilder.appendWithOffset`, `MemoryRecordsBuilder.validateProducerState`.
-    """
-    lowest = min(record.timestamp for record in kept)
-    if lowest < batch_format.NO_TIMESTAMP:
-        return f"the timestamp {lowest}"
-    if header.is_transactional and header.producer_id == batch_format.NO_PRODUCER_ID:
-        return "a transaction but no producer id"
-    if header.producer_id == batch_format.NO_PRODUCER_ID:
-        return ""
-    if header.producer_epoch == -1:
-        return "a producer id but no producer epoch"
-    if header.base_sequence < 0 and not header.is_control:
-        return "a producer id but no sequence number"
-    return ""
-
-
 # One part
 
 
-def write_part(
-    job: CleanJob,
-    splits: Sequence[Split],
-    survivors: Offsets,
-    *,
-    group: int,
-    part: int,
-    staging: str | None,
-) -> WrittenPart:
-    """Clean one part into a new file of the staging directory, synced, or only count it when there is none.
+def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) -> WrittenPart:
+    """Clean one part into a new file of the staging directory, or only count it when there is none.
 
-    The name carries a random token: two attempts at the same part never share a file. Raises CorruptBatchError,
-    NotEnoughSpaceError, StorageError.
+    The file of a group's only part is complete: it is synced and read back here. The name carries a random token: two
+    attempts at the same part never share a file. Raises CorruptDataError, NotEnoughSpaceError, RefusedError,
+    StorageError.
     """
-    sink = _PartFile(Path(staging), group, part) if staging is not None else _Counter()
+    # Of a group's other parts the bytes are soon copied behind the first one, and gone.
+    sink = _Counter() if staging is None else _PartFile(Path(staging), task.group, task.part, stays=task.part == 0)
     stats = CleanerStats()
-    rows: list[tuple[int, int, int]] = []
+    outputs: list[npt.NDArray[np.void]] = []
+    clean = _cleaner(job)
     try:
-        for split in splits:
-            path = Path(job.directory) / split.log_name
-            for source in verified_batches(
-                path,
-                base_offset=split.base_offset,
-                end_offset=split.end_offset,
-                start_position=split.start_position,
-                end_position=split.end_position,
-            ):
-                is_discardable = source.header.base_offset in split.discardable
-                cleaned = clean_batch(
-                    source,
-                    job,
-                    survivors,
-                    is_discardable=is_discardable,
-                    keeps_legacy_tombstones=split.keeps_legacy_tombstones,
-                    file=str(path),
-                )
-                stats += CleanerStats(
-                    bytes_read=source.header.size_bytes,
-                    messages_read=cleaned.messages_read,
-                    messages_written=cleaned.messages_written,
-                    invalid_messages=cleaned.invalid_messages,
-                    bytes_written=len(cleaned.data or b""),
-                )
-                if cleaned.data is not None:
-                    sink.append(cleaned.data)
-                    written = read_header(cleaned.data, file=str(path), position=source.position)
-                    rows.append((written.last_offset, written.max_timestamp, written.size_bytes))
+        for split, survivors, special in zip(task.splits, task.survivors, task.special, strict=True):
+            pace.take(split.size_bytes)
+            for run in clean(split, np.frombuffer(bytearray(survivors), np.uint8), special):
+                if staging is not None:
+                    pace.take(run.stats.bytes_written)
+                sink.append(run.pieces)
+                rows = np.empty(len(run.sizes), OUTPUT_DTYPE)
+                rows["last_offset"], rows["max_timestamp"] = run.last_offsets, run.max_timestamps
+                rows["size_bytes"] = run.sizes
+                outputs.append(rows)
+                stats += run.stats
+            pace.done(split.size_bytes)
+        sink.settle()
+        part = WrittenPart(
+            group=task.group,
+            part=task.part,
+            name=sink.name,
+            size_bytes=stats.bytes_written,
+            crc32c=sink.crc32c,
+            outputs=b"".join(rows.tobytes() for rows in outputs),
+            stats=stats,
+        )
+        if staging is None or not task.is_only:
+            return part
+        sync_s = sink.sync()
+        _, verify_s = _verified_log(Path(staging) / sink.name, [part], pace, compiled=job.compiled)
+        return replace(part, is_verified=True, sync_s=sync_s, verify_s=verify_s)
+    finally:
         sink.close()
-    except BaseException:
-        sink.abandon()
-        raise
-    return WrittenPart(
-        group=group,
-        part=part,
-        name=sink.name,
-        size_bytes=stats.bytes_written,
-        crc32c=sink.crc32c,
-        outputs=np.array(rows, OUTPUT_DTYPE).tobytes(),
-        stats=stats,
-    )
+
+
+def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[Filtered]]:
+    """Return what cleans a split: the kernels where they can, or else the readable definition."""
+    if not job.compiled:
+        return lambda split, survivors, special: _clean_split(job, split, survivors)
+    from kcompact import compiled
+
+    buffers = compiled.Buffers()
+
+    def clean(split: Split, survivors: Bytes, special: int) -> Iterator[Filtered]:
+        filtered = compiled.filter_split(job, split, survivors, special, buffers)
+        return _clean_split(job, split, survivors) if filtered is None else filtered
+
+    return clean
+
+
+def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filtered]:
+    path = Path(job.directory) / split.log_name
+    row = 0
+    for source in verified_batches(
+        path,
+        base_offset=split.base_offset,
+        end_offset=split.end_offset,
+        start_position=split.start_position,
+        end_position=split.end_position,
+    ):
+        # How many records a compressed batch of magic 0 or 1 holds stands nowhere but inside.
+        count = source.header.records_count
+        count = len(read_records(source, file=str(path))) if count < 0 else count
+        cleaned = clean_batch(
+            source,
+            job,
+            bits(survivors, row, count),
+            is_discardable=source.header.base_offset in split.discardable,
+            keeps_legacy_tombstones=split.keeps_legacy_tombstones,
+            file=str(path),
+        )
+        row += count
+        pieces, rows = [], np.empty((0, 3), np.int64)
+        if cleaned.data is not None:
+            written = read_header(cleaned.data, file=str(path), position=source.position)
+            pieces = [cleaned.data]
+            rows = np.array([(written.last_offset, written.max_timestamp, written.size_bytes)])
+        stats = CleanerStats(
+            bytes_read=source.header.size_bytes,
+            messages_read=cleaned.messages_read,
+            messages_written=cleaned.messages_written,
+            invalid_messages=cleaned.invalid_messages,
+            bytes_written=len(cleaned.data or b""),
+        )
+        yield Filtered(pieces, rows[:, 0], rows[:, 1], rows[:, 2], stats)
 
 
 class _Counter:
@@ -335,55 +212,88 @@ class _Counter:
     name = ""
     crc32c = 0
 
-    def append(self, data: bytes | memoryview) -> None:
+    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         pass
+
+    def settle(self) -> None:
+        pass
+
+    def sync(self) -> float:
+        return 0.0
 
     def close(self) -> None:
-        pass
-
-    def abandon(self) -> None:
         pass
 
 
 class _PartFile:
-    """A new file of the staging directory, written in large pieces, with a running checksum."""
+    """A new file of the staging directory, with a running checksum of what went into it.
 
-    def __init__(self, staging: Path, group: int, part: int) -> None:
+    What `stays` is brought to the disk in the background from time to time, so that not all of it waits for the end.
+    """
+
+    def __init__(self, staging: Path, group: int, part: int, *, stays: bool) -> None:
         self.name = f"group-{group}-part-{part}-{secrets.token_hex(4)}.log"
         self.crc32c = 0
         self._path = staging / self.name
         self._descriptor = create(self._path)
-        self._pending: list[bytes | memoryview] = []
-        self._pending_bytes = 0
+        self._stays = stays
+        self._unsynced_bytes = 0
+        self._flushing: threading.Thread | None = None
+        self._problem: OSError | None = None
 
-    def append(self, data: bytes | memoryview) -> None:
-        self._pending.append(data)
-        self._pending_bytes += len(data)
-        if self._pending_bytes >= FLUSH_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
+    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         import crc32c
 
-        data = b"".join(self._pending)
-        self._pending, self._pending_bytes = [], 0
-        self.crc32c = crc32c.crc32c(data, self.crc32c)
-        write_all(self._descriptor, data, path=self._path)
+        for piece in pieces:
+            self.crc32c = crc32c.crc32c(piece, self.crc32c)
+            self._unsynced_bytes += len(piece)
+        for start in range(0, len(pieces), MAX_PIECES):
+            write_pieces(self._descriptor, pieces[start : start + MAX_PIECES], path=self._path)
+        is_flushing = self._flushing is not None and self._flushing.is_alive()
+        if self._stays and self._unsynced_bytes >= FLUSH_BYTES and not is_flushing:
+            self._unsynced_bytes = 0
+            self._flushing = threading.Thread(target=self._flush, daemon=True)
+            self._flushing.start()
+
+    def _flush(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as problem:
+            self._problem = self._problem or problem
+
+    def settle(self) -> None:
+        """Wait for what happens in the background. Raises StorageError, NotEnoughSpaceError if it went wrong.
+
+        A failure to sync is told once and must not be lost: the next sync would succeed, without the data.
+        """
+        if self._flushing is not None:
+            self._flushing.join()
+        if self._problem is not None:
+            raise _write_error(self._path, self._problem, 0)
+
+    def sync(self) -> float:
+        """Flush to the disk and return the seconds it took."""
+        started = time.monotonic()
+        self.settle()
+        sync(self._descriptor, path=self._path)
+        return time.monotonic() - started
 
     def close(self) -> None:
-        self._flush()
-        sync(self._descriptor, path=self._path)
+        # What is not complete stays: the staging directory goes as a whole.
+        if self._flushing is not None:
+            self._flushing.join()
         os.close(self._descriptor)
-
-    def abandon(self) -> None:
-        # The file stays: the staging directory goes as a whole. The descriptor may have been closed already.
-        try:
-            os.close(self._descriptor)
-        except OSError:
-            return
 
 
 # One group
+
+
+class Joined(NamedTuple):
+    """The staged files of a group, and the seconds that syncing and reading back took here."""
+
+    files: tuple[StagedFile, ...]
+    sync_s: float
+    verify_s: float
 
 
 def join(
@@ -394,86 +304,172 @@ def join(
     aborted: Sequence[AbortedTxn] = (),
     index_interval_bytes: int,
     index_max_bytes: int,
-) -> tuple[StagedFile, ...]:
-    """Return the staged `.log`, `.index`, `.timeindex` and, with `aborted`, `.txnindex` of a group, all synced.
+    compiled: bool = False,
+    pace: Pace | None = None,
+) -> Joined:
+    """Stage the `.log`, `.index`, `.timeindex` and, with `aborted`, `.txnindex` of a group, all synced and read back.
 
     The parts are appended to the first one; the indexes follow from their batches. Rule: `LogSegment.append`,
     `LogSegment.onBecomeInactiveSegment`.
     """
+    pace = pace or Pace(Throttle(None))
     log_path = staging / parts[0].name
-    if len(parts) > 1:
-        _append_parts(log_path, [staging / part.name for part in parts[1:]])
+    size_bytes, crc, sync_s, verify_s = parts[0].size_bytes, parts[0].crc32c, 0.0, 0.0
+    if not parts[0].is_verified:
+        started = time.monotonic()
+        _append_parts(log_path, [staging / part.name for part in parts[1:]], pace)
+        sync_s = time.monotonic() - started
+        size_bytes = sum(part.size_bytes for part in parts)
+        crc, verify_s = _verified_log(log_path, parts, pace, compiled=compiled)
+    offset_index, time_index = _indexes(
+        parts,
+        base_offset,
+        index_interval_bytes=index_interval_bytes,
+        index_max_bytes=index_max_bytes,
+        compiled=compiled,
+    )
+    files = [
+        StagedFile(name=log_name(base_offset), staged_as=log_path.name, size_bytes=size_bytes, crc32c=crc),
+        _staged_bytes(staging, index_name(base_offset), offset_index),
+        _staged_bytes(staging, time_index_name(base_offset), time_index),
+    ]
+    if aborted:
+        files.append(_staged_bytes(staging, txn_index_name(base_offset), build_txn_index(aborted)))
+    return Joined(tuple(files), sync_s, verify_s)
+
+
+def _columns(rows: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], ...]:
+    return tuple(rows[name].astype(np.int64) for name in OUTPUT_DTYPE.names or ())
+
+
+def _indexes(
+    parts: Sequence[WrittenPart], base_offset: int, index_interval_bytes: int, index_max_bytes: int, *, compiled: bool
+) -> tuple[bytes, bytes]:
+    if compiled:
+        from kcompact import compiled as kernels
+
+        columns = _columns(np.concatenate([part.output_table for part in parts]))
+        made = kernels.indexes(
+            *columns, base_offset=base_offset, interval_bytes=index_interval_bytes, max_index_bytes=index_max_bytes
+        )
+        if made is not None:
+            return made
     builder = IndexBuilder(base_offset, interval_bytes=index_interval_bytes, max_index_bytes=index_max_bytes)
     position = 0
     for part in parts:
         for last_offset, max_timestamp, size_bytes in part.output_table.tolist():
             builder.append(last_offset, position, size_bytes, max_timestamp)
             position += size_bytes
-    offset_index, time_index = builder.finish()
-    crc = _verified_log(log_path, parts)
-    files = [
-        StagedFile(name=log_name(base_offset), staged_as=log_path.name, size_bytes=position, crc32c=crc),
-        _staged_bytes(staging, index_name(base_offset), offset_index),
-        _staged_bytes(staging, time_index_name(base_offset), time_index),
-    ]
-    if aborted:
-        files.append(_staged_bytes(staging, txn_index_name(base_offset), build_txn_index(aborted)))
-    return tuple(files)
+    return builder.finish()
 
 
-def _append_parts(target: Path, parts: Sequence[Path]) -> None:
-    descriptor = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _append_parts(target: Path, parts: Sequence[Path], pace: Pace) -> None:
+    """Append files to the first one and sync it. Without a detour through this process, where the system can."""
+    descriptor = os.open(target, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        os.lseek(descriptor, 0, os.SEEK_END)
         for part in parts:
             with open_regular(part) as source:
-                position = 0
-                while data := read_at(source, COPY_BYTES, position, path=part):
-                    write_all(descriptor, data, path=target)
-                    position += len(data)
+                _append_file(descriptor, source, target, part, pace)
+            part.unlink()  # Or the disk would have to hold it twice.
         sync(descriptor, path=target)
     finally:
         os.close(descriptor)
 
 
-def _verified_log(path: Path, parts: Sequence[WrittenPart]) -> int:
-    """Read a staged log back from the disk and return its checksum.
+def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: Pace) -> None:
+    position, size = 0, os.fstat(source).st_size
+    try:
+        while position < size:
+            count = os.copy_file_range(source, descriptor, min(COPY_BYTES, size - position), position)
+            if count == 0:
+                break
+            pace.take(2 * count)
+            position += count
+    except OSError as problem:
+        if problem.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF):
+            raise _write_error(target, problem, size - position) from None
+    while data := read_at(source, COPY_BYTES, position, path=part):
+        write_all(descriptor, data, path=target)
+        pace.take(2 * len(data))
+        position += len(data)
 
-    Raises CorruptDataError when it is not what was written: a disk may lie, and after this it is the only copy.
+
+def _verified_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, compiled: bool) -> tuple[int, float]:
+    """Read a staged log back from the disk; return its checksum, and the seconds that took.
+
+    Raises CorruptDataError when it is not what was written: a disk may lie, and after this it is the only copy. Each
+    batch is checked anew, not only the sum of all: its place, its checksum and how many records there are.
     """
     import crc32c
 
-    whole = position = 0
+    started = time.monotonic()
+    rows = np.concatenate([part.output_table for part in parts])
+    last_offsets, max_timestamps, sizes = _columns(rows)
+    ends = np.cumsum(sizes)
+    read_batches = _batch_reader(path, compiled=compiled)
+    buffer = bytearray(max(VERIFY_BYTES, int(sizes.max(initial=0))))
+    whole, records, previous_offset, position, row = 0, 0, -1, 0, 0
     with open_regular(path) as descriptor:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # Ask for the disk's bytes, not the cache's.
-        size = os.fstat(descriptor).st_size
-        expected = sum(part.size_bytes for part in parts)
-        if size != expected:
+        size, expected = os.fstat(descriptor).st_size, sum(part.size_bytes for part in parts)
+        if size != expected or size != (int(ends[-1]) if len(ends) else 0):
             raise CorruptDataError(file=path, problem=f"{expected} bytes were written, {size} are there")
         for part in parts:
-            crc, end = 0, position + part.size_bytes
-            while position < end:
-                data = read_at(descriptor, min(COPY_BYTES, end - position), position, path=path)
+            crc, part_end = 0, row + len(part.output_table)
+            while row < part_end:
+                # Whole batches, about so many bytes.
+                end = max(row + 1, int(np.searchsorted(ends[:part_end], position + VERIFY_BYTES, side="right")))
+                window = slice(row, end)
+                data = memoryview(buffer)[: int(ends[end - 1]) - position]
+                pace.take(len(data))
+                read_into(descriptor, data, position, path=path)
                 crc, whole = crc32c.crc32c(data, crc), crc32c.crc32c(data, whole)
-                position += len(data)
+                found = read_batches(
+                    data, position, previous_offset, (last_offsets[window], max_timestamps[window], sizes[window])
+                )
+                records += found
+                position, previous_offset, row = int(ends[end - 1]), int(last_offsets[end - 1]), end
             if crc != part.crc32c:
-                start = position - part.size_bytes
-                raise CorruptDataError(file=path, position=start, problem=OTHER_BYTES)
-    _verify_batches(path, parts)
-    return whole
-
-
-def _verify_batches(path: Path, parts: Sequence[WrittenPart]) -> None:
-    expected = [row for part in parts for row in part.output_table.tolist()]
-    previous = -1
-    count = 0
-    for source, (last_offset, _, size_bytes) in zip(batches(path), expected, strict=True):
-        header = source.header
-        if header.base_offset <= previous or header.last_offset != last_offset or header.size_bytes != size_bytes:
-            raise CorruptDataError(file=path, position=source.position, problem="a staged batch is out of its order")
-        previous = header.last_offset
-        count += header.records_count
-    if count != sum(part.stats.messages_written for part in parts):
+                raise CorruptDataError(file=path, position=position - part.size_bytes, problem=OTHER_BYTES)
+    if records != sum(part.stats.messages_written for part in parts):
         raise CorruptDataError(file=path, problem="the staged segment has another number of records than were kept")
+    return whole, time.monotonic() - started
+
+
+Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def _batch_reader(path: Path, *, compiled: bool) -> Callable[[memoryview, int, int, Columns], int]:
+    """Return what counts the records of staged batches and raises where they are not those that were written."""
+
+    def read(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
+        records = 0
+        try:
+            found = list(walk(data, file=str(path), position=position))
+        except CorruptDataError as problem:
+            raise CorruptDataError(file=path, position=problem.position, problem=OTHER_BYTES) from None
+        for source, last_offset, size_bytes in zip(found, expected[0].tolist(), expected[2].tolist(), strict=True):
+            header = source.header
+            if header.base_offset <= previous_offset or header.last_offset != last_offset:
+                raise CorruptDataError(
+                    file=path, position=source.position, problem="a staged batch is out of its order"
+                )
+            if header.size_bytes != size_bytes or computed_crc(source.data) != header.crc:
+                raise CorruptDataError(file=path, position=source.position, problem=OTHER_BYTES)
+            previous_offset = header.last_offset
+            records += header.records_count
+        return records
+
+    if not compiled:
+        return read
+    from kcompact import compiled as kernels
+
+    def read_compiled(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
+        records = kernels.verify_batches(data, previous_offset, expected)
+        return read(data, position, previous_offset, expected) if records is None else records
+
+    return read_compiled
 
 
 def _staged_bytes(staging: Path, name: str, data: bytes) -> StagedFile:
@@ -502,7 +498,7 @@ def create(path: Path) -> int:
         raise _write_error(path, problem, 0) from None
 
 
-def write_all(descriptor: int, data: bytes, *, path: Path) -> None:
+def write_all(descriptor: int, data: bytes | memoryview, *, path: Path) -> None:
     """Write all of `data`. Raises NotEnoughSpaceError when the file system is full, StorageError."""
     view = memoryview(data)
     try:
@@ -510,6 +506,18 @@ def write_all(descriptor: int, data: bytes, *, path: Path) -> None:
             view = view[os.write(descriptor, view) :]
     except OSError as problem:
         raise _write_error(path, problem, len(view)) from None
+
+
+def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path: Path) -> None:
+    """Write all of some pieces, at most MAX_PIECES, in one go. Raises as `write_all` does."""
+    try:
+        done = os.writev(descriptor, pieces)
+    except OSError as problem:
+        raise _write_error(path, problem, sum(map(len, pieces))) from None
+    for piece in pieces:
+        if done < len(piece):
+            write_all(descriptor, memoryview(piece)[done:], path=path)
+        done = max(0, done - len(piece))
 
 
 def sync(descriptor: int, *, path: Path) -> None:

@@ -12,21 +12,23 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "kcompact"
 
 LAYERS = [
-    {"errors"},
+    {"errors", "machine", "throttle"},
     {"format"},
+    {"kernels"},
     {"config"},
     {"log"},
-    {"metadata_log", "live"},
+    {"hops", "metadata_log", "live"},
     {"producers"},
+    {"census"},
     {"survey", "plan", "retention"},
     {"partitions"},
     {"retain"},
-    {"kernels"},
-    {"transactions"},
-    {"write"},
+    {"filter", "keymap", "transactions"},
+    {"compiled"},
+    {"scan", "write"},
     {"manifest"},
     {"stages"},
-    {"spark", "lock", "swap"},
+    {"in_process", "spark", "lock", "swap"},
     {"export"},
     {"cleaner"},
     {"cli"},
@@ -45,14 +47,17 @@ ONLY_IN = {
     "snappy": {"format.codec"},
     "zstandard": {"format.codec"},
     "zlib": {"format.codec", "format.legacy"},
-    "crc32c": {"format.batch", "format.producer", "write", "swap"},
+    "crc32c": {"format.batch", "format.producer", "write", "swap", "spark.archive"},
+    # Whoever compiles or calls machine code can crash the process: one package, and its arrays are checked there.
     "numba": {"kernels"},
+    "llvmlite": {"kernels"},
+    "ctypes": {"kernels"},
     "kafka": {"live"},
-    "fcntl": {"lock"},
-    "subprocess": {"spark"},
-    "socket": {"spark"},
-    "tempfile": {"spark"},
-    "pickle": {"spark"},
+    "fcntl": {"lock", "spark.scratch", "spark.archive"},
+    "subprocess": {"spark.jvm", "spark.archive", "spark.daemon"},
+    "socket": {"spark.daemon"},
+    "tempfile": {"spark.scratch", "in_process"},
+    "pickle": {"spark.executor"},
     "mmap": set[str](),
 }
 
@@ -60,10 +65,17 @@ MAY_RENAME_OR_DELETE = {
     "swap": {"os.rename", "os.replace", "os.unlink", "os.rmdir"},
     # Only its own unfinished copy, in a directory it has just made; what is complete is published by `swap`.
     "export": {"shutil.rmtree"},
-    # Only its private scratch directory.
-    "spark": {"shutil.rmtree", ".unlink"},
+    # Only its private scratch directories.
+    "spark": {"shutil.rmtree", ".unlink", ".rmdir", ".rename"},
+    # Only parts that it has joined, in the staging directory.
+    "write": {".unlink"},
 }
-MAY_CREATE_FILES = {"write", "swap", "lock", "export", "spark"}
+MAY_CREATE_FILES = {
+    *("write", "swap", "lock", "export", "spark"),
+    "kernels",  # The machine code, in the user's cache.
+}
+MAY_EVALUATE = {"kernels.machine"}
+"""Makes the functions that numba compiles, from names in its own table."""
 MAY_READ_WALL_CLOCK = {"cli"}
 MAY_PRINT = {"cli"}
 
@@ -201,7 +213,8 @@ def test_who_prints(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES)
 def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
-    assert not {"eval", "exec", "os.system"} & {name for name, _ in names_called(path)}
+    if module_of(path) not in MAY_EVALUATE:
+        assert not {"eval", "exec", "os.system"} & {name for name, _ in names_called(path)}
     for node in ast.walk(TREES[path]):
         assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}: a bare except"
 
@@ -231,7 +244,7 @@ def test_no_path_of_somebodys_machine(path: Path) -> None:
 
 
 def test_the_tables_name_what_there_is() -> None:
-    modules = {of(module_of(path)) for path in SOURCES} | {"kernels"}
+    modules = {of(module_of(path)) for path in SOURCES}
     known = {name for names in LAYERS for name in names}
     assert known <= modules
     assert {*MAY_RENAME_OR_DELETE, *MAY_CREATE_FILES, *MAY_READ_WALL_CLOCK} <= known

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import producers
 from kcompact.errors import CorruptBatchError, KcompactError
+from kcompact.filter import CleanJob, clean_batch
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import (
     DELETE_HORIZON_BIT,
@@ -39,7 +39,6 @@ from kcompact.format.batch import (
 from kcompact.format.codec import Codec
 from kcompact.log import verified_batches
 from kcompact.producers import COMMIT, Marker
-from kcompact.write import CleanJob, clean_batch
 from tests import strategies
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -105,7 +104,8 @@ def records_of(data: bytes) -> list[Record]:
 def cleaned(
     data: bytes, survivors: Sequence[int], job: CleanJob = JOB, *, is_discardable: bool = False
 ) -> bytes | None:
-    outcome = clean_batch(batch_of(data), job, np.array(survivors, np.int64), is_discardable=is_discardable, file="f")
+    alive = [record.offset in survivors for record in records_of(data)]
+    outcome = clean_batch(batch_of(data), job, alive, is_discardable=is_discardable, file="f")
     return None if outcome.data is None else bytes(outcome.data)
 
 

@@ -22,10 +22,10 @@ from kcompact.cleaner import CleanOptions, CleanResult, Status
 from kcompact.errors import KcompactError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kcompact.format.names import snapshot_name
+from kcompact.in_process import InProcess
 from kcompact.lock import log_dir_lock
 from kcompact.log import PartitionLog
 from kcompact.plan import CleanPlan, Reason
-from kcompact.stages import InProcess
 from tests import notation
 from tests.notation import LogSpec
 

@@ -9,8 +9,8 @@ import pytest
 
 from kcompact import cleaner, partitions
 from kcompact.cleaner import CleanOptions, Status
+from kcompact.in_process import InProcess
 from kcompact.lock import log_dir_lock
-from kcompact.stages import InProcess
 from tests import notation
 
 # All of it is in the active segment: nothing is cleanable.

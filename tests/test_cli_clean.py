@@ -24,7 +24,8 @@ from kcompact.cleaner import CleanResult, Status
 from kcompact.cli import cleaning, planning, render, report, text
 from kcompact.cli.signals import StopRequest
 from kcompact.errors import CleaningAbortedError, LogChangedError, NotEnoughSpaceError
-from kcompact.write import CleanerStats
+from kcompact.filter import CleanerStats
+from kcompact.in_process import InProcess
 from tests import notation
 from tests.command_line import (
     COMPACT,
@@ -462,13 +463,13 @@ def test_a_signal_stops_between_two_steps(
     directory = partition(tmp_path / "a")
     other = partition(tmp_path / "b", settings("name=users-0"))
     before = digest(tmp_path)
-    write = stages.InProcess.write
+    write = InProcess.write
 
     def interrupted(*arguments: Any) -> Any:
         os.kill(os.getpid(), number)
         return write(*arguments)
 
-    monkeypatch.setattr(stages.InProcess, "write", interrupted)
+    monkeypatch.setattr(InProcess, "write", interrupted)
     handlers = signal.getsignal(number)
     ran = clean(directory, other)
     assert ran.code == code
@@ -505,11 +506,11 @@ def test_request_is_checked() -> None:
 
 SLOW = """
 import sys, time
-from kcompact import stages
+from kcompact.in_process import InProcess
 def write(self, *arguments):
     print("writing", flush=True, file=sys.stderr)
     time.sleep(30)
-stages.InProcess.write = write
+InProcess.write = write
 from kcompact.cli import main
 main(sys.argv[1:])
 """

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kcompact.cleaner import CleanResult, Status
 from kcompact.cli import report
+from kcompact.partitions import plan_partition
 from kcompact.plan import Reason
+from tests import notation
 from tests.command_line import COMPACT, DIRTY, NOW, digest, flip, kcompact, partition
 
 CONTRACT = {
@@ -188,6 +192,66 @@ def test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    0 + 3 -> 0, at most 419 B",
         "  checkpoint none -> 6",
     ]
+
+
+# The passes of Kafka's own cleaner
+
+SMALL_MAP = ("--config", "log.cleaner.dedupe.buffer.size=1100000")
+"""Full with 41,249 keys."""
+FAR_APART = "log now=10:00\n0: a=1 b=2@82497\n82498: c=3"
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ((), 1),
+        (SMALL_MAP, 2),
+        ((*SMALL_MAP, "--config", "log.cleaner.io.buffer.load.factor=0.5"), 4),
+        (("--config", "log.cleaner.dedupe.buffer.size=4400000", "--config", "log.cleaner.threads=4"), 2),
+        (("--config", "log.cleaner.io.buffer.load.factor=1e-9"), None),
+    ],
+)
+def test_how_often_kafka_would_go_through_the_log(options: tuple[str, ...], passes: int | None, tmp_path: Path) -> None:
+    directory = partition(tmp_path, FAR_APART)
+    assert kcompact("plan", "--json", *COMPACT, *options, directory).partition["kafka_passes_at_most"] == passes
+    out = kcompact("plan", *COMPACT, *options, directory).out
+    assert ("passes" in out or "pass;" in out) == (passes is not None and passes > 1)
+
+
+def test_text_of_the_passes(tmp_path: Path) -> None:
+    directory = partition(tmp_path, FAR_APART.replace("97", "98").replace("82498:", "82499:"))
+    text = "  one pass; Kafka's own cleaner, with a map of 41,249 keys, may need up to 3"
+    assert text in kcompact("plan", *COMPACT, *SMALL_MAP, directory).out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "map_keys", "at_least", "at_most"),
+    [(82_498, 41_248, 1, 1), (82_498, 41_249, 1, 2), (82_498, 41_250, 2, 2), (None, 0, None, 2)],
+)
+def test_a_clean_knows_the_keys(
+    end_offset: int | None, map_keys: int, at_least: int | None, at_most: int, tmp_path: Path
+) -> None:
+    directory = partition(tmp_path, FAR_APART)
+    config = replace(notation.parse(FAR_APART).config, log_cleaner_dedupe_buffer_size=1_100_000)
+    plan = plan_partition(directory, config, now_ms=notation.parse(FAR_APART).now_ms)
+    status = Status.SKIPPED if end_offset is None else Status.CLEANED
+    result = CleanResult(directory=directory, status=status, plan=plan, end_offset=end_offset)
+    result = replace(result, stats=replace(result.stats, map_keys=map_keys))
+    fields = report.clean_entry(report.Entry(directory=directory, plan=plan, result=result))
+    assert (fields["kafka_passes_at_least"], fields["kafka_passes_at_most"]) == (at_least, at_most)
+
+
+def test_the_map_of_the_broker_is_in_its_properties(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data", FAR_APART)
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.cleaner.dedupe.buffer.size=1100000\n")
+    entry = kcompact("plan", "--json", *COMPACT, "--broker-config", properties, directory).partition
+    assert entry["kafka_passes_at_most"] == 2
+    setting = {"value": 1100000, "source": "broker-config", "origin": None}
+    assert entry["config"]["log.cleaner.dedupe.buffer.size"] == setting
+    properties.write_text("log.cleaner.dedupe.buffer.size=1000000\n")
+    ran = kcompact("plan", "--broker-config", properties, directory)
+    assert (ran.code, "must be more than 1 MiB" in ran.err) == (2, True)
 
 
 # Several paths, and what is no partition

@@ -182,10 +182,13 @@ def test_progress_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("sys.stderr", Hung())
-    watch = ProgressWatch(StopRequest(), quiet=False)
+    progress = ProgressWatch(StopRequest(), quiet=False)
+    watch = progress.of(Path("orders-0"))
     watch.begin("scan", 10)
     watch.advance(10)
+    watch.begin("write", 10)
     watch.end()
+    progress.end()
 
 
 # What the operating system will not do

@@ -26,6 +26,9 @@ def test_kafkas_defaults() -> None:
     assert config.index_interval_bytes == 4096
     assert config.producer_id_expiration_ms == 86_400_000
     assert not config.remote_storage_enable
+    assert config.log_cleaner_dedupe_buffer_size == 134_217_728
+    assert config.log_cleaner_threads == 1
+    assert config.log_cleaner_io_buffer_load_factor == 0.9
 
 
 @pytest.mark.parametrize(
@@ -112,6 +115,9 @@ def test_policies(text: str, policies: set[str], written: str) -> None:
         ("cleanup.policy", ["compact", ""], ["compacted", "delete.and.compact", "compact;delete"]),
         ("remote.storage.enable", ["true", "FALSE"], ["yes", "1", ""]),
         ("producer.id.expiration.ms", ["1", str(INT_MAX)], ["0", str(INT_MAX + 1)]),
+        ("log.cleaner.dedupe.buffer.size", ["1048577", str(LONG_MAX)], ["0", "-1", str(LONG_MAX + 1), "128m"]),
+        ("log.cleaner.threads", ["1", "127"], ["0", "-1", str(INT_MAX + 1)]),
+        ("log.cleaner.io.buffer.load.factor", ["0.9", "1", "1.5", "1e-9"], ["0", "-0.5", "nan", "inf", "", "most"]),
     ],
 )
 def test_values_and_their_bounds(name: str, good: list[str], bad: list[str]) -> None:
@@ -148,6 +154,26 @@ def test_the_lags_must_fit_together() -> None:
         topic_config("orders", overrides=overrides)
     equal = [overrides[0], parse_override("max.compaction.lag.ms=10")]
     assert topic_config("orders", overrides=equal).max_compaction_lag_ms == 10
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_refused"),
+    [
+        ({"log.cleaner.dedupe.buffer.size": "1048576"}, True),
+        ({"log.cleaner.dedupe.buffer.size": "1048577"}, False),
+        ({"log.cleaner.dedupe.buffer.size": "4194307", "log.cleaner.threads": "4"}, True),
+        ({"log.cleaner.dedupe.buffer.size": "4194308", "log.cleaner.threads": "4"}, False),
+        ({"log.cleaner.threads": "128"}, True),
+    ],
+)
+def test_each_cleaner_thread_has_a_mebibyte(properties: dict[str, str], is_refused: bool) -> None:
+    if is_refused:
+        with pytest.raises(
+            ConfigError, match=r"log\.cleaner\.dedupe\.buffer\.size: .* must be more than 1 MiB for each"
+        ):
+            topic_config("orders", broker_properties=properties)
+    else:
+        topic_config("orders", broker_properties=properties)
 
 
 def test_the_internal_segment_size_replaces_the_other() -> None:

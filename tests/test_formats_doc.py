@@ -16,6 +16,7 @@ from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_file_name
 from kcompact.format.producer import ProducerEntry
+from kcompact.keymap import SPLIT_SHIFT
 
 PAGE = (Path(__file__).parent.parent / "docs" / "formats.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^```((?:hex|text) [^\n]+)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE))
@@ -107,8 +108,12 @@ def test_blocks() -> None:
     assert header == struct_fields(block.HEADER, ["magic", "kind", "reserved", "number", "reserved", "count"])
     assert f"A header of {block.HEADER.size} bytes" in section("Blocks")
     assert keys == dtype_fields(block.KEY_DTYPE)
-    assert block.head(example("hex block")) == (block.OFFSETS, 3, 2)
-    assert block.unpack_offsets(example("hex block")).tolist() == [100, 102]
+    assert f"`{block.MAGIC.decode()}`" in section("Blocks")
+    assert f"{block.KEYS} keys, {block.ROWS} rows, {block.BITMAP} bitmap" in section("Blocks")
+    assert f"`split << {SPLIT_SHIFT} | row << 1 | in_map`" in section("Blocks")
+    for kind, rows in (("rows", [1, 1000]), ("bitmap", [1, 3, 8])):
+        assert block.head(example(f"hex block {kind}")) == (getattr(block, kind.upper()), 3, 2)
+        assert example(f"hex block {kind}") == block.pack_rows(3, np.array(rows, np.int64))
 
 
 def test_the_snapshot_header() -> None:

@@ -11,9 +11,10 @@ from fixtures import checkout
 from kcompact import cleaner, partitions
 from kcompact.cleaner import CleanResult
 from kcompact.errors import KcompactError
+from kcompact.in_process import InProcess
 from kcompact.lock import log_dir_lock
 from kcompact.plan import CleanPlan
-from kcompact.stages import Executor, InProcess
+from kcompact.stages import Executor
 from tests.compare import config_of, differences
 
 NOT_YET_CLEANED: set[str] = set()

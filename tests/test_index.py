@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import struct
+from collections.abc import Callable
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import CorruptIndexError, RefusedError
+from kcompact.format import index as index_format
 from kcompact.format.index import (
     AbortedTxn,
     IndexBuilder,
@@ -235,3 +238,88 @@ def test_any_bytes_are_an_index_or_corrupt(data: bytes, tolerant: bool) -> None:
             assert not tolerant
     with contextlib.suppress(CorruptIndexError):
         parse_txn_index(data, base_offset=3, file="f")
+
+
+# Large indexes are read by columns; small ones here too, to hold both readers together
+
+
+def read_by(parse: Callable[..., object], data: bytes, base_offset: int, tolerant: bool, *, columns: bool) -> object:
+    """Return the entries, or what is wrong with them. Two entries are the least there are columns of."""
+    large_bytes = 16 if columns else 1 << 60
+    with mock.patch.object(index_format, "LARGE_INDEX_BYTES", large_bytes):
+        try:
+            entries = parse(data, base_offset=base_offset, file="f", tolerant=tolerant)
+        except CorruptIndexError as problem:
+            return (problem.position, str(problem))
+    assert isinstance(entries, index_format.Columns | list)
+    return list(entries)
+
+
+@st.composite
+def nearly_indexes(draw: st.DrawFn) -> tuple[Callable[..., object], bytes]:
+    """Draw an index, sound or with a number that was changed, zeros behind it, or an end that is missing."""
+    pairs = [list(pair) for pair in draw(rising.filter(lambda pairs: len(pairs) > 1))]
+    if draw(st.booleans()):
+        pairs[0] = [0, 0]
+    if draw(st.booleans()):
+        edges = st.sampled_from([-1, 0, 1, 2**31 - 1]) | st.integers(-(2**31), 2**31 - 1)
+        pairs[draw(st.integers(0, len(pairs) - 1))][draw(st.integers(0, 1))] = draw(edges)
+    parse, build = draw(
+        st.sampled_from([(parse_offset_index, build_offset_index), (parse_time_index, build_time_index)])
+    )
+    data = build([(first, second) for first, second in pairs]) + bytes(draw(st.sampled_from([0, 0, 24, 24_000])))
+    return parse, data[: len(data) - draw(st.sampled_from([0, 0, 0, 1, 12]))]
+
+
+@given(nearly_indexes(), st.sampled_from([0, 100, 2**63 - 500]), st.booleans())
+def test_columns_are_what_the_entries_are(
+    case: tuple[Callable[..., object], bytes], base_offset: int, tolerant: bool
+) -> None:
+    parse, data = case
+    expected = read_by(parse, data, base_offset, tolerant, columns=False)
+    assert read_by(parse, data, base_offset, tolerant, columns=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("parse", "data"),
+    [
+        *((parse_offset_index, build_offset_index(pairs)) for pairs in (
+            [(0, 0), (1, 1)],
+            [(0, 5), (2**31 - 1, 2**31 - 1)],
+            [(-1, 5), (2, 9), (3, 10)],
+            [(1, -5), (2, 9), (3, 10)],
+            [(10, 5), (10, 9), (11, 12)],
+            [(10, 5), (20, 5), (30, 6)],
+            [(10, 5), (20, 4), (30, 6)],
+            [(10, 5), (5, 9), (30, 10)],
+        )),
+        *((parse_time_index, build_time_index(pairs)) for pairs in (
+            [(0, 0), (1, 1)],
+            [(5, 2), (6, 2), (7, 2)],
+            [(-1, 2), (5, 3), (6, 4)],
+            [(5, -1), (6, 3), (7, 4)],
+            [(5, 0), (6, 0), (7, 4)],
+            [(5, 0), (6, 0), (7, 0)],
+            [(5, 2), (5, 3), (6, 4)],
+            [(5, 2), (6, 1), (7, 4)],
+        )),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_columns_have_the_same_limits(parse: Callable[..., object], data: bytes, tolerant: bool) -> None:
+    expected = read_by(parse, data, 100, tolerant, columns=False)
+    assert read_by(parse, data, 100, tolerant, columns=True) == expected
+
+
+def test_a_large_index_looks_like_a_list_of_entries() -> None:
+    pairs = [(number + 1, 2 * number + 50) for number in range(index_format.LARGE_INDEX_BYTES // 8)]
+    data = build_offset_index(pairs)
+    entries = parse_offset_index(data + bytes(80_000), base_offset=7, file="i")
+    assert isinstance(entries, index_format.Columns)
+    assert isinstance(parse_offset_index(data[8:], base_offset=7, file="i"), list)
+    assert list(entries) == pairs
+    assert (entries[0], entries[-1], list(entries[3:5])) == (pairs[0], pairs[-1], pairs[3:5])
+    assert entries[-1].position == pairs[-1][1]
+    assert lookup(entries, 7 + 500, base_offset=7) == OffsetPosition(offset=507, position=pairs[499][1])
+    with pytest.raises(CorruptIndexError, match="entry 400 is empty"):
+        parse_offset_index(data[: 400 * 8] + bytes(8) + data[401 * 8 :], base_offset=7, file="i")

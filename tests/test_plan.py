@@ -21,6 +21,10 @@ from kcompact.plan import (
     compaction_delay_ms,
     dirtiest_first,
     group_segments,
+    kafka_passes_at_least,
+    kafka_passes_at_most,
+    keys_per_pass,
+    offset_map_slots,
     offsets_to_clean,
 )
 from kcompact.producers import Producer
@@ -299,3 +303,88 @@ def test_the_dirtiest_comes_first_and_equal_ones_by_name() -> None:
     plans = [planned(log_of(*FOUR, name=name)) for name in names]
     plans.append(planned(log_of(*FOUR, name="a-0", checkpoint=150)))
     assert [str(plan.log.topic_partition) for plan in dirtiest_first(plans)] == ["a-9", "a-10", "b-0", "a-0"]
+
+
+# --- The passes of Kafka's own cleaner ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("buffer_bytes", "threads", "load_factor", "slots", "full"),
+    [
+        (134_217_728, 1, 0.9, 5_592_405, 5_033_164),
+        (134_217_728, 4, 0.9, 1_398_101, 1_258_290),
+        (134_217_728, 3, 0.5, 1_864_135, 932_067),
+        (1 << 40, 1, 0.9, 89_478_485, 80_530_636),  # An array of Java has no more than 2^31 - 1 bytes.
+        (1 << 40, 1, 100.0, 89_478_485, INT_MAX),
+        (240, 1, 1.0, 10, 10),
+        (239, 1, 0.9, 9, 8),
+        (24, 1, 0.9, 1, 0),
+    ],
+)
+def test_how_many_keys_kafkas_map_takes(
+    buffer_bytes: int, threads: int, load_factor: float, slots: int, full: int
+) -> None:
+    config = map_of(buffer_bytes, threads=threads, load_factor=load_factor)
+    assert (offset_map_slots(config), keys_per_pass(config)) == (slots, full)
+
+
+def map_of(buffer_bytes: int, *, threads: int = 1, load_factor: float = 1.0) -> TopicConfig:
+    return replace(
+        CONFIG,
+        log_cleaner_dedupe_buffer_size=buffer_bytes,
+        log_cleaner_threads=threads,
+        log_cleaner_io_buffer_load_factor=load_factor,
+    )
+
+
+GAPS = log_of(segment(0), segment(100, 0), segment(900), segment(1000), end=1050)
+"""Only 200 offsets of the closed segments are below a batch: between 100 and 900 there is none."""
+
+
+@pytest.mark.parametrize(
+    ("log", "slots", "load_factor", "expected"),
+    [
+        (LOG, 300, 1.0, 1),
+        (LOG, 299, 1.0, 2),
+        (LOG, 150, 1.0, 2),
+        (LOG, 149, 1.0, 3),
+        (LOG, 1, 1.0, 300),
+        (CLEAN, 100, 1.0, 1),  # Dirty from 200 on.
+        (CLEAN, 99, 1.0, 2),
+        (log_of(*FOUR, checkpoint=250), 50, 1.0, 1),
+        (log_of(*FOUR, checkpoint=250), 49, 1.0, 2),
+        (log_of(*FOUR, checkpoint=300), 1, 1.0, 0),  # Nothing is cleanable.
+        (log_of(segment(0, 0), segment(100), end=200), 1, 1.0, 0),
+        (GAPS, 200, 1.0, 1),
+        (GAPS, 199, 1.0, 2),
+        (LOG, 300, 0.5, 2),
+        (LOG, 1, 0.9, None),  # No key gets into the map.
+        (LOG, 300, 2.0, 1),
+        (LOG, 299, 2.0, None),  # More keys than the map has room for, and Kafka would try.
+    ],
+)
+def test_the_passes_of_kafkas_cleaner(log: PartitionLog, slots: int, load_factor: float, expected: int | None) -> None:
+    plan = planned(log, map_of(24 * slots, load_factor=load_factor))
+    assert kafka_passes_at_most(plan) == expected
+
+
+@pytest.mark.parametrize(
+    ("map_keys", "slots", "load_factor", "at_least", "at_most"),
+    [
+        (0, 10, 1.0, 1, 1),
+        (9, 10, 1.0, 1, 1),
+        (10, 10, 1.0, 1, 30),  # Full with the last of them; whether more records follow is not known.
+        (11, 10, 1.0, 2, 30),
+        (300, 10, 1.0, 30, 30),
+        (20, 10, 0.5, 4, 60),
+        (10, 10, 2.0, 1, 1),
+        (11, 10, 2.0, None, None),
+        (1, 1, 0.9, None, None),
+    ],
+)
+def test_known_keys_narrow_the_passes(
+    map_keys: int, slots: int, load_factor: float, at_least: int | None, at_most: int | None
+) -> None:
+    plan = planned(LOG, map_of(24 * slots, load_factor=load_factor))
+    assert kafka_passes_at_least(plan, map_keys=map_keys) == at_least
+    assert kafka_passes_at_most(plan, map_keys=map_keys) == at_most

@@ -9,10 +9,10 @@ import pytest
 
 from kcompact import cleaner, partitions
 from kcompact.errors import LogChangedError
+from kcompact.in_process import InProcess
 from kcompact.lock import log_dir_lock
 from kcompact.plan import CleanPlan
 from kcompact.retention import expired_segments, outlook
-from kcompact.stages import InProcess
 from tests import notation
 
 SEGMENTS = """\

@@ -11,15 +11,16 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures import checkout
-from kcompact import errors, partitions, spark, stages
+from kcompact import errors, partitions, stages
 from kcompact.config import TopicConfig
 from kcompact.errors import (
     CleaningAbortedError,
@@ -29,12 +30,14 @@ from kcompact.errors import (
     KcompactError,
     RefusedError,
 )
+from kcompact.filter import CleanerStats, CleanJob, Split
 from kcompact.format.batch import Record, build
 from kcompact.format.index import IndexBuilder
+from kcompact.in_process import InProcess
 from kcompact.plan import CleanPlan
-from kcompact.spark import OnSpark, spark_context
-from kcompact.stages import Executor, InProcess, Reduced, Scanned, Sizes, Watch
-from kcompact.write import CleanerStats, CleanJob, Split
+from kcompact.scan import Scanned
+from kcompact.spark import OnSpark, archive, jvm, scratch, spark_context
+from kcompact.stages import Executor, Reduced, Sizes, Watch
 from tests.compare import differences
 from tests.test_golden import clean_all, round_of
 
@@ -106,9 +109,9 @@ def outcome(
     staging.mkdir()
     cleaning = stages.prepare(plan, executor, sizes=sizes)
     assert stages.count_groups(cleaning, executor).stats.messages_written > 0
-    cleaned, stats = stages.write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
-    staged = {file.name: (staging / file.staged_as).read_bytes() for segment in cleaned for file in segment.files}
-    return cleaning.map_keys, stats, staged
+    done = stages.write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    staged = {file.name: (staging / file.staged_as).read_bytes() for one in done.segments for file in one.files}
+    return cleaning.map_keys, done.stats, staged
 
 
 @pytest.fixture(scope="session")
@@ -130,12 +133,12 @@ def scan_arguments(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
         asked: list[Any] = dataclasses.field(default_factory=list)
 
         def scan_and_reduce(
-            self, job: CleanJob, tasks: Sequence[Sequence[Split]], part_starts: Sequence[int]
-        ) -> tuple[list[Scanned], list[Reduced]]:
+            self, job: CleanJob, tasks: Sequence[Sequence[Split]]
+        ) -> tuple[list[Scanned], Iterable[Reduced]]:
             self.asked.extend((job, [list(splits) for splits in tasks]))
-            return InProcess().scan_and_reduce(job, tasks, part_starts)
+            return InProcess().scan_and_reduce(job, tasks)
 
-    recorder = Recorder()
+    recorder = Recorder(parallelism=1)
     stages.prepare(plan, recorder)
     job, tasks = recorder.asked
     return job, tasks
@@ -148,11 +151,11 @@ def scan_arguments(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
     "sizes",
     [
         Sizes(),
-        Sizes(split_bytes=1, part_bytes=1, bucket_count=1),
-        Sizes(split_bytes=5_000, part_bytes=20_000, bucket_count=7),
-        Sizes(split_bytes=30_000, part_bytes=1, bucket_count=3),
+        Sizes(split_bytes=1, task_bytes=1, bucket_count=1),
+        Sizes(split_bytes=5_000, task_bytes=20_000, bucket_count=7, compiled=True),
+        Sizes(split_bytes=30_000, task_bytes=30_000, bucket_count=3, compiled=False),
     ],
-    ids=["default", "smallest", "small", "one-split-a-part"],
+    ids=["default", "smallest", "small", "one-split-a-task"],
 )
 def test_bytes_are_those_of_one_process(on_spark: OnSpark, plan: CleanPlan, sizes: Sizes, tmp_path: Path) -> None:
     ours = outcome(plan, on_spark, sizes, tmp_path / "spark")
@@ -172,8 +175,8 @@ def test_fixture_comes_out_as_kafkas(on_spark: OnSpark, name: str, tmp_path: Pat
 def test_dry_run_counts_what_a_run_writes(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
     cleaning = stages.prepare(plan, on_spark)
     counted = stages.count_groups(cleaning, on_spark).stats
-    _, written = stages.write_groups(cleaning, range(len(plan.groups)), str(tmp_path), on_spark)
-    assert counted == written
+    written = stages.write_groups(cleaning, range(len(plan.groups)), str(tmp_path), on_spark)
+    assert counted == written.stats
 
 
 def test_progress_adds_up(on_spark: OnSpark, plan: CleanPlan) -> None:
@@ -238,7 +241,7 @@ def test_our_own_mistake_is_an_engine_error_with_its_cause(
     job, tasks = scan_arguments(plan)
     job = dataclasses.replace(job, hash_key=b"k" * 65)
     with pytest.raises(EngineError, match=r"ValueError: .*key length") as raised:
-        on_spark.scan_and_reduce(job, tasks, [0])
+        on_spark.scan_and_reduce(job, tasks)
     assert "\n\tat " not in str(raised.value)
     assert capfd.readouterr() == ("", "")
 
@@ -292,7 +295,7 @@ def test_abort_stops_within_seconds(on_spark: OnSpark, plan: CleanPlan, turn: in
     job, tasks = endless(plan)
     started = time.monotonic()
     with pytest.raises(CleaningAbortedError):
-        dataclasses.replace(on_spark, watch=AbortAt(turn)).scan_and_reduce(job, tasks, [0])
+        dataclasses.replace(on_spark, watch=AbortAt(turn)).scan_and_reduce(job, tasks)
     assert time.monotonic() - started < 8
     assert on_spark._running_tasks() == 0
     # The context is as good as before.
@@ -392,8 +395,8 @@ def test_nothing_is_printed_opened_or_left(way: str, tmp_path: Path) -> None:
     body = "clean_privately(Path(sys.argv[1]))"
     if way == "submit":
         body = (
-            "def fails(*_):\n    raise spark._DirectStartError\n"
-            "spark._launch_directly = fails\n"
+            "def fails(*_):\n    raise jvm._DirectStartError\n"
+            "jvm.Jvm._connected = fails\n"
             "clean_privately(Path(sys.argv[1]))\n"
         )
     # What a user's shell may hold, none of it meant for kcompact; and a module that must not be imported from here.
@@ -425,7 +428,7 @@ plan = plan_of(Path(sys.argv[1]))
 with spark_context("local[2]") as sc:
     jvm = process_tree()[1]
     try:
-        OnSpark(sc=sc, watch=Killer()).scan_and_reduce(*endless(plan), [0])
+        OnSpark(sc=sc, watch=Killer()).scan_and_reduce(*endless(plan))
     except EngineError as error:
         print(error.exit_code, error)
     try:
@@ -458,7 +461,7 @@ plan = plan_of(Path(sys.argv[1]))
 with spark_context("local[2]") as sc:
     print(process_tree()[1], flush=True)
     try:
-        OnSpark(sc=sc, watch=watch).scan_and_reduce(*endless(plan), [0])
+        OnSpark(sc=sc, watch=watch).scan_and_reduce(*endless(plan))
     except CleaningAbortedError:
         print("alive" if stages.prepare(plan, OnSpark(sc=sc)).map_keys else "no keys", flush=True)
     time.sleep(60)
@@ -487,6 +490,219 @@ def test_interrupt_reaches_us_alone_and_no_jvm_outlives_us(tmp_path: Path) -> No
     while Path(f"/proc/{jvm}").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not Path(f"/proc/{jvm}").exists()
+    # Nor do the workers; and the next run takes away what nobody could.
+    while (alive := of_run(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not alive
+    (left,) = (tmp_path / "tmp").iterdir()
+    with scratch.private_directory(str(tmp_path / "tmp")) as directory:
+        assert list((tmp_path / "tmp").iterdir()) == [directory]
+    assert not left.exists()
+
+
+def of_run(tmp_path: Path) -> list[int]:
+    """Return the processes that were told to use the temporary directory of a test."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if f"TMPDIR={tmp_path}".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+# Where workers come from
+
+
+def parents_of_workers(sc: Any) -> set[str]:
+    def parent(_: Any) -> Iterator[str]:
+        yield Path(f"/proc/{os.getppid()}/cmdline").read_text()
+
+    return set(sc.parallelize(range(2), 2).mapPartitions(parent).collect())
+
+
+def test_workers_come_from_the_nursery(on_spark: OnSpark) -> None:
+    (line,) = parents_of_workers(on_spark.sc)
+    assert "--wait-for-call" in line.split("\0")
+
+
+NO_NURSERY = """
+from kcompact.spark import spark_start
+with spark_start("local[2]", source_bytes=1) as start:
+    (pid,) = (pid for pid in process_tree()[1:] if "--wait-for-call" in Path(f"/proc/{pid}/cmdline").read_text())
+    os.kill(pid, signal.SIGKILL)
+    with start.context() as sc:
+        (line,) = parents_of_workers(sc)
+        assert "pyspark.worker" in line.split("\\0"), line
+        assert sc.parallelize(range(4), 2).sum() == 6
+"""
+
+
+def test_without_a_nursery_the_daemon_is_an_ordinary_one(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as short:  # A socket's path cannot be long.
+        done = finished(NO_NURSERY, tmp_path, tmp_path, TMPDIR=short)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert list(Path(short).iterdir()) == []
+
+
+# Scratch directories
+
+
+def test_sweep_takes_only_what_nobody_uses(tmp_path: Path) -> None:
+    def made(name: str, mode: int = 0o700) -> Path:
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / "owner.lock").touch()
+        (directory / "spill").write_bytes(b"x")
+        directory.chmod(mode)
+        return directory
+
+    ownerless = made("kcompact-spark-a")
+    others = [made("kcompact-spark-open", 0o755), made("kcompact-b"), made("other")]
+    outside = made("outside")
+    (tmp_path / "kcompact-spark-link").symlink_to(outside)
+    empty, unlocked = tmp_path / "kcompact-spark-empty", tmp_path / "kcompact-spark-unlocked"
+    for directory in (empty, unlocked):
+        directory.mkdir(0o700)
+    (unlocked / "spill").touch()
+    with scratch.private_directory(str(tmp_path)) as mine:
+        assert mine.stat().st_mode & 0o777 == 0o700
+        assert not ownerless.exists()
+        assert not empty.exists()
+        assert all((directory / "spill").exists() for directory in [*others, outside, unlocked])
+        with scratch.private_directory(str(tmp_path)) as second:
+            assert mine.exists(), "it has an owner"
+        assert not second.exists()
+    assert not mine.exists()
+
+
+# The class-data archive
+
+
+def found(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, *, jar: bytes = b"jar") -> archive.Archive:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    jars = [tmp_path / "one.jar"]
+    if not jars[0].exists() or jars[0].read_bytes() != jar:
+        jars[0].write_bytes(jar)
+    return archive.find_archive(Path(sys.executable), jars, ["-option"], scratch=tmp_path)
+
+
+def written(one: archive.Archive, content: bytes = b"classes") -> Path:
+    assert one.directory is not None
+    unnamed = one.directory / "unnamed"
+    unnamed.write_bytes(content)
+    unnamed.chmod(0o600)
+    return unnamed.rename(one.directory / f"spark-{one.key}-{archive._checksum(unnamed)}.jsa")
+
+
+def test_archive_is_used_when_it_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    none = found(tmp_path, tmp_path / "cache", monkeypatch)
+    assert none.is_wanted
+    assert none.options() == [f"-XX:DumpLoadedClassList={tmp_path}/classes"]
+    file = written(none)
+    one = found(tmp_path, tmp_path / "cache", monkeypatch)
+    assert (one.file, one.is_wanted, one.is_sound()) == (file, False, True)
+    assert one.options() == ["-Xshare:auto", f"-XX:SharedArchiveFile={file}"]
+    assert found(tmp_path, tmp_path / "cache", monkeypatch, jar=b"another").file is None
+    assert (tmp_path / "cache" / "kcompact").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("damage", [b"", b"class", b"klasses", b"classes and more"])
+def test_archive_that_is_damaged_is_removed(damage: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(found(tmp_path, tmp_path, monkeypatch))
+    file.write_bytes(damage)
+    one = found(tmp_path, tmp_path, monkeypatch)
+    assert not one.is_sound()
+    assert not file.exists()
+    assert found(tmp_path, tmp_path, monkeypatch).is_wanted
+
+
+def test_archive_that_others_could_write_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(found(tmp_path, tmp_path, monkeypatch))
+    directory = file.parent
+
+    def is_used() -> bool:
+        return found(tmp_path, tmp_path, monkeypatch).file is not None
+
+    assert is_used()
+    for path, mode in ((file, 0o620), (file, 0o602), (directory, 0o770), (directory, 0o705), (tmp_path, 0o777)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert not is_used(), f"{path} {mode:o}"
+        path.chmod(before)
+    assert is_used()
+    elsewhere = file.rename(directory / "elsewhere")
+    file.symlink_to(elsewhere)
+    assert not is_used()
+
+
+@pytest.mark.parametrize("home", ["/nonexistent/home", "/proc/self"])
+def test_no_archive_without_a_place_for_it(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "mkdir", denied)
+    one = found(tmp_path, Path(home), monkeypatch)
+    assert (one.is_wanted, one.options()) == (False, [])
+    one.make_in_background()
+
+
+def denied(*_: Any, **__: Any) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_two_do_not_make_the_same_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = found(tmp_path, tmp_path, monkeypatch)
+    assert one.directory is not None
+    (tmp_path / "classes").write_bytes(b"java/lang/Object id: 1\nhalf a li")
+    stale = one.directory / "making-0.jsa"
+    stale.touch()
+    # This "Java" cannot make one: that is noted, and not tried again.
+    one.make_in_background()
+    deadline = time.monotonic() + 30
+    while not (failed := list(one.directory.glob("spark-*.failed"))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert failed == [one.directory / f"spark-{one.key}.failed"]
+    while list(one.directory.glob("making-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not list(one.directory.glob("making-*"))
+    again = found(tmp_path, tmp_path, monkeypatch)
+    assert (again.is_wanted, again.options()) == (False, [])
+
+
+ARCHIVED = """
+from kcompact.spark import spark_start
+cache = Path(sys.argv[1]) / "kcompact"
+
+def run(is_first):
+    with spark_start("local[1]", source_bytes=1) as start, start.context() as sc:
+        assert start.is_first == is_first
+        assert sc.parallelize(range(4), 2).sum() == 6
+        return any("/kcompact/spark-" in Path(f"/proc/{pid}/maps").read_text() for pid in process_tree())
+
+assert not run(True)
+deadline = time.monotonic() + 240
+while list(cache.glob("making-*.*")) and time.monotonic() < deadline:
+    time.sleep(0.2)
+(file,) = cache.glob("spark-*.jsa")
+assert file.stat().st_mode & 0o777 == 0o600
+assert run(False)
+content = bytearray(file.read_bytes())
+content[len(content) // 2] ^= 1
+file.write_bytes(content)
+assert not run(False)
+assert not file.exists()
+"""
+
+
+@pytest.mark.slow
+def test_archive_is_made_after_the_first_run_and_quickens_the_next(tmp_path: Path) -> None:
+    done = subprocess.run(
+        script(ARCHIVED, str(tmp_path)),
+        env=environment(tmp_path, XDG_CACHE_HOME=str(tmp_path)),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 # Before anything starts
@@ -497,7 +713,7 @@ def test_java_that_is_too_old_or_missing_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(RefusedError, match="none was found") as raised:
-        spark.find_java()
+        jvm.find_java()
     assert raised.value.exit_code == 4
     assert "kcompact[jre]" in str(raised.value)
     java = tmp_path / "bin" / "java"
@@ -508,10 +724,10 @@ def test_java_that_is_too_old_or_missing_is_refused(tmp_path: Path, monkeypatch:
     for version, is_found in (("1.8.0_292", False), ("11.0.2", False), ("17.0.15", True), ("25", True)):
         (tmp_path / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
         if is_found:
-            assert spark.find_java() == java
+            assert jvm.find_java() == java
         else:
             with pytest.raises(RefusedError, match="too old"):
-                spark.find_java()
+                jvm.find_java()
 
 
 def test_cluster_without_a_secret_is_refused() -> None:
@@ -525,6 +741,6 @@ def test_cluster_without_a_secret_is_refused() -> None:
 def test_memory_is_a_size(memory: str, heap: str | None) -> None:
     if heap is None:
         with pytest.raises(ConfigError, match="no size"):
-            spark._heap({"spark.driver.memory": memory})
+            jvm.heap({"spark.driver.memory": memory})
     else:
-        assert spark._heap({"spark.driver.memory": memory}) == heap
+        assert jvm.heap({"spark.driver.memory": memory}) == heap

@@ -14,14 +14,19 @@ from hypothesis import strategies as st
 
 from kcompact import cleaner, partitions, stages
 from kcompact.errors import CorruptDataError, CorruptIndexError, KcompactError
+from kcompact.filter import CleanerStats, CleanJob, Split
 from kcompact.format.batch import walk
-from kcompact.format.block import KEY_DTYPE, KeyEntries
+from kcompact.in_process import InProcess
 from kcompact.lock import log_dir_lock
 from kcompact.plan import CleanPlan
-from kcompact.stages import InProcess, Reduced, Scanned, Sizes, Watch, WriteTask, living
-from kcompact.write import CleanerStats, CleanJob, Split, WrittenPart
+from kcompact.scan import Scanned, scan_splits
+from kcompact.stages import Reduced, Sizes, Watch
+from kcompact.throttle import Pace, Throttle
+from kcompact.write import WriteTask, WrittenPart, write_part
 from tests import notation, reference, strategies
 from tests.notation import LogSpec
+
+PACE = Pace(Throttle(None))
 
 pytestmark = pytest.mark.usefixtures("no_sync_ever")
 
@@ -43,36 +48,39 @@ class Shuffled:
     name: str = "shuffled"
     watch: Watch = field(default_factory=Watch)
 
-    def scan_and_reduce(
-        self, job: CleanJob, tasks: Sequence[Sequence[Split]], part_starts: Sequence[int]
-    ) -> tuple[list[Scanned], list[Reduced]]:
-        assert len(tasks) <= self.parallelism
+    def scan_and_reduce(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
         random = np.random.default_rng(self.seed)
         summaries: list[Scanned] = []
         buckets: dict[int, list[bytes]] = {}
         for number in random.permutation(len(tasks)):
-            seen, blocks = stages.scan(job, tasks[number])
-            summaries += seen
-            for bucket, block in blocks:
+            found = scan_splits(job, tasks[number], PACE)
+            while True:
+                try:
+                    bucket, block = next(found)
+                except StopIteration as end:
+                    summaries += end.value
+                    break
                 buckets.setdefault(bucket, []).append(block)
         reduced = []
         for bucket in random.permutation(list(buckets)):
             blocks_of_bucket = buckets[bucket]
             shuffled = [blocks_of_bucket[at] for at in random.permutation(len(blocks_of_bucket))]
-            reduced.append(stages.reduce(job, shuffled, part_starts))
+            reduced.append(stages.reduce(job, shuffled))
         return summaries, reduced
 
-    def write(self, job: CleanJob, tasks: Sequence[WriteTask], staging: str | None) -> list[WrittenPart]:
+    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
         order = np.random.default_rng(self.seed).permutation(len(tasks))
-        return [stages.write(job, tasks[number], staging) for number in order]
+        return [write_part(job, part, staging, PACE) for number in order for part in tasks[number]]
 
 
 executors = st.builds(Shuffled, seed=st.integers(0, 99), parallelism=st.integers(1, 5))
 any_sizes = st.builds(
     Sizes,
     split_bytes=st.sampled_from([1, 100, 300, 10**9]),
-    part_bytes=st.sampled_from([1, 150, 400, 10**9]),
+    task_bytes=st.sampled_from([1, 150, 400, 10**9]),
     bucket_count=st.sampled_from([None, 1, 2, 7]),
+    memory_bytes=st.sampled_from([None, 1]),
+    compiled=st.sampled_from([None, True]),
 )
 
 
@@ -94,7 +102,7 @@ def staged(
         plan, executor, sizes=sizes, keep_tombstones=keep_tombstones, rebuild_indexes=rebuild_indexes
     )
     with tempfile.TemporaryDirectory() as staging:
-        segments, stats = stages.write_groups(cleaning, range(len(plan.groups)), staging, executor)
+        segments, stats, _, _ = stages.write_groups(cleaning, range(len(plan.groups)), staging, executor)
         files = {}
         for segment in segments:
             for file in segment.files:
@@ -107,7 +115,7 @@ def staged(
     return files, stats + CleanerStats(map_keys=cleaning.map_keys)
 
 
-def agree(spec: LogSpec, *, keep_tombstones: bool = False) -> reference.Outcome:
+def agree(spec: LogSpec, *, keep_tombstones: bool = False, compiled: bool = False) -> reference.Outcome:
     """Clean a log in both ways, compare, and return the outcome."""
     expected = reference.clean(spec, keep_tombstones=keep_tombstones)
     with tempfile.TemporaryDirectory() as scratch:
@@ -116,7 +124,8 @@ def agree(spec: LogSpec, *, keep_tombstones: bool = False) -> reference.Outcome:
         assert plan.eligible == bool(plan.cleanable_bytes)
         if not plan.eligible:
             return expected
-        files, stats = staged(plan, InProcess(), keep_tombstones=keep_tombstones)
+        sizes = Sizes(compiled=compiled)
+        files, stats = staged(plan, InProcess(), sizes=sizes, keep_tombstones=keep_tombstones)
         assert [[segment.base_offset for segment in group] for group in plan.groups] == expected.groups
     for name in files:
         assert files[name] == expected.files[name], name
@@ -127,9 +136,9 @@ def agree(spec: LogSpec, *, keep_tombstones: bool = False) -> reference.Outcome:
     return expected
 
 
-@given(strategies.logs(), st.booleans())
-def test_the_result_is_the_references(spec: LogSpec, keep_tombstones: bool) -> None:
-    agree(spec, keep_tombstones=keep_tombstones)
+@given(strategies.logs(), st.booleans(), st.booleans())
+def test_the_result_is_the_references(spec: LogSpec, keep_tombstones: bool, compiled: bool) -> None:
+    agree(spec, keep_tombstones=keep_tombstones, compiled=compiled)
 
 
 @given(strategies.logs(), executors, any_sizes, st.booleans())
@@ -201,40 +210,6 @@ def assert_same_view(before: LogSpec, after: LogSpec) -> None:
     _, stop = reference.dirty_range(before)
     uncleaned = [segment for segment in before.segments if segment.base_offset >= stop]
     assert [segment for segment in after.segments if segment.base_offset >= stop] == uncleaned
-
-
-# --- living -----------------------------------------------------------------------------------------------
-
-
-@st.composite
-def key_entries(draw: st.DrawFn) -> KeyEntries:
-    """Entries of few keys with distinct offsets, in any order."""
-    offsets = draw(st.lists(st.integers(0, 40), unique=True, max_size=25))
-    bits = st.integers(0, 1)
-    return np.array([(draw(bits), draw(bits), offset, draw(bits)) for offset in offsets], KEY_DTYPE)
-
-
-def rows_of(entries: KeyEntries) -> list[tuple[int, int, int, int]]:
-    return sorted(entries.tolist())
-
-
-@given(key_entries())
-def test_living_is_what_its_docstring_says(entries: KeyEntries) -> None:
-    greatest: dict[tuple[int, int], int] = {}
-    for high, low, offset, in_map in rows_of(entries):
-        if in_map:
-            greatest[high, low] = max(offset, greatest.get((high, low), -1))
-    expected = [row for row in rows_of(entries) if row[2] >= greatest.get(row[:2], -1)]
-    assert rows_of(living(entries)) == expected
-
-
-@given(key_entries(), st.integers(0, 25))
-def test_living_is_idempotent_and_associative(entries: KeyEntries, cut: int) -> None:
-    whole = living(entries)
-    assert rows_of(living(whole)) == rows_of(whole)
-    halves = [living(part) for part in (entries[:cut], entries[cut:])]
-    for pair in (halves, halves[::-1]):
-        assert rows_of(living(np.concatenate(pair))) == rows_of(whole)
 
 
 # --- What a scan refuses ------------------------------------------------------------------------------------
@@ -330,6 +305,6 @@ def test_snapshots_of_the_bases_that_disappear_go_with_them(tmp_path: Path) -> N
     text = THREE.replace("5: a=2\n", "5: a=2 g=1\n") + "\n8: h=1\nsnapshot 3:\nsnapshot 5:\nsnapshot 6:\nsnapshot 8:"
     cleaning = prepared(text.replace("6: f=1", "7: f=1"), tmp_path / "logs")
     with tempfile.TemporaryDirectory() as staging:
-        (segment,), _ = stages.write_groups(cleaning, [0], staging, InProcess())
+        (segment,), *_ = stages.write_groups(cleaning, [0], staging, InProcess())
     names = {file.name.lstrip("0") for file in segment.replaces if file.name.endswith(".snapshot")}
     assert names == {"3.snapshot", "5.snapshot", "6.snapshot"}

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import survey
+from kcompact import census, survey
 from kcompact.errors import CorruptBatchError
+from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.log import read_log
 from kcompact.survey import Finding, Severity
@@ -26,6 +27,18 @@ log now=10:00 index.interval.bytes=50
 3: b=4 c=5 d=~
 6: a=6 a=7
 """
+
+
+@pytest.fixture(autouse=True, params=["readable", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything here goes for small logs, and for large ones, of which the kernels have read what is right."""
+    way: str = request.param
+    if way == "compiled":
+        monkeypatch.setattr(survey, "COMPILED_BATCHES", 0)
+        monkeypatch.setattr(survey, "COMPILED_BYTES", 0)
+        monkeypatch.setattr(index, "LARGE_INDEX_BYTES", 2 * index.OFFSET_ENTRY_BYTES)
+        monkeypatch.setattr(census, "WINDOW_BYTES", 200)
+    return way
 
 
 def found(directory: Path) -> tuple[Finding, ...]:

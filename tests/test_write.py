@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import crc32c
 import numpy as np
 import pytest
 
@@ -25,13 +26,17 @@ from kcompact.errors import (
     RefusedError,
     StorageError,
 )
+from kcompact.filter import CleanerStats, CleanJob, Split, clean_batch
 from kcompact.format.batch import DELETE_HORIZON_BIT, read_header, walk
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
-from kcompact.write import CleanerStats, CleanJob, Split, WrittenPart, clean_batch, join, write_part
+from kcompact.throttle import Pace, Throttle
+from kcompact.write import WriteTask, WrittenPart, join, write_part
 from tests import notation
 
 LINE = "0: a=1 [b=1 c=1] ~=1 b=2(lz4) d=~^09:30"
-SURVIVORS = np.array([0, 2, 4, 5])
+ALIVE = ([True], [False, True], [False], [True], [True])
+"""Of each batch, which records no newer one supersedes."""
+PACE = Pace(Throttle(None))
 DATA = notation.parse(f"log\n{LINE}").segments[0].batches
 ABORTED = AbortedTxn(producer_id=7, first_offset=1, last_offset=3, last_stable_offset=4)
 
@@ -48,7 +53,7 @@ def staging(tmp_path: Path) -> Path:
     return path
 
 
-def job_of(source: Path) -> CleanJob:
+def job_of(source: Path, *, compiled: bool = False) -> CleanJob:
     return CleanJob(
         directory=str(source),
         first_dirty_offset=0,
@@ -57,52 +62,66 @@ def job_of(source: Path) -> CleanJob:
         delete_retention_ms=1,
         keep_tombstones=False,
         last_records={},
-        hash_key=b"",
+        hash_key=bytes(16),
         bucket_count=1,
+        compiled=compiled,
     )
 
 
-def splits_at(*cuts: int) -> list[list[Split]]:
-    """Return the source in parts: `cuts` are numbers of batches."""
+def tasks_at(*cuts: int, is_only: bool | None = None) -> list[WriteTask]:
+    """Return the source in parts: `cuts` are numbers of batches. `is_only`: the part is read back where it is made."""
     ends = [0, *np.cumsum([len(data) for data in DATA]).tolist()]
     offsets = [0, 1, 3, 4, 5, 6]
     bounds = [0, *cuts, len(DATA)]
-    return [
-        [
-            Split(
-                log_name=f"{0:020d}.log",
-                start_position=ends[start],
-                end_position=ends[end],
-                base_offset=offsets[start],
-                end_offset=offsets[end],
-            )
-        ]
-        for start, end in itertools.pairwise(bounds)
-    ]
-
-
-def parts_of(source: Path, staging: Path | None, *cuts: int) -> list[WrittenPart]:
-    return [
-        write_part(
-            job_of(source), splits, SURVIVORS, group=0, part=number, staging=None if staging is None else str(staging)
+    tasks = []
+    for part, (start, end) in enumerate(itertools.pairwise(bounds)):
+        split = Split(
+            log_name=f"{0:020d}.log",
+            start_position=ends[start],
+            end_position=ends[end],
+            base_offset=offsets[start],
+            end_offset=offsets[end],
         )
-        for number, splits in enumerate(splits_at(*cuts))
-    ]
+        alive = [one for batch in ALIVE[start:end] for one in batch]
+        tasks.append(
+            WriteTask(
+                group=0,
+                part=part,
+                run=part,
+                splits=(split,),
+                survivors=(np.packbits(np.array(alive, np.bool_), bitorder="little").tobytes(),),
+                special=(2,),
+                is_only=not cuts if is_only is None else is_only,
+            )
+        )
+    return tasks
+
+
+def parts_of(
+    source: Path, staging: Path | None, *cuts: int, compiled: bool = False, is_only: bool | None = None
+) -> list[WrittenPart]:
+    where = None if staging is None else str(staging)
+    job = job_of(source, compiled=compiled)
+    return [write_part(job, task, where, PACE) for task in tasks_at(*cuts, is_only=is_only)]
 
 
 def joined(staging: Path, parts: list[WrittenPart], **options: object) -> dict[str, bytes]:
     arguments: dict[str, object] = {"index_interval_bytes": 60, "index_max_bytes": 10_000, **options}
-    files = join(staging, 0, parts, **arguments)  # type: ignore[arg-type]
+    files = join(staging, 0, parts, **arguments).files  # type: ignore[arg-type]
     for file in files:
         assert (staging / file.staged_as).stat().st_size == file.size_bytes
         assert (staging / file.staged_as).stat().st_mode & 0o777 == 0o600
+        assert crc32c.crc32c((staging / file.staged_as).read_bytes()) == file.crc32c
     return {file.name: (staging / file.staged_as).read_bytes() for file in files}
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (2, 3), (1, 2, 3, 4), (0, 5)])
-def test_parts_make_one_segment_wherever_they_are_cut(source: Path, staging: Path, cuts: tuple[int, ...]) -> None:
-    parts = parts_of(source, staging, *cuts)
-    files = joined(staging, parts)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parts_make_one_segment_wherever_they_are_cut(
+    source: Path, staging: Path, cuts: tuple[int, ...], compiled: bool
+) -> None:
+    parts = parts_of(source, staging, *cuts, compiled=compiled)
+    files = joined(staging, parts, compiled=compiled)
     found = notation.segment_text(notation.SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],)))
     assert found == "0: a=1@0 [c=1@2]@1..2 b=2@4(lz4) d=~@5^09:30(horizon=09:00:00.001)"
     segment = notation.SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],))
@@ -115,8 +134,8 @@ def test_parts_make_one_segment_wherever_they_are_cut(source: Path, staging: Pat
 
 
 def test_a_part_of_which_nothing_is_left(source: Path, staging: Path) -> None:
-    (splits,) = splits_at()
-    nothing = write_part(job_of(source), splits, np.array([], np.int64), group=0, part=0, staging=str(staging))
+    (task,) = tasks_at()
+    nothing = write_part(job_of(source), task._replace(survivors=(b"\0",)), str(staging), PACE)
     assert (nothing.size_bytes, len(nothing.output_table)) == (0, 0)
     assert joined(staging, [nothing]) == {f"{0:020d}{suffix}": b"" for suffix in (".log", ".index", ".timeindex")}
 
@@ -143,16 +162,16 @@ def test_what_kafka_reads_and_does_not_write(tmp_path: Path, staging: Path, batc
     (data,) = notation.parse(f"log\n0: {batch}").segments[0].batches
     (source,) = walk(data, file="f")
     job = job_of(tmp_path)
-    assert clean_batch(source, job, np.array([0, 1]), file="f").data == data
+    assert clean_batch(source, job, [True, True], file="f").data == data
     with pytest.raises(RefusedError, match=problem):
-        clean_batch(source, job, np.array([0]), file="f")
+        clean_batch(source, job, [True, False], file="f")
 
 
 def test_a_negative_horizon_counts_and_is_not_written_again(tmp_path: Path) -> None:
     (data,) = notation.parse("log\n0: [a=1 b=~ c=1]").segments[0].batches
     (source,) = walk(data, file="f")
     header = source.header._replace(attributes=DELETE_HORIZON_BIT, base_timestamp=-1)
-    cleaned = clean_batch(source._replace(header=header), job_of(tmp_path), np.array([0, 1]), file="f")
+    cleaned = clean_batch(source._replace(header=header), job_of(tmp_path), [True, True, False], file="f")
     assert cleaned.data is not None
     assert (cleaned.messages_read, cleaned.messages_written) == (3, 1)
     assert read_header(cleaned.data, file="f", position=0).delete_horizon_ms is None
@@ -169,11 +188,60 @@ def test_an_aborted_transaction_makes_a_file(source: Path, staging: Path) -> Non
 
 def test_much_data_goes_out_in_pieces(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = joined(staging, parts_of(source, staging))
-    monkeypatch.setattr(write, "FLUSH_BYTES", 50)
+    monkeypatch.setattr(write, "MAX_PIECES", 1)
+    monkeypatch.setattr(write, "VERIFY_BYTES", 50)
     monkeypatch.setattr(write, "COPY_BYTES", 7)
     other = staging / "other"
     other.mkdir()
     assert joined(other, parts_of(source, other, 1, 3)) == whole
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM])
+@pytest.mark.parametrize("turn", [0, 1, 3])
+def test_a_file_system_that_cannot_copy(
+    source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch, code: int, turn: int
+) -> None:
+    whole = joined(staging, parts_of(source, staging))
+    really, calls = os.copy_file_range, itertools.count()
+
+    def copy(*arguments: int) -> int:
+        if next(calls) >= turn:
+            raise OSError(code, os.strerror(code))
+        return really(*arguments)
+
+    monkeypatch.setattr(os, "copy_file_range", copy)
+    monkeypatch.setattr(write, "COPY_BYTES", 30)
+    other = staging / "other"
+    other.mkdir()
+    assert joined(other, parts_of(source, other, 1, 3)) == whole
+    assert next(calls) > turn
+
+
+def test_a_copy_that_ends_early_goes_on_by_hand(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = joined(staging, parts_of(source, staging))
+    monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)
+    other = staging / "other"
+    other.mkdir()
+    assert joined(other, parts_of(source, other, 2)) == whole
+
+
+@pytest.mark.parametrize(("code", "error"), [(errno.ENOSPC, NotEnoughSpaceError), (errno.EIO, StorageError)])
+def test_a_copy_that_fails(
+    source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[KcompactError]
+) -> None:
+    def fail(*_: int) -> int:
+        raise OSError(code, os.strerror(code))
+
+    parts = parts_of(source, staging, 2)
+    monkeypatch.setattr(os, "copy_file_range", fail)
+    with pytest.raises(error):
+        joined(staging, parts)
+
+
+def test_joined_parts_do_not_stay(source: Path, staging: Path) -> None:
+    parts = parts_of(source, staging, 1, 3)
+    joined(staging, parts)
+    assert {path.name for path in staging.iterdir() if path.name.startswith("group")} == {parts[0].name}
 
 
 def test_damage_in_the_source_stops_the_part(source: Path, staging: Path) -> None:
@@ -195,7 +263,7 @@ def flip(path: Path, position: int) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda path: flip(path, 5), "other bytes than"),
+        (lambda path: flip(path, 5), "out of its order"),
         (lambda path: flip(path, path.stat().st_size - 1), "other bytes than"),
         (lambda path: os.truncate(path, path.stat().st_size - 1), "bytes were written"),
         (lambda path: os.truncate(path, 0), "bytes were written"),
@@ -212,13 +280,32 @@ def test_a_damaged_part_is_noticed(
         joined(staging, parts)
 
 
-def test_every_flipped_byte_is_noticed(source: Path, staging: Path, no_sync: None) -> None:
-    (part,) = parts_of(source, staging)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_every_flipped_byte_is_noticed(source: Path, staging: Path, no_sync: None, compiled: bool) -> None:
+    (part,) = parts_of(source, staging, is_only=False)
     for position in range(part.size_bytes):
         flip(staging / part.name, position)
         with pytest.raises(CorruptDataError):
-            joined(staging, [part])
+            joined(staging, [part], compiled=compiled)
         flip(staging / part.name, position)
+    joined(staging, [part], compiled=compiled)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_only_part_is_read_back_where_it_is_written(
+    source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    (part,) = parts_of(source, staging, compiled=compiled)
+    assert part.is_verified
+    assert [one.is_verified for one in parts_of(source, staging, 2)] == [False, False]
+    assert [one.is_verified for one in parts_of(source, None)] == [False]
+
+    def sync_and_forget(descriptor: int) -> None:
+        flip(Path(f"/proc/self/fd/{descriptor}").readlink(), 60)
+
+    monkeypatch.setattr(os, "fsync", sync_and_forget)
+    with pytest.raises(CorruptDataError, match="other bytes than"):
+        parts_of(source, staging, compiled=compiled)
 
 
 def test_an_index_that_comes_back_otherwise(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +326,7 @@ def test_parts_in_the_wrong_order(source: Path, staging: Path) -> None:
 
 
 def test_a_count_that_does_not_agree(source: Path, staging: Path) -> None:
-    (part,) = parts_of(source, staging)
+    (part,) = parts_of(source, staging, is_only=False)
     other = replace(part, stats=replace(part.stats, messages_written=9))
     with pytest.raises(CorruptDataError, match="another number of records"):
         joined(staging, [other])
@@ -262,7 +349,7 @@ def test_a_full_index(source: Path, staging: Path) -> None:
         (errno.EIO, StorageError),
     ],
 )
-@pytest.mark.parametrize("call", ["write", "fsync", "open"])
+@pytest.mark.parametrize("call", ["writev", "fsync", "open"])
 def test_errors_of_the_disk(
     source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[KcompactError], call: str
 ) -> None:
@@ -284,9 +371,13 @@ def test_a_short_write_is_gone_on_with(source: Path, staging: Path, monkeypatch:
     whole = joined(staging, parts_of(source, staging))
     really = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: really(descriptor, bytes(data[:3])))
-    other = staging / "other"
-    other.mkdir()
-    assert joined(other, parts_of(source, other, 2)) == whole
+    for number, taken in enumerate((0, 3, 100)):
+        monkeypatch.setattr(
+            os, "writev", lambda descriptor, pieces, taken=taken: really(descriptor, b"".join(pieces)[:taken])
+        )
+        other = staging / f"other-{number}"
+        other.mkdir()
+        assert joined(other, parts_of(source, other, 2)) == whole
 
 
 FULL = """
@@ -337,11 +428,11 @@ def descriptors() -> Iterator[None]:
 
 @pytest.mark.usefixtures("descriptors")
 def test_a_failure_leaves_no_file_open(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int, data: bytes) -> int:
+    def full(descriptor: int, data: list[bytes]) -> int:
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        patch.setattr(os, "writev", full)
         with pytest.raises(NotEnoughSpaceError):
             parts_of(source, staging)
 

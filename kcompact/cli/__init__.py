@@ -244,6 +244,20 @@ def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> 
     show_default=True,
     help="What runs the stages. The result is the same to the byte.",
 )
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=options.Size(),
+    metavar="SIZE",
+    help="Memory for the keys and for what is being read and written, such as 2g. Default: a quarter of the machine's, "
+    "or of what a container may have.",
+)
+@click.option(
+    "--max-bytes-per-second",
+    type=options.Size(),
+    metavar="SIZE",
+    help="Read and write no more than this together, on average, such as 50m.",
+)
 @click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
 @click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's. Repeatable.")
 @options.configuration
@@ -261,6 +275,8 @@ def clean(
     rebuild_indexes: bool,
     yes: bool,
     engine: str,
+    memory_bytes: int | None,
+    max_bytes_per_second: int | None,
     master: str,
     spark_conf: tuple[str, ...],
     as_json: bool,
@@ -291,6 +307,8 @@ def clean(
             keep_tombstones=keep_tombstones,
             rebuild_indexes=rebuild_indexes,
             apply_retention=apply_retention,
+            max_bytes_per_second=max_bytes_per_second,
+            memory_bytes=memory_bytes,
         ),
         force=force,
         include_internal=include_internal,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,9 +29,13 @@ from kcompact.cli.report import Entry
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.config import TopicConfig
 from kcompact.errors import CleaningAbortedError, KcompactError, LogDirLockedError, RecoveryNeededError, StorageError
+from kcompact.in_process import InProcess
 from kcompact.lock import LogDirLock, is_locked, log_dir_lock
 from kcompact.plan import CleanPlan, Reason
-from kcompact.stages import Executor, InProcess
+from kcompact.stages import Executor, Watch
+
+if TYPE_CHECKING:
+    from kcompact.spark import SparkStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,9 @@ def clean(paths: Sequence[Path], settings: Settings, request: Request) -> int:
         named = {path.resolve() for path in paths}
         entries = planning.dirtiest_first([*entries, *unusable])
         entries = [_settled(entry, is_named=entry.directory in named) for entry in entries]
+        engine = Engine(request, stack, stop)
+        if not _asks(entries, request):
+            engine.begin(entries)
         nothing = "nothing was cleaned" if recovered else "nothing was changed"
         try:
             _show(entries, request)
@@ -103,14 +111,14 @@ def clean(paths: Sequence[Path], settings: Settings, request: Request) -> int:
             streams.tell(f"{nothing}: {why}")
             streams.forget_output()
             return KcompactError.exit_code
-        if not _is_agreed(entries, request):
+        if _asks(entries, request) and not _is_agreed(entries, request):
             streams.tell(nothing)
             return CleaningAbortedError.exit_code
         watch = ProgressWatch(stop, quiet=request.as_json)
         try:
             entries = [
                 replace(done, recovered=recovered.get(done.directory))
-                for done in _clean_each(entries, request, locks, watch, stop)
+                for done in _clean_each(entries, request, engine, locks, watch, stop)
             ]
         finally:
             watch.end()
@@ -185,48 +193,135 @@ def _show(entries: Sequence[Entry], request: Request) -> None:
     show_plans(entries, Printer())
 
 
+def _asks(entries: Sequence[Entry], request: Request) -> bool:
+    """Return whether there is something to ask about and someone to ask."""
+    if request.assume_yes or request.only_reads or request.as_json:
+        return False
+    return any(_changes(entry, request) for entry in entries) and sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def _is_agreed(entries: Sequence[Entry], request: Request) -> bool:
-    """Ask, where there is something to ask about and someone to ask."""
-    eligible = [entry for entry in entries if _is_due(entry) or _loses_segments(entry, request)]
-    if request.assume_yes or request.only_reads or request.as_json or not eligible:
-        return True
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return True
-    count = len(eligible)
+    count = sum(_changes(entry, request) for entry in entries)
     streams.echo()
     return click.confirm(f"Clean {count} partition{'' if count == 1 else 's'}?", err=True)
 
 
+def _changes(entry: Entry, request: Request) -> bool:
+    return _is_due(entry) or _loses_segments(entry, request)
+
+
 # Cleaning
+
+SMALL_BYTES = 64 << 20
+"""A log below this is one task, so that most of its time is waiting: for Spark, and for the disk."""
+SIDE_BY_SIDE = 4
+
+
+class Engine:
+    """What runs the stages: this process, or a Spark, which is started before it is needed."""
+
+    def __init__(self, request: Request, stack: ExitStack, stop: StopRequest) -> None:
+        self._request = request
+        self._stack = stack
+        self._stop = stop
+        self._start: SparkStart | KcompactError | None = None
+
+    def begin(self, entries: Sequence[Entry]) -> None:
+        """Begin to start Spark, if there is something to clean and it is to be cleaned with it. Raises nothing yet."""
+        due = [entry.plan for entry in entries if entry.plan is not None and _is_due(entry)]
+        if self._request.engine != "spark" or not due or self._start is not None:
+            return
+        source_bytes = sum(segment.size_bytes for plan in due for segment in plan.segments)
+        with self._stop.deferred():  # Starting Spark may not be torn in two.
+            try:
+                self._start = self._stack.enter_context(_spark(self._request, source_bytes))
+            except KcompactError as problem:
+                self._start = problem
+
+    @contextmanager
+    def executors(self, entries: Sequence[Entry]) -> Iterator[Callable[[Watch], Executor]]:
+        """Return what makes an executor for a watch. Raises KcompactError where Spark does not start."""
+        self.begin(entries)
+        if self._start is None:
+            yield lambda watch: InProcess(watch=watch)
+            return
+        if isinstance(self._start, KcompactError):
+            raise self._start
+        from kcompact.spark import OnSpark
+
+        if self._start.is_first:
+            streams.tell("preparing Spark's start for later runs: once, in the background, when this one is done")
+        with self._start.context() as context:
+            yield lambda watch: OnSpark(sc=context, watch=watch)
+
+
+def _spark(request: Request, source_bytes: int) -> AbstractContextManager[SparkStart]:
+    from kcompact.spark import spark_start
+
+    return spark_start(request.master, request.spark_conf, source_bytes=source_bytes)
 
 
 def _clean_each(
-    entries: Sequence[Entry], request: Request, locks: Locks, watch: ProgressWatch, stop: StopRequest
+    entries: Sequence[Entry], request: Request, engine: Engine, locks: Locks, watch: ProgressWatch, stop: StopRequest
 ) -> Iterator[Entry]:
-    """Clean the partitions one after the other. A failure is that partition's own; a request to stop ends the round."""
-    stop.is_deferred = True  # Nor may starting Spark be torn in two.
+    """Clean the partitions in order, small ones side by side on Spark, and return them in order.
+
+    A failure is that partition's own; a request to stop ends the round.
+    """
+    stop.is_deferred = True
     with ExitStack() as stack:
-        executor: Executor = InProcess(watch=watch)
-        if request.engine == "spark" and any(_is_due(entry) for entry in entries):
+        try:
+            executor = stack.enter_context(engine.executors(entries))
+        except KcompactError as problem:
+            yield from (replace(entry, error=problem) if _is_due(entry) else entry for entry in entries)
+            return
+
+        def cleaned(entry: Entry) -> Entry:
+            own = watch.of(entry.directory)
             try:
-                executor = stack.enter_context(_spark(request, watch))
-            except KcompactError as problem:
-                yield from (replace(entry, error=problem) if _is_due(entry) else entry for entry in entries)
-                return
-        for entry in entries:
-            if entry.plan is None or entry.error is not None or entry.result is not None:
-                yield entry
+                return _cleaned(entry, executor(own), own, request, locks)
+            finally:
+                own.end()
+
+        for run in _runs(entries, request):
+            if len(run) == 1:
+                yield cleaned(run[0])
                 continue
-            watch.partition = entry.directory
-            try:
-                stop.check(entry.directory)
-                lock = locks.of(entry.directory)
-                result = cleaner.clean(entry.plan, executor, lock=lock, options=request.options, watch=watch)
-                yield replace(entry, result=result)
-            except KcompactError as problem:
-                yield replace(entry, error=problem)
-            except Exception as fault:
-                yield replace(entry, error=unexpected(fault))
+            # The threads take the dirtiest first, and Spark (FIFO) the tasks of the job that was there first.
+            with ThreadPoolExecutor(min(len(run), SIDE_BY_SIDE), "kcompact-partition") as pool:
+                yield from pool.map(cleaned, run)
+
+
+def _runs(entries: Sequence[Entry], request: Request) -> Iterator[list[Entry]]:
+    """Cut the entries into runs, in order: small ones that may be cleaned side by side, and each large one alone."""
+    run: list[Entry] = []
+    for entry in entries:
+        if run and not (_is_small(entry, request) and _is_small(run[-1], request)):
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run
+
+
+def _is_small(entry: Entry, request: Request) -> bool:
+    if request.engine != "spark" or request.options.max_bytes_per_second is not None:
+        return False  # The limit holds for the one that is being cleaned.
+    return entry.plan is None or sum(segment.size_bytes for segment in entry.plan.segments) < SMALL_BYTES
+
+
+def _cleaned(entry: Entry, executor: Executor, watch: Watch, request: Request, locks: Locks) -> Entry:
+    if entry.plan is None or entry.error is not None or entry.result is not None:
+        return entry
+    try:
+        watch.check()
+        lock = locks.of(entry.directory)
+        result = cleaner.clean(entry.plan, executor, lock=lock, options=request.options, watch=watch)
+        return replace(entry, result=result)
+    except KcompactError as problem:
+        return replace(entry, error=problem)
+    except Exception as fault:
+        return replace(entry, error=unexpected(fault))
 
 
 def _is_due(entry: Entry) -> bool:
@@ -239,14 +334,6 @@ def _loses_segments(entry: Entry, request: Request) -> bool:
     if not request.options.apply_retention or entry.error is not None or entry.plan is None:
         return False
     return any(not due.is_postponed for due in report.retention_outlook(entry.plan))
-
-
-@contextmanager
-def _spark(request: Request, watch: ProgressWatch) -> Iterator[Executor]:
-    from kcompact.spark import OnSpark, spark_context
-
-    with spark_context(request.master, request.spark_conf) as context:
-        yield OnSpark(sc=context, watch=watch)
 
 
 # After

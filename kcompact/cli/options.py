@@ -87,6 +87,30 @@ class Address(click.ParamType[Any]):
             self.fail(str(problem), param, ctx)
 
 
+_SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+"""Powers of two, as in everything that kcompact prints."""
+
+
+class Size(click.ParamType[Any]):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        import re
+        from decimal import Decimal
+
+        text = str(value).strip()
+        parsed = re.fullmatch(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(?:i?b)?", text, re.ASCII | re.IGNORECASE)
+        if parsed is None:
+            self.fail(f"'{_cut(text)}' is no size, such as 500000, 64m, 1.5g or 100 MiB", param, ctx)
+        number, unit = parsed.groups()
+        size_bytes = int(Decimal(number) * (1 << _SIZE_UNITS[unit.lower()]))
+        if not 1 <= size_bytes < 1 << 63:
+            self.fail(f"'{_cut(text)}' is less than a byte or more than 2^63 - 1", param, ctx)
+        return size_bytes
+
+
 class HighWatermark(click.ParamType[Any]):
     name = "offset"
 

@@ -17,7 +17,7 @@ from kcompact.cli import report, streams, text
 from kcompact.cli.report import Entry, policy_line, role_reason
 from kcompact.cli.text import safe
 from kcompact.errors import CorruptDataError
-from kcompact.plan import CleanPlan, Role
+from kcompact.plan import CleanPlan, Role, kafka_passes_at_most, keys_per_pass, offset_map_slots
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,8 +31,6 @@ PIPED_WIDTH = 100_000
 FOLDED_WIDTH = 14
 """What a column of sentences or long names has to have at least."""
 BAR_CELLS = 60
-OFFSET_MAP_BYTES = 134_217_728
-OFFSET_MAP_ENTRY_BYTES = 24
 _MIB = 1_048_576
 
 _STYLES = {Role.CLEAN: "green", Role.DIRTY: "yellow", Role.UNCLEANABLE: "red", Role.ACTIVE: "blue"}
@@ -360,6 +358,10 @@ def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
                 total = sum(segment.size_bytes for segment in group)
                 printer.line(f"    {bases} -> {group[0].base_offset}, at most {text.size(total)}")
             printer.line(f"  checkpoint {_shown(plan.log.checkpoint_offset)} -> {plan.first_uncleanable_offset}")
+            passes = kafka_passes_at_most(plan)
+            if passes is not None and passes > 1:
+                full = keys_per_pass(plan.config)
+                printer.line(f"  one pass; Kafka's own cleaner, with a map of {full:,} keys, may need up to {passes:,}")
         if plan.log.checkpoint_offset is not None and plan.checkpoint_reset:
             printer.line(
                 f"  note: the checkpoint {plan.log.checkpoint_offset} lies outside the log and counts for nothing"
@@ -393,7 +395,7 @@ def summary(result: CleanResult) -> list[str]:
     def share(part: float) -> str:
         return number(100 * text.ratio(part, total))
 
-    slots = OFFSET_MAP_BYTES // OFFSET_MAP_ENTRY_BYTES
+    slots = offset_map_slots(plan.config)
     smaller = 100 * (1 - text.ratio(stats.bytes_written, stats.bytes_read))
     fewer = 100 * (1 - text.ratio(stats.messages_written, stats.messages_read))
     lines = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcompact.config import FIELD_NAMES, Setting, Source, TopicConfig
 from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError, StaleReplicaError
-from kcompact.plan import CleanPlan, Reason, Role
+from kcompact.plan import CleanPlan, Reason, Role, kafka_passes_at_least, kafka_passes_at_most
 from kcompact.retention import Outlook, outlook
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ PLAN_FIELDS = (
     "clean_bytes",
     "cleanable_bytes",
     "cleanable_ratio",
+    "kafka_passes_at_most",
     "max_compaction_delay_ms",
     "need_compaction_now",
     "eligible",
@@ -60,6 +61,7 @@ CLEAN_FIELDS = (
     "map_bytes_read",
     "map_keys",
     "invalid_messages",
+    "kafka_passes_at_least",
     "engine",
     "elapsed_s",
     "recovered",
@@ -249,6 +251,7 @@ def plan_entry(entry: Entry) -> dict[str, Any]:
             "clean_bytes": plan.clean_bytes,
             "cleanable_bytes": plan.cleanable_bytes,
             "cleanable_ratio": plan.cleanable_ratio,
+            "kafka_passes_at_most": kafka_passes_at_most(plan),
             "max_compaction_delay_ms": plan.max_compaction_delay_ms,
             "need_compaction_now": plan.need_compaction_now,
             "groups": [[segment.base_offset for segment in group] for group in plan.groups],
@@ -300,6 +303,10 @@ def clean_entry(entry: Entry) -> dict[str, Any]:
     if entry.result is not None:
         fields |= asdict(entry.result.stats)
         fields["end_offset"] = entry.result.end_offset
+        if entry.plan is not None and entry.result.end_offset is not None:
+            map_keys = entry.result.stats.map_keys
+            fields["kafka_passes_at_most"] = kafka_passes_at_most(entry.plan, map_keys=map_keys)
+            fields["kafka_passes_at_least"] = kafka_passes_at_least(entry.plan, map_keys=map_keys)
         fields["engine"] = entry.result.engine
         fields["elapsed_s"] = round(entry.result.elapsed_s, 3)
         fields["deleted_segments"] = [

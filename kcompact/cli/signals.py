@@ -43,6 +43,17 @@ class StopRequest:
         with suppress(OSError):
             os.write(2, _FIRST)
 
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let a step finish that must not be torn in two; a request that came meanwhile takes effect behind it."""
+        before, self.is_deferred = self.is_deferred, True
+        try:
+            yield
+        finally:
+            self.is_deferred = before
+        if not before:
+            self.check("kcompact")
+
     def install(self) -> None:
         """Handle the signals from now on. Ones that are ignored stay ignored, as under nohup."""
         for number in SIGNALS:

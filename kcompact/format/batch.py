@@ -417,7 +417,7 @@ def rebuild(header: Header, kept: Sequence[Record], *, delete_horizon_ms: int | 
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
     max_timestamp = header.max_timestamp if header.is_log_append_time else max(record.timestamp for record in kept)
-    return _sealed(
+    return sealed(
         header._replace(
             length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(section),
             attributes=attributes,
@@ -434,7 +434,7 @@ def empty(header: Header) -> bytes:
 
     Codec and delete horizon are cleared. Rule: `DefaultRecordBatch.writeEmptyHeader`.
     """
-    return _sealed(
+    return sealed(
         header._replace(
             length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
             attributes=header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT),
@@ -483,7 +483,8 @@ def build(
     return rebuild(header, records, delete_horizon_ms=None)
 
 
-def _sealed(header: Header, section: bytes) -> bytes:
+def sealed(header: Header, section: bytes) -> bytes:
+    """Return a batch of a header and its section of records, with the checksum that belongs to them."""
     batch = bytearray(header._replace(crc=0).pack() + section)
     batch[_CRC_FIELD] = computed_crc(batch).to_bytes(4, "big")
     return bytes(batch)

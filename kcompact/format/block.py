@@ -1,11 +1,11 @@
 """The packed blocks that the stages exchange: arrays behind a fixed header, little-endian.
 
-    magic "kcb1" | kind u16 | reserved u16 | number i32 | reserved u32 | count i64 | arrays ...
+    magic "kcb2" | kind u16 | reserved u16 | number i32 | reserved u32 | count i64 | arrays ...
 
-`KEYS` (scan to reduce; `number` is the bucket): `hash_high u64[count]`, `hash_low u64[count]`, `offset i64[count]`,
-`in_map u8[count]`.
-`OFFSETS` (reduce to write; `number` is the part): `offset i64[count]`, ascending, the records that survive.
-Blocks live in memory and in Spark's private shuffle files, never in a partition directory.
+`KEYS` (scan to reduce; `number` is the bucket): `hash_high u64[count]`, `hash_low u64[count]`, `place i64[count]`.
+`ROWS` (reduce to write; `number` is the split): `row u32[count]`, ascending: records that a newer one supersedes.
+`BITMAP` (the same): `u8[count]`; bit `r & 7` of byte `r >> 3` stands for row r.
+Blocks live in memory, in private spill files and in Spark's private shuffle files, never in a partition directory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,32 @@ import numpy as np
 import numpy.typing as npt
 
 HEADER = struct.Struct("<4sHHiIq")
-MAGIC = b"kcb1"
+MAGIC = b"kcb2"
 KEYS = 1
-OFFSETS = 2
+ROWS = 2
+BITMAP = 3
 
-KEY_DTYPE = np.dtype([("hash_high", "<u8"), ("hash_low", "<u8"), ("offset", "<i8"), ("in_map", "u1")])
-KeyEntries = npt.NDArray[np.void]
-"""A row per record with a key: the 128-bit hash of the key, the offset, and whether Kafka's key map would hold it."""
-Offsets = npt.NDArray[np.int64]
+KEY_DTYPE = np.dtype([("hash_high", "<u8"), ("hash_low", "<u8"), ("place", "<i8")])
+"""The columns of a block of keys: the 128-bit hash of a record's key and its place, see `keymap`."""
+
+Bytes = npt.NDArray[np.uint8]
+Rows = npt.NDArray[np.int64]
+
+
+class Keys(NamedTuple):
+    """A row per record with a key, in columns of the same length, places ascending."""
+
+    hash_high: npt.NDArray[np.uint64]
+    hash_low: npt.NDArray[np.uint64]
+    place: npt.NDArray[np.int64]
+
+    @property
+    def rows(self) -> int:
+        return len(self.place)
+
+    def first(self, count: int) -> Keys:
+        """Return the first rows, in the same memory."""
+        return Keys(self.hash_high[:count], self.hash_low[:count], self.place[:count])
 
 
 class BlockHead(NamedTuple):
@@ -41,31 +59,39 @@ def head(block: bytes) -> BlockHead:
     return BlockHead(kind, number, count)
 
 
-def pack_keys(bucket: int, entries: KeyEntries) -> bytes:
+def pack_keys(bucket: int, keys: Keys) -> bytes:
     """Return a block of keys."""
-    columns = [np.ascontiguousarray(entries[name]).tobytes() for name in entries.dtype.names or ()]
-    return HEADER.pack(MAGIC, KEYS, 0, bucket, 0, len(entries)) + b"".join(columns)
+    return HEADER.pack(MAGIC, KEYS, 0, bucket, 0, keys.rows) + b"".join(column.tobytes() for column in keys)
 
 
-def unpack_keys(block: bytes) -> KeyEntries:
-    """Return the entries of a block of keys. Raises ValueError for another kind."""
+def unpack_keys(block: bytes) -> Keys:
+    """Return the keys of a block, read-only. Raises ValueError for another kind and for a block that is cut off."""
     count = _count(block, KEYS)
-    entries = np.empty(count, KEY_DTYPE)
-    position = HEADER.size
-    for name in KEY_DTYPE.names or ():
-        entries[name] = np.frombuffer(block, KEY_DTYPE[name], count, position)
-        position += KEY_DTYPE[name].itemsize * count
-    return entries
+    high, low, place = (
+        np.frombuffer(block, KEY_DTYPE[number], count, HEADER.size + 8 * count * number) for number in range(3)
+    )
+    return Keys(high, low, place)
 
 
-def pack_offsets(part: int, offsets: Offsets) -> bytes:
-    """Return a block of surviving offsets."""
-    return HEADER.pack(MAGIC, OFFSETS, 0, part, 0, len(offsets)) + offsets.astype("<i8").tobytes()
+def pack_rows(split: int, rows: Rows) -> bytes:
+    """Return a block that names rows of a split, ascending: a list or a bitmap, whichever is smaller."""
+    last = int(rows[-1]) if len(rows) else -1
+    if last < 1 << 32 and len(rows) * 4 <= last // 8 + 1:
+        return HEADER.pack(MAGIC, ROWS, 0, split, 0, len(rows)) + rows.astype("<u4").tobytes()
+    bitmap = np.zeros(last // 8 + 1, np.uint8)
+    np.bitwise_or.at(bitmap, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
+    return HEADER.pack(MAGIC, BITMAP, 0, split, 0, len(bitmap)) + bitmap.tobytes()
 
 
-def unpack_offsets(block: bytes) -> Offsets:
-    """Return the offsets of a block of offsets. Raises ValueError for another kind."""
-    return np.frombuffer(block, "<i8", _count(block, OFFSETS), HEADER.size).astype(np.int64)
+def clear_rows(block: bytes, bitmap: Bytes) -> None:
+    """Clear the bits of the rows that a block names. Raises ValueError for another kind of block."""
+    kind, _, count = head(block)
+    if kind == BITMAP:
+        named = np.frombuffer(block, np.uint8, count, HEADER.size)
+        bitmap[:count] &= ~named
+        return
+    rows = np.frombuffer(block, "<u4", _count(block, ROWS), HEADER.size)
+    np.bitwise_and.at(bitmap, rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))
 
 
 def _count(block: bytes, kind: int) -> int:

@@ -18,14 +18,19 @@ The libraries are imported when first used: reading headers must not pay for fou
 
 from __future__ import annotations
 
+import contextlib
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from kcompact.errors import CorruptBatchError
+
+if TYPE_CHECKING:
+    import zstandard
 
 MAX_INFLATED_BYTES = 256 * 1024 * 1024
 """The most a batch may inflate to, unless the caller says otherwise."""
@@ -311,6 +316,17 @@ class _Lz4Header:
     has_content_checksum: bool
 
 
+_LZ4_USUAL_START = _LZ4_MAGIC + bytes.fromhex("60 40 82")
+"""How Kafka's writer begins a frame: blocks of 64 KiB that do not depend on each other, no checksums, no size."""
+_LZ4_USUAL_HEADER = _Lz4Header(
+    length=len(_LZ4_USUAL_START),
+    max_block_bytes=1 << 16,
+    block_size_byte=0x40,
+    has_block_checksums=False,
+    has_content_checksum=False,
+)
+
+
 def _lz4_frame(data: bytes | memoryview, *, magic: int) -> bytes:
     import lz4.frame
 
@@ -359,6 +375,8 @@ def _unlz4(source: memoryview, output: _Output, *, verify_header: bool) -> None:
 
 
 def _lz4_header(source: memoryview, *, verify: bool) -> _Lz4Header:
+    if source[: len(_LZ4_USUAL_START)] == _LZ4_USUAL_START:
+        return _LZ4_USUAL_HEADER
     if _take(source, 0, 6)[:4] != _LZ4_MAGIC:
         raise _DamagedError("no lz4 magic number")
     flags, block_size_byte = source[4], source[5]
@@ -426,6 +444,8 @@ _ZSTD_LEVEL = 3
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27  # the library's own limit, and so Kafka's
 _ZSTD_MAGIC = bytes.fromhex("28b52ffd")
 _ZSTD_SKIPPABLE_TAIL = bytes.fromhex("2a4d18")
+_ZSTD_LIKELY_BYTES = 1 << 17
+_of_thread = threading.local()
 _ZSTD_RLE_BLOCK, _ZSTD_RESERVED_BLOCK = 1, 3
 
 
@@ -445,13 +465,31 @@ def _unzstd(source: memoryview, output: _Output) -> None:
     import zstandard
 
     # The library's bounded reader does not tell a stream that ends from one that breaks off: look first.
-    position = 0
+    position = _zstd_frame_end(source, 0) if source else 0
+    decompressor = _zstd_decompressor()
+    if position == len(source) > 0:
+        # Nearly always one frame, of a batch that is not large.
+        likely_bytes = min(output.room, max(_ZSTD_LIKELY_BYTES, 8 * len(source)))
+        with contextlib.suppress(zstandard.ZstdError):
+            # What the frame declares would be allocated at once.
+            if zstandard.frame_content_size(source) <= likely_bytes:
+                output.add(decompressor.decompress(source, max_output_size=likely_bytes))
+                return
     while position < len(source):
         position = _zstd_frame_end(source, position)
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
     reader = decompressor.stream_reader(bytes(source), read_across_frames=True)
     while piece := _library(reader.read, min(_PIECE_BYTES, output.room + 1)):
         output.add(piece)
+
+
+def _zstd_decompressor() -> zstandard.ZstdDecompressor:
+    """Return this thread's own: making one takes as long as inflating a small batch."""
+    import zstandard
+
+    if not hasattr(_of_thread, "decompressor"):
+        _of_thread.decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+    found: zstandard.ZstdDecompressor = _of_thread.decompressor
+    return found
 
 
 def _zstd_frame_end(source: memoryview, start: int) -> int:

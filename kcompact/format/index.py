@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import bisect
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from kcompact.errors import CorruptIndexError, RefusedError
 from kcompact.format.names import MAX_OFFSET
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 OFFSET_ENTRY_STRUCT = struct.Struct(">ii")
 TIME_ENTRY_STRUCT = struct.Struct(">qi")
@@ -31,6 +35,9 @@ NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 DEFAULT_INTERVAL_BYTES = 4096
 ABORTED_TXN_VERSION = 0
+
+LARGE_INDEX_BYTES = 1 << 16
+"""From here on an index is read by columns. Loading numpy takes as long as reading a few of this size without it."""
 
 _Entry = TypeVar("_Entry")
 
@@ -82,7 +89,36 @@ class AbortedTxn:
 # --- .index and .timeindex ---
 
 
-def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> list[OffsetEntry]:
+class Columns(Sequence[_Entry]):
+    """The entries of a large index: two arrays that look like a list of entries, each of which is made when asked for.
+
+    `first` and `second` are the entries' fields, int64[n] in file order.
+    """
+
+    __slots__ = ("_make", "first", "second")
+
+    def __init__(
+        self, first: NDArray[np.int64], second: NDArray[np.int64], make: Callable[[Iterable[int]], _Entry]
+    ) -> None:
+        self.first, self.second, self._make = first, second, make
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @overload
+    def __getitem__(self, at: int) -> _Entry: ...
+    @overload
+    def __getitem__(self, at: slice) -> Columns[_Entry]: ...
+    def __getitem__(self, at: int | slice) -> _Entry | Columns[_Entry]:
+        if isinstance(at, slice):
+            return Columns(self.first[at], self.second[at], self._make)
+        return self._make((int(self.first[at]), int(self.second[at])))
+
+    def __iter__(self) -> Iterator[_Entry]:
+        return map(self._make, zip(self.first.tolist(), self.second.tolist(), strict=True))
+
+
+def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> Sequence[OffsetEntry]:
     """Return the entries of an `.index` without the zeros that may follow them.
 
     Raises CorruptIndexError, naming the entry, when the length is no multiple of 8, when offsets or
@@ -90,6 +126,9 @@ def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bo
     before the first of these instead: the active segment's index after a crash. Rule: OffsetIndex.append,
     OffsetIndex.sanityCheck.
     """
+    sound = _sound_offset_index(data, base_offset)
+    if sound is not None:
+        return sound
     data = _written(data, OFFSET_ENTRY_BYTES, file=file, tolerant=tolerant)
     entries = list(map(OffsetEntry._make, OFFSET_ENTRY_STRUCT.iter_unpack(data)))
     limit = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
@@ -102,13 +141,16 @@ def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bo
     return entries
 
 
-def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> list[TimeEntry]:
+def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> Sequence[TimeEntry]:
     """Return the entries of a `.timeindex` without the zeros that may follow them.
 
     Raises CorruptIndexError, naming the entry, when the length is no multiple of 12, when timestamps do not
     rise strictly, when offsets fall, or when something follows the zeros. `tolerant` as in
     `parse_offset_index`. Rule: TimeIndex.maybeAppend, TimeIndex.sanityCheck.
     """
+    sound = _sound_time_index(data, base_offset)
+    if sound is not None:
+        return sound
     data = _written(data, TIME_ENTRY_BYTES, file=file, tolerant=tolerant)
     entries = list(map(TimeEntry._make, TIME_ENTRY_STRUCT.iter_unpack(data)))
     limit = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
@@ -119,6 +161,54 @@ def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool
             return _damaged(entries, number, TIME_ENTRY_BYTES, problem, file=file, tolerant=tolerant)
         previous = entry
     return entries
+
+
+def _sound_offset_index(data: bytes, base_offset: int) -> Columns[OffsetEntry] | None:
+    """Return the entries of a large index in which nothing is wrong, else None: the reader above words what is."""
+    entries = _large_entries(data, [("relative_offset", ">i4"), ("position", ">i4")])
+    if entries is None:
+        return None
+    offsets, positions = entries["relative_offset"].astype("i8"), entries["position"].astype("i8")
+    is_sound = (
+        offsets[0] >= 0
+        and positions[0] >= 0
+        and offsets[-1] <= MAX_OFFSET - base_offset
+        and (offsets[1:] > offsets[:-1]).all()
+        and (positions[1:] > positions[:-1]).all()
+    )
+    return Columns(offsets, positions, OffsetEntry._make) if is_sound else None
+
+
+def _sound_time_index(data: bytes, base_offset: int) -> Columns[TimeEntry] | None:
+    """As `_sound_offset_index`. A relative offset of zero may only be the first one."""
+    entries = _large_entries(data, [("timestamp", ">i8"), ("relative_offset", ">i4")])
+    if entries is None:
+        return None
+    timestamps, offsets = entries["timestamp"].astype("i8"), entries["relative_offset"].astype("i8")
+    is_sound = (
+        timestamps[0] >= 0
+        and offsets[0] >= 0
+        and offsets[1] > 0
+        and offsets[-1] <= MAX_OFFSET - base_offset
+        and (timestamps[1:] > timestamps[:-1]).all()
+        and (offsets[1:] >= offsets[:-1]).all()
+    )
+    return Columns(timestamps, offsets, TimeEntry._make) if is_sound else None
+
+
+def _large_entries(data: bytes, fields: list[tuple[str, str]]) -> NDArray[Any] | None:
+    """Return what was written of an index, zeros at its end left out; None when that is little, or no whole entries."""
+    if len(data) < LARGE_INDEX_BYTES:
+        return None
+    written_bytes = len(data.rstrip(b"\0"))
+    if written_bytes < LARGE_INDEX_BYTES:
+        return None
+    import numpy as np
+
+    entry = np.dtype(fields)
+    if len(data) % entry.itemsize:
+        return None
+    return np.frombuffer(data, entry, count=-(-written_bytes // entry.itemsize))
 
 
 def _written(data: bytes, entry_bytes: int, *, file: str, tolerant: bool) -> bytes:

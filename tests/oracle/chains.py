@@ -32,10 +32,11 @@ from kcompact.format.checkpoint import (
     parse_offset_checkpoint,
 )
 from kcompact.format.names import TopicPartition
+from kcompact.in_process import InProcess
 from kcompact.lock import log_dir_lock
 from kcompact.partitions import find_partitions, plan_partition
 from kcompact.plan import CleanPlan, dirtiest_first
-from kcompact.stages import Executor, InProcess
+from kcompact.stages import Executor
 from tests.compare import differences, files
 from tests.oracle.real_kafka import Json, RealKafka, Record, copy_log_dir
 

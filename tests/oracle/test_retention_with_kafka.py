@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcompact import cleaner, partitions
+from kcompact.in_process import InProcess
 from kcompact.lock import log_dir_lock
-from kcompact.stages import InProcess
 from tests.compare import config_of, differences
 from tests.oracle.generate import LogSpec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir

@@ -1,0 +1,265 @@
+"""The stages on Spark: an executor over a SparkContext.
+
+Bytes go in and bytes come out: the RDD API only, no SQL, no table of records. What a task finds wrong with the data
+comes back as a value, not as a failed task, for Spark would try that four times and print Java stack traces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import InheritableThread, SparkContext
+
+from kcompact import stages
+from kcompact.errors import EngineError, KcompactError
+from kcompact.filter import CleanJob, Split
+from kcompact.scan import Scanned, scan_splits
+from kcompact.spark.jvm import cause
+from kcompact.spark.scratch import private_directory
+from kcompact.stages import Reduced, Watch
+from kcompact.throttle import Pace, Throttle
+from kcompact.write import WriteTask, WrittenPart, write_part
+
+POLL_S = 0.2
+STOP_S = 30.0
+"""How long to wait for the tasks of a cancelled job; one that writes to a dead disk cannot be killed at all."""
+_SUMMARIES = -1
+"""Travels where a bucket number does: what the scan says of its splits, besides the keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnSpark:
+    """Runs each of the two steps as one Spark job. Raises EngineError when Spark itself fails."""
+
+    sc: SparkContext
+    watch: Watch = field(default_factory=Watch)
+    name: str = "spark"
+
+    @property
+    def parallelism(self) -> int:
+        with _engine_errors():
+            return int(self.sc.defaultParallelism)
+
+    def scan_and_reduce(
+        self, job: CleanJob, tasks: Sequence[Sequence[Split]]
+    ) -> tuple[list[Scanned], Iterable[Reduced]]:
+        total_bytes = sum(split.size_bytes for splits in tasks for split in splits)
+        with self._depot() as depot:
+            with _engine_errors():
+                report = _Report.of(self.sc)
+                # A reducer that fetches its blocks itself needs only one bucket at a time in memory.
+                reducers = job.bucket_count if depot.directory is None else min(job.bucket_count, self.parallelism)
+                rdd = (
+                    self.sc.parallelize(tasks, max(1, len(tasks)))
+                    .mapPartitions(partial(_scan_partition, job, self._throttle(job, tasks), depot, report))
+                    .partitionBy(reducers, _bucket_number)
+                    .mapPartitions(partial(_reduce_partition, job, depot, report))
+                )
+            results = self._collect(rdd, report, "scan", total_bytes)
+        scanned = [one for result in results if not isinstance(result, Reduced) for one in result]
+        return scanned, [result for result in results if isinstance(result, Reduced)]
+
+    @contextlib.contextmanager
+    def _depot(self) -> Iterator[_Depot]:
+        """Yield where the blocks of keys go: through Spark, or aside where all workers are on this machine."""
+        if not self.sc.master.startswith("local") or "cluster" in self.sc.master:
+            yield _Depot(None)
+            return
+        local_dirs = self.sc.getConf().get("spark.local.dir")
+        with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
+            yield _Depot(str(directory))
+
+    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+        with _engine_errors():
+            report = _Report.of(self.sc)
+            rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
+                partial(_write_partition, job, self._throttle(job, tasks), staging, report)
+            )
+        return self._collect(rdd, report, "write", sum(part.size_bytes for parts in tasks for part in parts))
+
+    def _throttle(self, job: CleanJob, tasks: Sequence[object]) -> Throttle:
+        """Return a task's share of the limit: as many as there are cores run at a time, and know nothing of others."""
+        return Throttle(job.max_bytes_per_second, 1 / max(1, min(len(tasks), self.parallelism)))
+
+    def _collect(self, rdd: Any, report: _Report, stage: str, total_bytes: int) -> list[Any]:
+        """Return the elements of an RDD, looking after the watch meanwhile.
+
+        The job runs in a thread of its own, so that this one can notice an abort, or the first error of a task, and
+        cancel it. When this returns or raises, no task of the job is running, or one could not be stopped in STOP_S.
+        """
+        group = f"kcompact-{stage}-{secrets.token_hex(4)}"
+        results: list[list[Any]] = []
+        problems: list[Exception] = []
+
+        def collect() -> None:
+            try:
+                self.sc.setJobGroup(group, f"kcompact: {stage}")
+                results.append(rdd.collect())
+            except Exception as problem:
+                problems.append(problem)
+
+        self.watch.begin(stage, total_bytes)
+        done_bytes = 0
+        thread = InheritableThread(target=collect, name=group, daemon=True)
+        with _engine_errors():
+            thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_S)
+                # A task that Spark ran twice has reported twice.
+                now_bytes = min(report.done_bytes.value, total_bytes)
+                self.watch.advance(now_bytes - done_bytes)
+                done_bytes = now_bytes
+                report.check()
+                self.watch.check()
+        except BaseException:
+            self._cancel(group, thread)
+            raise
+        if problems:
+            with _engine_errors():
+                raise problems[0]
+        return results[0]
+
+    def _cancel(self, group: str, thread: threading.Thread) -> None:
+        deadline = time.monotonic() + STOP_S
+        with contextlib.suppress(Py4JError, OSError):
+            while thread.is_alive() and time.monotonic() < deadline:
+                self.sc.cancelJobGroup(group)  # Again each time: it may not have been submitted yet.
+                thread.join(POLL_S)
+            # The job is over before its tasks are, and those may still be creating files in the staging directory.
+            while self._running_tasks() and time.monotonic() < deadline:
+                time.sleep(POLL_S / 4)
+
+    def _running_tasks(self) -> int:
+        executors = self.sc._jsc.sc().statusTracker().getExecutorInfos()
+        return sum(executor.numRunningTasks() for executor in executors)
+
+
+class _Depot(NamedTuple):
+    """Where a scan leaves its blocks and a reducer finds them. Without a directory they travel with the records.
+
+    Through Spark each byte is copied some ten times, between processes and by a compiler that is chosen to start
+    quickly. A file of the private directory holds hashes under a key that only this run knows.
+    """
+
+    directory: str | None
+
+    def put(self, block: bytes) -> bytes | str:
+        """Return what travels for a block."""
+        if self.directory is None:
+            return block
+        path = f"{self.directory}/{secrets.token_hex(8)}"
+        with open(path, "xb", buffering=0) as file:
+            view = memoryview(block)
+            while view:
+                view = view[file.write(view) :]
+        return path
+
+    def get(self, travelled: bytes | str) -> bytes:
+        """Return the block."""
+        return Path(travelled).read_bytes() if isinstance(travelled, str) else travelled
+
+
+class _Report(NamedTuple):
+    """What tasks tell the driver as each of them ends: errors, pickled, and bytes of source that are done."""
+
+    errors: Any
+    done_bytes: Any
+
+    @classmethod
+    def of(cls, sc: SparkContext) -> _Report:
+        return cls(sc.accumulator([], _Appended()), sc.accumulator(0))
+
+    @contextlib.contextmanager
+    def errors_reported(self) -> Iterator[None]:
+        try:
+            yield
+        except KcompactError as problem:
+            self.errors.add([pickle.dumps(problem)])
+
+    def check(self) -> None:
+        if self.errors.value:
+            error: KcompactError = pickle.loads(self.errors.value[0])
+            raise error
+
+
+class _Appended:
+    """Tells Spark how to add up lists (an `AccumulatorParam`)."""
+
+    def zero(self, value: list[bytes]) -> list[bytes]:
+        return []
+
+    def addInPlace(self, value: list[bytes], more: list[bytes]) -> list[bytes]:  # noqa: N802
+        return value + more
+
+
+@contextlib.contextmanager
+def _engine_errors() -> Iterator[None]:
+    """Raise EngineError for a job that failed and for a JVM that is no longer there."""
+    try:
+        yield
+    except Py4JJavaError as problem:
+        raise EngineError(problem=f"the job failed: {cause(problem)}") from None
+    except (Py4JError, OSError, EOFError) as problem:
+        raise EngineError(
+            problem=f"its Java process has ended, or cannot be reached ({type(problem).__name__})",
+            hint="It may have run out of memory: --memory gives it more. "
+            "--engine in-process does the same without Spark.",
+        ) from None
+
+
+# What runs in a worker. Every task must read its input to the end, or Spark discards the process behind it.
+
+
+def _scan_partition(
+    job: CleanJob, throttle: Throttle, depot: _Depot, report: _Report, tasks: Iterable[Sequence[Split]]
+) -> Iterator[tuple[int, Any]]:
+    for splits in tasks:
+        with report.errors_reported():
+            scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))
+            while True:
+                try:
+                    bucket, block = next(scan)
+                except StopIteration as end:
+                    yield _SUMMARIES, end.value
+                    break
+                yield bucket, depot.put(block)
+
+
+def _bucket_number(key: int) -> int:
+    return key
+
+
+def _reduce_partition(
+    job: CleanJob, depot: _Depot, report: _Report, pairs: Iterable[tuple[int, Any]]
+) -> Iterator[Reduced | list[Scanned]]:
+    scanned: list[Scanned] = []
+    buckets: dict[int, list[bytes | str]] = {}
+    for key, value in pairs:
+        if key == _SUMMARIES:
+            scanned += value
+        else:
+            buckets.setdefault(key, []).append(value)
+    for bucket in sorted(buckets):
+        with report.errors_reported():
+            yield stages.reduce(job, map(depot.get, buckets.pop(bucket)))
+    yield scanned
+
+
+def _write_partition(
+    job: CleanJob, throttle: Throttle, staging: str | None, report: _Report, tasks: Iterable[Sequence[WriteTask]]
+) -> Iterator[WrittenPart]:
+    for parts in tasks:
+        with report.errors_reported():
+            for part in parts:
+                yield write_part(job, part, staging, Pace(throttle, report.done_bytes.add))

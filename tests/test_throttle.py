@@ -1,0 +1,142 @@
+"""The limit on bytes per second: by a clock of its own, and for a moment by the real one."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcompact.throttle import BURST_S, SLICE_S, Throttle
+
+MIB = 1 << 20
+
+
+@dataclass
+class Clock:
+    """A clock that moves when someone sleeps, by a little more than asked, as clocks do."""
+
+    now: float = 1000.0
+    late_s: float = 60e-6
+    longest_s: float = 0.0
+
+    def read(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.longest_s = max(self.longest_s, seconds)
+        self.now += seconds + self.late_s
+
+
+def throttle_of(clock: Clock, rate: int, share: float = 1.0) -> Throttle:
+    return Throttle(rate, share, clock=clock.read, sleep=clock.sleep)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+@pytest.mark.parametrize(
+    ("rate", "piece_bytes"),
+    [
+        (1_000, 1),
+        (50_000, 1),
+        (1_000_000, 61),
+        (10 * MIB, 4096),
+        (10 * MIB, 8 * MIB),
+        (10 * MIB, 64 * MIB),
+        (MIB, 64 * MIB),
+        (1000 * MIB, 64 * MIB),
+        (10**12, 64 * MIB),
+    ],
+)
+def test_the_average_is_the_limit(rate: int, piece_bytes: int, share: float) -> None:
+    clock = Clock()
+    throttle = throttle_of(clock, round(rate / share), share)
+    started, taken = clock.now, 0
+    while clock.now - started < 10:
+        throttle.take(piece_bytes)
+        taken += piece_bytes
+    assert taken / (clock.now - started) == pytest.approx(rate, rel=0.1)
+    assert clock.longest_s <= SLICE_S
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 64 * MIB), st.floats(0, 3)), min_size=1, max_size=50),
+    st.integers(MIB, 100 * MIB),
+)
+def test_no_pause_is_made_up_for_by_a_rush(pieces: list[tuple[int, float]], rate: int) -> None:
+    """Between any two moments no more goes by than the limit allows and one burst."""
+    clock = Clock()
+    throttle = throttle_of(clock, rate)
+    moments = []
+    for size_bytes, pause_s in pieces:
+        clock.now += pause_s
+        began = clock.now
+        throttle.take(size_bytes)
+        moments.append((began, clock.now, size_bytes))
+    for first in range(len(moments)):
+        taken = 0
+        for last in range(first, len(moments)):
+            taken += moments[last][2]
+            elapsed_s = moments[last][1] - moments[first][0]
+            assert taken <= rate * (elapsed_s + BURST_S) + 1
+
+
+def test_slower_than_the_limit_never_waits() -> None:
+    clock = Clock()
+    throttle = throttle_of(clock, 1000)
+    for _ in range(100):
+        clock.now += 0.1
+        throttle.take(99)
+    assert clock.longest_s == 0
+
+
+def test_no_limit_is_no_wait() -> None:
+    clock = Clock()
+    throttle = Throttle(None, clock=clock.read, sleep=clock.sleep)
+    throttle.take(1 << 60)
+    assert clock == Clock()
+    assert pickle.loads(pickle.dumps(Throttle(None))).max_bytes_per_second is None
+
+
+def test_an_abort_is_noticed_while_it_waits() -> None:
+    clock = Clock()
+    throttle = throttle_of(clock, 1000)
+
+    def check() -> None:
+        if clock.now >= 1003:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        throttle.take(1_000_000, check)
+    assert clock.now == pytest.approx(1003, abs=2 * SLICE_S)
+
+
+def test_a_copy_starts_afresh() -> None:
+    clock = Clock()
+    throttle = throttle_of(clock, 1 << 30, 0.5)
+    throttle.take(5 << 30)
+    copy = pickle.loads(pickle.dumps(throttle))
+    assert (copy.max_bytes_per_second, copy.share) == (1 << 30, 0.5)
+    started = time.monotonic()
+    copy.take(64 * MIB)
+    assert 0.12 < time.monotonic() - started < 5  # An eighth of a second, whatever the other has to wait for.
+
+
+def test_threads_share_the_limit() -> None:
+    throttle = Throttle(100 * MIB)
+    started = time.monotonic()
+
+    def work() -> None:
+        for _ in range(100):
+            throttle.take(MIB // 8)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - started >= 0.5  # 50 MiB, and the bucket was empty.
