@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kcompact import kernels, retain
 from kcompact.errors import CorruptBatchError
-from kcompact.filter import CleanedBatch, CleanerStats, CleanJob, Filtered, Split, clean_batch
+from kcompact.filter import CleanedBatch, CleanerStats, CleanJob, Filtered, Seen, Split, clean_batch
 from kcompact.format import index
 from kcompact.format.batch import Batch, read_header, sealed
 from kcompact.format.codec import Codec, compress, decompress
@@ -56,12 +56,14 @@ from kcompact.kernels import (
     SECTION_END,
     SECTION_START,
     SIZE,
+    TRANSACTIONAL_BIT,
     UNKNOWN,
     Bytes,
     Table,
 )
 from kcompact.keymap import SPLIT_SHIFT, Collector, bits
 from kcompact.log import open_regular, read_into
+from kcompact.producers import Glimpse, read_marker
 
 ARENA_BYTES = 32 << 20
 """How much is inflated before the kernels run over it."""
@@ -188,16 +190,6 @@ def hash_of(key: bytes, hash_key: bytes) -> bytes:
     return kernels.siphash128(data, 0, len(key), int(k0), int(k1))
 
 
-class Seen(NamedTuple):
-    """As `scan.Seen`."""
-
-    records: int
-    special: int
-    max_timestamp: int
-    first_epoch: int
-    last_epoch: int
-
-
 def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffers) -> Seen | None:
     """Do what `scan.read_split` does, None where that must do it; the collector may hold some of its keys then."""
     path = Path(job.directory) / split.log_name
@@ -220,6 +212,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
                 return None
             special += special_here
             collector.put(split.number, loaded.records, entries)
+        transactional = _transactional(job, split, loaded)
     except CorruptBatchError:
         return None
     epochs = table[table[:, EPOCH] >= 0, EPOCH]
@@ -229,7 +222,19 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         max_timestamp=max(-1, int(table[:, MAX_TIMESTAMP].max())) if len(table) else -1,
         first_epoch=int(epochs[0]) if len(epochs) else -1,
         last_epoch=int(epochs[-1]) if len(epochs) else -1,
+        next_offset=int(table[-1, LAST_OFFSET]) + 1 if len(table) else split.base_offset,
+        transactional=transactional,
     )
+
+
+def _transactional(job: CleanJob, split: Split, loaded: _Loaded) -> tuple[Glimpse, ...]:
+    """Return the transactional and the control batches of a split. Raises CorruptBatchError."""
+    found = []
+    for number in np.flatnonzero(loaded.table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)).tolist():
+        batch = _batch(split, loaded, number)
+        marker = read_marker(batch, file=split.log_name) if batch.header.is_control else None
+        found.append(Glimpse(batch.position, batch.header, marker))
+    return tuple(found)
 
 
 def _index_agrees(path: Path, split: Split, table: Table) -> bool:

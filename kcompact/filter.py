@@ -18,7 +18,7 @@ from kcompact import retain
 from kcompact.errors import RefusedError
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import Batch, Header, Record, read_records
-from kcompact.producers import LastRecord
+from kcompact.producers import Glimpse, LastRecord
 
 NEVER_MS = -(1 << 63)
 """A clock that no delete horizon is behind."""
@@ -94,6 +94,23 @@ class CleanJob:
     def expires_ms(self) -> int:
         """The clock that delete horizons are compared with."""
         return NEVER_MS if self.keep_tombstones else self.now_ms
+
+
+class Seen(NamedTuple):
+    """What one reading of a split tells besides the keys.
+
+    `special` counts the data records that are tombstones or have no key; the epochs are those of the first and the last
+    batch that have one, -1 for none. `next_offset` is the one after the last batch, `transactional` are the
+    transactional and the control batches.
+    """
+
+    records: int
+    special: int
+    max_timestamp: int
+    first_epoch: int
+    last_epoch: int
+    next_offset: int
+    transactional: tuple[Glimpse, ...]
 
 
 class Filtered(NamedTuple):

@@ -13,6 +13,7 @@ any number of splits, buckets and tasks gives the same answer, and why nothing h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ SPLIT_SHIFT = 36
 IN_MAP = 1
 KEY_BYTES = 24
 """What a key takes in a block."""
+
+if TYPE_CHECKING:
+    from kcompact import kernels
 
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
@@ -52,14 +56,14 @@ def living(keys: Keys) -> Mask:
     return alive
 
 
-def mark(keys: Keys, *, compiled: bool) -> Mask:
+def mark(keys: Keys, *, compiled: bool, scratch: kernels.Scratch | None = None) -> Mask:
     """Return `living(keys)`, compiled if asked for."""
     if not compiled:
         return living(keys)
     from kcompact import kernels
 
     alive = np.empty(keys.rows, np.uint8)
-    kernels.mark_living(*keys, alive)
+    kernels.mark_living(*keys, alive, scratch)
     return alive.view(np.bool_)
 
 
@@ -151,6 +155,11 @@ class Collector:
         self._is_merged = True
         self._merges = 0
         self._blocks: list[tuple[int, bytes]] = []
+        self._scratch: kernels.Scratch | None = None
+        if compiled:
+            from kcompact import kernels
+
+            self._scratch = kernels.Scratch()
 
     def room(self, rows: int) -> Keys:
         """Return memory for so many keys."""
@@ -209,7 +218,7 @@ class Collector:
             return
         self._merges += 1
         held = self._held()
-        alive = mark(held, compiled=self._compiled)
+        alive = mark(held, compiled=self._compiled, scratch=self._scratch)
         self.survivors.clear(held.place[~alive])
         if self._compiled:
             from kcompact import kernels

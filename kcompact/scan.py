@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from kcompact.errors import CorruptBatchError, CorruptIndexError, LogChangedError
-from kcompact.filter import CleanJob, Split
+from kcompact.filter import CleanJob, Seen, Split
 from kcompact.format import index
 from kcompact.format.batch import read_records
 from kcompact.format.block import Keys
 from kcompact.format.names import Suffix
 from kcompact.keymap import IN_MAP, SPLIT_SHIFT, Collector
 from kcompact.log import read_file, verified_batches
+from kcompact.producers import Glimpse, read_marker
 from kcompact.throttle import Pace
 
 
@@ -28,7 +29,8 @@ class Scanned(NamedTuple):
     """What a scan saw of a split, besides the keys.
 
     `survivors` are the bits of its records (see `keymap.Survivors`), `special` counts the data records that are
-    tombstones or have no key; the epochs are those of its first and last batch that have one.
+    tombstones or have no key; the epochs are those of its first and last batch that have one. `next_offset` is the one
+    after its last batch, `transactional` are its transactional and its control batches.
     """
 
     split: Split
@@ -38,16 +40,8 @@ class Scanned(NamedTuple):
     max_timestamp: int
     first_epoch: int
     last_epoch: int
-
-
-class Seen(NamedTuple):
-    """What one reading of a split tells besides the keys; see `Scanned`."""
-
-    records: int
-    special: int
-    max_timestamp: int
-    first_epoch: int
-    last_epoch: int
+    next_offset: int
+    transactional: tuple[Glimpse, ...]
 
 
 def scan_splits(
@@ -81,7 +75,7 @@ def _reader(job: CleanJob) -> Callable[[Split, Collector], Seen]:
         begin = collector.position()
         found = compiled.scan_split(job, split, collector, buffers)
         if found is not None:
-            return Seen(*found)
+            return found
         if not collector.forget(begin):
             # Too late to read it anew; but what the kernels refuse, the definition refuses too, and says why.
             read_split(job, split, Collector(1, split.size_bytes, compiled=True))
@@ -99,6 +93,8 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> Seen:
     places: list[int] = []
     ends: dict[int, int] = {}
     records_before = special = 0
+    next_offset = split.base_offset
+    transactional: list[Glimpse] = []
     max_timestamp, previous_offset = -1, -1
     epochs: list[int] = []
     for batch in verified_batches(
@@ -114,6 +110,10 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> Seen:
         if header.partition_leader_epoch >= 0:
             epochs = [*epochs[:1], header.partition_leader_epoch]
         records = read_records(batch, file=str(path))
+        next_offset = header.next_offset
+        if header.is_control or header.is_transactional:
+            marker = read_marker(batch, file=str(path)) if header.is_control else None
+            transactional.append(Glimpse(batch.position, header, marker))
         if header.magic < 2 and records[0].offset <= previous_offset:
             # Its header tells only where it ends; `verified_batches` could not see this.
             raise CorruptBatchError(
@@ -145,6 +145,8 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> Seen:
         max_timestamp=max_timestamp,
         first_epoch=first_epoch,
         last_epoch=last_epoch,
+        next_offset=next_offset,
+        transactional=tuple(transactional),
     )
 
 

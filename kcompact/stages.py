@@ -162,18 +162,23 @@ def prepare(
     )
     if not rebuild_indexes:
         _verify_index_ends(plan)
-    fates = transactions.fates(plan, compiled=compiled)
     split_bytes = sizes.split_bytes
     if max_bytes_per_second is not None:
         split_bytes = min(split_bytes, max(1, max_bytes_per_second // 8))  # So that it goes steadily.
-    splits = _numbered(plan, fates, split_bytes, trust_index=not rebuild_indexes)
-    every_split = [split for own in splits.values() for split in own]
+    splits = _numbered(plan, split_bytes, trust_index=not rebuild_indexes)
+    fates = None
+    if transactions.may_leave_out(plan):
+        fates = transactions.fates(plan, transactions.walk(plan, compiled=compiled))
+        splits = _with_fates(splits, fates)
     task_count = max(executor.parallelism, -(-total_bytes // sizes.task_bytes))
-    runs = _balanced(every_split, task_count)
+    runs = _balanced([split for own in splits.values() for split in own], task_count)
     scanned, reduced = executor.scan_and_reduce(job, runs)
     _verify_epochs(plan, scanned)
     if not rebuild_indexes:
         _verify_time_indexes(plan, scanned)
+    if fates is None:
+        fates = transactions.fates(plan, _seen_by(plan, scanned))
+        splits = _with_fates(splits, fates)
     survivors = {one.split.number: np.frombuffer(bytearray(one.survivors), np.uint8) for one in scanned}
     map_keys = 0
     for bucket in reduced:
@@ -332,21 +337,48 @@ def _parts(
             )
 
 
-def _numbered(
-    plan: CleanPlan, fates: transactions.Fates, split_bytes: int, *, trust_index: bool
-) -> dict[int, list[Split]]:
+def _seen_by(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[int, transactions.SegmentHeaders]:
+    """Return what the scan saw of each segment's headers, by its base offset."""
+    base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
+    found = {base_offset: transactions.SegmentHeaders((), base_offset) for base_offset in base_of.values()}
+    for one in sorted(scanned, key=lambda one: one.split.number):
+        base_offset = base_of[one.split.log_name]
+        found[base_offset] = transactions.SegmentHeaders(
+            (*found[base_offset].batches, *one.transactional), max(found[base_offset].next_offset, one.next_offset)
+        )
+    return found
+
+
+def _with_fates(splits: Mapping[int, Sequence[Split]], fates: transactions.Fates) -> dict[int, list[Split]]:
+    """Return the splits with the batches that concern each."""
+    found = {}
+    for base_offset, own in splits.items():
+        left_out = fates.left_out.get(base_offset, frozenset())
+        discardable = fates.discardable[base_offset]
+        if left_out or discardable:
+            own = [
+                replace(split, left_out=_within(left_out, split), discardable=_within(discardable, split))
+                for split in own
+            ]
+        found[base_offset] = list(own)
+    return found
+
+
+def _within(offsets: frozenset[int], split: Split) -> frozenset[int]:
+    return frozenset(offset for offset in offsets if split.base_offset <= offset < split.end_offset)
+
+
+def _numbered(plan: CleanPlan, split_bytes: int, *, trust_index: bool) -> dict[int, list[Split]]:
     """Return the splits of each segment, by its base offset, numbered through."""
     found, number = {}, 0
     for segment in plan.segments:
-        own = _splits(plan, segment, fates, split_bytes, trust_index=trust_index)
+        own = _splits(plan, segment, split_bytes, trust_index=trust_index)
         found[segment.base_offset] = [replace(split, number=number + place) for place, split in enumerate(own)]
         number += len(own)
     return found
 
 
-def _splits(
-    plan: CleanPlan, segment: Segment, fates: transactions.Fates, split_bytes: int, *, trust_index: bool
-) -> list[Split]:
+def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index: bool) -> list[Split]:
     """Cut a segment at batch boundaries, about every `split_bytes`; an empty segment has no splits."""
     if segment.size_bytes == 0:
         return []
@@ -359,8 +391,6 @@ def _splits(
     bases = [segment.base_offset, *(_base_offset_at(path, position) for position in starts[1:])]
     ends = [*starts[1:], segment.size_bytes]
     end_offsets = [*bases[1:], min(plan.log.end_of(segment), plan.first_uncleanable_offset)]
-    left_out = fates.left_out.get(segment.base_offset, frozenset())
-    discardable = fates.discardable[segment.base_offset]
     keeps_legacy_tombstones = segment.last_modified_ms > legacy_horizon_ms(plan)
     return [
         Split(
@@ -370,8 +400,6 @@ def _splits(
             base_offset=base_offset,
             end_offset=end_offset,
             check_index=trust_index,
-            left_out=frozenset(offset for offset in left_out if base_offset <= offset < end_offset),
-            discardable=frozenset(offset for offset in discardable if base_offset <= offset < end_offset),
             keeps_legacy_tombstones=keeps_legacy_tombstones,
         )
         for start, end, base_offset, end_offset in zip(starts, ends, bases, end_offsets, strict=True)

@@ -1,4 +1,4 @@
-"""The fate of transactional batches and markers, found out before the stages run.
+"""The fate of transactional batches and markers, found out before anything is written.
 
 What becomes of a marker depends on every batch before it, over segments and groups, so it cannot be decided where a
 part is written. But it depends on headers and on the kinds of markers alone: this module reads those once, folds
@@ -33,29 +33,45 @@ class Fates:
     kept_index: Mapping[int, tuple[AbortedTxn, ...]]
 
 
-def fates(plan: CleanPlan, *, compiled: bool = False) -> Fates:
-    """Return the fate of every transactional and control batch that the plan rewrites.
+class SegmentHeaders(NamedTuple):
+    """What one walk over a segment's headers tells: its transactional and control batches, and the offset after the
+    last batch, which is the base where there is none (`LogSegment.readNextOffset`)."""
+
+    batches: Sequence[Glimpse]
+    next_offset: int
+
+
+def fates(plan: CleanPlan, seen: Mapping[int, SegmentHeaders]) -> Fates:
+    """Return the fate of every transactional and control batch that the plan rewrites; `seen` by base offset.
 
     Raises CorruptDataError. Rules: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
-    seen = {segment.base_offset: _walk(plan.log, segment, compiled=compiled) for segment in plan.segments}
-    aborted = {segment.base_offset: _aborted_of(plan.log, segment) for segment in plan.log.segments}
+    aborted = _aborted(plan)
     discardable, kept_index = _clean_fold(plan, seen, aborted)
     return Fates(left_out=_map_fold(plan, seen, aborted), discardable=discardable, kept_index=kept_index)
 
 
-class _Walked(NamedTuple):
-    """What one walk over a segment's headers tells: its transactional and control batches, and the offset after the
-    last batch, which is the base where there is none (`LogSegment.readNextOffset`)."""
+def may_leave_out(plan: CleanPlan) -> bool:
+    """Whether a batch may have to be left out of the map of keys: only then must headers be read before the scan.
 
-    batches: list[Glimpse]
-    next_offset: int
+    Otherwise the scan itself tells what it sees, for nothing else in it depends on the fates. Raises CorruptDataError.
+    """
+    return any(_aborted(plan).values())
 
 
-def _walk(log: PartitionLog, segment: Segment, *, compiled: bool) -> _Walked:
-    path = log.directory / segment.log_name
-    seen = glance_at_producers(path, end_position=segment.size_bytes, compiled=compiled, transactions_only=True)
-    return _Walked(seen.batches, segment.base_offset if seen.next_offset is None else seen.next_offset)
+def walk(plan: CleanPlan, *, compiled: bool) -> dict[int, SegmentHeaders]:
+    """Return what the headers of each segment tell, by its base offset. Raises CorruptBatchError."""
+    found = {}
+    for segment in plan.segments:
+        path = plan.log.directory / segment.log_name
+        own = glance_at_producers(path, end_position=segment.size_bytes, compiled=compiled, transactions_only=True)
+        next_offset = segment.base_offset if own.next_offset is None else own.next_offset
+        found[segment.base_offset] = SegmentHeaders(own.batches, next_offset)
+    return found
+
+
+def _aborted(plan: CleanPlan) -> dict[int, tuple[AbortedTxn, ...]]:
+    return {segment.base_offset: _aborted_of(plan.log, segment) for segment in plan.log.segments}
 
 
 def _aborted_of(log: PartitionLog, segment: Segment) -> tuple[AbortedTxn, ...]:
@@ -88,7 +104,7 @@ def collect(
 
 
 def _map_fold(
-    plan: CleanPlan, seen: Mapping[int, _Walked], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, seen: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> dict[int, frozenset[int]]:
     tracker = TransactionTracker()
     tracker.expect(collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset))
@@ -117,7 +133,7 @@ def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: 
 
 
 def _clean_fold(
-    plan: CleanPlan, seen: Mapping[int, _Walked], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, seen: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> tuple[dict[int, frozenset[int]], dict[int, tuple[AbortedTxn, ...]]]:
     tracker = TransactionTracker()
     discardable, kept_index = {}, {}

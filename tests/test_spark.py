@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import pickle
+import shutil
 import signal
 import socket
 import struct
@@ -38,7 +40,10 @@ from kcompact.plan import CleanPlan
 from kcompact.scan import Scanned
 from kcompact.spark import OnSpark, archive, jvm, scratch, spark_context
 from kcompact.stages import Executor, Reduced, Sizes, Watch
+from tests.command_line import COMPACT, command, flip, process
+from tests.command_line import environment as command_environment
 from tests.compare import differences
+from tests.test_cluster import content, left_behind, write_partition
 from tests.test_golden import clean_all, round_of
 
 pytestmark = [
@@ -78,8 +83,8 @@ def write_segment(directory: Path, base_offset: int, batches: int) -> int:
         offset += 10
     stem = directory / f"{base_offset:020d}"
     stem.with_suffix(".log").write_bytes(log)
-    for suffix, content in zip((".index", ".timeindex"), builder.finish(), strict=True):
-        stem.with_suffix(suffix).write_bytes(content)
+    for suffix, entries in zip((".index", ".timeindex"), builder.finish(), strict=True):
+        stem.with_suffix(suffix).write_bytes(entries)
     return offset
 
 
@@ -284,6 +289,11 @@ class AbortAt(Watch):
             raise CleaningAbortedError(path="orders-0")
 
 
+def running_tasks(executor: OnSpark) -> int:
+    infos = executor.sc._jsc.sc().statusTracker().getExecutorInfos()
+    return sum(info.numRunningTasks() for info in infos)
+
+
 def endless(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
     """Return a scan that would take minutes: the same splits over and over."""
     job, (splits,) = scan_arguments(plan)
@@ -297,7 +307,7 @@ def test_abort_stops_within_seconds(on_spark: OnSpark, plan: CleanPlan, turn: in
     with pytest.raises(CleaningAbortedError):
         dataclasses.replace(on_spark, watch=AbortAt(turn)).scan_and_reduce(job, tasks)
     assert time.monotonic() - started < 8
-    assert on_spark._running_tasks() == 0
+    assert running_tasks(on_spark) == 0
     # The context is as good as before.
     outcome(plan, on_spark, None, tmp_path / "staging")
 
@@ -510,6 +520,91 @@ def of_run(tmp_path: Path) -> list[int]:
     return found
 
 
+# Several partitions
+
+
+def write_logs(log_dir: Path, count: int) -> list[str]:
+    """Write so many small partitions, the dirtiest of which is the first by name, and return their names."""
+    for number in range(count):
+        write_partition(log_dir / f"small-{number}", total_bytes=60_000, segments=3, value_bytes=200)
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
+    return [f"small-{number}" for number in range(count)]
+
+
+def test_small_partitions_side_by_side(tmp_path: Path) -> None:
+    names = write_logs(tmp_path / "logs", 7)
+    victim = tmp_path / "logs" / "small-3" / f"{0:020d}.log"
+    flip(victim, victim.stat().st_size // 2)
+    shutil.copytree(tmp_path / "logs", tmp_path / "copy")
+    options = ("clean", "--force", "--json", "--high-watermark", "leo", *COMPACT)
+    ran = {
+        "spark": process(*options, "--master", "local[2]", tmp_path / "logs"),
+        "in-process": process(*options, "--engine", "in-process", tmp_path / "copy"),
+    }
+    entries = {}
+    for engine, done in ran.items():
+        assert done.returncode == 3, done.stderr
+        entries[engine] = json.loads(done.stdout)["partitions"]
+        found = {entry["directory"].rpartition("/")[2]: entry for entry in entries[engine]}
+        assert sorted(found) == names
+        assert [name for name, entry in found.items() if entry["status"] == "failed"] == ["small-3"]
+        assert "small-3" in found["small-3"]["error"]
+        assert {entry["engine"] for entry in found.values() if entry["status"] == "cleaned"} == {engine}
+    orders = [[entry["directory"].rpartition("/")[2] for entry in listed] for listed in entries.values()]
+    assert orders[0] == orders[1]
+    assert content(tmp_path / "logs") == content(tmp_path / "copy")
+    checkpoint = (tmp_path / "logs" / "cleaner-offset-checkpoint").read_text().splitlines()
+    assert sorted(line.split()[0] + "-" + line.split()[1] for line in checkpoint[2:]) == sorted({*names} - {"small-3"})
+
+
+FAULTY = """
+from kcompact import cleaner, cli
+clean = cleaner.clean
+
+def faulty(plan, *arguments, **options):
+    if plan.log.directory.name == "small-1":
+        raise ZeroDivisionError("not what anybody expected")
+    return clean(plan, *arguments, **options)
+
+cleaner.clean = faulty
+options = ["--force", "--json", "--high-watermark", "leo", *COMPACT, "--master", "local[2]"]
+cli.main(["clean", *options, sys.argv[1]], prog_name="kcompact")
+"""
+
+
+def test_a_fault_is_its_own_partitions(tmp_path: Path) -> None:
+    write_logs(tmp_path / "logs", 3)
+    done = finished(FAULTY, tmp_path / "logs", tmp_path)
+    assert done.returncode == 1
+    statuses = {entry["directory"][-1]: entry["status"] for entry in json.loads(done.stdout)["partitions"]}
+    assert statuses == {"0": "cleaned", "1": "failed", "2": "cleaned"}
+    assert "ZeroDivisionError: not what anybody expected" in done.stderr
+
+
+def test_a_request_to_stop_ends_all_that_run_side_by_side(tmp_path: Path) -> None:
+    write_logs(tmp_path, 40)
+    arguments = ("clean", "--force", "--high-watermark", "leo", *COMPACT, "--master", "local[2]", tmp_path)
+    running = subprocess.Popen(
+        command(*arguments), env=command_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert running.stderr is not None
+        while ": writing" not in (line := running.stderr.readline()):
+            assert line, "it ended before anything was written"
+        running.send_signal(signal.SIGTERM)
+        asked = time.monotonic()
+        _, said = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert time.monotonic() - asked < 20
+    assert running.returncode == 143, said
+    assert "Traceback" not in said
+    assert left_behind(tmp_path) == [str(tmp_path / ".kafka_cleanshutdown")]
+    plain = process("inspect", "--verify", *COMPACT, tmp_path)
+    assert plain.returncode == 0, plain.stderr
+
+
 # Where workers come from
 
 
@@ -527,7 +622,7 @@ def test_workers_come_from_the_nursery(on_spark: OnSpark) -> None:
 
 NO_NURSERY = """
 from kcompact.spark import spark_start
-with spark_start("local[2]", source_bytes=1) as start:
+with spark_start("local[2]") as start:
     (pid,) = (pid for pid in process_tree()[1:] if "--wait-for-call" in Path(f"/proc/{pid}/cmdline").read_text())
     os.kill(pid, signal.SIGKILL)
     with start.context() as sc:
@@ -671,7 +766,7 @@ from kcompact.spark import spark_start
 cache = Path(sys.argv[1]) / "kcompact"
 
 def run(is_first):
-    with spark_start("local[1]", source_bytes=1) as start, start.context() as sc:
+    with spark_start("local[1]") as start, start.context() as sc:
         assert start.is_first == is_first
         assert sc.parallelize(range(4), 2).sum() == 6
         return any("/kcompact/spark-" in Path(f"/proc/{pid}/maps").read_text() for pid in process_tree())

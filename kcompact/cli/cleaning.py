@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -228,13 +228,11 @@ class Engine:
 
     def begin(self, entries: Sequence[Entry]) -> None:
         """Begin to start Spark, if there is something to clean and it is to be cleaned with it. Raises nothing yet."""
-        due = [entry.plan for entry in entries if entry.plan is not None and _is_due(entry)]
-        if self._request.engine != "spark" or not due or self._start is not None:
+        if self._request.engine != "spark" or self._start is not None or not any(map(_is_due, entries)):
             return
-        source_bytes = sum(segment.size_bytes for plan in due for segment in plan.segments)
         with self._stop.deferred():  # Starting Spark may not be torn in two.
             try:
-                self._start = self._stack.enter_context(_spark(self._request, source_bytes))
+                self._start = self._stack.enter_context(_spark(self._request))
             except KcompactError as problem:
                 self._start = problem
 
@@ -255,10 +253,10 @@ class Engine:
             yield lambda watch: OnSpark(sc=context, watch=watch)
 
 
-def _spark(request: Request, source_bytes: int) -> AbstractContextManager[SparkStart]:
+def _spark(request: Request) -> AbstractContextManager[SparkStart]:
     from kcompact.spark import spark_start
 
-    return spark_start(request.master, request.spark_conf, source_bytes=source_bytes)
+    return spark_start(request.master, request.spark_conf)
 
 
 def _clean_each(
@@ -269,6 +267,7 @@ def _clean_each(
     A failure is that partition's own; a request to stop ends the round.
     """
     stop.is_deferred = True
+    command = click.get_current_context(silent=True)
     with ExitStack() as stack:
         try:
             executor = stack.enter_context(engine.executors(entries))
@@ -279,7 +278,9 @@ def _clean_each(
         def cleaned(entry: Entry) -> Entry:
             own = watch.of(entry.directory)
             try:
-                return _cleaned(entry, executor(own), own, request, locks)
+                # Each thread has its own idea of the current command.
+                with nullcontext() if command is None else command.scope(cleanup=False):
+                    return _cleaned(entry, executor(own), own, request, locks)
             finally:
                 own.end()
 

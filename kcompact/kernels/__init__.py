@@ -55,16 +55,34 @@ def siphash128(data: Bytes, start: int, end: int, k0: int, k1: int, c_rounds: in
     return struct.pack("<qq", low, high)
 
 
+class Scratch:
+    """Memory that `mark_living` uses again from call to call; fresh memory costs as much as the work."""
+
+    def __init__(self) -> None:
+        self._dealt = np.empty((0, 2), np.uint64)
+        self._order = np.empty(0, np.int64)
+        self._table = np.empty(0, np.int32)
+
+    def of(self, rows: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Return room for so many rows."""
+        if len(self._order) < rows:
+            self._dealt, self._order = np.empty((rows, 2), np.uint64), np.empty(rows, np.int64)
+            self._table = np.empty(1 << max(4, (2 * rows).bit_length()), np.int32)
+        return self._dealt, self._order, self._table
+
+
 def mark_living(
-    hash_high: npt.NDArray[np.uint64], hash_low: npt.NDArray[np.uint64], places: npt.NDArray[np.int64], alive: Bytes
+    hash_high: npt.NDArray[np.uint64],
+    hash_low: npt.NDArray[np.uint64],
+    places: npt.NDArray[np.int64],
+    alive: Bytes,
+    scratch: Scratch | None = None,
 ) -> None:
     """Set alive u8[n] to 1 where no other record supersedes the row; places ascend."""
     rows = len(places)
     bits = min(12, max(0, (rows // RUN_ROWS).bit_length()))
     starts = np.empty((1 << bits) + 2, np.int64)
-    dealt, order = np.empty((rows, 2), np.uint64), np.empty(rows, np.int64)
-    table = np.empty(1 << max(4, (2 * rows).bit_length()), np.int32)
-    load()["mark_living"](hash_high, hash_low, places, alive, starts, dealt, order, table)
+    load()["mark_living"](hash_high, hash_low, places, alive, starts, *(scratch or Scratch()).of(max(1, rows)))
 
 
 def deal(

@@ -612,7 +612,7 @@ def mark_living(
         mask = np.uint64(slots - 1)
         for j in range(end - 1, first - 1, -1):
             high, low = dealt[j, 0], dealt[j, 1]
-            slot = high & mask
+            slot = (high >> np.uint64(32)) & mask  # The low bits chose the bucket that these rows are of.
             known = table[slot]
             while known >= 0 and (dealt[known, 0] != high or dealt[known, 1] != low):
                 slot = (slot + np.uint64(1)) & mask

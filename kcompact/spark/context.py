@@ -15,6 +15,7 @@ import signal
 import sys
 import sysconfig
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,28 +35,23 @@ DRIVER_MEMORY_MB = 512
 CORE_MEMORY_MB = 32
 """What passes through the JVM is blocks of a few MB for each task, and the results of all of them."""
 _DAEMON = daemon.__name__
-LONG_RUN_BYTES = 256 << 20
-"""From here on a log takes longer to clean than the better compiler takes to warm up."""
+GATHER_S = 15.0
+SETTLED_S = 1.0
 
 
 @contextlib.contextmanager
-def spark_context(
-    master: str = "local[*]", conf: Mapping[str, str] = {}, *, source_bytes: int | None = None
-) -> Iterator[SparkContext]:
+def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkContext]:
     """Start Spark for kcompact alone, and stop it afterwards with everything it left behind.
 
-    `conf` is the user's; what would open a port, or print, or let tasks run twice is set after it. `source_bytes` is
-    about how much there is to clean, None for not known. Raises RefusedError (no Java, an unprotected cluster),
-    EngineError (Spark does not start).
+    `conf` is the user's; what would open a port, or print, or let tasks run twice is set after it. Raises
+    RefusedError (no Java, an unprotected cluster), EngineError (Spark does not start).
     """
-    with spark_start(master, conf, source_bytes=source_bytes) as start, start.context() as sc:
+    with spark_start(master, conf) as start, start.context() as sc:
         yield sc
 
 
 @contextlib.contextmanager
-def spark_start(
-    master: str = "local[*]", conf: Mapping[str, str] = {}, *, source_bytes: int | None = None
-) -> Iterator[SparkStart]:
+def spark_start(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkStart]:
     """Begin to start Spark and return at once; `context` waits for it. Arguments and errors as of `spark_context`.
 
     What takes time is other processes' work, and PySpark has not been imported yet.
@@ -77,9 +73,7 @@ def spark_start(
             home = local_dirs[0]
             settings = _settings(master, conf, local_dirs)
             environment = _jvm_environment(master, conf, home)
-            machine = jvm.Jvm(
-                java, settings, environment, home, is_long=source_bytes is None or source_bytes >= LONG_RUN_BYTES
-            )
+            machine = jvm.Jvm(java, settings, environment, home)
             stack.callback(machine.end)
             machine.start()
             if settings["spark.python.daemon.module"] == _DAEMON:
@@ -122,6 +116,7 @@ class SparkStart:
                     _silence_accumulators(sc)
                 if not _is_local(self.master):
                     sc.addArchive(str(packed(self.home)) + f"#{PACKAGE}")
+                    _await_executors(sc)
             except (Py4JError, OSError, EOFError, RuntimeError, ValueError) as problem:
                 cause = jvm.cause(problem) if isinstance(problem, Py4JJavaError) else f"{problem}{self.machine.tail()}"
                 raise EngineError(problem=f"it does not start: {cause}") from problem
@@ -170,6 +165,8 @@ def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) 
         "spark.io.encryption.enabled": "true",
         "spark.port.maxRetries": "0",
         "spark.local.dir": ",".join(map(str, local_dirs)),
+        # An abort asks which tasks are running; the default answers for some time ago.
+        "spark.ui.liveUpdate.period": "0ms",
         # An abort waits for its tasks; the default gives each worker two seconds to notice.
         "spark.python.task.killTimeout": "100ms",
         # A socket's path has at most 107 bytes; Spark adds 43. Without it the workers use loopback ports and a secret.
@@ -285,6 +282,17 @@ def _silence_accumulators(sc: SparkContext) -> None:
     server = getattr(sc, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
+
+
+def _await_executors(sc: SparkContext) -> None:
+    """Return when executors have come and no more do, or after a while: how many tasks are made depends on them."""
+    began = since = time.monotonic()
+    count = 0
+    while time.monotonic() - began < GATHER_S and (count == 0 or time.monotonic() - since < SETTLED_S):
+        now = sc._jsc.sc().getExecutorMemoryStatus().size() - 1  # The driver is among them.
+        if now != count:
+            count, since = now, time.monotonic()
+        time.sleep(0.1)
 
 
 def _stop(sc: SparkContext, *, is_local: bool) -> None:

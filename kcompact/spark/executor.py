@@ -53,31 +53,53 @@ class OnSpark:
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]
     ) -> tuple[list[Scanned], Iterable[Reduced]]:
-        total_bytes = sum(split.size_bytes for splits in tasks for split in splits)
-        with self._depot() as depot:
-            with _engine_errors():
-                report = _Report.of(self.sc)
-                # A reducer that fetches its blocks itself needs only one bucket at a time in memory.
-                reducers = job.bucket_count if depot.directory is None else min(job.bucket_count, self.parallelism)
-                rdd = (
-                    self.sc.parallelize(tasks, max(1, len(tasks)))
-                    .mapPartitions(partial(_scan_partition, job, self._throttle(job, tasks), depot, report))
-                    .partitionBy(reducers, _bucket_number)
-                    .mapPartitions(partial(_reduce_partition, job, depot, report))
-                )
-            results = self._collect(rdd, report, "scan", total_bytes)
+        if self.sc.master.startswith("local") and "cluster" not in self.sc.master:
+            return self._by_files(job, tasks)
+        return self._by_shuffle(job, tasks)
+
+    def _by_shuffle(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
+        """Let Spark bring the blocks of a bucket together, wherever the workers are."""
+        with _engine_errors():
+            report = _Report.of(self.sc)
+            rdd = (
+                self.sc.parallelize(tasks, max(1, len(tasks)))
+                .mapPartitions(partial(_scan_partition, job, self._throttle(job, tasks), None, report))
+                .partitionBy(job.bucket_count, _bucket_number)
+                .mapPartitions(partial(_reduce_partition, job, report))
+            )
+        results = self._collect(rdd, report, "scan", _size_bytes(tasks))
         scanned = [one for result in results if not isinstance(result, Reduced) for one in result]
         return scanned, [result for result in results if isinstance(result, Reduced)]
 
-    @contextlib.contextmanager
-    def _depot(self) -> Iterator[_Depot]:
-        """Yield where the blocks of keys go: through Spark, or aside where all workers are on this machine."""
-        if not self.sc.master.startswith("local") or "cluster" in self.sc.master:
-            yield _Depot(None)
-            return
+    def _by_files(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
+        """Leave the blocks in files of a private directory, where all workers are on this machine.
+
+        Through Spark each byte is copied some ten times, between processes and by code that was compiled to start
+        quickly. The files hold hashes under a key that only this run knows, and places.
+        """
         local_dirs = self.sc.getConf().get("spark.local.dir")
         with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
-            yield _Depot(str(directory))
+            with _engine_errors():
+                report = _Report.of(self.sc)
+                rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
+                    partial(_scan_partition, job, self._throttle(job, tasks), str(directory), report)
+                )
+            scanned: list[Scanned] = []
+            buckets: dict[int, list[_BlockFile]] = {}
+            for bucket, value in self._collect(rdd, report, "scan", _size_bytes(tasks)):
+                if bucket == _SUMMARIES:
+                    scanned += value
+                else:
+                    buckets.setdefault(bucket, []).append(value)
+            if sum(block.size_bytes for blocks in buckets.values() for block in blocks) <= job.keys_bytes:
+                # Done here before Spark has started a job.
+                return scanned, [_reduce_files(job, buckets[bucket]) for bucket in sorted(buckets)]
+            with _engine_errors():
+                report = _Report.of(self.sc)
+                rdd = self.sc.parallelize(list(buckets.values()), min(len(buckets), self.parallelism)).mapPartitions(
+                    partial(_reduce_file_partition, job, report)
+                )
+            return scanned, self._collect(rdd, report, "reduce", 0)
 
     def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
         with _engine_errors():
@@ -85,7 +107,7 @@ class OnSpark:
             rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
                 partial(_write_partition, job, self._throttle(job, tasks), staging, report)
             )
-        return self._collect(rdd, report, "write", sum(part.size_bytes for parts in tasks for part in parts))
+        return self._collect(rdd, report, "write", _size_bytes(tasks))
 
     def _throttle(self, job: CleanJob, tasks: Sequence[object]) -> Throttle:
         """Return a task's share of the limit: as many as there are cores run at a time, and know nothing of others."""
@@ -145,29 +167,8 @@ class OnSpark:
         return sum(executor.numRunningTasks() for executor in executors)
 
 
-class _Depot(NamedTuple):
-    """Where a scan leaves its blocks and a reducer finds them. Without a directory they travel with the records.
-
-    Through Spark each byte is copied some ten times, between processes and by a compiler that is chosen to start
-    quickly. A file of the private directory holds hashes under a key that only this run knows.
-    """
-
-    directory: str | None
-
-    def put(self, block: bytes) -> bytes | str:
-        """Return what travels for a block."""
-        if self.directory is None:
-            return block
-        path = f"{self.directory}/{secrets.token_hex(8)}"
-        with open(path, "xb", buffering=0) as file:
-            view = memoryview(block)
-            while view:
-                view = view[file.write(view) :]
-        return path
-
-    def get(self, travelled: bytes | str) -> bytes:
-        """Return the block."""
-        return Path(travelled).read_bytes() if isinstance(travelled, str) else travelled
+def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
+    return sum(one.size_bytes for task in tasks for one in task)
 
 
 class _Report(NamedTuple):
@@ -222,8 +223,9 @@ def _engine_errors() -> Iterator[None]:
 
 
 def _scan_partition(
-    job: CleanJob, throttle: Throttle, depot: _Depot, report: _Report, tasks: Iterable[Sequence[Split]]
+    job: CleanJob, throttle: Throttle, directory: str | None, report: _Report, tasks: Iterable[Sequence[Split]]
 ) -> Iterator[tuple[int, Any]]:
+    """Yield each block with its bucket, or the file that it is in, and at last what was seen of the splits."""
     for splits in tasks:
         with report.errors_reported():
             scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))
@@ -233,7 +235,36 @@ def _scan_partition(
                 except StopIteration as end:
                     yield _SUMMARIES, end.value
                     break
-                yield bucket, depot.put(block)
+                yield bucket, block if directory is None else _BlockFile.write(directory, block)
+
+
+class _BlockFile(NamedTuple):
+    """A block of keys in a file of its own."""
+
+    path: str
+    size_bytes: int
+
+    @classmethod
+    def write(cls, directory: str, block: bytes) -> _BlockFile:
+        path = f"{directory}/{secrets.token_hex(8)}"
+        with open(path, "xb") as file:
+            file.write(block)
+        return cls(path, len(block))
+
+    def read(self) -> bytes:
+        return Path(self.path).read_bytes()
+
+
+def _reduce_files(job: CleanJob, blocks: Iterable[_BlockFile]) -> Reduced:
+    return stages.reduce(job, (block.read() for block in blocks))
+
+
+def _reduce_file_partition(
+    job: CleanJob, report: _Report, buckets: Iterable[Sequence[_BlockFile]]
+) -> Iterator[Reduced]:
+    for blocks in buckets:
+        with report.errors_reported():
+            yield _reduce_files(job, blocks)
 
 
 def _bucket_number(key: int) -> int:
@@ -241,10 +272,10 @@ def _bucket_number(key: int) -> int:
 
 
 def _reduce_partition(
-    job: CleanJob, depot: _Depot, report: _Report, pairs: Iterable[tuple[int, Any]]
+    job: CleanJob, report: _Report, pairs: Iterable[tuple[int, Any]]
 ) -> Iterator[Reduced | list[Scanned]]:
     scanned: list[Scanned] = []
-    buckets: dict[int, list[bytes | str]] = {}
+    buckets: dict[int, list[bytes]] = {}
     for key, value in pairs:
         if key == _SUMMARIES:
             scanned += value
@@ -252,7 +283,7 @@ def _reduce_partition(
             buckets.setdefault(key, []).append(value)
     for bucket in sorted(buckets):
         with report.errors_reported():
-            yield stages.reduce(job, map(depot.get, buckets.pop(bucket)))
+            yield stages.reduce(job, buckets.pop(bucket))
     yield scanned
 
 

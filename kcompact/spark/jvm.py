@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 MIN_JAVA = 17
 START_S = 120.0
 
-QUICK_OPTIONS = (
-    # Half the work of starting: a short run is over before the better compiler would pay. But only that one has the
-    # processor's own AES, so that without it the encryption of what is shuffled costs three times the rest.
-    "-XX:TieredStopAtLevel=1",
-)
 JVM_OPTIONS = (
+    # Quick to start: what is large does not pass through this JVM. The better compiler would double the work of the
+    # start, and give back only the processor's own AES for what is shuffled.
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
     # By default it begins with a part of the machine's memory, and touches all of it.
     "-Xms64m",
     # Leave nothing on the disk that others can read, nor in the current directory.
@@ -115,13 +113,11 @@ def _asked_version(java: Path) -> str:
 class Jvm:
     """A JVM for Spark: being started by `start`, later talked to by `connect`.
 
-    `settings` are Spark's, `environment` is what the JVM gets instead of this process's. `is_long` says that more than
-    a small log is to be cleaned. Everything it writes goes into `home`, which is private.
+    `settings` are Spark's, `environment` is what the JVM gets instead of this process's. Everything it writes goes into
+    `home`, which is private.
     """
 
-    def __init__(
-        self, java: Path, settings: Mapping[str, str], environment: Mapping[str, str], home: Path, *, is_long: bool
-    ) -> None:
+    def __init__(self, java: Path, settings: Mapping[str, str], environment: Mapping[str, str], home: Path) -> None:
         self._java = java
         self._settings = settings
         self._environment = environment
@@ -133,7 +129,6 @@ class Jvm:
         (home / "log4j2.properties").write_text(LOG4J2_PROPERTIES, encoding="utf-8")
         self._options = [
             *JVM_OPTIONS,
-            *(() if is_long else QUICK_OPTIONS),
             f"-Djava.io.tmpdir={home}",
             f"-XX:ErrorFile={home}/hs_err_%p.log",
             f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}",
