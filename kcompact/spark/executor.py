@@ -159,12 +159,19 @@ class OnSpark:
                 self.sc.cancelJobGroup(group)  # Again each time: it may not have been submitted yet.
                 thread.join(POLL_S)
             # The job is over before its tasks are, and those may still be creating files in the staging directory.
-            while self._running_tasks() and time.monotonic() < deadline:
+            while self._running_tasks(group) and time.monotonic() < deadline:
                 time.sleep(POLL_S / 4)
 
-    def _running_tasks(self) -> int:
-        executors = self.sc._jsc.sc().statusTracker().getExecutorInfos()
-        return sum(executor.numRunningTasks() for executor in executors)
+    def _running_tasks(self, group: str) -> int:
+        """Return how many tasks of a job group are running; other partitions' tasks may run beside them."""
+        tracker = self.sc.statusTracker()
+        jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+        ran = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
+        return sum(stage.numActiveTasks for stage in ran)
+
+
+_ACCUMULATORS = threading.Lock()
+"""PySpark counts the ids of accumulators without a lock, and partitions are cleaned side by side."""
 
 
 def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
@@ -179,7 +186,8 @@ class _Report(NamedTuple):
 
     @classmethod
     def of(cls, sc: SparkContext) -> _Report:
-        return cls(sc.accumulator([], _Appended()), sc.accumulator(0))
+        with _ACCUMULATORS:
+            return cls(sc.accumulator([], _Appended()), sc.accumulator(0))
 
     @contextlib.contextmanager
     def errors_reported(self) -> Iterator[None]:
