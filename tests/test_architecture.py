@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "kcompact"
 
 LAYERS = [
-    {"errors", "machine", "throttle"},
+    {"errors", "cache", "machine", "throttle"},
     {"format"},
     {"kernels"},
     {"config"},

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kcompact.cache import cache_directory
 from kcompact.kernels import machine
 from kcompact.kernels.declared import KERNELS
 
@@ -20,7 +21,7 @@ from kcompact.kernels.declared import KERNELS
 @pytest.fixture(scope="module")
 def code() -> bytes:
     """The object file that this process runs, or one like it."""
-    directory = machine.cache_directory()
+    directory = cache_directory()
     found = None if directory is None else machine._read(directory / machine._file_name())
     return machine.compile_all() if found is None else found
 
@@ -215,7 +216,7 @@ def test_without_a_directory_of_our_own_each_process_compiles(
 ) -> None:
     make(tmp_path, monkeypatch)
     before = sorted(tmp_path.rglob("*"))
-    assert machine.cache_directory() is None
+    assert cache_directory() is None
     assert not machine.is_compiled()
     assert works()
     assert works()
@@ -226,10 +227,10 @@ def test_without_a_directory_of_our_own_each_process_compiles(
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert machine.cache_directory() == tmp_path / "cache" / "kcompact"
+    assert cache_directory() == tmp_path / "cache" / "kcompact"
     for given in ("", "not/absolute"):
         monkeypatch.setenv("XDG_CACHE_HOME", given)
-        assert machine.cache_directory() == tmp_path / "home" / ".cache" / "kcompact"
+        assert cache_directory() == tmp_path / "home" / ".cache" / "kcompact"
 
 
 def test_a_disk_that_is_full_is_no_error(compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

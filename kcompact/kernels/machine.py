@@ -15,7 +15,6 @@ import ctypes
 import hashlib
 import os
 import secrets
-import stat
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -26,24 +25,11 @@ from typing import Any
 import numpy as np
 from llvmlite import binding
 
+from kcompact.cache import cache_directory
 from kcompact.kernels.declared import KERNELS, Declared
 
 _DTYPES = {"u8": np.dtype(np.uint8), "u64": np.dtype(np.uint64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}
 _DIGEST_BYTES = 32
-
-
-def cache_directory() -> Path | None:
-    """Return the user's own directory for machine code, or None where there can be none."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        home = Path(base) if base.startswith("/") else Path("~/.cache").expanduser()
-        directory = home / "kcompact"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = directory.stat(follow_symlinks=False)
-    except (OSError, RuntimeError):
-        return None
-    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
-    return directory if is_ours and os.access(directory, os.W_OK) else None
 
 
 @cache
@@ -99,6 +85,9 @@ def _write(path: Path, code: bytes) -> None:
         with open(descriptor, "wb") as file:
             file.write(hashlib.sha256(code).digest() + code)
         unfinished.replace(path)
+        return
+    with contextlib.suppress(OSError):
+        unfinished.unlink()
 
 
 # Compiling

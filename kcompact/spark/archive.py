@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kcompact
+from kcompact.cache import cache_directory
 
 MAKING_S = 300.0
 KEPT = 3
@@ -88,7 +89,7 @@ def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, sc
     key, directory, file = "", None, None
     with contextlib.suppress(OSError):
         key = _key(java, jars, options)
-        directory = _cache_directory()
+        directory = cache_directory()
         if directory is not None and (directory / f"spark-{key}.failed").exists():
             directory = None
         if directory is not None:
@@ -111,31 +112,6 @@ def _key(java: Path, jars: Sequence[Path], options: Iterable[str]) -> str:
 
 
 # Who could have written it
-
-
-def _cache_directory() -> Path | None:
-    """Return this user's private cache directory, made if need be; None where there cannot be one."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        base = Path(given) if given.startswith("/") else Path("~/.cache").expanduser()
-        directory = base.resolve() / "kcompact"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    return directory if _is_private(directory) else None
-
-
-def _is_private(directory: Path) -> bool:
-    """Return whether nobody but this user and root could put something in this directory, or another in its place."""
-    own = os.lstat(directory)
-    if not stat.S_ISDIR(own.st_mode) or own.st_uid != os.geteuid() or stat.S_IMODE(own.st_mode) & 0o077:
-        return False
-    for above in directory.parents:
-        status = os.lstat(above)
-        is_open = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
-        if status.st_uid not in (0, os.geteuid()) or is_open:
-            return False
-    return True
 
 
 def _is_trusted(file: Path) -> bool:
