@@ -26,22 +26,11 @@ from kcompact.throttle import Pace
 
 
 class Scanned(NamedTuple):
-    """What a scan saw of a split, besides the keys.
-
-    `survivors` are the bits of its records (see `keymap.Survivors`), `special` counts the data records that are
-    tombstones or have no key; the epochs are those of its first and last batch that have one. `next_offset` is the one
-    after its last batch, `transactional` are its transactional and its control batches.
-    """
+    """A split that has been scanned: the bits of its records (see `keymap.Survivors`), and what else was seen of it."""
 
     split: Split
     survivors: bytes
-    records: int
-    special: int
-    max_timestamp: int
-    first_epoch: int
-    last_epoch: int
-    next_offset: int
-    transactional: tuple[Glimpse, ...]
+    seen: Seen
 
 
 def scan_splits(
@@ -61,7 +50,7 @@ def scan_splits(
         pace.done(split.size_bytes)
     yield from collector.finish()
     bitmaps = collector.survivors.bitmaps
-    return [Scanned(split, bitmaps[split.number].tobytes(), *rest) for split, rest in seen]
+    return [Scanned(split, bitmaps[split.number].tobytes(), own) for split, own in seen]
 
 
 def _reader(job: CleanJob) -> Callable[[Split, Collector], Seen]:

@@ -189,7 +189,7 @@ def prepare(
     return Cleaning(
         plan=plan,
         job=job,
-        tasks=tuple(_parts(plan, splits, run_of, survivors, {one.split.number: one.special for one in scanned})),
+        tasks=tuple(_parts(plan, splits, run_of, survivors, {one.split.number: one.seen.special for one in scanned})),
         kept_index=fates.kept_index,
         map_keys=map_keys,
     )
@@ -342,9 +342,9 @@ def _seen_by(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[int, transacti
     base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
     found = {base_offset: transactions.SegmentHeaders((), base_offset) for base_offset in base_of.values()}
     for one in sorted(scanned, key=lambda one: one.split.number):
-        base_offset = base_of[one.split.log_name]
+        base_offset, seen = base_of[one.split.log_name], one.seen
         found[base_offset] = transactions.SegmentHeaders(
-            (*found[base_offset].batches, *one.transactional), max(found[base_offset].next_offset, one.next_offset)
+            (*found[base_offset].batches, *seen.transactional), max(found[base_offset].next_offset, seen.next_offset)
         )
     return found
 
@@ -462,31 +462,31 @@ def _verify_index_ends(plan: CleanPlan) -> None:
                 raise CorruptIndexError(file=path, position=0, problem="has entries, but its log is empty")
 
 
-def _verify_epochs(plan: CleanPlan, summaries: Sequence[Scanned]) -> None:
+def _verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     """Raise CorruptBatchError where the leader epoch falls from one split to the next; inside of one the scan looks.
 
     It lies outside the checksum, so only its neighbours tell that it is wrong.
     """
     epoch = -1
-    for seen in sorted(summaries, key=lambda seen: seen.split.number):
+    for split, _, seen in sorted(scanned, key=lambda one: one.split.number):
         if -1 < seen.first_epoch < epoch:
             raise CorruptBatchError(
-                file=plan.log.directory / seen.split.log_name,
-                position=seen.split.start_position,
+                file=plan.log.directory / split.log_name,
+                position=split.start_position,
                 problem=f"leader epoch {seen.first_epoch} after epoch {epoch} before it",
             )
         epoch = max(epoch, seen.last_epoch)
 
 
-def _verify_time_indexes(plan: CleanPlan, summaries: Sequence[Scanned]) -> None:
+def _verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     """Raise CorruptIndexError where a time index does not end with its segment's greatest timestamp.
 
     An index without entries says nothing and is lawful. Rule: `LogSegment.onBecomeInactiveSegment`.
     """
     greatest: dict[str, int] = {}
-    for summary in summaries:
-        name = summary.split.log_name
-        greatest[name] = max(greatest.get(name, -1), summary.max_timestamp)
+    for one in scanned:
+        name = one.split.log_name
+        greatest[name] = max(greatest.get(name, -1), one.seen.max_timestamp)
     for segment in plan.segments:
         path = (plan.log.directory / segment.log_name).with_suffix(Suffix.TIME_INDEX)
         if not path.exists() or segment.size_bytes == 0:

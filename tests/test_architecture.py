@@ -69,10 +69,12 @@ MAY_RENAME_OR_DELETE = {
     "spark": {"shutil.rmtree", ".unlink", ".rmdir", ".rename"},
     # Only parts that it has joined, in the staging directory.
     "write": {".unlink"},
+    # Only what it could not finish in the user's cache.
+    "kernels": {".unlink"},
 }
 MAY_CREATE_FILES = {
     *("write", "swap", "lock", "export", "spark"),
-    "kernels",  # The machine code, in the user's cache.
+    *("cache", "kernels"),  # The machine code, in the user's cache.
 }
 MAY_EVALUATE = {"kernels.machine"}
 """Makes the functions that numba compiles, from names in its own table."""

@@ -364,6 +364,38 @@ def _headers_end(buffer, at, end):
 
 
 @loop
+def _record(section, at, section_end):
+    """Return (end, timestamp delta, offset delta, key start, key end, value start) of the record at a position.
+
+    The end is -1 where the record does not add up; a start is -1 for null.
+    """
+    bad = np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    length, at = _varint(section, at, section_end)
+    if at < 0 or length < 0 or length > section_end - at:
+        return bad
+    end = at + length
+    timestamp_delta, at = _varlong(section, at + 1, section_end)  # Behind the attributes, which nobody uses.
+    if at < 0:
+        return bad
+    offset_delta, at = _varint(section, at, section_end)
+    if at < 0:
+        return bad
+    key_start, key_end = _field(section, at, end)
+    if key_end < 0:
+        return bad
+    value_start, at = _field(section, key_end, end)
+    if at < 0:
+        return bad
+    if end - at == 1 and section[at] == 0:
+        at += 1  # No headers.
+    else:
+        at = _headers_end(section, at, end)
+    if at != end:
+        return bad
+    return end, timestamp_delta, offset_delta, key_start, key_end, value_start
+
+
+@loop
 def _rotl(value, bits):
     return value << np.uint64(bits) | value >> np.uint64(64 - bits)
 
@@ -468,29 +500,10 @@ def scan_records(
         span = row[LAST_OFFSET] - row[BASE_OFFSET]
         is_left_out = row[FLAGS] & LEFT_OUT != 0
         for index in range(count):
-            length, at = _varint(section, at, section_end)
-            if at < 0 or length < 0 or length > section_end - at:
-                return entries, special, DAMAGED
-            record_end = at + length
-            _, at = _varlong(section, at + 1, section_end)
-            if at < 0:
-                return entries, special, DAMAGED
-            offset_delta, at = _varint(section, at, section_end)
+            at, _, offset_delta, key_start, key_end, value_start = _record(section, at, section_end)
             if at < 0 or offset_delta <= previous or offset_delta > span:
                 return entries, special, DAMAGED
             previous = offset_delta
-            key_start, key_end = _field(section, at, record_end)
-            if key_end < 0:
-                return entries, special, DAMAGED
-            value_start, at = _field(section, key_end, record_end)
-            if at < 0:
-                return entries, special, DAMAGED
-            if record_end - at == 1 and section[at] == 0:
-                at += 1  # No headers.
-            else:
-                at = _headers_end(section, at, record_end)
-            if at != record_end:
-                return entries, special, DAMAGED
             if is_control:
                 continue  # The keys of markers look like keys and are none.
             if key_start < 0 or value_start < 0:
@@ -533,29 +546,10 @@ def verify_records(
         is_append_time = attributes & LOG_APPEND_TIME_BIT != 0
         greatest = np.int64(-0x8000000000000000)
         for _ in range(count):
-            length, at = _varint(section, at, section_end)
-            if at < 0 or length < 0 or length > section_end - at:
-                return number, records, DAMAGED
-            record_end = at + length
-            timestamp_delta, at = _varlong(section, at + 1, section_end)
-            if at < 0:
-                return number, records, DAMAGED
-            offset_delta, at = _varint(section, at, section_end)
+            at, timestamp_delta, offset_delta, key_start, _, value_start = _record(section, at, section_end)
             if at < 0 or offset_delta <= previous or offset_delta > span:
                 return number, records, DAMAGED
             previous = offset_delta
-            key_start, at = _field(section, at, record_end)
-            if at < 0:
-                return number, records, DAMAGED
-            value_start, at = _field(section, at, record_end)
-            if at < 0:
-                return number, records, DAMAGED
-            if record_end - at == 1 and section[at] == 0:
-                at += 1  # No headers.
-            else:
-                at = _headers_end(section, at, record_end)
-            if at != record_end:
-                return number, records, DAMAGED
             found[number, 0] += value_start < 0
             found[number, 1] += key_start < 0
             greatest = max(greatest, row[BASE_TIMESTAMP] + timestamp_delta)
