@@ -222,7 +222,7 @@ def _engine_errors() -> Iterator[None]:
     except (Py4JError, OSError, EOFError) as problem:
         raise EngineError(
             problem=f"its Java process has ended, or cannot be reached ({type(problem).__name__})",
-            hint="It may have run out of memory: --memory gives it more. "
+            hint="It may have run out of memory: --spark-conf spark.driver.memory=1g gives it more. "
             "--engine in-process does the same without Spark.",
         ) from None
 
