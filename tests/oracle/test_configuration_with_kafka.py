@@ -139,6 +139,7 @@ BROKERS = {
     "segment.bytes": "broker-override",
     "index.interval.bytes": "cluster-default",
     "retention.ms": "broker-config",
+    "log.cleaner.dedupe.buffer.size": "broker-config",
 }
 OVERRIDES = {
     **TOPICS,
@@ -146,6 +147,15 @@ OVERRIDES = {
     "taken-back": {},
     "remade": {"segment.index.bytes": ""},
 }
+
+
+OF_THE_BROKER = {
+    "producer.id.expiration.ms": "86400000",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    "log.cleaner.threads": "1",
+    "log.cleaner.io.buffer.load.factor": "0.9",
+}
+"""What Kafka does not tell of a topic."""
 
 
 def test_running_and_stopped(stopped: tuple[Path, Any, Any]) -> None:
@@ -159,7 +169,7 @@ def test_running_and_stopped(stopped: tuple[Path, Any, Any]) -> None:
             shown = values(config)
             told = {name: kafka[topic].get(name) for name in shown}
             told["cleanup.policy"] = ",".join(sorted(str(told["cleanup.policy"]).split(",")))
-            told["producer.id.expiration.ms"] = "86400000"
+            told |= OF_THE_BROKER
             assert shown == told, topic
             assert sources(config) == BROKERS | dict.fromkeys(own, "topic-override"), topic
     assert origins(live["kept"]) == {"bootstrap-server"}
