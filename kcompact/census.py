@@ -14,33 +14,30 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from kcompact import kernels
+from kcompact.arena import Buffers, runs
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Batch, read_header
-from kcompact.format.codec import Codec, decompress
 from kcompact.format.index import Columns, OffsetEntry
+from kcompact.hops import header_tables
 from kcompact.kernels import (
     ATTRIBUTES,
     BASE_OFFSET,
-    CODEC_MASK,
     COLUMNS,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
     DONE,
     EPOCH,
     FULL,
-    HEADER_BYTES,
     LAST_OFFSET,
     MAX_TIMESTAMP,
     POSITION,
     RECORDS_COUNT,
-    SECTION_END,
-    SECTION_START,
     SIZE,
     TRANSACTIONAL_BIT,
     Bytes,
+    Column,
     Table,
 )
 from kcompact.log import open_regular, read_into
@@ -48,13 +45,10 @@ from kcompact.producers import read_marker
 
 TABLE_ROWS = 16_384
 WINDOW_BYTES = 8 << 20
-ARENA_BYTES = 32 << 20
-"""How much is inflated before a kernel runs over it."""
 MAX_OFFSET = (1 << 63) - 1
 
 Work = TypeVar("Work")
 Done = TypeVar("Done")
-Column = npt.NDArray[np.int64]
 
 
 class Ends:
@@ -156,14 +150,10 @@ def headers_of(path: Path) -> Counts:
     Where `walked_bytes` is less than the file has, something is left for `log.headers`.
     """
     counts = Counts()
-    table, scratch = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(64, np.uint8)
     try:
-        with open_regular(path) as descriptor:
-            size_bytes, code = os.fstat(descriptor).st_size, FULL
-            while code == FULL:
-                count, _, code = kernels.hop(descriptor, counts.walked_bytes, size_bytes, scratch, table)
-                counts.add(table[:count])
-    except KcompactError:
+        for table in header_tables(path, end_position=path.stat().st_size):
+            counts.add(table)
+    except (KcompactError, OSError):
         pass
     return counts
 
@@ -177,6 +167,7 @@ def records_of(path: Path, *, base_offset: int, end_offset: int | None) -> Count
     counts = Counts()
     end_offset = MAX_OFFSET if end_offset is None else end_offset
     table, window = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(WINDOW_BYTES, np.uint8)
+    buffers = Buffers()
     try:
         with open_regular(path) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
@@ -185,7 +176,7 @@ def records_of(path: Path, *, base_offset: int, end_offset: int | None) -> Count
                 data = window[: min(len(window), size_bytes - position)]
                 if read_into(descriptor, data.data, position, path=path) < len(data):
                     return None
-                if not _count_window(data, counts, table, path, base_offset, end_offset):
+                if not _count_window(data, counts, table, buffers, path, base_offset, end_offset):
                     return None
                 if counts.walked_bytes == position:  # One batch is larger than the window, or this is no batch.
                     batch_bytes = int.from_bytes(data[8:12].tobytes(), "big", signed=True) + 12
@@ -197,7 +188,9 @@ def records_of(path: Path, *, base_offset: int, end_offset: int | None) -> Count
     return counts
 
 
-def _count_window(data: Bytes, counts: Counts, table: Table, path: Path, base_offset: int, end_offset: int) -> bool:
+def _count_window(
+    data: Bytes, counts: Counts, table: Table, buffers: Buffers, path: Path, base_offset: int, end_offset: int
+) -> bool:
     """Count the whole batches at the start of `data`; return whether all that was looked at is as it should be."""
     start = counts.walked_bytes
     code = FULL
@@ -206,20 +199,20 @@ def _count_window(data: Bytes, counts: Counts, table: Table, path: Path, base_of
         rest = data[position - start :]
         above = base_offset if counts.last_offset is None else counts.last_offset + 1
         count, _, code = kernels.walk(rest, len(rest), above, end_offset, counts.last_epoch, table)
-        if not _count_records(rest, counts, table[:count], path, position):
+        if not _count_records(rest, counts, table[:count], buffers, path, position):
             return False
         counts.remember(table[:count], position)
         counts.add(table[:count])
     return True  # If the kernel stopped at damage, the next window starts there and counts nothing.
 
 
-def _count_records(buffer: Bytes, counts: Counts, table: Table, path: Path, position: int) -> bool:
+def _count_records(buffer: Bytes, counts: Counts, table: Table, buffers: Buffers, path: Path, position: int) -> bool:
     """Look at the records of some batches and count tombstones; return whether they are as they should be."""
     is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
     for number in np.flatnonzero(is_control).tolist():
         read_marker(_batch(buffer, table[number], path, position), file=str(path))
     found = np.empty((len(table), 3), np.int64)
-    for first, end, arena in _inflated(buffer, table, path, position):
+    for first, end, arena in runs(buffer, table, buffers, file=path, start_position=position):
         _, _, code = kernels.verify_records(buffer, arena, table, first, end, found)
         if code != DONE:
             return False
@@ -232,25 +225,3 @@ def _batch(buffer: Bytes, row: Column, path: Path, position: int) -> Batch:
     start = int(row[POSITION])
     data = buffer.data[start : start + int(row[SIZE])]
     return Batch(position + start, read_header(data, file=str(path), position=position + start), data)
-
-
-def _inflated(buffer: Bytes, table: Table, path: Path, position: int) -> Iterator[tuple[int, int, Bytes]]:
-    """Yield runs of batches [first, end), and the sections of those that are compressed. Raises CorruptBatchError."""
-    codecs = table[:, ATTRIBUTES] & CODEC_MASK
-    first = size_bytes = 0
-    pieces: list[bytes] = []
-    for number in np.flatnonzero((codecs != 0) & (table[:, RECORDS_COUNT] > 0)).tolist():
-        batch = _batch(buffer, table[number], path, position)
-        section = batch.data[HEADER_BYTES:]
-        pieces.append(decompress(Codec(int(codecs[number])), section, file=str(path), position=batch.position))
-        table[number, SECTION_START], table[number, SECTION_END] = size_bytes, size_bytes + len(pieces[-1])
-        size_bytes += len(pieces[-1])
-        if size_bytes >= ARENA_BYTES:
-            yield first, number + 1, _arena(pieces)
-            first, size_bytes, pieces = number + 1, 0, []
-    yield first, len(table), _arena(pieces)
-
-
-def _arena(pieces: list[bytes]) -> Bytes:
-    # Of a bytearray, because arrays of bytes are read-only and would be compiled for once more.
-    return np.frombuffer(bytearray().join((*pieces, b"\0")), np.uint8)

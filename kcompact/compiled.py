@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact import kernels, retain
+from kcompact.arena import Buffers, runs
 from kcompact.errors import CorruptBatchError
 from kcompact.filter import CleanedBatch, CleanerStats, CleanJob, Filtered, Seen, Split, clean_batch
 from kcompact.format import index
 from kcompact.format.batch import Batch, read_header, sealed
-from kcompact.format.codec import Codec, compress, decompress
+from kcompact.format.codec import Codec, compress
 from kcompact.format.names import Suffix
 from kcompact.kernels import (
     ACTION,
@@ -59,41 +60,12 @@ from kcompact.kernels import (
     TRANSACTIONAL_BIT,
     UNKNOWN,
     Bytes,
+    Column,
     Table,
 )
 from kcompact.keymap import SPLIT_SHIFT, Collector, bits
 from kcompact.log import open_regular, read_into
 from kcompact.producers import Glimpse, read_marker
-
-ARENA_BYTES = 32 << 20
-"""How much is inflated before the kernels run over it."""
-CHUNK_RECORDS = 1 << 20
-PADDING_BYTES = 8
-"""Room behind the bytes, so that a word can be loaded where the last one begins."""
-
-Column = npt.NDArray[np.int64]
-
-
-class Buffers:
-    """Memory that one worker uses again from split to split. What it hands out is valid until it is asked anew."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, Bytes] = {}
-
-    def bytes_of(self, name: str, size: int) -> Bytes:
-        """Return an array of at least `size` bytes."""
-        array = self._arrays.get(name)
-        if array is None or len(array) < size:
-            # Untouched memory costs nothing, so a little more does no harm.
-            self._arrays[name] = array = np.empty(size + size // 8 + PADDING_BYTES, np.uint8)
-        return array
-
-    def table(self, name: str, rows: int, columns: int) -> Table:
-        """Return a table of exactly so many rows."""
-        return self.bytes_of(name, rows * columns * 8)[: rows * columns * 8].view(np.int64).reshape(rows, columns)
-
-    def column(self, name: str, rows: int) -> Column:
-        return self.bytes_of(name, rows * 8)[: rows * 8].view(np.int64)
 
 
 class _Loaded(NamedTuple):
@@ -127,53 +99,6 @@ def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
     return _Loaded(buffer, table)
 
 
-def _chunks(
-    loaded: _Loaded, file: Path, buffers: Buffers, *, start_position: int, wanted: npt.NDArray[np.bool_] | None = None
-) -> Iterator[tuple[int, int, Bytes]]:
-    """Yield runs of batches [first, end) that are ready for the kernels, and the arena with what was compressed.
-
-    `wanted` are the batches whose records matter; what is compressed in others is not inflated. Raises
-    CorruptBatchError.
-    """
-    buffer, table = loaded
-    row, count = table[:, ROW], table[:, RECORDS_COUNT]
-    compressed = (table[:, ATTRIBUTES] & CODEC_MASK != 0) & (count > 0)
-    if wanted is not None:
-        compressed &= wanted
-    view = buffer.data
-    first = 0
-    while first < len(table):
-        end = max(first + 1, int(np.searchsorted(row, row[first] + CHUNK_RECORDS)))
-        numbers = first + np.flatnonzero(compressed[first:end])
-        pieces: list[bytes] = []
-        inflated_bytes = 0
-        for start, size, attributes in table[numbers][:, (POSITION, SIZE, ATTRIBUTES)].tolist():
-            piece = decompress(
-                Codec(attributes & CODEC_MASK),
-                view[start + HEADER_BYTES : start + size],
-                file=str(file),
-                position=start_position + start,
-            )
-            pieces.append(piece)
-            inflated_bytes += len(piece)
-            if inflated_bytes >= ARENA_BYTES:
-                break
-        arena = buffers.bytes_of("arena", inflated_bytes + PADDING_BYTES)
-        if pieces:
-            done = numbers[: len(pieces)]
-            end = int(done[-1]) + 1 if len(pieces) < len(numbers) else end
-            ends = np.cumsum([len(piece) for piece in pieces])
-            table[done, SECTION_END] = ends
-            table[done[0], SECTION_START] = 0
-            table[done[1:], SECTION_START] = ends[:-1]
-            into, at = arena.data, 0
-            for piece in pieces:
-                into[at : at + len(piece)] = piece
-                at += len(piece)
-        yield first, end, arena
-        first = end
-
-
 def _is_possible(table: Table, first: int, end: int) -> bool:
     """Whether the batches can hold as many records as they say, now that their sections are known."""
     part = table[first:end]
@@ -200,7 +125,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
     k0, k1 = np.frombuffer(job.hash_key, "<u8")
     special = 0
     try:
-        for first, end, arena in _chunks(loaded, path, buffers, start_position=split.start_position):
+        for first, end, arena in runs(loaded.buffer, table, buffers, file=path, start_position=split.start_position):
             code = DAMAGED
             if _is_possible(table, first, end):
                 records = int(table[end - 1, ROW] + table[end - 1, RECORDS_COUNT] - table[first, ROW])
@@ -288,7 +213,9 @@ def _filter(
     horizon = retain.delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
     outcomes = buffers.table("outcomes", len(table), OUTCOMES)
     wanted = settled == UNKNOWN
-    for first, end, arena in _chunks(loaded, path, buffers, start_position=split.start_position, wanted=wanted):
+    for first, end, arena in runs(
+        loaded.buffer, loaded.table, buffers, file=path, start_position=split.start_position, wanted=wanted
+    ):
         part = table[first:end]
         sections = part[:, SECTION_END] - part[:, SECTION_START]
         possible = np.minimum(part[:, RECORDS_COUNT], sections // MIN_RECORD_BYTES)

@@ -5,13 +5,14 @@ The readable definition is `log.headers`; it is also what words the error when t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from kcompact import kernels
 from kcompact.format.batch import Header
-from kcompact.kernels import COLUMNS, DONE, FULL, Table
+from kcompact.kernels import COLUMNS, FULL, Table
 from kcompact.log import open_regular
 
 TABLE_ROWS = 16_384
@@ -22,18 +23,19 @@ def header_table(path: Path, *, start_position: int = 0, end_position: int) -> T
 
     None where they do not, and where one is of magic 0 or 1. Raises RefusedError, StorageError.
     """
-    parts = []
+    table = np.concatenate(list(header_tables(path, start_position=start_position, end_position=end_position)))
+    return table if start_position + int(table[:, kernels.SIZE].sum()) == end_position else None
+
+
+def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> Iterator[Table]:
+    """Yield the same, table by table, up to the first batch that is not as it should be or of magic 0 or 1."""
     scratch = np.empty(64, np.uint8)
-    position = start_position
+    position, code = start_position, FULL
     with open_regular(path) as descriptor:
-        while True:
+        while code == FULL:
             table = np.empty((TABLE_ROWS, COLUMNS), np.int64)
             count, position, code = kernels.hop(descriptor, position, end_position, scratch, table)
-            parts.append(table[:count])
-            if code == DONE:
-                return np.concatenate(parts)
-            if code != FULL:
-                return None
+            yield table[:count]
 
 
 def header_of(row: Table) -> Header:

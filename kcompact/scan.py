@@ -56,9 +56,9 @@ def scan_splits(
 def _reader(job: CleanJob) -> Callable[[Split, Collector], Seen]:
     if not job.compiled:
         return lambda split, collector: read_split(job, split, collector)
-    from kcompact import compiled
+    from kcompact import arena, compiled
 
-    buffers = compiled.Buffers()
+    buffers = arena.Buffers()
 
     def read(split: Split, collector: Collector) -> Seen:
         begin = collector.position()

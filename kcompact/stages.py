@@ -167,8 +167,9 @@ def prepare(
         split_bytes = min(split_bytes, max(1, max_bytes_per_second // 8))  # So that it goes steadily.
     splits = _numbered(plan, split_bytes, trust_index=not rebuild_indexes)
     fates = None
-    if transactions.may_leave_out(plan):
-        fates = transactions.fates(plan, transactions.walk(plan, compiled=compiled))
+    aborted = transactions.aborted_of_segments(plan)
+    if any(aborted.values()):
+        fates = transactions.fates(plan, transactions.walk(plan, compiled=compiled), aborted)
         splits = _with_fates(splits, fates)
     task_count = max(executor.parallelism, -(-total_bytes // sizes.task_bytes))
     runs = _balanced([split for own in splits.values() for split in own], task_count)
@@ -177,7 +178,7 @@ def prepare(
     if not rebuild_indexes:
         _verify_time_indexes(plan, scanned)
     if fates is None:
-        fates = transactions.fates(plan, _seen_by(plan, scanned))
+        fates = transactions.fates(plan, _seen_by(plan, scanned), aborted)
         splits = _with_fates(splits, fates)
     survivors = {one.split.number: np.frombuffer(bytearray(one.survivors), np.uint8) for one in scanned}
     map_keys = 0

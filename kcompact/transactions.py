@@ -41,22 +41,15 @@ class SegmentHeaders(NamedTuple):
     next_offset: int
 
 
-def fates(plan: CleanPlan, seen: Mapping[int, SegmentHeaders]) -> Fates:
-    """Return the fate of every transactional and control batch that the plan rewrites; `seen` by base offset.
+def fates(plan: CleanPlan, seen: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]) -> Fates:
+    """Return the fate of every transactional and control batch that the plan rewrites.
+
+    `seen` and `aborted` are by base offset: what the headers tell, and `aborted_of_segments`.
 
     Raises CorruptDataError. Rules: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
-    aborted = _aborted(plan)
     discardable, kept_index = _clean_fold(plan, seen, aborted)
     return Fates(left_out=_map_fold(plan, seen, aborted), discardable=discardable, kept_index=kept_index)
-
-
-def may_leave_out(plan: CleanPlan) -> bool:
-    """Whether a batch may have to be left out of the map of keys: only then must headers be read before the scan.
-
-    Otherwise the scan itself tells what it sees, for nothing else in it depends on the fates. Raises CorruptDataError.
-    """
-    return any(_aborted(plan).values())
 
 
 def walk(plan: CleanPlan, *, compiled: bool) -> dict[int, SegmentHeaders]:
@@ -70,7 +63,12 @@ def walk(plan: CleanPlan, *, compiled: bool) -> dict[int, SegmentHeaders]:
     return found
 
 
-def _aborted(plan: CleanPlan) -> dict[int, tuple[AbortedTxn, ...]]:
+def aborted_of_segments(plan: CleanPlan) -> dict[int, tuple[AbortedTxn, ...]]:
+    """Return what the `.txnindex` of each segment names, by its base offset. Raises CorruptDataError.
+
+    Only where one names something can a batch be left out of the map of keys, and headers must be read before the scan.
+    Otherwise the scan itself tells what it sees, for nothing else in it depends on the fates.
+    """
     return {segment.base_offset: _aborted_of(plan.log, segment) for segment in plan.log.segments}
 
 

@@ -158,9 +158,9 @@ def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[Filtered]]
     """Return what cleans a split: the kernels where they can, or else the readable definition."""
     if not job.compiled:
         return lambda split, survivors, special: _clean_split(job, split, survivors)
-    from kcompact import compiled
+    from kcompact import arena, compiled
 
-    buffers = compiled.Buffers()
+    buffers = arena.Buffers()
 
     def clean(split: Split, survivors: Bytes, special: int) -> Iterator[Filtered]:
         filtered = compiled.filter_split(job, split, survivors, special, buffers)

@@ -15,6 +15,7 @@ LAYERS = [
     {"errors", "cache", "machine", "throttle"},
     {"format"},
     {"kernels"},
+    {"arena"},
     {"config"},
     {"log"},
     {"hops", "metadata_log", "live"},

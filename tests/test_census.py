@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact import census, survey
+from kcompact import arena, census, hops, survey
 from kcompact.errors import StorageError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, walk
@@ -41,7 +41,9 @@ def both_ways(work: Callable[[], survey.LogSurvey], *, window_bytes: int, rows: 
     readable = described(work())
     with (
         mock.patch.multiple(survey, COMPILED_BATCHES=0, COMPILED_BYTES=0),
-        mock.patch.multiple(census, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows, ARENA_BYTES=window_bytes),
+        mock.patch.multiple(census, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
+        mock.patch.multiple(hops, TABLE_ROWS=rows),
+        mock.patch.multiple(arena, ARENA_BYTES=window_bytes),
         mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * index.TIME_ENTRY_BYTES),
     ):
         return readable, described(work())
@@ -136,7 +138,11 @@ def test_the_kernels_go_through_what_is_right(codec: Codec, window_bytes: int, t
         content = [Record(number * 50 + at, 1000 + at, b"k%d" % at, value) for at, value in enumerate(values)]
         batches.append(build(content, codec=codec, partition_leader_epoch=number // 20 + 3))
     path.write_bytes(b"".join(batches))
-    with mock.patch.multiple(census, WINDOW_BYTES=window_bytes, TABLE_ROWS=7, ARENA_BYTES=20_000):
+    with (
+        mock.patch.multiple(census, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
+        mock.patch.multiple(hops, TABLE_ROWS=7),
+        mock.patch.multiple(arena, ARENA_BYTES=20_000),
+    ):
         counts = census.records_of(path, base_offset=0, end_offset=3000)
         assert counts is not None
         assert census.headers_of(path).walked_bytes == path.stat().st_size

@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 import pytest
 
-from kcompact import compiled, in_process, partitions, stages
+from kcompact import arena, in_process, partitions, stages
 from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, StorageError
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.block import Keys, pack_keys, unpack_keys
@@ -191,7 +191,7 @@ def test_damage_is_the_same_error_whoever_finds_it(
         data[:at] + sealed(read_header(data[at:], file="", position=0), broken[HEADER_BYTES:]) + data[at + size :]
     )
     monkeypatch.setattr(stages, "_key_memory", lambda *_: (keys_rows * 24, 2))
-    monkeypatch.setattr(compiled, "CHUNK_RECORDS", 30)
+    monkeypatch.setattr(arena, "CHUNK_RECORDS", 30)
     problems = []
     for by_kernels in (False, True):
         with pytest.raises(CorruptBatchError) as stopped:

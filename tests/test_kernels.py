@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcompact import compiled, hops, kernels, keymap, log, write
-from kcompact.compiled import Buffers
+from kcompact import arena, compiled, hops, kernels, keymap, log, write
+from kcompact.arena import Buffers
 from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.filter import CleanerStats, CleanJob, Filtered, Split
 from kcompact.format import batch as batch_format
@@ -795,8 +795,8 @@ def test_how_much_is_inflated_at_once_changes_nothing(
     scratch: Path, given_: tuple[bytes, Filtering], size: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "ARENA_BYTES", size)
-        patch.setattr(compiled, "CHUNK_RECORDS", 1 if size == 1 else 4)
+        patch.setattr(arena, "ARENA_BYTES", size)
+        patch.setattr(arena, "CHUNK_RECORDS", 1 if size == 1 else 4)
         assert_same_outcome(scratch, *given_)
 
 

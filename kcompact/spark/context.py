@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import secrets
 import signal
 import sys
@@ -112,9 +111,9 @@ class SparkStart:
                     gateway = self.machine.connect()
                     with _kept_signal_handler():
                         sc = SparkContext(conf=_spark_conf(self.settings), gateway=gateway)
-                    stack.callback(_stop, sc, is_local=_is_local(self.master))
+                    stack.callback(_stop, sc, is_local=jvm.is_local(self.master))
                     _silence_accumulators(sc)
-                if not _is_local(self.master):
+                if not jvm.is_local(self.master):
                     sc.addArchive(str(packed(self.home)) + f"#{PACKAGE}")
                     _await_executors(sc)
             except (Py4JError, OSError, EOFError, RuntimeError, ValueError) as problem:
@@ -137,11 +136,6 @@ def _start_errors() -> Iterator[None]:
         raise EngineError(problem=f"it does not start: {problem}") from problem
 
 
-def _is_local(master: str) -> bool:
-    """Return whether everything runs on this machine, in one JVM and its workers."""
-    return re.fullmatch(r"local(\[.*\])?", master) is not None
-
-
 def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) -> dict[str, str]:
     home = local_dirs[0]
     has_sockets = len(os.fsencode(home)) <= 64
@@ -152,7 +146,7 @@ def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) 
         "spark.driver.maxResultSize": "0",
         "spark.rpc.message.maxSize": "512",
         # Elsewhere a worker has this package only once it runs a task.
-        "spark.python.daemon.module": _DAEMON if _is_local(master) and has_sockets else "pyspark.daemon",
+        "spark.python.daemon.module": _DAEMON if jvm.is_local(master) and has_sockets else "pyspark.daemon",
         **conf,
         "spark.master": master,
         "spark.submit.deployMode": "client",
@@ -264,7 +258,7 @@ def _driver_environment(master: str, conf: Mapping[str, str], home: Path) -> dic
     }
     if master.startswith("local"):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-    if not _is_local(master):
+    if not jvm.is_local(master):
         environment |= {"SPARK_HOME": str(jvm.spark_home()), "SPARK_SCALA_VERSION": "2.13"}
     return environment
 

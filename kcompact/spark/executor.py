@@ -24,7 +24,7 @@ from kcompact import stages
 from kcompact.errors import EngineError, KcompactError
 from kcompact.filter import CleanJob, Split
 from kcompact.scan import Scanned, scan_splits
-from kcompact.spark.jvm import cause
+from kcompact.spark.jvm import cause, is_local
 from kcompact.spark.scratch import private_directory
 from kcompact.stages import Reduced, Watch
 from kcompact.throttle import Pace, Throttle
@@ -53,7 +53,7 @@ class OnSpark:
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]
     ) -> tuple[list[Scanned], Iterable[Reduced]]:
-        if self.sc.master.startswith("local") and "cluster" not in self.sc.master:
+        if is_local(self.sc.master):
             return self._by_files(job, tasks)
         return self._by_shuffle(job, tasks)
 

@@ -68,6 +68,11 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
+def is_local(master: str) -> bool:
+    """Return whether everything runs on this machine, in one JVM and its workers."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
 def find_java() -> Path:
     """Return the `java` to run: of JAVA_HOME, else on the PATH, else of the `jre` extra. Raises RefusedError."""
     candidates = []
