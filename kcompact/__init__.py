@@ -13,45 +13,45 @@ if TYPE_CHECKING:
     from kcompact.cleaner import CleanOptions as CleanOptions
     from kcompact.cleaner import CleanResult as CleanResult
     from kcompact.cleaner import Status as Status
-    from kcompact.cleaner import clean as clean
-    from kcompact.config import Override as Override
-    from kcompact.config import TopicConfig as TopicConfig
-    from kcompact.config import topic_config as topic_config
+    from kcompact.cleaner import clean_partition as clean_partition
+    from kcompact.config.layers import topic_config as topic_config
+    from kcompact.config.settings import Override as Override
+    from kcompact.config.settings import TopicConfig as TopicConfig
+    from kcompact.engine.in_process import InProcess as InProcess
     from kcompact.errors import KcompactError as KcompactError
     from kcompact.format.batch import read_records as read_records
-    from kcompact.in_process import InProcess as InProcess
-    from kcompact.lock import log_dir_lock as log_dir_lock
-    from kcompact.log import PartitionLog as PartitionLog
-    from kcompact.log import batches as batches
-    from kcompact.log import read_log as read_log
-    from kcompact.partitions import find_partitions as find_partitions
-    from kcompact.partitions import plan_partition as plan_partition
-    from kcompact.plan import CleanPlan as CleanPlan
-    from kcompact.plan import Reason as Reason
-    from kcompact.survey import findings as findings
-    from kcompact.swap import recover as recover
+    from kcompact.inspect.verify import findings as findings
+    from kcompact.log.directory import PartitionLog as PartitionLog
+    from kcompact.log.directory import read_log as read_log
+    from kcompact.log.lock import log_dir_lock as log_dir_lock
+    from kcompact.log.segment_reader import batches as batches
+    from kcompact.plan.clean_plan import CleanPlan as CleanPlan
+    from kcompact.plan.clean_plan import Reason as Reason
+    from kcompact.plan.discovery import find_partitions as find_partitions
+    from kcompact.plan.partition import plan_partition as plan_partition
+    from kcompact.swap.recovery import recover as recover
 
 _HOMES = {
     "CleanOptions": "cleaner",
-    "CleanPlan": "plan",
+    "CleanPlan": "plan.clean_plan",
     "CleanResult": "cleaner",
-    "InProcess": "in_process",
+    "InProcess": "engine.in_process",
     "KcompactError": "errors",
-    "Override": "config",
-    "PartitionLog": "log",
-    "Reason": "plan",
+    "Override": "config.settings",
+    "PartitionLog": "log.directory",
+    "Reason": "plan.clean_plan",
     "Status": "cleaner",
-    "TopicConfig": "config",
-    "batches": "log",
-    "clean": "cleaner",
-    "find_partitions": "partitions",
-    "findings": "survey",
-    "log_dir_lock": "lock",
-    "plan_partition": "partitions",
-    "read_log": "log",
+    "TopicConfig": "config.settings",
+    "batches": "log.segment_reader",
+    "clean_partition": "cleaner",
+    "find_partitions": "plan.discovery",
+    "findings": "inspect.verify",
+    "log_dir_lock": "log.lock",
+    "plan_partition": "plan.partition",
+    "read_log": "log.directory",
     "read_records": "format.batch",
-    "recover": "swap",
-    "topic_config": "config",
+    "recover": "swap.recovery",
+    "topic_config": "config.layers",
 }
 """Each public name, and the module that defines it."""
 

@@ -1,5 +1,5 @@
 """`python -m kcompact`."""
 
-from kcompact.cli import main
+from kcompact.cli.app import main
 
 main(prog_name="kcompact")

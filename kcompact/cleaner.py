@@ -18,15 +18,22 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kcompact import export, stages, swap
+from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.groups import Written, count_groups, map_bytes, write_groups
+from kcompact.clean.job import CleanerStats
+from kcompact.clean.prepare import PreparedClean, Tuning, is_for_kernels, prepare_clean
 from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError
-from kcompact.filter import CleanerStats
-from kcompact.lock import LogDirLock
-from kcompact.log import PartitionLog, read_log
-from kcompact.partitions import refusal
-from kcompact.plan import CleanPlan
-from kcompact.retention import Expired, expired_segments
-from kcompact.stages import Cleaning, Executor, Watch, Written
+from kcompact.log.directory import PartitionLog, read_log
+from kcompact.log.lock import LogDirLock
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.deletion import Expired, expired_segments
+from kcompact.plan.partition import refusal
+from kcompact.swap.attributes import carry_over
+from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.copy import copy_partition, write_cleaned
+from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
+from kcompact.swap.replace import replace_segments, require_unchanged
+from kcompact.swap.staging import create_staging, discard, write_manifest
 
 SPACE_MARGIN = 1.05
 """Staged segments may grow a little: an empty batch that stays, a horizon that lengthens timestamps."""
@@ -80,13 +87,13 @@ class CleanResult:
 # Cleaning
 
 
-def clean(
+def clean_partition(
     plan: CleanPlan,
     executor: Executor,
     *,
     lock: LogDirLock | None,
     options: CleanOptions | None = None,
-    watch: Watch | None = None,
+    progress: Progress | None = None,
 ) -> CleanResult:
     """Clean one partition by its plan; where that is not eligible, at most put its checkpoint right.
 
@@ -94,7 +101,7 @@ def clean(
     CorruptDataError and RefusedError with nothing changed, RecoveryNeededError when a swap stopped half-way.
     """
     options = options or CleanOptions()
-    watch = watch or Watch()
+    progress = progress or Progress()
     problem = refusal(plan)
     if problem is not None:
         raise problem
@@ -102,7 +109,7 @@ def clean(
     directory = plan.log.directory
     if not plan.eligible:
         if options.output is not None and not options.dry_run:
-            export.copy_partition(plan.log, options.output)
+            copy_partition(plan.log, options.output)
         elif lock is not None and not options.dry_run:
             reset_checkpoint(plan, lock)
         expired = _retention(plan, plan.log, lock, options)
@@ -110,34 +117,34 @@ def clean(
 
     if not options.dry_run and options.output is None:
         _require_space(plan)
-    if stages.is_for_kernels(plan):
+    if is_for_kernels(plan):
         from kcompact.kernels import machine
 
         if not machine.is_compiled():
-            watch.compiling()
-    cleaning = stages.prepare(
+            progress.compiling()
+    prepared = prepare_clean(
         plan,
         executor,
         keep_tombstones=options.keep_tombstones,
         rebuild_indexes=options.rebuild_indexes,
         max_bytes_per_second=options.max_bytes_per_second,
-        sizes=stages.Sizes(memory_bytes=options.memory_bytes),
+        tuning=Tuning(memory_bytes=options.memory_bytes),
     )
     map_s = time.monotonic() - started
-    map_bytes_read = stages.map_bytes(plan)  # Asks the offset index, which the swap will replace.
-    watch.check()
+    map_bytes_read = map_bytes(plan)  # Asks the offset index, which the swap will replace.
+    progress.check()
     after = plan.log
     sync_s = verify_s = 0.0
     if options.dry_run:
-        stats, after = stages.count_groups(cleaning, executor)
+        stats, after = count_groups(prepared, executor)
     elif options.output is not None:
-        _, stats, sync_s, verify_s = export.write_cleaned(cleaning, options.output, executor)
+        _, stats, sync_s, verify_s = write_cleaned(prepared, options.output, executor)
     else:
         assert lock is not None, "a partition is only changed under its log directory's lock"
-        _, stats, sync_s, verify_s = _swap_in(cleaning, executor, lock, watch)
+        _, stats, sync_s, verify_s = _swap_in(prepared, executor, lock, progress)
         after = read_log(directory)
     expired = _retention(plan, after, lock, options)
-    stats += CleanerStats(map_bytes_read=map_bytes_read, map_keys=cleaning.map_keys)
+    stats += CleanerStats(map_bytes_read=map_bytes_read, map_keys=prepared.map_keys)
     return CleanResult(
         directory=directory,
         status=Status.DRY_RUN if options.dry_run else Status.CLEANED,
@@ -162,44 +169,44 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
     """
     if plan.checkpoint_reset and plan.config.compacts:
         lock.check()
-        swap.write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_dirty_offset)
+        write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_dirty_offset)
 
 
-def _swap_in(cleaning: Cleaning, executor: Executor, lock: LogDirLock, watch: Watch) -> Written:
-    plan = cleaning.plan
+def _swap_in(prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress) -> Written:
+    plan = prepared.plan
     directory, partition = plan.log.directory, plan.log.topic_partition
     end_offset = plan.first_uncleanable_offset
     total = Written([], CleanerStats(), 0.0, 0.0)
     # Nobody writes to the rest of the log either while we hold its lock; if someone does, they do not respect it.
     untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
-    staging = swap.create_staging(directory)
+    staging = create_staging(directory)
     try:
         done = 0
         while done < len(plan.groups):
-            wave = _wave(cleaning, done)
-            written = stages.write_groups(cleaning, wave, str(directory / staging), executor)
+            wave = _wave(prepared, done)
+            written = write_groups(prepared, wave, str(directory / staging), executor)
             cleaned, total = written.segments, total.plus(written)
             for segment in cleaned:
-                swap.carry_over(directory, staging, segment)
+                carry_over(directory, staging, segment)
             done += len(wave)
             is_last = done == len(plan.groups)
-            swap.write_manifest(
+            write_manifest(
                 directory, staging, cleaned, topic_partition=partition, end_offset=end_offset if is_last else None
             )
-            swap.require_unchanged(directory, untouched)
+            require_unchanged(directory, untouched)
             for segment in cleaned:
-                watch.check()
-                swap.replace(directory, staging, segment, lock.check)
+                progress.check()
+                replace_segments(directory, staging, segment, lock.check)
         lock.check()
-        swap.require_unchanged(directory, untouched)
-        swap.write_checkpoint(plan.log.log_dir.path, partition, end_offset)
+        require_unchanged(directory, untouched)
+        write_checkpoint(plan.log.log_dir.path, partition, end_offset)
     except RecoveryNeededError:
         raise  # The staging directory holds what recovery needs.
     except BaseException:
         with contextlib.suppress(KcompactError, OSError):
-            swap.discard(directory, staging)
+            discard(directory, staging)
         raise
-    swap.discard(directory, staging)
+    discard(directory, staging)
     return total
 
 
@@ -220,9 +227,9 @@ def _retention(
     for one in expired:
         files = one.segment.files
         snapshot = log.snapshots.get(one.segment.base_offset)
-        swap.remove_segment(log.directory, files if snapshot is None else (*files, snapshot), lock.check)
+        remove_segment(log.directory, files if snapshot is None else (*files, snapshot), lock.check)
     if expired:
-        swap.start_leader_epochs_at(log.directory, log.segments[len(expired)].base_offset)
+        start_leader_epochs_at(log.directory, log.segments[len(expired)].base_offset)
     return expired
 
 
@@ -230,13 +237,13 @@ def _group_bytes(plan: CleanPlan, number: int) -> int:
     return int(sum(s.size_bytes + s.index_bytes + s.time_index_bytes for s in plan.groups[number]) * SPACE_MARGIN)
 
 
-def _wave(cleaning: Cleaning, start: int) -> list[int]:
+def _wave(prepared: PreparedClean, start: int) -> list[int]:
     """Return the numbers of the groups to write next: as many as fit the free space, at least one."""
-    plan = cleaning.plan
+    plan = prepared.plan
     free = _free_bytes(plan.log.directory)
     wave = [start]
     # A part is on the disk twice while it is joined to those before it.
-    joined_bytes = max((task.size_bytes for task in cleaning.tasks if not task.is_only), default=0)
+    joined_bytes = max((task.size_bytes for task in prepared.tasks if not task.is_only), default=0)
     needed = _group_bytes(plan, start) + joined_bytes
     for number in range(start + 1, len(plan.groups)):
         needed += _group_bytes(plan, number)

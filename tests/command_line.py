@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from click.testing import CliRunner
 
-from kcompact.cli import main
+from kcompact.cli.app import main
 from tests import notation
 
 ROOT = Path(__file__).parent.parent

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from kcompact import swap
+from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import (
     Suffix,
     TopicPartition,
@@ -23,8 +23,12 @@ from kcompact.format.names import (
     parse_file_name,
     snapshot_name,
 )
-from kcompact.log import FileIdentity
-from kcompact.write import CleanedSegment, StagedFile
+from kcompact.log.files import FileIdentity
+from kcompact.swap.attributes import carry_over
+from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.replace import replace_segments
+from kcompact.swap.staging import create_staging, discard, write_manifest
+from kcompact.swap.steps import Observer, Step
 
 PARTITION = TopicPartition("orders", 0)
 T0 = 1_700_000_000_000
@@ -151,11 +155,11 @@ def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     (directory / "partition.metadata").write_text("version: 0\ntopic_id: 1234567890123456789012")
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nother 0 7\n")
-    staging = swap.create_staging(directory)
+    staging = create_staging(directory)
     cleaned = tuple(stage(directory, staging, bases) for bases in groups)
     for one in cleaned:
-        swap.carry_over(directory, staging, one)
-    swap.write_manifest(directory, staging, cleaned, topic_partition=PARTITION, end_offset=600)
+        carry_over(directory, staging, one)
+    write_manifest(directory, staging, cleaned, topic_partition=PARTITION, end_offset=600)
     before = {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".kcompact-")}
     return Scene(
         log_dir=log_dir,
@@ -187,12 +191,12 @@ def stage(directory: Path, staging: str, bases: Sequence[int]) -> CleanedSegment
     )
 
 
-def run_round(scene: Scene, after_step: swap.Observer | None = None) -> None:
+def run_round(scene: Scene, after_step: Observer | None = None) -> None:
     """Do what the cleaner's driver does once everything is staged."""
     for cleaned in scene.cleaned:
-        swap.replace(scene.directory, scene.staging, cleaned, lambda: None, after_step=after_step)
-    swap.write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
-    swap.discard(scene.directory, scene.staging, after_step=after_step)
+        replace_segments(scene.directory, scene.staging, cleaned, lambda: None, after_step=after_step)
+    write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
+    discard(scene.directory, scene.staging, after_step=after_step)
 
 
 # --- Stopping -------------------------------------------------------------------------------------------
@@ -204,7 +208,7 @@ def clone(source: Path, target: Path) -> None:
 
 
 def stopped_states(
-    scene: Scene, work: Path, act: Callable[[Scene, swap.Observer], object] = run_round
+    scene: Scene, work: Path, act: Callable[[Scene, Observer], object] = run_round
 ) -> Iterator[tuple[int, Scene]]:
     """Yield the directory as a process leaves it that dies after 0, 1, 2 ... steps of a round.
 
@@ -217,7 +221,7 @@ def stopped_states(
         state = scene.moved(target)
         left = number
 
-        def stop_when_due(step: swap.Step) -> None:
+        def stop_when_due(step: Step) -> None:
             nonlocal left
             left -= 1
             if left <= 0:

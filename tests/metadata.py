@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.format import batch
 from kcompact.format.batch import Record
 from kcompact.format.checkpoint import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
@@ -18,7 +19,6 @@ from kcompact.format.metadata import (
     TopicRecord,
     build_record,
 )
-from kcompact.metadata_log import METADATA_DIRECTORY
 
 ORDERS, USERS, OTHER = (bytes([number]) * 16 for number in (1, 2, 3))
 CLUSTER_ID = "kcompactTestsCluster00"

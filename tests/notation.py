@@ -29,7 +29,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kcompact.config import LONG_MAX, Override, TopicConfig, topic_config
+from kcompact.config.layers import topic_config
+from kcompact.config.settings import LONG_MAX, Override, TopicConfig
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import (
     CONTROL_BIT,
@@ -38,8 +39,8 @@ from kcompact.format.batch import (
     Batch,
     Header,
     Record,
+    parse_batches,
     read_records,
-    walk,
 )
 from kcompact.format.checkpoint import (
     CLEAN_SHUTDOWN_FILE,
@@ -78,7 +79,7 @@ class SegmentSpec:
     def modified_ms(self) -> int:
         if self.mtime_ms is not None:
             return self.mtime_ms
-        greatest = max((one.header.max_timestamp for one in walk(self.data, file="")), default=-1)
+        greatest = max((one.header.max_timestamp for one in parse_batches(self.data, file="")), default=-1)
         return greatest if greatest >= 0 else DEFAULT_TIME
 
 
@@ -216,7 +217,7 @@ def _with_segment(spec: LogSpec, line: str) -> LogSpec:
     known = {segment.base_offset: segment for segment in spec.segments}
     segment = known.get(base_offset, SegmentSpec(base_offset=base_offset))
     next_offset = base_offset
-    for before in walk(segment.data, file=""):
+    for before in parse_batches(segment.data, file=""):
         next_offset = before.header.next_offset
     values = dict(word.split("=") for word in options.split())
     segment = replace(
@@ -455,7 +456,7 @@ def _attribute_words(header: Header, records: Sequence[Record]) -> list[str]:
 
 def segment_text(segment: SegmentSpec) -> str:
     """Return a segment's line."""
-    batches = [batch_text(one) for one in walk(segment.data, file=log_name(segment.base_offset))]
+    batches = [batch_text(one) for one in parse_batches(segment.data, file=log_name(segment.base_offset))]
     return " ".join([f"{segment.base_offset}:", *batches])
 
 
@@ -502,7 +503,7 @@ def write(spec: LogSpec, log_dir: Path) -> Path:
 def indexes_of(segment: SegmentSpec, *, interval_bytes: int) -> tuple[bytes, bytes]:
     """Return the indexes that Kafka would have made for the segment."""
     builder = IndexBuilder(segment.base_offset, interval_bytes)
-    for one in walk(segment.data, file=log_name(segment.base_offset)):
+    for one in parse_batches(segment.data, file=log_name(segment.base_offset)):
         header = one.header
         builder.append(header.last_offset, one.position, header.size_bytes, header.max_timestamp)
     return builder.finish()
@@ -513,7 +514,7 @@ def read_segments(directory: Path) -> tuple[SegmentSpec, ...]:
     return tuple(
         SegmentSpec(
             base_offset=int(path.stem),
-            batches=tuple(bytes(one.data) for one in walk(path.read_bytes(), file=path.name)),
+            batches=tuple(bytes(one.data) for one in parse_batches(path.read_bytes(), file=path.name)),
             mtime_ms=path.stat().st_mtime_ns // 1_000_000,
         )
         for path in sorted(directory.glob("*.log"))

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field, replace
 
 from kcompact.format import batch as batch_format
-from kcompact.format.batch import Batch, Record, read_records, walk
+from kcompact.format.batch import Batch, Record, parse_batches, read_records
 from tests.notation import LogSpec, SegmentSpec
 
 
@@ -29,7 +29,7 @@ class Outcome:
 
 
 def batches_of(segment: SegmentSpec) -> list[Batch]:
-    return list(walk(segment.data, file=""))
+    return list(parse_batches(segment.data, file=""))
 
 
 def log_end(spec: LogSpec) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kcompact.format import batch as batch_format
-from kcompact.format.batch import CODEC_MASK, LOG_APPEND_TIME_BIT, Header, Record, walk
+from kcompact.format.batch import CODEC_MASK, LOG_APPEND_TIME_BIT, Header, Record, parse_batches
 from kcompact.format.codec import Codec
 from kcompact.format.producer import ProducerEntry
 from tests.notation import DEFAULT_TIME, LogSpec, SegmentSpec
@@ -124,7 +124,7 @@ def segments(
 
 def end_of(data: bytes) -> int:
     """Return the next offset of the last batch."""
-    return max(one.header.next_offset for one in walk(data, file=""))
+    return max(one.header.next_offset for one in parse_batches(data, file=""))
 
 
 settings = st.fixed_dictionaries(
@@ -173,7 +173,7 @@ def producer_entries(draw: st.DrawFn, found: tuple[SegmentSpec, ...]) -> tuple[P
     """Entries that a snapshot at the log end may have: the last data of each producer, some of them expired."""
     last: dict[int, Header] = {}
     for segment in found:
-        for one in walk(segment.data, file=""):
+        for one in parse_batches(segment.data, file=""):
             if one.header.has_producer_id:
                 last[one.header.producer_id] = one.header
     return tuple(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact import producers
+from kcompact.clean.filter import clean_batch
+from kcompact.clean.job import CleanJob
 from kcompact.errors import CorruptBatchError, KcompactError
-from kcompact.filter import CleanJob, clean_batch
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import (
     DELETE_HORIZON_BIT,
@@ -27,18 +27,19 @@ from kcompact.format.batch import (
     build,
     computed_crc,
     empty,
+    parse_batches,
     read_header,
     read_records,
     read_varint,
     read_varlong,
     rebuild,
     verify_crc,
-    walk,
     write_varint,
 )
 from kcompact.format.codec import Codec
-from kcompact.log import verified_batches
-from kcompact.producers import COMMIT, Marker
+from kcompact.log.batch_headers import COMMIT, Marker, read_marker
+from kcompact.log.producer_state import LastRecord
+from kcompact.log.segment_reader import verified_batches
 from tests import strategies
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -93,18 +94,18 @@ JOB = CleanJob(
 
 
 def batch_of(data: bytes) -> Batch:
-    (one,) = walk(data, file="f")
+    (one,) = parse_batches(data, file="f")
     return one
 
 
-def records_of(data: bytes) -> list[Record]:
+def verified_contents(data: bytes) -> list[Record]:
     return read_records(batch_of(data), file="f")
 
 
 def cleaned(
     data: bytes, survivors: Sequence[int], job: CleanJob = JOB, *, is_discardable: bool = False
 ) -> bytes | None:
-    alive = [record.offset in survivors for record in records_of(data)]
+    alive = [record.offset in survivors for record in verified_contents(data)]
     outcome = clean_batch(batch_of(data), job, alive, is_discardable=is_discardable, file="f")
     return None if outcome.data is None else bytes(outcome.data)
 
@@ -124,7 +125,7 @@ def test_kafkas_batches_are_sound(data: bytes) -> None:
     [(A, RECORDS, None), (B, RECORDS[1:], HORIZON), (C, RECORDS[1:2], HORIZON), (D, [], None)],
 )
 def test_reading_kafkas_batches(data: bytes, records: list[Record], horizon: int | None) -> None:
-    assert records_of(data) == records
+    assert verified_contents(data) == records
     header = batch_of(data).header
     assert header.delete_horizon_ms == horizon
     assert (header.base_offset, header.last_offset, header.next_offset) == (100, 102, 103)
@@ -162,39 +163,39 @@ def test_keeping_tombstones_sets_horizons_and_lets_nothing_expire() -> None:
 
 def test_a_marker_through_its_cleanings() -> None:
     marker = batch_of(M)
-    assert producers.read_marker(marker, file="f") == Marker(COMMIT, 9, T + 20)
+    assert read_marker(marker, file="f") == Marker(COMMIT, 9, T + 20)
     assert (marker.header.producer_id, marker.header.producer_epoch) == (42, 3)
     assert marker.header.is_control
     assert marker.header.is_transactional
-    assert rebuild(marker.header, records_of(M), delete_horizon_ms=HORIZON) == M2
+    assert rebuild(marker.header, verified_contents(M), delete_horizon_ms=HORIZON) == M2
     assert cleaned(M, []) == M
     assert cleaned(M, [], is_discardable=True) == M2
     assert cleaned(M2, [], replace(JOB, now_ms=HORIZON - 1), is_discardable=True) == M2
     assert cleaned(M2, [], replace(JOB, now_ms=HORIZON), is_discardable=True) is None
-    last = replace(JOB, now_ms=HORIZON, last_records={42: producers.LastRecord(None, 3)})
+    last = replace(JOB, now_ms=HORIZON, last_records={42: LastRecord(None, 3)})
     emptied = cleaned(M2, [], last, is_discardable=True)
     assert emptied == empty(batch_of(M).header)
-    assert producers.read_marker(batch_of(emptied), file="f") is None
+    assert read_marker(batch_of(emptied), file="f") is None
 
 
 def test_log_append_time() -> None:
     appended = build(RECORDS, log_append_time=True)
-    assert [record.timestamp for record in records_of(appended)] == [T + 9] * 3
-    rebuilt = rebuild(batch_of(appended).header, records_of(appended)[:1], delete_horizon_ms=None)
+    assert [record.timestamp for record in verified_contents(appended)] == [T + 9] * 3
+    rebuilt = rebuild(batch_of(appended).header, verified_contents(appended)[:1], delete_horizon_ms=None)
     header = batch_of(rebuilt).header
     assert header.is_log_append_time
     assert (header.base_timestamp, header.max_timestamp) == (T + 9, T + 9)
-    assert records_of(rebuilt) == [RECORDS[0]._replace(timestamp=T + 9)]
+    assert verified_contents(rebuilt) == [RECORDS[0]._replace(timestamp=T + 9)]
 
 
 def test_without_timestamps() -> None:
     records = [record._replace(timestamp=-1) for record in RECORDS]
     header = batch_of(build(records)).header
     assert (header.base_timestamp, header.max_timestamp) == (-1, -1)
-    assert records_of(build(records)) == records
+    assert verified_contents(build(records)) == records
     horizon = rebuild(header, records, delete_horizon_ms=HORIZON)
     assert batch_of(horizon).header.max_timestamp == -1
-    assert records_of(horizon) == records
+    assert verified_contents(horizon) == records
 
 
 @pytest.mark.parametrize(
@@ -214,12 +215,12 @@ def test_decoding_is_the_inverse_of_encoding(records: list[Record], codec: Codec
     header = strategies.with_codec(batch_of(build(records, partition_leader_epoch=3)).header, codec)
     data = rebuild(header, records, delete_horizon_ms=horizon)
     verify_crc(batch_of(data), file="f")
-    assert records_of(data) == records
+    assert verified_contents(data) == records
     found = batch_of(data).header
     assert found.codec_id == codec
     assert found.delete_horizon_ms == horizon
     assert found.max_timestamp == max(record.timestamp for record in records)
-    assert rebuild(found, records_of(data), delete_horizon_ms=found.delete_horizon_ms) == data
+    assert rebuild(found, verified_contents(data), delete_horizon_ms=found.delete_horizon_ms) == data
 
 
 @given(strategies.batches(base_offset=5))
@@ -286,8 +287,8 @@ def test_records_that_only_a_stranger_writes() -> None:
     # Attributes of 0x7f, a two-byte varint for every number, a null key of length -2.
     body = b"\x7f" + b"\x80\x00" + b"\x80\x00" + b"\x03" + b"\x82\x00" + b"1" + b"\x80\x00"
     data = with_section(write_varint(len(body)) + body)
-    assert records_of(data) == [Record(100, T, None, b"1")]
-    (record,) = records_of(data)
+    assert verified_contents(data) == [Record(100, T, None, b"1")]
+    (record,) = verified_contents(data)
     again = rebuild(batch_of(data).header, [record], delete_horizon_ms=None)
     assert again[HEADER_BYTES:] == bytes.fromhex("0e 00 00 00 01 02 31 00")
 
@@ -295,21 +296,21 @@ def test_records_that_only_a_stranger_writes() -> None:
 def test_header_keys_that_are_not_utf_8() -> None:
     body = b"\0\0\0" + b"\x02a" + b"\x021" + b"\x04" + b"\x04\xff\xfe" + b"\x02x" + b"\x06\xe2\x82\xac" + b"\x01"
     data = with_section(write_varint(len(body)) + body)
-    (record,) = records_of(data)
+    (record,) = verified_contents(data)
     assert record.headers == ((b"\xff\xfe", b"x"), ("€".encode(), None))
     assert cleaned(data, [100]) == data  # untouched, it stays as it is
     rebuilt = rebuild(batch_of(data).header, [record], delete_horizon_ms=None)
-    assert records_of(rebuilt)[0].headers == (("\ufffd\ufffd".encode(), b"x"), ("€".encode(), None))
+    assert verified_contents(rebuilt)[0].headers == (("\ufffd\ufffd".encode(), b"x"), ("€".encode(), None))
 
 
 def test_attribute_bits_without_meaning_are_dropped_by_a_rebuild() -> None:
     data = sealed(batch_of(A).header._replace(attributes=0x7F80).pack() + A[HEADER_BYTES:])
-    assert records_of(data) == RECORDS
+    assert verified_contents(data) == RECORDS
     assert batch_of(rebuild(batch_of(data).header, RECORDS, delete_horizon_ms=None)).header.attributes == 0
 
 
 def test_an_empty_batch_has_no_records_whatever_follows() -> None:
-    assert records_of(with_section(b"garbage", count=0, attributes=Codec.GZIP)) == []
+    assert verified_contents(with_section(b"garbage", count=0, attributes=Codec.GZIP)) == []
 
 
 @pytest.mark.parametrize(
@@ -334,7 +335,7 @@ def test_an_empty_batch_has_no_records_whatever_follows() -> None:
 )
 def test_records_that_do_not_add_up(section: bytes, count: int, problem: str) -> None:
     with pytest.raises(CorruptBatchError, match=problem) as stopped:
-        records_of(with_section(section, count=count))
+        verified_contents(with_section(section, count=count))
     assert (stopped.value.position, stopped.value.offset) == (0, 100)
 
 
@@ -356,7 +357,7 @@ def test_records_that_do_not_add_up(section: bytes, count: int, problem: str) ->
 def test_headers_that_cannot_be(fields: dict[str, int], problem: str) -> None:
     data = batch_of(A).header._replace(**fields).pack() + A[HEADER_BYTES:]
     with pytest.raises(CorruptBatchError, match=problem) as stopped:
-        list(walk(A + data, file="f", position=1000))
+        list(parse_batches(A + data, file="f", position=1000))
     assert stopped.value.position == 1000 + len(A)
 
 
@@ -426,7 +427,7 @@ def test_damage_behind_a_good_checksum_never_raises_anything_else(kind: Codec | 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_batches_or_corrupt(data: bytes) -> None:
     try:
-        for one in walk(data, file="f"):
+        for one in parse_batches(data, file="f"):
             read_records(one, file="f")
     except KcompactError:
         return

@@ -12,13 +12,13 @@ from kcompact.format import block
 from kcompact.format.block import BITMAP, KEYS, ROWS, Keys
 
 halves = st.integers(0, 2**64 - 1)
-places = st.integers(0, 2**63 - 1)
+record_refs = st.integers(0, 2**63 - 1)
 row_sets = st.sets(st.integers(0, 500)) | st.sets(st.integers(0, 100_000), max_size=5)
 
 
 def keys_of(rows: list[tuple[int, int, int]]) -> Keys:
-    high, low, place = zip(*rows, strict=True) if rows else ((), (), ())
-    return Keys(np.array(high, np.uint64), np.array(low, np.uint64), np.array(place, np.int64))
+    high, low, record_ref = zip(*rows, strict=True) if rows else ((), (), ())
+    return Keys(np.array(high, np.uint64), np.array(low, np.uint64), np.array(record_ref, np.int64))
 
 
 def rows_in(keys: Keys) -> list[tuple[int, int, int]]:
@@ -36,7 +36,7 @@ def array(rows: set[int]) -> npt.NDArray[np.int64]:
     return np.array(sorted(rows), np.int64)
 
 
-@given(st.integers(0, 2**31 - 1), st.lists(st.tuples(halves, halves, places)))
+@given(st.integers(0, 2**31 - 1), st.lists(st.tuples(halves, halves, record_refs)))
 def test_keys(bucket: int, rows: list[tuple[int, int, int]]) -> None:
     packed = block.pack_keys(bucket, keys_of(rows))
     assert block.head(packed) == (KEYS, bucket, len(rows))
@@ -77,7 +77,7 @@ def test_the_layout() -> None:
 
 def test_a_slice_of_keys_is_packed_by_value() -> None:
     keys = keys_of([(1, 2, 3), (4, 5, 6), (7, 8, 9)])
-    sliced = Keys(keys.hash_high[::2], keys.hash_low[::2], keys.place[::2])
+    sliced = Keys(keys.hash_high[::2], keys.hash_low[::2], keys.record_ref[::2])
     assert rows_in(block.unpack_keys(block.pack_keys(0, sliced))) == [(1, 2, 3), (7, 8, 9)]
     assert rows_in(keys.first(2)) == [(1, 2, 3), (4, 5, 6)]
 

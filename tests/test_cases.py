@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
-from kcompact import cleaner, partitions
+from kcompact import cleaner
 from kcompact.cleaner import CleanOptions, CleanResult, Status
+from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kcompact.format.names import snapshot_name
-from kcompact.in_process import InProcess
-from kcompact.lock import log_dir_lock
-from kcompact.log import PartitionLog
-from kcompact.plan import CleanPlan, Reason
+from kcompact.log.directory import PartitionLog
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.partition import plan_partition
 from tests import notation
 from tests.notation import LogSpec
 
@@ -90,7 +91,7 @@ class Scene:
         )
 
     def plan(self, words: list[str]) -> CleanPlan:
-        return partitions.plan_partition(
+        return plan_partition(
             self.directory,
             self.spec.config if "no-policy" not in words else replace(self.spec.config, cleanup_policy=None),
             now_ms=self.spec.now_ms,
@@ -103,7 +104,7 @@ class Scene:
         try:
             plan = self.plan(words)
             with log_dir_lock(self.log_dir) as lock:
-                result = cleaner.clean(plan, InProcess(), lock=lock, options=options)
+                result = cleaner.clean_partition(plan, InProcess(), lock=lock, options=options)
         except KcompactError as problem:
             lines = [f"{type(problem).__name__}: {str(problem).splitlines()[0]}".replace(f"{self.log_dir}/", "")]
             return "\n".join([*lines, *self.state([])])

@@ -16,19 +16,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact import arena, census, hops, survey
 from kcompact.errors import StorageError
 from kcompact.format import index
-from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, walk
+from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
+from kcompact.inspect import contents, segment_kernels
+from kcompact.inspect.contents import LogSurvey, survey_file, survey_log
+from kcompact.inspect.verify import verify_file, verify_log
 from kcompact.kernels import machine
-from kcompact.log import PartitionLog, read_log
+from kcompact.log import header_table, inflate
+from kcompact.log.directory import PartitionLog, read_log
 from tests import notation, strategies
 from tests.command_line import flip, partition
 from tests.notation import LogSpec
 
 
-def described(seen: survey.LogSurvey) -> list[dict[str, Any]]:
+def described(seen: LogSurvey) -> list[dict[str, Any]]:
     """Return a survey in a form that can be compared; errors are not equal to themselves."""
     rows = [
         asdict(segment) | {"damage": repr(segment.damage), "text": str(segment.damage)} for segment in seen.segments
@@ -36,36 +39,38 @@ def described(seen: survey.LogSurvey) -> list[dict[str, Any]]:
     return [*rows, *(asdict(each) for each in seen.findings)]
 
 
-def both_ways(work: Callable[[], survey.LogSurvey], *, window_bytes: int, rows: int) -> tuple[Any, Any]:
+def both_ways(work: Callable[[], LogSurvey], *, window_bytes: int, rows: int) -> tuple[Any, Any]:
     """Return what the readable walks and the kernels have to say."""
     readable = described(work())
     with (
-        mock.patch.multiple(survey, COMPILED_BATCHES=0, COMPILED_BYTES=0),
-        mock.patch.multiple(census, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
-        mock.patch.multiple(hops, TABLE_ROWS=rows),
-        mock.patch.multiple(arena, ARENA_BYTES=window_bytes),
+        mock.patch.multiple(contents, COMPILED_BATCHES=0, COMPILED_BYTES=0),
+        mock.patch.multiple(segment_kernels, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
+        mock.patch.multiple(header_table, TABLE_ROWS=rows),
+        mock.patch.multiple(inflate, INFLATED_BYTES=window_bytes),
         mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * index.TIME_ENTRY_BYTES),
     ):
         return readable, described(work())
 
 
-def agree(log: PartitionLog, *, window_bytes: int = census.WINDOW_BYTES, rows: int = census.TABLE_ROWS) -> bool:
+def agree(
+    log: PartitionLog, *, window_bytes: int = segment_kernels.WINDOW_BYTES, rows: int = segment_kernels.TABLE_ROWS
+) -> bool:
     """Whether both ways say the same of a log; return whether it is damaged."""
-    for work in (lambda: survey.survey_log(log), lambda: survey.verify(log, index_interval_bytes=50)):
+    for work in (lambda: survey_log(log), lambda: verify_log(log, index_interval_bytes=50)):
         readable, compiled = both_ways(work, window_bytes=window_bytes, rows=rows)
         assert compiled == readable
     for segment in log.segments:
         path = log.directory / segment.log_name
         for file_work in (
-            lambda path=path, base=segment.base_offset: survey.LogSurvey(segments=(survey.survey_file(path, base),)),
-            lambda path=path, base=segment.base_offset: survey.verify_file(path, base),
+            lambda path=path, base=segment.base_offset: LogSurvey(segments=(survey_file(path, base),)),
+            lambda path=path, base=segment.base_offset: verify_file(path, base),
         ):
             readable, compiled = both_ways(file_work, window_bytes=window_bytes, rows=rows)
             assert compiled == readable
-    return survey.verify(log).is_damaged
+    return verify_log(log).is_damaged
 
 
-sizes = st.sampled_from([61, 100, 300, census.WINDOW_BYTES])
+sizes = st.sampled_from([61, 100, 300, segment_kernels.WINDOW_BYTES])
 rows = st.sampled_from([1, 2, 100])
 
 
@@ -92,7 +97,7 @@ def damage(path: Path, data: st.DataObject) -> None:
         case "byte":
             content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         case "sealed byte":
-            starts = [one.position for one in walk(bytes(content), file="")]
+            starts = [one.position for one in parse_batches(bytes(content), file="")]
             start = data.draw(st.sampled_from(starts))
             size = int.from_bytes(content[start + 8 : start + 12], "big") + 12
             content[start + data.draw(st.integers(21, size - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -112,7 +117,7 @@ def test_every_flipped_bit_of_records_with_a_right_checksum(tmp_path: Path) -> N
     path = directory / "00000000000000000000.log"
     whole = path.read_bytes()
     damaged = 0
-    for one in walk(whole, file=""):
+    for one in parse_batches(whole, file=""):
         end = one.position + one.header.size_bytes
         for bit in range((one.position + HEADER_BYTES) * 8, end * 8):
             content = bytearray(whole)
@@ -122,14 +127,14 @@ def test_every_flipped_bit_of_records_with_a_right_checksum(tmp_path: Path) -> N
             )
             path.write_bytes(content)
             log = read_log(directory)
-            readable, compiled = both_ways(functools.partial(survey.verify, log), window_bytes=1000, rows=10)
+            readable, compiled = both_ways(functools.partial(verify_log, log), window_bytes=1000, rows=10)
             assert compiled == readable
             damaged += any(row.get("severity") == "damage" for row in readable)
     assert damaged > 200
 
 
 @pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, census.WINDOW_BYTES])
+@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, segment_kernels.WINDOW_BYTES])
 def test_the_kernels_go_through_what_is_right(codec: Codec, window_bytes: int, tmp_path: Path) -> None:
     path, batches = tmp_path / "0.log", []
     for number in range(60):
@@ -139,20 +144,20 @@ def test_the_kernels_go_through_what_is_right(codec: Codec, window_bytes: int, t
         batches.append(build(content, codec=codec, partition_leader_epoch=number // 20 + 3))
     path.write_bytes(b"".join(batches))
     with (
-        mock.patch.multiple(census, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
-        mock.patch.multiple(hops, TABLE_ROWS=7),
-        mock.patch.multiple(arena, ARENA_BYTES=20_000),
+        mock.patch.multiple(segment_kernels, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
+        mock.patch.multiple(header_table, TABLE_ROWS=7),
+        mock.patch.multiple(inflate, INFLATED_BYTES=20_000),
     ):
-        counts = census.records_of(path, base_offset=0, end_offset=3000)
+        counts = segment_kernels.verified_contents(path, base_offset=0, end_offset=3000)
         assert counts is not None
-        assert census.headers_of(path).walked_bytes == path.stat().st_size
+        assert segment_kernels.headers_of(path).walked_bytes == path.stat().st_size
         for base_offset, end_offset in ((1, 3000), (0, 2999)):
-            assert census.records_of(path, base_offset=base_offset, end_offset=end_offset) is None
+            assert segment_kernels.verified_contents(path, base_offset=base_offset, end_offset=end_offset) is None
     assert (counts.batches, counts.records, counts.last_offset, counts.walked_bytes) == (
         *(60, 3000, 2999, path.stat().st_size),
     )
     assert (counts.first_epoch, counts.last_epoch) == (3, 5)
-    expected = survey.verify_file(path, 0).segments[0]
+    expected = verify_file(path, 0).segments[0]
     assert 0 < counts.tombstones == expected.tombstones
     assert list(counts.positions()) == [sum(map(len, batches[:number])) for number in range(60)]
     assert counts.positions().get(len(batches[0])) == 99
@@ -163,7 +168,7 @@ def test_the_kernels_go_through_what_is_right(codec: Codec, window_bytes: int, t
 def test_epochs_that_fall_from_one_segment_to_the_next(tmp_path: Path) -> None:
     directory = partition(tmp_path, "log now=10:00\n0: a=1(leader=5)\n1: b=2(leader=4)\n2: c=3(leader=6)")
     assert agree(read_log(directory))
-    assert [each.problem for each in survey.verify(read_log(directory)).findings] == ["leader epoch 4 after epoch 5"]
+    assert [each.problem for each in verify_log(read_log(directory)).findings] == ["leader epoch 4 after epoch 5"]
 
 
 def test_what_cannot_be_read_is_for_the_readable_walk(tmp_path: Path) -> None:
@@ -173,17 +178,17 @@ def test_what_cannot_be_read_is_for_the_readable_walk(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     path.rename(target)
     path.symlink_to(target)
-    assert census.records_of(path, base_offset=0, end_offset=3) is None
-    assert census.headers_of(path).walked_bytes == 0
-    readable, compiled = both_ways(lambda: survey.verify(log), window_bytes=1000, rows=10)
+    assert segment_kernels.verified_contents(path, base_offset=0, end_offset=3) is None
+    assert segment_kernels.headers_of(path).walked_bytes == 0
+    readable, compiled = both_ways(lambda: verify_log(log), window_bytes=1000, rows=10)
     assert compiled == readable
     assert "a symbolic link" in compiled[0]["text"]
     path.unlink()
-    for work in (survey.survey_file, survey.verify_file):
+    for work in (survey_file, verify_file):
         with pytest.raises(StorageError, match="No such file"):
             work(path, 0)
-    with mock.patch.object(survey, "COMPILED_BYTES", 0), pytest.raises(StorageError, match="No such file"):
-        survey.verify(log)
+    with mock.patch.object(contents, "COMPILED_BYTES", 0), pytest.raises(StorageError, match="No such file"):
+        verify_log(log)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +197,7 @@ def test_what_cannot_be_read_is_for_the_readable_walk(tmp_path: Path) -> None:
 )
 def test_when_it_pays(amount: int, is_compiled: bool, pays: bool) -> None:
     with mock.patch.object(machine, "is_compiled", return_value=is_compiled):
-        assert survey._pays(amount, 1000) is pays
+        assert contents.pays(amount, 1000) is pays
 
 
 def test_work_that_nobody_waits_for_is_not_begun() -> None:
@@ -203,11 +208,11 @@ def test_work_that_nobody_waits_for_is_not_begun() -> None:
         time.sleep(0.05)
         return number
 
-    results = census.side_by_side(work, range(1000))
+    results = segment_kernels.side_by_side(work, range(1000))
     assert [next(results), next(results)] == [0, 1]
     results.close()  # type: ignore[attr-defined]
     assert len(begun) < 1000
-    assert list(census.side_by_side(work, [5, 6])) == [5, 6]
+    assert list(segment_kernels.side_by_side(work, [5, 6])) == [5, 6]
 
 
 def test_a_large_index_that_lies(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner, partitions
+from kcompact import cleaner
 from kcompact.cleaner import CleanOptions, Status
-from kcompact.in_process import InProcess
-from kcompact.lock import log_dir_lock
+from kcompact.engine.in_process import InProcess
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.partition import plan_partition
 from tests import notation
 
 # All of it is in the active segment: nothing is cleanable.
@@ -28,11 +29,11 @@ def test_a_checkpoint_outside_of_the_log_is_put_right(
     directory = notation.write(spec, tmp_path)
     file = tmp_path / "cleaner-offset-checkpoint"
     before = file.read_text() if file.exists() else None
-    plan = partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms)
+    plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
     with log_dir_lock(tmp_path) as lock:
-        cleaner.clean(plan, InProcess(), lock=lock, options=CleanOptions(dry_run=True))
+        cleaner.clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(dry_run=True))
         assert (file.read_text() if file.exists() else None) == before
-        assert cleaner.clean(plan, InProcess(), lock=lock).status is Status.SKIPPED
+        assert cleaner.clean_partition(plan, InProcess(), lock=lock).status is Status.SKIPPED
     assert (file.read_text() if file.exists() else None) == (
         None if expected is None else f"0\n1\norders 0 {expected}\n"
     )
@@ -41,7 +42,7 @@ def test_a_checkpoint_outside_of_the_log_is_put_right(
 def test_the_checkpoint_of_a_topic_that_is_not_compacted_is_left_alone(tmp_path: Path) -> None:
     spec = replace(notation.parse(ACTIVE_ONLY.replace("compact", "delete")), checkpoint=9)
     directory = notation.write(spec, tmp_path)
-    plan = partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms)
+    plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
     with log_dir_lock(tmp_path) as lock:
-        cleaner.clean(plan, InProcess(), lock=lock)
+        cleaner.clean_partition(plan, InProcess(), lock=lock)
     assert "orders 0 9\n" in (tmp_path / "cleaner-offset-checkpoint").read_text()

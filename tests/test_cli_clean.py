@@ -19,13 +19,18 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import partitions, stages
+from kcompact import cleaner
+from kcompact.clean import prepare
+from kcompact.clean.job import CleanerStats
 from kcompact.cleaner import CleanResult, Status
-from kcompact.cli import cleaning, planning, render, report, text
+from kcompact.cli import entries
+from kcompact.cli.commands import clean as clean_command
+from kcompact.cli.output import tables, text
+from kcompact.cli.output.json import CLEAN_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS
 from kcompact.cli.signals import StopRequest
+from kcompact.engine.in_process import InProcess
 from kcompact.errors import CleaningAbortedError, LogChangedError, NotEnoughSpaceError
-from kcompact.filter import CleanerStats
-from kcompact.in_process import InProcess
+from kcompact.plan.partition import plan_partition
 from tests import notation
 from tests.command_line import (
     COMPACT,
@@ -51,7 +56,7 @@ def settings(words: str, lines: str = DIRTY) -> str:
 def values(directory: Path) -> dict[int, tuple[bytes | None, bytes | None]]:
     """Return what a reader of the partition sees: key and value by offset."""
     from kcompact.format.batch import read_records
-    from kcompact.log import batches
+    from kcompact.log.segment_reader import batches
 
     return {
         record.offset: (record.key, record.value)
@@ -74,10 +79,10 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     assert (ran.json["version"], ran.json["command"]) == (1, "clean")
     entry = ran.partition
     assert entry.keys() == {
-        *report.IDENTITY_FIELDS,
-        *report.PLAN_FIELDS,
-        *report.OUTCOME_FIELDS,
-        *report.CLEAN_FIELDS,
+        *IDENTITY_FIELDS,
+        *PLAN_FIELDS,
+        *OUTCOME_FIELDS,
+        *CLEAN_FIELDS,
     }
     assert (entry["status"], entry["engine"], entry["end_offset"]) == ("cleaned", "in-process", 6)
     assert (entry["messages_read"], entry["messages_written"], entry["map_keys"]) == (6, 4, 4)
@@ -178,9 +183,7 @@ def test_text_ends_with_kafkas_summary(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_summary_in_kafkas_numbers(tmp_path: Path) -> None:
     """The log line of a broker that cleaned 25 GB with a full buffer."""
-    plan = partitions.plan_partition(
-        partition(tmp_path), notation.parse(DIRTY).config, now_ms=notation.parse(DIRTY).now_ms
-    )
+    plan = plan_partition(partition(tmp_path), notation.parse(DIRTY).config, now_ms=notation.parse(DIRTY).now_ms)
     plan = replace(plan, first_dirty_offset=310715098)
     stats = CleanerStats(
         bytes_read=round(25706.8 * 1048576),
@@ -200,7 +203,7 @@ def test_summary_in_kafkas_numbers(tmp_path: Path) -> None:
         map_s=484.9,
         elapsed_s=1554.6,
     )
-    assert render.summary(result) == [
+    assert tables.summary(result) == [
         "Log cleaner thread 0 cleaned log orders-0 (dirty section = [310715098, 325968881])",
         "25,706.8 MB of log processed in 1,554.6 seconds (16.5 MB/sec).",
         "Indexed 12,405.3 MB in 484.9 seconds (25.6 Mb/sec, 31.2% of total time)",
@@ -410,14 +413,14 @@ def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_log_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
-    prepare = stages.prepare
+    prepare_clean = prepare.prepare_clean
 
     def touched(*arguments: Any, **options: Any) -> Any:
-        cleaning_ = prepare(*arguments, **options)
+        cleaning_ = prepare_clean(*arguments, **options)
         os.utime(directory / LOG0)
         return cleaning_
 
-    monkeypatch.setattr(stages, "prepare", touched)
+    monkeypatch.setattr(cleaner, "prepare_clean", touched)
     ran = clean(directory)
     assert ran.code == LogChangedError.exit_code
     assert (directory / LOG3).exists()
@@ -425,14 +428,14 @@ def test_a_log_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_fault_of_ours_is_one_partitions_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directories = [partition(tmp_path / name, settings(f"name={name}-0")) for name in ("a", "b")]
-    prepare = stages.prepare
+    prepare_clean = prepare.prepare_clean
 
     def fails_once(plan: Any, *arguments: Any, **options: Any) -> Any:
         if plan.log.topic_partition.topic == "a":
             raise ZeroDivisionError("oops")
-        return prepare(plan, *arguments, **options)
+        return prepare_clean(plan, *arguments, **options)
 
-    monkeypatch.setattr(stages, "prepare", fails_once)
+    monkeypatch.setattr(cleaner, "prepare_clean", fails_once)
     ran = clean(*directories)
     assert (ran.code, [entry["status"] for entry in ran.json["partitions"]]) == (1, ["failed", "cleaned"])
     assert "Traceback" not in ran.err
@@ -445,7 +448,7 @@ def test_unexpected_errors_show_no_traceback_but_with_debug(tmp_path: Path, monk
     def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("\x1b[31mred")
 
-    monkeypatch.setattr(planning, "make_plan", fail)
+    monkeypatch.setattr(entries, "plan_partition", fail)
     ran = clean(directory)
     assert (ran.code, "Traceback" in ran.err, "\x1b" in ran.err) == (1, False, False)
     assert "ZeroDivisionError" in ran.err
@@ -480,7 +483,7 @@ def test_a_signal_stops_between_two_steps(
 
 def test_a_signal_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
-    monkeypatch.setattr(planning, "make_plan", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(entries, "plan_partition", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     assert kcompact("clean", *COMPACT, directory).code == 143
 
 
@@ -506,12 +509,12 @@ def test_request_is_checked() -> None:
 
 SLOW = """
 import sys, time
-from kcompact.in_process import InProcess
+from kcompact.engine.in_process import InProcess
 def write(self, *arguments):
     print("writing", flush=True, file=sys.stderr)
     time.sleep(30)
 InProcess.write = write
-from kcompact.cli import main
+from kcompact.cli.app import main
 main(sys.argv[1:])
 """
 
@@ -678,7 +681,7 @@ def test_spark_that_does_not_start_is_each_partitions_failure(tmp_path: Path, mo
         raise NotEnoughSpaceError(path=tmp_path, needed_bytes=2, free_bytes=1)
         yield
 
-    monkeypatch.setattr(cleaning, "_spark", broken)
+    monkeypatch.setattr(clean_command, "_spark", broken)
     directory = partition(tmp_path)
     ran = kcompact("clean", "--json", *COMPACT, directory)
     assert (ran.code, ran.partition["status"]) == (7, "failed")

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import live
 from kcompact.cli.options import Settings
-from kcompact.config import Source
+from kcompact.config import admin_client
+from kcompact.config.admin_client import LiveCluster, LiveTopic
+from kcompact.config.metadata_log import METADATA_DIRECTORY
+from kcompact.config.settings import Source
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.checkpoint import encode_uuid
 from kcompact.format.metadata import MetadataRecord, RemoveTopicRecord
-from kcompact.live import LiveCluster, LiveTopic
-from kcompact.metadata_log import METADATA_DIRECTORY
 from tests.command_line import NOW, digest, environment, kcompact, partition
 from tests.metadata import CLUSTER_ID, ORDERS, OTHER, USERS, batches, give_id, log, of_broker, topic, write
 
@@ -272,7 +272,7 @@ def test_a_live_cluster_is_stronger(
         asked.append((address, topics, nodes))
         return answer(**fields)
 
-    monkeypatch.setattr(live, "ask_cluster", ask)
+    monkeypatch.setattr(admin_client, "ask_cluster", ask)
     entry = entry_of(*LIVE, *options, broker(tmp_path, *NOT_COMPACTED, NODE, ALL))
     assert asked == [("host:1", ["orders"], [1])]
     assert (entry["reason"], told(entry, RATIO)) == (reason, ratio)
@@ -283,7 +283,7 @@ def test_a_live_cluster_is_stronger(
 def test_a_live_cluster_makes_up_for_a_damaged_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_dir = broker(tmp_path, *NOT_COMPACTED)
     (log_dir / METADATA_DIRECTORY / log()).write_bytes(b"rubbish")
-    monkeypatch.setattr(live, "ask_cluster", lambda *_, **__: answer())
+    monkeypatch.setattr(admin_client, "ask_cluster", lambda *_, **__: answer())
     assert entry_of(*LIVE, log_dir)["reason"] == "dirty-ratio"
     assert "compact (topic override, says the live cluster)" in kcompact("plan", *AT, *LIVE, log_dir).out
 
@@ -291,9 +291,9 @@ def test_a_live_cluster_makes_up_for_a_damaged_log(tmp_path: Path, monkeypatch: 
 def test_what_a_live_cluster_contradicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_dir = broker(tmp_path, *NOT_COMPACTED)
     other_id = {"orders": LiveTopic(topic_id=encode_uuid(OTHER), overrides={})}
-    monkeypatch.setattr(live, "ask_cluster", lambda *_, **__: answer(topics=other_id))
+    monkeypatch.setattr(admin_client, "ask_cluster", lambda *_, **__: answer(topics=other_id))
     assert "stale replica" in entry_of(*LIVE, log_dir)["error"]
-    monkeypatch.setattr(live, "ask_cluster", lambda *_, **__: answer(cluster_id="another"))
+    monkeypatch.setattr(admin_client, "ask_cluster", lambda *_, **__: answer(cluster_id="another"))
     ran = kcompact("plan", *LIVE, log_dir)
     assert (ran.code, ran.out) == (4, "")
     assert f"belongs to the cluster {CLUSTER_ID}, but host:1 is one of another" in ran.err
@@ -308,8 +308,8 @@ def test_addresses(value: str, tmp_path: Path) -> None:
 def test_nobody_listens(tmp_path: Path) -> None:
     partition(tmp_path)
     code = (
-        "import sys; from kcompact import live; live.TIMEOUT_MS = 300\n"
-        "from kcompact.cli import main; main(sys.argv[1:])"
+        "import sys; from kcompact.config import admin_client; admin_client.TIMEOUT_MS = 300\n"
+        "from kcompact.cli.app import main; main(sys.argv[1:])"
     )
     ran = python(code, "plan", "--bootstrap-server", "127.0.0.1:1", tmp_path)
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -328,9 +328,10 @@ def test_kafka_python_is_not_installed(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_client_is_loaded_only_when_asked() -> None:
     code = (
-        "import sys; from kcompact.cli import main\n"
+        "import sys; from kcompact.cli.app import main\n"
+        "names = {'kafka', 'kcompact.config.admin_client', 'pyspark', 'numpy'}\n"
         "try: main(sys.argv[1:])\n"
-        "except SystemExit: print(sorted({'kafka', 'kcompact.live', 'pyspark', 'numpy'} & sys.modules.keys()))"
+        "except SystemExit: print(sorted(names & sys.modules.keys()))"
     )
     ran = python(code, "plan", checkout.LOGS / "broker" / "before")
     assert ran.stdout.splitlines()[-1] == "[]"
@@ -390,7 +391,7 @@ class Client:
 
 def test_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka.KafkaAdminClient", Client)
-    found = live.ask_cluster("host:1", topics=["orders", "hidden", "gone"], nodes=[1, 2])
+    found = admin_client.ask_cluster("host:1", topics=["orders", "hidden", "gone"], nodes=[1, 2])
     assert found == LiveCluster(
         address="host:1",
         cluster_id="c",
@@ -411,7 +412,7 @@ def test_an_answer_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka.KafkaAdminClient", Client)
     monkeypatch.setattr(Client, "describe_cluster", dict)
     with pytest.raises(ClusterUnreachableError, match="no usable answer"):
-        live.ask_cluster("host:1", topics=["orders"], nodes=[])
+        admin_client.ask_cluster("host:1", topics=["orders"], nodes=[])
 
 
 def test_settings_ask_nobody_unless_told(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import checkout
-from kcompact.cli import report, text
+from kcompact.cli.output import text
+from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS, SEGMENT_FIELDS, SURVEY_FIELDS
 from kcompact.format.batch import Record, build
 from tests.command_line import COMPACT, DIRTY, command, digest, environment, flip, kcompact, partition, process
 
@@ -30,14 +31,14 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     assert (ran.json["version"], ran.json["command"], ran.json["now_ms"]) == (1, "inspect", 1704103200000)
     entry = ran.partition
     assert entry.keys() == {
-        *report.IDENTITY_FIELDS,
-        *report.PLAN_FIELDS,
-        *report.OUTCOME_FIELDS,
+        *IDENTITY_FIELDS,
+        *PLAN_FIELDS,
+        *OUTCOME_FIELDS,
         *("leftovers", "deleted", "foreign", "findings"),
     }
     assert (entry["topic"], entry["partition"], entry["directory"]) == ("orders", 0, str(directory))
     for segment in entry["segments"]:
-        assert segment.keys() == {*report.SEGMENT_FIELDS, *report.SURVEY_FIELDS}
+        assert segment.keys() == {*SEGMENT_FIELDS, *SURVEY_FIELDS}
         assert segment.keys() >= CONTRACT | {"batches", "records"}
     assert [(s["base_offset"], s["role"], s["batches"], s["records"]) for s in entry["segments"]] == [
         (0, "dirty", 3, 3),
@@ -256,7 +257,7 @@ def test_a_missing_path_beside_others(dump: list[str], tmp_path: Path) -> None:
 
 LOADED = """
 import sys
-from kcompact.cli import main
+from kcompact.cli.app import main
 try:
     main(sys.argv[1:])
 except SystemExit:

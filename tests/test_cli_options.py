@@ -9,7 +9,7 @@ import click
 import pytest
 
 from kcompact.cleaner import CleanOptions
-from kcompact.cli import cleaning
+from kcompact.cli.commands import clean as clean_command
 from kcompact.cli.options import Size
 from tests.command_line import COMPACT, digest, kcompact, partition
 
@@ -101,7 +101,7 @@ def test_the_sizes_reach_the_cleaning(
         asked.append(request.options)
         return 0
 
-    monkeypatch.setattr(cleaning, "clean", clean)
+    monkeypatch.setattr(clean_command, "run", clean)
     assert kcompact("clean", *arguments, partition(tmp_path)).code == 0
     (options,) = asked
     assert (options.memory_bytes, options.max_bytes_per_second) == (memory_bytes, max_bytes_per_second)

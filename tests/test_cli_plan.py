@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from kcompact.cleaner import CleanResult, Status
-from kcompact.cli import report
-from kcompact.partitions import plan_partition
-from kcompact.plan import Reason
+from kcompact.cli.entries import Entry
+from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS, SEGMENT_FIELDS, clean_entry
+from kcompact.plan.clean_plan import Reason
+from kcompact.plan.partition import plan_partition
 from tests import notation
 from tests.command_line import COMPACT, DIRTY, NOW, digest, flip, kcompact, partition
 
@@ -35,9 +36,9 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.json.keys() == {"version", "command", "now_ms", "partitions"}
     entry = ran.partition
-    assert entry.keys() == {*report.IDENTITY_FIELDS, *report.PLAN_FIELDS, *report.OUTCOME_FIELDS}
+    assert entry.keys() == {*IDENTITY_FIELDS, *PLAN_FIELDS, *OUTCOME_FIELDS}
     assert entry.keys() >= CONTRACT
-    assert all(segment.keys() == set(report.SEGMENT_FIELDS) for segment in entry["segments"])
+    assert all(segment.keys() == set(SEGMENT_FIELDS) for segment in entry["segments"])
     assert (entry["eligible"], entry["reason"], entry["groups"]) == (True, "dirty-ratio", [[0, 3]])
     assert (entry["cleanable_ratio"], entry["cleanup_policy"]) == (1.0, "compact")
     assert digest(tmp_path) == before
@@ -237,7 +238,7 @@ def test_a_clean_knows_the_keys(
     status = Status.SKIPPED if end_offset is None else Status.CLEANED
     result = CleanResult(directory=directory, status=status, plan=plan, end_offset=end_offset)
     result = replace(result, stats=replace(result.stats, map_keys=map_keys))
-    fields = report.clean_entry(report.Entry(directory=directory, plan=plan, result=result))
+    fields = clean_entry(Entry(directory=directory, plan=plan, result=result))
     assert (fields["kafka_passes_at_least"], fields["kafka_passes_at_most"]) == (at_least, at_most)
 
 
@@ -374,6 +375,6 @@ def test_what_may_not_be_read_may_be_a_partition(tmp_path: Path, monkeypatch: py
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(directory))
 
-    monkeypatch.setattr("kcompact.partitions.read_log", fail)
+    monkeypatch.setattr("kcompact.plan.partition.read_log", fail)
     entry = kcompact("plan", "--json", *COMPACT, tmp_path).partition
     assert (entry["error"], entry["reason"]) == (f"{directory}: Permission denied", None)

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from kcompact import swap
 from kcompact.cleaner import CleanOptions
-from kcompact.cli import cleaning, planning
+from kcompact.cli import entries as entries_module
+from kcompact.cli.commands import clean as clean_command
+from kcompact.cli.commands import recover as recover_command
+from kcompact.cli.commands.clean import Request
 from kcompact.cli.options import Settings
-from kcompact.cli.progress import ProgressWatch
+from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest
-from kcompact.config import parse_override
+from kcompact.config.settings import parse_override
+from kcompact.plan import partition as partition_plan
 from tests.command_line import (
     COMPACT,
     DIRTY,
@@ -97,13 +100,13 @@ def test_standard_input_is_looked_at_for_questions_only(tmp_path: Path, monkeypa
         def isatty(self) -> bool:
             raise AssertionError("looked at")
 
-    monkeypatch.setattr("kcompact.cli.cleaning.sys.stdin", Unread())
+    monkeypatch.setattr("kcompact.cli.commands.clean.sys.stdin", Unread())
     for yes in (True, False):
         directory = partition(tmp_path / str(yes))
         settings = Settings(now_ms=1_704_103_200_000, overrides=(parse_override("cleanup.policy=compact"),))
-        request = cleaning.Request(options=CleanOptions(), engine="in-process", assume_yes=yes, as_json=not yes)
+        request = Request(options=CleanOptions(), engine="in-process", assume_yes=yes, as_json=not yes)
         before = digest(directory)
-        assert cleaning.clean([directory], settings, request) == 0
+        assert clean_command.run([directory], settings, request) == 0
         assert digest(directory) != before
 
 
@@ -182,13 +185,13 @@ def test_progress_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("sys.stderr", Hung())
-    progress = ProgressWatch(StopRequest(), quiet=False)
-    watch = progress.of(Path("orders-0"))
-    watch.begin("scan", 10)
-    watch.advance(10)
-    watch.begin("write", 10)
-    watch.end()
+    bar = ProgressBar(StopRequest(), quiet=False)
+    progress = bar.of(Path("orders-0"))
+    progress.begin("scan", 10)
+    progress.advance(10)
+    progress.begin("write", 10)
     progress.end()
+    bar.end()
 
 
 # What the operating system will not do
@@ -224,14 +227,14 @@ def test_a_path_that_may_not_be_read(command: str, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("command", ["inspect", "plan", "clean"])
 def test_a_partition_that_may_not_be_read(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = partition(tmp_path / "bad"), partition(tmp_path / "good", DIRTY.replace("now=", "name=users-0 now="))
-    make_plan = planning.make_plan
+    plan_partition = partition_plan.plan_partition
 
     def guarded(directory: Path, *arguments: Any, **options: Any) -> Any:
         if directory == bad:
             raise denied(bad / "somewhere")
-        return make_plan(directory, *arguments, **options)
+        return plan_partition(directory, *arguments, **options)
 
-    monkeypatch.setattr(planning, "make_plan", guarded)
+    monkeypatch.setattr(entries_module, "plan_partition", guarded)
     ran = kcompact(command, "--json", *(("--engine", "in-process") if command == "clean" else ()), *COMPACT, bad, good)
     entries = {entry["topic"]: entry for entry in ran.json["partitions"]}
     assert (ran.code, entries["users"]["exit_code"], entries["users"]["reason"]) == (1, 0, "dirty-ratio")
@@ -244,7 +247,7 @@ def test_a_recovery_that_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: Any, **__: Any) -> Any:
         raise denied(directory)
 
-    monkeypatch.setattr(swap, "recover", fail)
+    monkeypatch.setattr(recover_command, "recover", fail)
     ran = kcompact("recover", "--json", directory)
     assert (ran.code, ran.partition["error"]) == (1, f"{directory}: Permission denied")
 
@@ -265,6 +268,6 @@ def test_a_fault_without_a_place_ends_it(command: str, tmp_path: Path, monkeypat
     def fail(*_: Any, **__: Any) -> Any:
         raise denied(tmp_path / "where")
 
-    monkeypatch.setattr("kcompact.cli.configuring.configurations", fail)
+    monkeypatch.setattr("kcompact.config.resolve.configurations", fail)
     ran = kcompact(command, *COMPACT, partition(tmp_path))
     assert (ran.code, ran.err.splitlines()[-1]) == (1, f"error: {tmp_path / 'where'}: Permission denied")

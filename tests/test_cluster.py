@@ -24,11 +24,11 @@ from typing import Any
 
 import pytest
 
+from kcompact.engine.spark import jvm, spark_context
+from kcompact.engine.spark.context import SparkStart
 from kcompact.format.batch import Record, build
 from kcompact.format.index import IndexBuilder
 from kcompact.format.names import index_name, log_name, time_index_name
-from kcompact.spark import jvm, spark_context
-from kcompact.spark.context import SparkStart
 from tests.command_line import COMPACT, Ran, digest, kcompact
 
 pytestmark = [

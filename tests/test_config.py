@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcompact.config import INT_MAX, LONG_MAX, Override, TopicConfig, parse_override, topic_config
+from kcompact.config.layers import topic_config
+from kcompact.config.settings import INT_MAX, LONG_MAX, Override, TopicConfig, parse_override
 from kcompact.errors import ConfigError
 
 RETENTION = "delete.retention.ms"

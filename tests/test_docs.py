@@ -28,7 +28,7 @@ import click
 import pytest
 
 from fixtures import checkout
-from kcompact.cli import main
+from kcompact.cli.app import main
 from tests import examples
 from tests.command_line import kcompact, process
 

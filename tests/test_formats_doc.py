@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kcompact.clean.offset_map import SPLIT_SHIFT
 from kcompact.format import batch, block, checkpoint, index, metadata, producer
 from kcompact.format.checkpoint import EpochEntry, MetaProperties, PartitionMetadata
 from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_file_name
 from kcompact.format.producer import ProducerEntry
-from kcompact.keymap import SPLIT_SHIFT
 
 PAGE = (Path(__file__).parent.parent / "docs" / "formats.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^```((?:hex|text) [^\n]+)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE))
@@ -94,7 +94,7 @@ def test_the_batch_header() -> None:
 
 
 def test_the_batch_example() -> None:
-    (found,) = batch.walk(example("hex batch"), file="f")
+    (found,) = batch.parse_batches(example("hex batch"), file="f")
     batch.verify_crc(found, file="f")
     assert (found.header.base_offset, found.header.partition_leader_epoch) == (100, 7)
     records = [

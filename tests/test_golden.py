@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import cleaner, partitions
+from kcompact import cleaner
+from kcompact.clean.executor import Executor
 from kcompact.cleaner import CleanResult
+from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
-from kcompact.in_process import InProcess
-from kcompact.lock import log_dir_lock
-from kcompact.plan import CleanPlan
-from kcompact.stages import Executor
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.discovery import find_partitions
+from kcompact.plan.partition import plan_partition
 from tests.compare import config_of, differences
 
 NOT_YET_CLEANED: set[str] = set()
@@ -39,12 +41,12 @@ def round_of(name: str, number: int) -> dict[str, Any]:
 
 def plans(log_dir: Path, settings: dict[str, Any]) -> list[CleanPlan]:
     return [
-        partitions.plan_partition(
+        plan_partition(
             directory,
             config_of(topic, {**settings["config"], **settings["topics"].get(topic, {})}),
             now_ms=settings["now_ms"],
         )
-        for directory in partitions.find_partitions([log_dir])
+        for directory in find_partitions([log_dir])
         for topic in [directory.name.rpartition("-")[0]]
     ]
 
@@ -54,7 +56,7 @@ def clean_all(log_dir: Path, settings: dict[str, Any], executor: Executor) -> li
     turns = [f"{turn['topic']}-{turn['partition']}" for turn in settings["clean"]["turns"]]
     by_name = {str(plan.log.topic_partition): plan for plan in plans(log_dir, settings)}
     with log_dir_lock(log_dir) as lock:
-        return [cleaner.clean(by_name[name], executor, lock=lock) for name in turns]
+        return [cleaner.clean_partition(by_name[name], executor, lock=lock) for name in turns]
 
 
 @pytest.mark.parametrize(("name", "number"), CLEANED)

@@ -14,14 +14,19 @@ from typing import IO
 import numpy as np
 import pytest
 
-from kcompact import arena, in_process, partitions, stages
+from kcompact.clean import prepare
+from kcompact.clean.executor import Progress
+from kcompact.clean.groups import write_groups
+from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.engine import in_process
+from kcompact.engine.in_process import InProcess
 from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, StorageError
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.block import Keys, pack_keys, unpack_keys
 from kcompact.format.codec import Codec
-from kcompact.in_process import InProcess
-from kcompact.plan import CleanPlan
-from kcompact.stages import Sizes, Watch
+from kcompact.log import inflate
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
 from tests import notation
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -51,19 +56,19 @@ def plan_of(log_dir: Path, *, segments: int = 4, records: int = 200, value: byte
     ]
     active = notation.SegmentSpec(base_offset=segments * records, batches=())
     directory = notation.write(replace(spec, segments=(*specs, active)), log_dir)
-    return partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms)
+    return plan_partition(directory, spec.config, now_ms=spec.now_ms)
 
 
-def staged(plan: CleanPlan, executor: InProcess, staging: Path, sizes: Sizes) -> dict[str, bytes]:
+def staged(plan: CleanPlan, executor: InProcess, staging: Path, sizes: Tuning) -> dict[str, bytes]:
     staging.mkdir()
-    cleaning = stages.prepare(plan, executor, sizes=sizes)
-    written = stages.write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    cleaning = prepare_clean(plan, executor, tuning=sizes)
+    written = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
     return {
         file.name: (staging / file.staged_as).read_bytes() for segment in written.segments for file in segment.files
     }
 
 
-SMALL = Sizes(split_bytes=1_000, task_bytes=5_000)
+SMALL = Tuning(split_bytes=1_000, task_bytes=5_000)
 
 
 # --- Side by side ---------------------------------------------------------------------------------------------------
@@ -73,7 +78,7 @@ SMALL = Sizes(split_bytes=1_000, task_bytes=5_000)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_any_number_of_threads_stages_the_same(tmp_path: Path, parallelism: int, compiled: bool) -> None:
     plan = plan_of(tmp_path / "logs")
-    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Sizes())
+    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
     sizes = replace(SMALL, compiled=compiled, bucket_count=3)
     assert staged(plan, InProcess(parallelism=parallelism), tmp_path / "parts", sizes) == whole
 
@@ -110,7 +115,7 @@ def test_an_error_stops_the_other_tasks() -> None:
     assert threading.active_count() == threads
 
 
-class StopAfter(Watch):
+class StopAfter(Progress):
     """Is asked to stop after so many looks."""
 
     def __init__(self, looks: int) -> None:
@@ -139,17 +144,17 @@ def test_an_abort_stops_every_task(parallelism: int, looks: int) -> None:
         finally:
             running.discard(number)
 
-    watch = StopAfter(looks)
+    progress = StopAfter(looks)
     started = time.monotonic()
     with pytest.raises(CleaningAbortedError):
-        InProcess(parallelism=parallelism, watch=watch)._each(range(4), task)
+        InProcess(parallelism=parallelism, progress=progress)._each(range(4), task)
     assert time.monotonic() - started < 3
     assert len(running) == 4 - min(parallelism, 4)  # The rest has not begun.
-    assert watch.threads == {threading.get_ident()}, "a watch belongs to one thread"
+    assert progress.threads == {threading.get_ident()}, "a watch belongs to one thread"
 
 
 def test_progress_adds_up(tmp_path: Path) -> None:
-    class Recorder(Watch):
+    class Recorder(Progress):
         def __init__(self) -> None:
             self.begun: list[tuple[str, int]] = []
             self.done: list[int] = []
@@ -164,10 +169,10 @@ def test_progress_adds_up(tmp_path: Path) -> None:
     plan = plan_of(tmp_path / "logs")
     total = sum(segment.size_bytes for segment in plan.segments)
     for parallelism in (1, 3):
-        watch = Recorder()
-        staged(plan, InProcess(parallelism=parallelism, watch=watch), tmp_path / f"staging-{parallelism}", SMALL)
-        assert watch.begun == [("scan", total), ("write", total)]
-        assert watch.done == [total, total]
+        progress = Recorder()
+        staged(plan, InProcess(parallelism=parallelism, progress=progress), tmp_path / f"staging-{parallelism}", SMALL)
+        assert progress.begun == [("scan", total), ("write", total)]
+        assert progress.done == [total, total]
 
 
 # --- What is wrong with the data ------------------------------------------------------------------------------------
@@ -175,9 +180,9 @@ def test_progress_adds_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("victim", [0, 1, 3])
 @pytest.mark.parametrize("keys_rows", [1, 30, 10_000])
-@pytest.mark.parametrize("sizes", [SMALL, Sizes()])
+@pytest.mark.parametrize("sizes", [SMALL, Tuning()])
 def test_damage_is_the_same_error_whoever_finds_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, keys_rows: int, sizes: Sizes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, keys_rows: int, sizes: Tuning
 ) -> None:
     """A record that does not add up, behind a right checksum; with room for few keys, so that they are merged often."""
     plan = plan_of(tmp_path / "logs")
@@ -190,12 +195,12 @@ def test_damage_is_the_same_error_whoever_finds_it(
     path.write_bytes(
         data[:at] + sealed(read_header(data[at:], file="", position=0), broken[HEADER_BYTES:]) + data[at + size :]
     )
-    monkeypatch.setattr(stages, "_key_memory", lambda *_: (keys_rows * 24, 2))
-    monkeypatch.setattr(arena, "CHUNK_RECORDS", 30)
+    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 2))
+    monkeypatch.setattr(inflate, "CHUNK_RECORDS", 30)
     problems = []
     for by_kernels in (False, True):
         with pytest.raises(CorruptBatchError) as stopped:
-            stages.prepare(plan, InProcess(parallelism=2), sizes=replace(sizes, compiled=by_kernels))
+            prepare_clean(plan, InProcess(parallelism=2), tuning=replace(sizes, compiled=by_kernels))
         problems.append(str(stopped.value))
     assert problems[0] == problems[1]
     assert path.name in problems[0]
@@ -221,9 +226,9 @@ def test_keys_that_do_not_fit_go_to_files_that_go(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", make)
     plan = plan_of(tmp_path / "logs")
-    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Sizes())
+    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
     assert made == []
-    monkeypatch.setattr(stages, "_key_memory", lambda *_: (keys_rows * 24, 3))
+    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 3))
     found = staged(plan, InProcess(parallelism=2), tmp_path / "parts", replace(SMALL, compiled=compiled))
     assert found == whole
     assert len(made) == 1
@@ -247,8 +252,8 @@ def test_blocks_come_back_from_memory_and_from_the_file() -> None:
 
 def test_a_disk_without_room_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(tmp_path / "logs")
-    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Sizes())
-    monkeypatch.setattr(stages, "_key_memory", lambda *_: (24, 3))
+    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
+    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (24, 3))
     really = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: really(descriptor, data[:11], at))
     assert staged(plan, InProcess(parallelism=1), tmp_path / "parts", SMALL) == whole
@@ -258,7 +263,7 @@ def test_a_disk_without_room_for_keys(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(StorageError, match="No space left"):
-        stages.prepare(plan, InProcess(parallelism=2), sizes=SMALL)
+        prepare_clean(plan, InProcess(parallelism=2), tuning=SMALL)
 
 
 # --- A limit on bytes per second ------------------------------------------------------------------------------------
@@ -268,15 +273,15 @@ def test_a_disk_without_room_for_keys(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_limited_run_takes_its_time_and_changes_nothing(tmp_path: Path, parallelism: int) -> None:
     plan = plan_of(tmp_path / "logs", segments=3, records=1_000, value=b"v" * 200)
     executor = InProcess(parallelism=parallelism)
-    whole = staged(plan, executor, tmp_path / "whole", Sizes())
+    whole = staged(plan, executor, tmp_path / "whole", Tuning())
     source = sum(segment.size_bytes for segment in plan.segments)
     result = sum(len(data) for name, data in whole.items() if name.endswith(".log"))
     limit = source  # It is read twice; what is written is small, and read back.
     staging = tmp_path / "limited"
     staging.mkdir()
     started = time.monotonic()
-    cleaning = stages.prepare(plan, executor, max_bytes_per_second=limit, sizes=Sizes(compiled=True))
-    written = stages.write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    cleaning = prepare_clean(plan, executor, max_bytes_per_second=limit, tuning=Tuning(compiled=True))
+    written = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
     took_s = time.monotonic() - started
     expected_s = (2 * source + 2 * result) / limit
     assert 2 <= expected_s <= 3
@@ -290,5 +295,5 @@ def test_an_abort_does_not_wait_for_the_limit(tmp_path: Path) -> None:
     plan = plan_of(tmp_path / "logs")
     started = time.monotonic()
     with pytest.raises(CleaningAbortedError):
-        stages.prepare(plan, InProcess(watch=StopAfter(3)), max_bytes_per_second=10)  # That would be hours.
+        prepare_clean(plan, InProcess(progress=StopAfter(3)), max_bytes_per_second=10)  # That would be hours.
     assert time.monotonic() - started < 3

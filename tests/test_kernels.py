@@ -18,12 +18,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcompact import arena, compiled, hops, kernels, keymap, log, write
-from kcompact.arena import Buffers
+from kcompact import kernels
+from kcompact.clean import offset_map, split_kernels
+from kcompact.clean.filter import Filtered
+from kcompact.clean.job import CleanerStats, CleanJob, Split
+from kcompact.clean.write import _clean_split
 from kcompact.errors import CorruptBatchError, KcompactError
-from kcompact.filter import CleanerStats, CleanJob, Filtered, Split
 from kcompact.format import batch as batch_format
-from kcompact.format.batch import Batch, Header, Record, read_records, sealed, walk, write_varint
+from kcompact.format.batch import Batch, Header, Record, parse_batches, read_records, sealed, write_varint
 from kcompact.format.block import Keys
 from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.index import IndexBuilder
@@ -46,7 +48,10 @@ from kcompact.kernels import (
     Bytes,
     Table,
 )
-from kcompact.producers import LastRecord
+from kcompact.log import header_table, inflate
+from kcompact.log.inflate import Buffers
+from kcompact.log.producer_state import LastRecord
+from kcompact.log.segment_reader import headers, verified_batches
 from tests import strategies
 from tests.strategies import HOUR, NOW
 
@@ -183,7 +188,7 @@ def test_siphash_anywhere_in_a_buffer(data: bytes, before: int, after: int, key:
     buffer = array(b"x" * before + data + b"y" * after)
     expected = siphash128(data, key, 1, 3)
     assert kernels.siphash128(buffer, before, before + len(data), k0, k1) == expected
-    assert compiled.hash_of(data, key) == expected
+    assert split_kernels.hash_of(data, key) == expected
 
 
 # --- Batches: random logs, sound and damaged ------------------------------------------------------------------------
@@ -244,7 +249,7 @@ def table_of(data: bytes, *, base_offset: int = 0, end_offset: int = MAX_OFFSET)
 
 
 def headers_in(table: Table) -> list[Header]:
-    return [hops.header_of(row)._replace(crc=0) for row in table]
+    return [header_table.header_of_row(row)._replace(crc=0) for row in table]
 
 
 @given(any_log_bytes, st.sampled_from([0, 0, 3, 2**33]), st.sampled_from([MAX_OFFSET, MAX_OFFSET, 20]))
@@ -254,7 +259,7 @@ def test_walk_is_verified_batches(scratch: Path, data: bytes, base_offset: int, 
     table, code = table_of(data, base_offset=base_offset, end_offset=end_offset)
     expected, is_sound = [], True
     try:
-        for one in log.verified_batches(path, base_offset=base_offset, end_offset=end_offset):
+        for one in verified_batches(path, base_offset=base_offset, end_offset=end_offset):
             expected.append(one)
     except KcompactError:
         is_sound = False
@@ -298,9 +303,9 @@ def test_hop_is_headers(scratch: Path, data: bytes, is_in_the_middle: bool) -> N
     before, after = (b"before", b"behind") if is_in_the_middle else (b"", b"")
     path.write_bytes(before + data + after)
     start, end = len(before), len(before) + len(data)
-    table = hops.header_table(path, start_position=start, end_position=end)
+    table = header_table.read_header_table(path, start_position=start, end_position=end)
     try:
-        expected = list(log.headers(path, start_position=start, end_position=end))
+        expected = list(headers(path, start_position=start, end_position=end))
     except KcompactError:
         assert table is None
         return
@@ -317,14 +322,14 @@ def test_hop_reads_many_headers_and_tells_what_it_cannot_read(scratch: Path, mon
     path = scratch / LOG_NAME
     path.write_bytes(b"".join(batch_format.build([Record(offset, 0, b"a", b"b")]) for offset in range(100)))
     end = path.stat().st_size
-    whole = hops.header_table(path, end_position=end)
+    whole = header_table.read_header_table(path, end_position=end)
     assert whole is not None
     assert whole[:, BASE_OFFSET].tolist() == list(range(100))
-    monkeypatch.setattr(hops, "TABLE_ROWS", 7)
-    parts = hops.header_table(path, end_position=end)
+    monkeypatch.setattr(header_table, "TABLE_ROWS", 7)
+    parts = header_table.read_header_table(path, end_position=end)
     assert parts is not None
     assert np.array_equal(parts, whole)
-    assert hops.header_table(path, end_position=end + 100) is None  # Such a file ends before it should.
+    assert header_table.read_header_table(path, end_position=end + 100) is None  # Such a file ends before it should.
 
 
 # --- Records: sections as Kafka may write them, and as nobody should -------------------------------------------------
@@ -431,7 +436,7 @@ def same_offsets(batches: list[bytes]) -> bytes:
     """Return batches one behind the other, their offsets too."""
     found, offset = [], 0
     for data in batches:
-        (one,) = walk(data, file="")
+        (one,) = parse_batches(data, file="")
         found.append(offset.to_bytes(8, "big") + data[8:])
         offset += one.header.last_offset_delta + 1
     return b"".join(found)
@@ -439,10 +444,10 @@ def same_offsets(batches: list[bytes]) -> bytes:
 
 @settings(max_examples=100)
 @given(st.lists(any_batch, min_size=1, max_size=3).map(same_offsets), st.integers(0, 12), st.sets(st.integers(0, 2)))
-def test_scan_is_read_records(data: bytes, first_dirty_offset: int, left_out: set[int]) -> None:
-    batches = list(walk(data, file="f"))
+def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_from_map: set[int]) -> None:
+    batches = list(parse_batches(data, file="f"))
     expected: list[tuple[int, int, int]] = []
-    special = row = 0
+    unkeyed_or_tombstones = row = 0
     place = 5 << 36
     is_sound = True
     try:
@@ -450,7 +455,7 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, left_out: se
     except CorruptBatchError:
         assert not is_readable(data)
         return
-    for number in left_out & set(range(len(loaded.table))):
+    for number in excluded_from_map & set(range(len(loaded.table))):
         loaded.table[number, FLAGS] = LEFT_OUT
     for number, one in enumerate(batches):
         try:
@@ -459,10 +464,10 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, left_out: se
             is_sound = False
             break
         for record in records if not one.header.is_control else []:
-            special += record.key is None or record.value is None
+            unkeyed_or_tombstones += record.key is None or record.value is None
             if record.key is not None:
                 hashed = siphash128(record.key, bytes(range(16)), 1, 3)
-                in_map = record.offset >= first_dirty_offset and number not in left_out
+                in_map = record.offset >= first_dirty_offset and number not in excluded_from_map
                 low, high = int.from_bytes(hashed[:8], "little"), int.from_bytes(hashed[8:], "little")
                 expected.append((high, low, place + (row + records.index(record) << 1 | in_map)))
         row += one.header.records_count
@@ -473,7 +478,7 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, left_out: se
     assert (code == DONE) == is_sound
     if is_sound:
         assert list(zip(*(column.tolist() for column in found.first(entries)), strict=True)) == expected
-        assert special_found == special
+        assert special_found == unkeyed_or_tombstones
     elif code == DAMAGED:
         assert entries <= found.rows
 
@@ -488,7 +493,7 @@ def test_verify_is_read_records(data: bytes) -> None:
     expected: list[list[int]] = []
     records_before = 0
     is_sound = True
-    for one in walk(data, file="f"):
+    for one in parse_batches(data, file="f"):
         try:
             records = read_records(one, file="f")
         except CorruptBatchError:
@@ -530,7 +535,7 @@ def test_verify_is_read_records(data: bytes) -> None:
     ],
 )
 def test_a_record_by_hand(section: str, is_sound: bool) -> None:
-    (one,) = walk(batch_format.build([Record(0, 0, b"a", b"1"), Record(1, 0, b"a", b"1")]), file="f")
+    (one,) = parse_batches(batch_format.build([Record(0, 0, b"a", b"1"), Record(1, 0, b"a", b"1")]), file="f")
     body = bytes.fromhex(section)
     data = sealed(one.header._replace(records_count=1, length=HEADER_BYTES - 12 + len(body)), body)
     loaded = inflated(data)
@@ -541,7 +546,7 @@ def test_a_record_by_hand(section: str, is_sound: bool) -> None:
     }
     assert codes == ({DONE} if is_sound else {DAMAGED})
     try:
-        read_records(next(iter(walk(data, file="f"))), file="f")
+        read_records(next(iter(parse_batches(data, file="f"))), file="f")
     except CorruptBatchError:
         assert not is_sound
     else:
@@ -578,7 +583,7 @@ def test_mark_living(rows: int, distinct: int, shape: str) -> None:
     keys = random_keys(rows + distinct, rows, distinct, shape)
     alive = np.full(rows, 9, np.uint8)
     kernels.mark_living(*keys, alive)
-    assert np.array_equal(alive, keymap.living(keys).astype(np.uint8))
+    assert np.array_equal(alive, offset_map.latest(keys).astype(np.uint8))
 
 
 def test_mark_living_of_more_runs_than_one() -> None:
@@ -586,7 +591,7 @@ def test_mark_living_of_more_runs_than_one() -> None:
     keys = random_keys(3, rows, rows // 2, "random")
     alive = np.empty(rows, np.uint8)
     kernels.mark_living(*keys, alive)
-    assert np.array_equal(alive, keymap.living(keys))
+    assert np.array_equal(alive, offset_map.latest(keys))
     assert 0 < alive.sum() < rows
 
 
@@ -595,14 +600,14 @@ def test_mark_living_of_few(seed: int, rows: int, distinct: int, shape: str) -> 
     keys = random_keys(seed, rows, distinct, shape)
     alive = np.full(rows, 9, np.uint8)
     kernels.mark_living(*keys, alive)
-    assert alive.tolist() == keymap.living(keys).astype(int).tolist()
+    assert alive.tolist() == offset_map.latest(keys).astype(int).tolist()
 
 
 @given(st.integers(0, 999), st.integers(0, 60))
 def test_keep_living(seed: int, rows: int) -> None:
     keys = random_keys(seed, rows, 9, "random")
     alive = np.random.default_rng(seed).integers(0, 2, rows).astype(np.uint8)
-    expected = keymap.take(keys, alive.astype(np.bool_))
+    expected = offset_map.take(keys, alive.astype(np.bool_))
     kept = kernels.keep_living(alive, *keys)
     for column, wanted in zip(keys.first(kept), expected, strict=True):
         assert column.tolist() == wanted.tolist()
@@ -616,8 +621,8 @@ def test_deal(seed: int, rows: int, buckets: int, shape: str) -> None:
     assert starts.tolist()[0] == 0
     assert starts.tolist()[-1] == rows
     for bucket in range(buckets):
-        own = keymap.take(dealt, slice(starts[bucket], starts[bucket + 1]))
-        expected = keymap.take(keys, keys.hash_high % np.uint64(buckets) == bucket)
+        own = offset_map.take(dealt, slice(starts[bucket], starts[bucket + 1]))
+        expected = offset_map.take(keys, keys.hash_high % np.uint64(buckets) == bucket)
         assert [column.tolist() for column in own] == [column.tolist() for column in expected]
 
 
@@ -646,7 +651,7 @@ def control_batches(draw: st.DrawFn) -> bytes:
         transactional=True,
         control=True,
     )
-    (one,) = walk(data, file="")
+    (one,) = parse_batches(data, file="")
     state = draw(st.sampled_from(["plain", "plain", "horizon", "emptied"]))
     if state == "emptied":
         return batch_format.empty(one.header)
@@ -657,7 +662,7 @@ def control_batches(draw: st.DrawFn) -> bytes:
 @st.composite
 def transactional_batches(draw: st.DrawFn) -> bytes:
     data: bytes = draw(strategies.batches(fresh=True))
-    (one,) = walk(data, file="")
+    (one,) = parse_batches(data, file="")
     producer_id = draw(st.integers(-1, 3))
     attributes = one.header.attributes | kernels.TRANSACTIONAL_BIT
     return sealed(one.header._replace(attributes=attributes, producer_id=producer_id), data[HEADER_BYTES:])
@@ -666,7 +671,7 @@ def transactional_batches(draw: st.DrawFn) -> bytes:
 @st.composite
 def with_odd_header(draw: st.DrawFn, data: bytes) -> bytes:
     """What Kafka reads and does not write."""
-    (one,) = walk(data, file="")
+    (one,) = parse_batches(data, file="")
     changes = {
         "base_sequence": st.sampled_from([-1, 3]),
         "producer_epoch": st.sampled_from([-1, 0]),
@@ -717,14 +722,14 @@ class Filtering(NamedTuple):
     job: CleanJob
     split: Split
     survivors: Bytes
-    special: int
+    unkeyed_or_tombstones: int
 
 
 @st.composite
 def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[bytes, Filtering]:
     """A log, and what a cleaning may know of it."""
     data = same_offsets(draw(st.lists(batches, min_size=1, max_size=4)))
-    found = list(walk(data, file=""))
+    found = list(parse_batches(data, file=""))
     end_offset = found[-1].header.next_offset
     marked = [one.header.base_offset for one in found if one.header.is_control or one.header.is_transactional]
     job = CleanJob(
@@ -760,12 +765,12 @@ def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[byte
 
 
 def assert_same_outcome(directory: Path, data: bytes, filtering: Filtering) -> None:
-    job, split, survivors, special = filtering
+    job, split, survivors, unkeyed_or_tombstones = filtering
     (directory / LOG_NAME).write_bytes(data)
     job = replace(job, directory=str(directory))
-    found = compiled.filter_split(job, split, survivors, special, Buffers())
+    found = split_kernels.filter_split(job, split, survivors, unkeyed_or_tombstones, Buffers())
     assert found is not None
-    assert all_of(lambda: found) == all_of(lambda: write._clean_split(job, split, survivors))
+    assert all_of(lambda: found) == all_of(lambda: _clean_split(job, split, survivors))
 
 
 @settings(max_examples=150)
@@ -776,7 +781,7 @@ def test_filter_is_clean_batch(scratch: Path, given_: tuple[bytes, Filtering]) -
 
 def is_readable(data: bytes) -> bool:
     try:
-        for one in walk(data, file=""):
+        for one in parse_batches(data, file=""):
             read_records(one, file="")
     except CorruptBatchError:
         return False
@@ -795,8 +800,8 @@ def test_how_much_is_inflated_at_once_changes_nothing(
     scratch: Path, given_: tuple[bytes, Filtering], size: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arena, "ARENA_BYTES", size)
-        patch.setattr(arena, "CHUNK_RECORDS", 1 if size == 1 else 4)
+        patch.setattr(inflate, "INFLATED_BYTES", size)
+        patch.setattr(inflate, "CHUNK_RECORDS", 1 if size == 1 else 4)
         assert_same_outcome(scratch, *given_)
 
 
@@ -817,10 +822,10 @@ def test_filter_leaves_other_splits_alone(scratch: Path) -> None:
         compiled=True,
     )
     # Fewer bits than records: what was scanned was another file.
-    assert compiled.filter_split(job, split, array(b""), 0, Buffers()) is None
+    assert split_kernels.filter_split(job, split, array(b""), 0, Buffers()) is None
     # The file is shorter than it was.
     longer = replace(split, end_position=size + 1)
-    assert compiled.filter_split(job, longer, array(b"\3"), 0, Buffers()) is None
+    assert split_kernels.filter_split(job, longer, array(b"\3"), 0, Buffers()) is None
 
 
 # --- Indexes --------------------------------------------------------------------------------------------------------
@@ -851,7 +856,7 @@ def test_indexes(batches: list[tuple[int, int, int]], base_offset: int, interval
     except KcompactError:
         expected = None
     columns = [offsets, [timestamp for _, timestamp, _ in batches], [size for _, _, size in batches]]
-    found = compiled.indexes(
+    found = split_kernels.indexes(
         *(np.array(column, np.int64) for column in columns),
         base_offset=base_offset,
         interval_bytes=interval_bytes,
@@ -865,7 +870,8 @@ def test_indexes(batches: list[tuple[int, int, int]], base_offset: int, interval
 GUARDED = '''
 import ctypes, mmap, random, sys
 import numpy as np
-from kcompact import compiled, kernels
+from kcompact import kernels
+from kcompact.clean import split_kernels
 from kcompact.format.batch import Record, build
 from kcompact.kernels import COLUMNS, MIN_RECORD_BYTES, OUTCOMES, RECORD_GROWTH_BYTES, RECORDS_COUNT, ROW
 from kcompact.kernels import SECTION_END, SECTION_START, ATTRIBUTES, CODEC_MASK, FLAGS

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact import keymap
+from kcompact.clean import offset_map
+from kcompact.clean.offset_map import IN_MAP, KEY_BYTES, SPLIT_SHIFT, Collector, Survivors, latest, superseded, take
 from kcompact.format.block import Keys, clear_rows, head, unpack_keys
-from kcompact.keymap import IN_MAP, KEY_BYTES, SPLIT_SHIFT, Collector, Survivors, living, superseded, take
 
 Row = tuple[int, int, int]
 compiled_or_not = st.booleans()
@@ -21,14 +21,14 @@ def key_rows(draw: st.DrawFn) -> list[Row]:
     rows = []
     for split in range(draw(st.integers(1, 4))):
         for row in sorted(draw(st.sets(st.integers(0, 20), max_size=12))):
-            place = split << SPLIT_SHIFT | row << 1 | draw(st.integers(0, 1))
-            rows.append((draw(st.integers(0, 2)), draw(st.integers(0, 1)), place))
+            record_ref = split << SPLIT_SHIFT | row << 1 | draw(st.integers(0, 1))
+            rows.append((draw(st.integers(0, 2)), draw(st.integers(0, 1)), record_ref))
     return rows
 
 
 def keys_of(rows: list[Row]) -> Keys:
-    high, low, place = zip(*rows, strict=True) if rows else ((), (), ())
-    return Keys(np.array(high, np.uint64), np.array(low, np.uint64), np.array(place, np.int64))
+    high, low, record_ref = zip(*rows, strict=True) if rows else ((), (), ())
+    return Keys(np.array(high, np.uint64), np.array(low, np.uint64), np.array(record_ref, np.int64))
 
 
 def rows_in(keys: Keys) -> list[Row]:
@@ -38,9 +38,9 @@ def rows_in(keys: Keys) -> list[Row]:
 def alive_in(rows: list[Row]) -> list[Row]:
     """What `living` says in words."""
     greatest: dict[tuple[int, int], int] = {}
-    for high, low, place in rows:
-        if place & IN_MAP:
-            greatest[high, low] = place
+    for high, low, record_ref in rows:
+        if record_ref & IN_MAP:
+            greatest[high, low] = record_ref
     return [row for row in rows if row[2] >= greatest.get(row[:2], -1)]
 
 
@@ -50,17 +50,17 @@ def alive_in(rows: list[Row]) -> list[Row]:
 @given(key_rows(), compiled_or_not)
 def test_living_is_what_its_docstring_says(rows: list[Row], compiled: bool) -> None:
     keys = keys_of(rows)
-    assert rows_in(take(keys, keymap.mark(keys, compiled=compiled))) == alive_in(rows)
+    assert rows_in(take(keys, offset_map.latest_mask(keys, compiled=compiled))) == alive_in(rows)
 
 
 @given(key_rows(), st.integers(0, 40))
 def test_living_is_idempotent_and_associative(rows: list[Row], cut: int) -> None:
     keys = keys_of(rows)
-    whole = take(keys, living(keys))
-    assert living(whole).all()
+    whole = take(keys, latest(keys))
+    assert latest(whole).all()
     halves = [take(keys, slice(None, cut)), take(keys, slice(cut, None))]
-    joined = keymap.joined([take(part, living(part)) for part in halves])
-    assert rows_in(take(joined, living(joined))) == rows_in(whole)
+    joined = offset_map.joined([take(part, latest(part)) for part in halves])
+    assert rows_in(take(joined, latest(joined))) == rows_in(whole)
 
 
 @given(key_rows(), st.randoms())
@@ -68,7 +68,7 @@ def test_living_looks_at_no_order(rows: list[Row], random: object) -> None:
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     keys = keys_of(shuffled)
-    assert sorted(rows_in(take(keys, living(keys)))) == sorted(alive_in(rows))
+    assert sorted(rows_in(take(keys, latest(keys)))) == sorted(alive_in(rows))
 
 
 # --- Pieces ---------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def survivors_of(survivors: Survivors, rows: list[Row]) -> list[Row]:
     return [
         row
         for row in rows
-        if keymap.bits(survivors.bitmaps[row[2] >> SPLIT_SHIFT], int(row[2] >> 1 & 0xFFFF), 1) == [True]
+        if offset_map.bits(survivors.bitmaps[row[2] >> SPLIT_SHIFT], int(row[2] >> 1 & 0xFFFF), 1) == [True]
     ]
 
 
@@ -143,7 +143,7 @@ def test_a_collector_holds_no_more_than_it_may(compiled: bool) -> None:
     rows = [(key, key, split << SPLIT_SHIFT | row << 1 | 1) for split in range(6) for row, key in enumerate(range(20))]
     blocks, _ = collected(rows, buckets=1, limit_rows=60, piece=10, compiled=compiled)
     assert len(blocks) == 1, "twenty keys fit, however often they come"
-    distinct = [(place, 0, place) for _, _, place in rows]
+    distinct = [(record_ref, 0, record_ref) for _, _, record_ref in rows]
     blocks, _ = collected(distinct, buckets=1, limit_rows=60, piece=10, compiled=compiled)
     assert sum(head(block).rows for _, block in blocks) == len(distinct)
     assert max(head(block).rows for _, block in blocks) <= 60
@@ -159,17 +159,17 @@ def test_a_collector_takes_more_at_once_than_it_may_hold() -> None:
 def test_what_was_put_can_be_forgotten_until_it_is_merged() -> None:
     collector = Collector(1, 10 * KEY_BYTES, compiled=False)
     collector.add(0, 8, keys_of([(1, 1, 1), (2, 2, 3)]))
-    begin = collector.position()
+    begin = collector.savepoint()
     second = [(1, 1, 1 << SPLIT_SHIFT | 1), (9, 9, 1 << SPLIT_SHIFT | 3)]
     collector.add(1, 8, keys_of(second[:1]))
-    assert collector.forget(begin)
+    assert collector.rollback(begin)
     collector.add(1, 8, keys_of(second))
     ((_, block),) = collector.finish()
     assert rows_in(unpack_keys(block)) == [(2, 2, 3), *second]
-    begin = collector.position()
+    begin = collector.savepoint()
     for split in (2, 3):
         collector.add(split, 8, keys_of([(row, row, split << SPLIT_SHIFT | row << 1) for row in range(8)]))
-    assert not collector.forget(begin)
+    assert not collector.rollback(begin)
 
 
 # --- Bits -----------------------------------------------------------------------------------------------------------
@@ -180,29 +180,31 @@ def test_survivors(records: int, alive: set[int], dead: set[int], compiled: bool
     alive, dead = ({row for row in rows if row < records} for rows in (alive, dead))
     survivors = Survivors(compiled=compiled)
 
-    def places(split: int, rows: set[int]) -> list[int]:
+    def record_refs(split: int, rows: set[int]) -> list[int]:
         return [split << SPLIT_SHIFT | row << 1 | row & 1 for row in sorted(rows)]
 
     for split in (0, 7):
-        survivors.add(split, records, np.array(places(split, alive), np.int64))
-    survivors.clear(np.array(places(0, set()) + places(7, dead), np.int64))
+        survivors.add(split, records, np.array(record_refs(split, alive), np.int64))
+    survivors.clear(np.array(record_refs(0, set()) + record_refs(7, dead), np.int64))
     assert {split: len(bitmap) for split, bitmap in survivors.bitmaps.items()} == dict.fromkeys(
         (0, 7), -(-records // 8)
     )
     for split, expected in ((0, alive), (7, alive - dead)):
-        found = keymap.bits(survivors.bitmaps[split], 0, records)
+        found = offset_map.bits(survivors.bitmaps[split], 0, records)
         assert {row for row, bit in enumerate(found) if bit} == expected
 
 
 @given(st.binary(max_size=5), st.integers(0, 50), st.integers(0, 50))
 def test_bits_of_some_rows(content: bytes, row: int, count: int) -> None:
     every = [content[at >> 3] >> (at & 7) & 1 == 1 if at >> 3 < len(content) else False for at in range(200)]
-    found = keymap.bits(np.array(bytearray(content), np.uint8), row, count)
+    found = offset_map.bits(np.array(bytearray(content), np.uint8), row, count)
     assert list(found) == every[row : row + count]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**35 - 1)), unique=True).map(sorted))
 def test_places_by_split(given_: list[tuple[int, int]]) -> None:
-    places = np.array([split << SPLIT_SHIFT | row << 1 for split, row in given_], np.int64)
-    found = [(split, row) for split, own in keymap.by_split(places) for row in keymap.rows_of(own).tolist()]
+    record_refs = np.array([split << SPLIT_SHIFT | row << 1 for split, row in given_], np.int64)
+    found = [
+        (split, row) for split, own in offset_map.by_split(record_refs) for row in offset_map.rows_of(own).tolist()
+    ]
     assert found == given_

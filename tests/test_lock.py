@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.errors import LogChangedError, LogDirLockedError, RefusedError
-from kcompact.lock import is_locked, log_dir_lock
+from kcompact.log.lock import is_locked, log_dir_lock
 
 PYTHON_HOLDER = """
 import fcntl, sys

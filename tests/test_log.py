@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import log as log_module
 from kcompact.errors import CorruptBatchError, CorruptCheckpointError, CorruptIndexError, RefusedError, StorageError
 from kcompact.format.names import TopicPartition
-from kcompact.log import batches, headers, read_file, read_log, read_log_dir, verified_batches
+from kcompact.log.directory import partition_directories, read_log, read_log_dir, read_snapshot
+from kcompact.log.files import read_file
+from kcompact.log.segment_reader import batches, headers, verified_batches
 from tests import notation
 from tests.notation import DEFAULT_TIME
 
@@ -119,7 +120,7 @@ def test_snapshots(tmp_path: Path) -> None:
     spec = notation.parse(f"{TEXT}\nsnapshot 4: pid=7 last=2 seq=3\nsnapshot 9:")
     found = read_log(notation.write(spec, tmp_path))
     assert sorted(found.snapshots) == [4, 9]
-    assert log_module.read_snapshot(found.directory, found.snapshots[4]) == spec.snapshots[4]
+    assert read_snapshot(found.directory, found.snapshots[4]) == spec.snapshots[4]
 
 
 def test_an_index_without_a_log_is_noted(directory: Path) -> None:
@@ -255,7 +256,7 @@ def test_partition_directories_are_in_order(tmp_path: Path) -> None:
     for name in [*names, "not a partition", "remote-log-index-cache"]:
         (tmp_path / name).mkdir()
     (tmp_path / "c-1").write_bytes(b"")
-    found = [path.name for path in log_module.partition_directories(tmp_path)]
+    found = [path.name for path in partition_directories(tmp_path)]
     assert found == ["a-9", "a-9.0123456789abcdef0123456789abcdef-delete", "a-10", "a-b-0", "b-1"]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcompact.cache import cache_directory
+from kcompact.host.user_cache import cache_directory
 from kcompact.kernels import machine
 from kcompact.kernels.declared import KERNELS
 
@@ -288,14 +288,16 @@ def test_two_processes_at_once(code: bytes, tmp_path: Path) -> None:
 CLEANED = """
 import sys
 from pathlib import Path
-from kcompact import cleaner, partitions, stages
-from kcompact.in_process import InProcess
+from kcompact import cleaner
+from kcompact.clean import prepare
+from kcompact.plan.partition import plan_partition
+from kcompact.engine.in_process import InProcess
 from tests import notation
 spec = notation.parse("log now=10:00 min.cleanable.dirty.ratio=0\\n0: a=1 b=2 a=3\\n3: c=1")
 directory = notation.write(spec, Path(sys.argv[1]))
-stages.COMPILED_BYTES = int(sys.argv[2])
-plan = partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms)
-result = cleaner.clean(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))
+prepare.COMPILED_BYTES = int(sys.argv[2])
+plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
+result = cleaner.clean_partition(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))
 assert (result.stats.messages_read, result.stats.messages_written) == (3, 2)
 print(*sorted({"numba", "llvmlite"} & set(sys.modules)))
 """

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from fixtures import checkout
-from kcompact.config import Source
+from kcompact.config.metadata_log import (
+    METADATA_DIRECTORY,
+    ClusterMetadata,
+    check_topic_id,
+    cluster_config,
+    read_cluster_metadata,
+)
+from kcompact.config.settings import Source
 from kcompact.errors import CorruptDataError, RefusedError, StaleReplicaError
 from kcompact.format.checkpoint import encode_uuid
 from kcompact.format.metadata import (
@@ -22,13 +29,6 @@ from kcompact.format.metadata import (
     SnapshotName,
 )
 from kcompact.format.names import TopicPartition
-from kcompact.metadata_log import (
-    METADATA_DIRECTORY,
-    ClusterMetadata,
-    check_topic_id,
-    cluster_config,
-    read_cluster_metadata,
-)
 from tests.metadata import (
     ORDERS,
     OTHER,

@@ -8,26 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.config import INT_MAX, TopicConfig
+from kcompact.config.settings import INT_MAX, TopicConfig
 from kcompact.errors import CorruptDataError
 from kcompact.format.names import TopicPartition
-from kcompact.log import FileIdentity, LogDir, PartitionLog, Segment
-from kcompact.plan import (
+from kcompact.log.directory import LogDir, PartitionLog, Segment
+from kcompact.log.files import FileIdentity
+from kcompact.log.producer_state import Producer
+from kcompact.plan.clean_plan import (
     ELIGIBLE,
     CleanPlan,
     Reason,
     Role,
-    clean_plan,
     compaction_delay_ms,
     dirtiest_first,
     group_segments,
-    kafka_passes_at_least,
-    kafka_passes_at_most,
-    keys_per_pass,
-    offset_map_slots,
     offsets_to_clean,
+    plan_cleaning,
 )
-from kcompact.producers import Producer
+from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most, keys_per_pass, offset_map_slots
 
 CONFIG = TopicConfig(cleanup_policy=frozenset({"compact"}))
 NOW = 1_000_000
@@ -197,7 +195,7 @@ def test_groups_by_offsets(bases: list[int], empty: list[int], end: int, expecte
 
 def planned(log: PartitionLog, config: TopicConfig = CONFIG, **options: object) -> CleanPlan:
     arguments: dict[str, object] = {"now_ms": NOW, "producers": {}, **options}
-    return clean_plan(log, config, **arguments)  # type: ignore[arg-type]
+    return plan_cleaning(log, config, **arguments)  # type: ignore[arg-type]
 
 
 OPEN = {7: Producer(producer_id=7, epoch=0, transaction_first_offset=50)}

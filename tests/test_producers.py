@@ -8,12 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import producers
 from kcompact.errors import CorruptBatchError, CorruptCheckpointError
-from kcompact.format.batch import Record, build, walk
+from kcompact.format.batch import Record, build, parse_batches
 from kcompact.format.producer import ProducerEntry
-from kcompact.log import PartitionLog, read_log
-from kcompact.producers import ABORT, COMMIT, Glimpse, LastRecord, Marker, Producer
+from kcompact.log import producer_state
+from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader, Marker, read_marker
+from kcompact.log.directory import PartitionLog, read_log
+from kcompact.log.producer_state import (
+    LastRecord,
+    Producer,
+    first_open_transaction_offset,
+    first_unstable_offset,
+    from_snapshot,
+    last_records,
+    replay,
+)
 from tests import notation
 from tests.notation import DEFAULT_TIME, LogSpec
 
@@ -31,14 +40,14 @@ HEAD = ProducerEntry(
 )
 
 
-def glimpses(data: bytes) -> Iterator[Glimpse]:
-    for batch in walk(data, file="f"):
-        marker = producers.read_marker(batch, file="f") if batch.header.is_control else None
-        yield Glimpse(batch.position, batch.header, marker)
+def glimpses(data: bytes) -> Iterator[BatchHeader]:
+    for batch in parse_batches(data, file="f"):
+        marker = read_marker(batch, file="f") if batch.header.is_control else None
+        yield BatchHeader(batch.position, batch.header, marker)
 
 
 def load(spec: LogSpec, log_dir: Path, *, now_ms: int = DEFAULT_TIME, expiration_ms: int = DAY) -> dict[int, Producer]:
-    return producers.load(read_log(notation.write(spec, log_dir)), now_ms=now_ms, expiration_ms=expiration_ms)
+    return producer_state.load(read_log(notation.write(spec, log_dir)), now_ms=now_ms, expiration_ms=expiration_ms)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +92,7 @@ def test_a_damaged_snapshot_is_not_passed_over(tmp_path: Path) -> None:
     directory = notation.write(spec, tmp_path)
     (directory / f"{7:020d}.snapshot").write_bytes(b"\0\1")
     with pytest.raises(CorruptCheckpointError):
-        producers.load(read_log(directory), now_ms=DEFAULT_TIME, expiration_ms=DAY)
+        producer_state.load(read_log(directory), now_ms=DEFAULT_TIME, expiration_ms=DAY)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +101,14 @@ def test_a_damaged_snapshot_is_not_passed_over(tmp_path: Path) -> None:
 )
 def test_expiry(silent_ms: int, open_offset: int, remembered: bool) -> None:
     entry = replace(HEAD, current_txn_first_offset=open_offset)
-    found = producers.from_snapshot([entry], now_ms=DEFAULT_TIME + silent_ms, expiration_ms=DAY)
+    found = from_snapshot([entry], now_ms=DEFAULT_TIME + silent_ms, expiration_ms=DAY)
     assert bool(found) == remembered
 
 
 def test_what_a_snapshot_says() -> None:
     entry = replace(HEAD, coordinator_epoch=4, current_txn_first_offset=3)
     never_wrote = replace(HEAD, producer_id=10, last_offset=-1, last_sequence=-1)
-    found = producers.from_snapshot([entry, never_wrote], now_ms=DEFAULT_TIME, expiration_ms=DAY)
+    found = from_snapshot([entry, never_wrote], now_ms=DEFAULT_TIME, expiration_ms=DAY)
     assert found[9] == Producer(
         producer_id=9,
         epoch=1,
@@ -110,12 +119,12 @@ def test_what_a_snapshot_says() -> None:
         transaction_first_offset=3,
     )
     assert found[10].last_data_offset is None
-    assert producers.last_records(found) == {9: LastRecord(0, 1), 10: LastRecord(None, 1)}
+    assert last_records(found) == {9: LastRecord(0, 1), 10: LastRecord(None, 1)}
 
 
 def replayed(line: str) -> dict[int, Producer]:
     data = notation.parse(f"log\n0: {line}").segments[0].data
-    return producers.replay({}, glimpses(data))
+    return replay({}, glimpses(data))
 
 
 @pytest.mark.parametrize(
@@ -139,20 +148,20 @@ def replayed(line: str) -> dict[int, Producer]:
 )
 def test_replay(line: str, last: LastRecord, sequence: int, open_offset: int | None) -> None:
     found = replayed(line)
-    assert producers.last_records(found) == {7: last}
+    assert last_records(found) == {7: last}
     assert found[7].last_sequence == sequence
     assert found[7].transaction_first_offset == open_offset
-    assert producers.first_open_transaction_offset(found) == open_offset
+    assert first_open_transaction_offset(found) == open_offset
 
 
 def test_batches_without_a_producer_are_nobodys() -> None:
     assert replayed("a=1 b=1") == {}
-    assert producers.first_open_transaction_offset({}) is None
+    assert first_open_transaction_offset({}) is None
 
 
 def test_the_oldest_open_transaction() -> None:
     line = "a=1(pid=5) b=1(pid=8 txn) c=1(pid=7 txn) d=1(pid=6 txn) commit(pid=8)"
-    assert producers.first_open_transaction_offset(replayed(line)) == 2
+    assert first_open_transaction_offset(replayed(line)) == 2
 
 
 @pytest.mark.parametrize(
@@ -174,9 +183,7 @@ def test_an_open_transaction_that_began_below_the_log_start(tmp_path: Path, star
 
 
 def unstable(log: PartitionLog, state: dict[int, Producer], high_watermark: int | None = None) -> int | None:
-    return producers.first_unstable_offset(
-        log, state, high_watermark=high_watermark, now_ms=DEFAULT_TIME, expiration_ms=DAY
-    )
+    return first_unstable_offset(log, state, high_watermark=high_watermark, now_ms=DEFAULT_TIME, expiration_ms=DAY)
 
 
 @pytest.mark.parametrize(
@@ -188,15 +195,15 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated(
 ) -> None:
     text = "log lone\n0: a=1(pid=7 txn) z=1(pid=6) b=1(pid=8 txn) commit(pid=7) b=2 abort(pid=8) commit(pid=9)"
     log = read_log(notation.write(notation.parse(text), tmp_path))
-    state = producers.load(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
-    assert producers.first_open_transaction_offset(state) is None
+    state = producer_state.load(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
+    assert first_open_transaction_offset(state) is None
     assert unstable(log, state, high_watermark) == expected
 
 
 def test_replay_goes_on_from_what_is_known() -> None:
     known = replayed("a=1(pid=7 txn) b=1(pid=8)")
     data = notation.parse("log\n2: commit(pid=7)").segments[0].data
-    found = producers.replay(known, glimpses(data))
+    found = replay(known, glimpses(data))
     assert found[7].transaction_first_offset is None
     assert found[8] == known[8]
     assert known[7].transaction_first_offset == 0
@@ -216,9 +223,9 @@ def test_replay_goes_on_from_what_is_known() -> None:
 )
 def test_markers(key: str, value: str, expected: Marker | None) -> None:
     record = Record(0, 1, bytes.fromhex(key), bytes.fromhex(value))
-    (one,) = walk(build([record], control=True, producer_id=7, producer_epoch=0, transactional=True), file="f")
+    (one,) = parse_batches(build([record], control=True, producer_id=7, producer_epoch=0, transactional=True), file="f")
     if expected is not None:
-        assert producers.read_marker(one, file="f") == expected
+        assert read_marker(one, file="f") == expected
         return
     with pytest.raises(CorruptBatchError, match="a control record that is no marker"):
-        producers.read_marker(one, file="f")
+        read_marker(one, file="f")

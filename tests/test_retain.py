@@ -6,12 +6,21 @@ import itertools
 
 import pytest
 
-from kcompact import retain
-from kcompact.config import LONG_MAX
+from kcompact.clean.rules import (
+    Retention,
+    batch_retention,
+    delete_horizon_ms,
+    drops_records,
+    is_last_of_producer,
+    keeps_record,
+    needs_delete_horizon,
+)
+from kcompact.clean.transactions import TransactionTracker
+from kcompact.config.settings import LONG_MAX
 from kcompact.format.batch import CONTROL_BIT, DELETE_HORIZON_BIT, Header, Record
 from kcompact.format.index import AbortedTxn
-from kcompact.producers import ABORT, COMMIT, LastRecord
-from kcompact.retain import Retention, TransactionTracker
+from kcompact.log.batch_headers import ABORT, COMMIT
+from kcompact.log.producer_state import LastRecord
 
 NOW = 1000
 
@@ -49,7 +58,7 @@ def header(
 def test_keeps_record(
     past_map: bool, has_key: bool, is_superseded: bool, is_tombstone: bool, horizon: int | None
 ) -> None:
-    kept = retain.keeps_record(
+    kept = keeps_record(
         past_map=past_map,
         has_key=has_key,
         is_superseded=is_superseded,
@@ -78,7 +87,7 @@ def test_keeps_record(
     ],
 )
 def test_is_last_of_producer(last: LastRecord | None, one: Header, expected: bool) -> None:
-    assert retain.is_last_of_producer(one, last) == expected
+    assert is_last_of_producer(one, last) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,7 +106,7 @@ def test_is_last_of_producer(last: LastRecord | None, one: Header, expected: boo
 def test_batch_retention(
     drops_records: bool, last_of_producer: bool, upper_bound_offset: int, expected: Retention
 ) -> None:
-    assert expected is retain.batch_retention(
+    assert expected is batch_retention(
         header(),
         drops_records=drops_records,
         last_of_producer=last_of_producer,
@@ -118,7 +127,7 @@ def test_batch_retention(
     ],
 )
 def test_drops_records(one: Header, is_discardable: bool, expected: bool) -> None:
-    assert retain.drops_records(one, is_discardable=is_discardable, now_ms=NOW) == expected
+    assert drops_records(one, is_discardable=is_discardable, now_ms=NOW) == expected
 
 
 VALUE, TOMBSTONE = Record(10, 0, b"a", b"1"), Record(11, 0, b"b", None)
@@ -137,7 +146,7 @@ VALUE, TOMBSTONE = Record(10, 0, b"a", b"1"), Record(11, 0, b"b", None)
     ],
 )
 def test_needs_delete_horizon(one: Header, kept: list[Record], is_discardable: bool, expected: bool) -> None:
-    assert retain.needs_delete_horizon(one, kept, is_discardable=is_discardable) == expected
+    assert needs_delete_horizon(one, kept, is_discardable=is_discardable) == expected
 
 
 @pytest.mark.parametrize(
@@ -145,7 +154,7 @@ def test_needs_delete_horizon(one: Header, kept: list[Record], is_discardable: b
     [(0, NOW), (5, NOW + 5), (LONG_MAX - NOW, LONG_MAX), (LONG_MAX - NOW + 1, None), (LONG_MAX, None)],
 )
 def test_delete_horizon(retention: int, expected: int | None) -> None:
-    assert retain.delete_horizon_ms(now_ms=NOW, delete_retention_ms=retention) == expected
+    assert delete_horizon_ms(now_ms=NOW, delete_retention_ms=retention) == expected
 
 
 # --- Transactions -----------------------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner, partitions
+from kcompact import cleaner
+from kcompact.engine.in_process import InProcess
 from kcompact.errors import LogChangedError
-from kcompact.in_process import InProcess
-from kcompact.lock import log_dir_lock
-from kcompact.plan import CleanPlan
-from kcompact.retention import expired_segments, outlook
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.deletion import expired_segments, retention_forecast
+from kcompact.plan.partition import plan_partition
 from tests import notation
 
 SEGMENTS = """\
@@ -25,7 +26,7 @@ SEGMENTS = """\
 
 def plan_of(settings: str, directory: Path, *, segments: str = SEGMENTS) -> CleanPlan:
     spec = notation.parse(f"log now=10:00 {settings}\n{segments.strip()}")
-    return partitions.plan_partition(notation.write(spec, directory), spec.config, now_ms=spec.now_ms)
+    return plan_partition(notation.write(spec, directory), spec.config, now_ms=spec.now_ms)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def plan_of(settings: str, directory: Path, *, segments: str = SEGMENTS) -> Clea
 def test_what_expires(settings: str, expected: list[tuple[int, str]], tmp_path: Path) -> None:
     plan = plan_of(settings, tmp_path)
     found = expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
-    assert [(one.segment.base_offset, str(one.breach)) for one in found] == expected
+    assert [(one.segment.base_offset, str(one.reason)) for one in found] == expected
 
 
 NOT_DIRTY_ENOUGH = "cleanup.policy=compact min.cleanable.dirty.ratio=1"
@@ -66,7 +67,7 @@ def test_expired_segments_are_deleted_with_their_snapshots(tmp_path: Path) -> No
     plan = plan_of(f"{NOT_DIRTY_ENOUGH} start=20", tmp_path, segments=f"{SEGMENTS}snapshot 10:\nsnapshot 30:")
     before = {path.name: path.read_bytes() for path in plan.log.directory.iterdir()}
     with log_dir_lock(plan.log.directory.parent) as lock:
-        done = cleaner.clean(plan, InProcess(), lock=lock, options=RETAIN)
+        done = cleaner.clean_partition(plan, InProcess(), lock=lock, options=RETAIN)
     assert [one.segment.base_offset for one in done.expired] == [0, 10]
     gone = {name for name in before if name[:20] in (f"{0:020}", f"{10:020}")}
     assert {path.name: path.read_bytes() for path in plan.log.directory.iterdir()} == {
@@ -78,7 +79,7 @@ def test_nothing_is_deleted_unless_asked(tmp_path: Path) -> None:
     plan = plan_of(f"{NOT_DIRTY_ENOUGH} start=20", tmp_path)
     before = sorted(plan.log.directory.iterdir())
     with log_dir_lock(plan.log.directory.parent) as lock:
-        assert cleaner.clean(plan, InProcess(), lock=lock).expired == ()
+        assert cleaner.clean_partition(plan, InProcess(), lock=lock).expired == ()
     assert sorted(plan.log.directory.iterdir()) == before
 
 
@@ -87,7 +88,7 @@ def test_a_segment_that_changed_meanwhile_stays(tmp_path: Path) -> None:
     log = plan.log.directory / plan.log.segments[0].log_name
     log.write_bytes(log.read_bytes() + b"\0")
     with log_dir_lock(plan.log.directory.parent) as lock, pytest.raises(LogChangedError):
-        cleaner.clean(plan, InProcess(), lock=lock, options=RETAIN)
+        cleaner.clean_partition(plan, InProcess(), lock=lock, options=RETAIN)
     assert log.exists()
 
 
@@ -104,7 +105,9 @@ OLD_AND_YOUNG = """\
 def test_merging_with_a_younger_segment_postpones_deletion(tmp_path: Path) -> None:
     plan = plan_of(SMALL_SEGMENTS, tmp_path, segments=OLD_AND_YOUNG)
     assert [[member.base_offset for member in group] for group in plan.groups] == [[0, 10], [20, 30]]
-    found = outlook(plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
+    found = retention_forecast(
+        plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark
+    )
     assert [(due.segment.base_offset, due.is_postponed) for due in found] == [(0, False), (10, False), (20, True)]
 
 
@@ -113,10 +116,10 @@ def test_the_dry_run_deletes_what_the_run_deletes(retention: str, tmp_path: Path
     settings = f"{SMALL_SEGMENTS} {retention}"
     dry = plan_of(settings, tmp_path / "dry", segments=OLD_AND_YOUNG)
     wet = plan_of(settings, tmp_path / "wet", segments=OLD_AND_YOUNG)
-    foretold = cleaner.clean(dry, InProcess(), lock=None, options=replace(RETAIN, dry_run=True)).expired
+    foretold = cleaner.clean_partition(dry, InProcess(), lock=None, options=replace(RETAIN, dry_run=True)).expired
     with log_dir_lock(wet.log.directory.parent) as lock:
-        happened = cleaner.clean(wet, InProcess(), lock=lock, options=RETAIN).expired
-    assert [(one.segment.base_offset, one.segment.size_bytes, one.breach) for one in foretold] == [
-        (one.segment.base_offset, one.segment.size_bytes, one.breach) for one in happened
+        happened = cleaner.clean_partition(wet, InProcess(), lock=lock, options=RETAIN).expired
+    assert [(one.segment.base_offset, one.segment.size_bytes, one.reason) for one in foretold] == [
+        (one.segment.base_offset, one.segment.size_bytes, one.reason) for one in happened
     ]
     assert foretold

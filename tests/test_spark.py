@@ -22,8 +22,15 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import errors, partitions, stages
-from kcompact.config import TopicConfig
+from kcompact import errors
+from kcompact.clean.executor import Executor, Progress, Reduced
+from kcompact.clean.groups import count_groups, write_groups
+from kcompact.clean.job import CleanerStats, CleanJob, Split
+from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.clean.scan import Scanned
+from kcompact.config.settings import TopicConfig
+from kcompact.engine.in_process import InProcess
+from kcompact.engine.spark import OnSpark, archive, jvm, scratch, spark_context
 from kcompact.errors import (
     CleaningAbortedError,
     ConfigError,
@@ -32,14 +39,10 @@ from kcompact.errors import (
     KcompactError,
     RefusedError,
 )
-from kcompact.filter import CleanerStats, CleanJob, Split
 from kcompact.format.batch import Record, build
 from kcompact.format.index import IndexBuilder
-from kcompact.in_process import InProcess
-from kcompact.plan import CleanPlan
-from kcompact.scan import Scanned
-from kcompact.spark import OnSpark, archive, jvm, scratch, spark_context
-from kcompact.stages import Executor, Reduced, Sizes, Watch
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
 from tests.command_line import COMPACT, command, flip, process
 from tests.command_line import environment as command_environment
 from tests.compare import differences
@@ -102,19 +105,19 @@ def write_log(log_dir: Path, *, segments: int = 5, batches: int = 100) -> Path:
 
 
 def plan_of(directory: Path) -> CleanPlan:
-    plan = partitions.plan_partition(directory, CONFIG, now_ms=NOW_MS, use_log_end=True)
+    plan = plan_partition(directory, CONFIG, now_ms=NOW_MS, use_log_end=True)
     assert plan.eligible, plan.explanation
     return plan
 
 
 def outcome(
-    plan: CleanPlan, executor: Executor, sizes: Sizes | None, staging: Path
+    plan: CleanPlan, executor: Executor, sizes: Tuning | None, staging: Path
 ) -> tuple[int, CleanerStats, dict[str, bytes]]:
     """Return what a cleaning came to: distinct keys, counts and the bytes of every staged file."""
     staging.mkdir()
-    cleaning = stages.prepare(plan, executor, sizes=sizes)
-    assert stages.count_groups(cleaning, executor).stats.messages_written > 0
-    done = stages.write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    cleaning = prepare_clean(plan, executor, tuning=sizes)
+    assert count_groups(cleaning, executor).stats.messages_written > 0
+    done = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
     staged = {file.name: (staging / file.staged_as).read_bytes() for one in done.segments for file in one.files}
     return cleaning.map_keys, done.stats, staged
 
@@ -144,7 +147,7 @@ def scan_arguments(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
             return InProcess().scan_and_reduce(job, tasks)
 
     recorder = Recorder(parallelism=1)
-    stages.prepare(plan, recorder)
+    prepare_clean(plan, recorder)
     job, tasks = recorder.asked
     return job, tasks
 
@@ -155,14 +158,14 @@ def scan_arguments(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
 @pytest.mark.parametrize(
     "sizes",
     [
-        Sizes(),
-        Sizes(split_bytes=1, task_bytes=1, bucket_count=1),
-        Sizes(split_bytes=5_000, task_bytes=20_000, bucket_count=7, compiled=True),
-        Sizes(split_bytes=30_000, task_bytes=30_000, bucket_count=3, compiled=False),
+        Tuning(),
+        Tuning(split_bytes=1, task_bytes=1, bucket_count=1),
+        Tuning(split_bytes=5_000, task_bytes=20_000, bucket_count=7, compiled=True),
+        Tuning(split_bytes=30_000, task_bytes=30_000, bucket_count=3, compiled=False),
     ],
     ids=["default", "smallest", "small", "one-split-a-task"],
 )
-def test_bytes_are_those_of_one_process(on_spark: OnSpark, plan: CleanPlan, sizes: Sizes, tmp_path: Path) -> None:
+def test_bytes_are_those_of_one_process(on_spark: OnSpark, plan: CleanPlan, sizes: Tuning, tmp_path: Path) -> None:
     ours = outcome(plan, on_spark, sizes, tmp_path / "spark")
     assert ours == outcome(plan, InProcess(), None, tmp_path / "in-process")
     assert len(plan.groups) > 1
@@ -178,14 +181,14 @@ def test_fixture_comes_out_as_kafkas(on_spark: OnSpark, name: str, tmp_path: Pat
 
 
 def test_dry_run_counts_what_a_run_writes(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
-    cleaning = stages.prepare(plan, on_spark)
-    counted = stages.count_groups(cleaning, on_spark).stats
-    written = stages.write_groups(cleaning, range(len(plan.groups)), str(tmp_path), on_spark)
+    cleaning = prepare_clean(plan, on_spark)
+    counted = count_groups(cleaning, on_spark).stats
+    written = write_groups(cleaning, range(len(plan.groups)), str(tmp_path), on_spark)
     assert counted == written.stats
 
 
 def test_progress_adds_up(on_spark: OnSpark, plan: CleanPlan) -> None:
-    class Recorder(Watch):
+    class Recorder(Progress):
         def __init__(self) -> None:
             self.begun: list[tuple[str, int]] = []
             self.done: list[int] = []
@@ -197,12 +200,12 @@ def test_progress_adds_up(on_spark: OnSpark, plan: CleanPlan) -> None:
         def advance(self, done_bytes: int) -> None:
             self.done[-1] += done_bytes
 
-    watch = Recorder()
-    executor = dataclasses.replace(on_spark, watch=watch)
-    stages.count_groups(stages.prepare(plan, executor), executor)
+    progress = Recorder()
+    executor = dataclasses.replace(on_spark, progress=progress)
+    count_groups(prepare_clean(plan, executor), executor)
     total = sum(segment.size_bytes for segment in plan.segments)
-    assert watch.begun == [("scan", total), ("write", total)]
-    assert watch.done == [total, total]
+    assert progress.begun == [("scan", total), ("write", total)]
+    assert progress.done == [total, total]
 
 
 # Errors
@@ -220,11 +223,11 @@ def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, cap
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
     with pytest.raises(CorruptBatchError) as expected:
-        stages.prepare(plan, InProcess())
+        prepare_clean(plan, InProcess())
     log_before = spark_log(on_spark)
     started = time.monotonic()
     with pytest.raises(CorruptBatchError) as raised:
-        stages.prepare(plan, on_spark)
+        prepare_clean(plan, on_spark)
     assert time.monotonic() - started < 5
     assert str(raised.value) == str(expected.value)
     assert (raised.value.file, raised.value.position) == (str(victim), expected.value.position)
@@ -234,9 +237,9 @@ def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, cap
 
 
 def test_staging_that_is_gone_is_a_storage_error(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
-    cleaning = stages.prepare(plan, on_spark)
+    cleaning = prepare_clean(plan, on_spark)
     with pytest.raises(errors.StorageError) as raised:
-        stages.write_groups(cleaning, [0], str(tmp_path / "gone"), on_spark)
+        write_groups(cleaning, [0], str(tmp_path / "gone"), on_spark)
     assert raised.value.problem.errno == 2
 
 
@@ -276,7 +279,7 @@ def test_errors_survive_the_way_back(error: KcompactError) -> None:
 # Abort
 
 
-class AbortAt(Watch):
+class AbortAt(Progress):
     """Stops the run when it is asked for the `turn`-th time."""
 
     def __init__(self, turn: int) -> None:
@@ -305,7 +308,7 @@ def test_abort_stops_within_seconds(on_spark: OnSpark, plan: CleanPlan, turn: in
     job, tasks = endless(plan)
     started = time.monotonic()
     with pytest.raises(CleaningAbortedError):
-        dataclasses.replace(on_spark, watch=AbortAt(turn)).scan_and_reduce(job, tasks)
+        dataclasses.replace(on_spark, progress=AbortAt(turn)).scan_and_reduce(job, tasks)
     assert time.monotonic() - started < 8
     assert running_tasks(on_spark) == 0
     # The context is as good as before.
@@ -442,7 +445,7 @@ with spark_context("local[2]") as sc:
     except EngineError as error:
         print(error.exit_code, error)
     try:
-        stages.prepare(plan, OnSpark(sc=sc))
+        stages.prepare_clean(plan, OnSpark(sc=sc))
     except EngineError as error:
         print(error.exit_code, error)
 """
@@ -473,7 +476,7 @@ with spark_context("local[2]") as sc:
     try:
         OnSpark(sc=sc, watch=watch).scan_and_reduce(*endless(plan))
     except CleaningAbortedError:
-        print("alive" if stages.prepare(plan, OnSpark(sc=sc)).map_keys else "no keys", flush=True)
+        print("alive" if stages.prepare_clean(plan, OnSpark(sc=sc)).map_keys else "no keys", flush=True)
     time.sleep(60)
 """
 

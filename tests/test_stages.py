@@ -12,17 +12,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kcompact import cleaner, partitions, stages
+from kcompact import cleaner
+from kcompact.clean.executor import Executor, Progress, Reduced, reduce
+from kcompact.clean.groups import count_groups, map_bytes, write_groups
+from kcompact.clean.job import CleanerStats, CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
+from kcompact.clean.scan import Scanned, scan_splits
+from kcompact.clean.write import write_part
+from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptDataError, CorruptIndexError, KcompactError
-from kcompact.filter import CleanerStats, CleanJob, Split
-from kcompact.format.batch import walk
-from kcompact.in_process import InProcess
-from kcompact.lock import log_dir_lock
-from kcompact.plan import CleanPlan
-from kcompact.scan import Scanned, scan_splits
-from kcompact.stages import Reduced, Sizes, Watch
-from kcompact.throttle import Pace, Throttle
-from kcompact.write import WriteTask, WrittenPart, write_part
+from kcompact.format.batch import parse_batches
+from kcompact.host.throttle import Pace, Throttle
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
 from tests import notation, reference, strategies
 from tests.notation import LogSpec
 
@@ -46,7 +49,7 @@ class Shuffled:
     seed: int
     parallelism: int = 3
     name: str = "shuffled"
-    watch: Watch = field(default_factory=Watch)
+    progress: Progress = field(default_factory=Progress)
 
     def scan_and_reduce(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
         random = np.random.default_rng(self.seed)
@@ -65,7 +68,7 @@ class Shuffled:
         for bucket in random.permutation(list(buckets)):
             blocks_of_bucket = buckets[bucket]
             shuffled = [blocks_of_bucket[at] for at in random.permutation(len(blocks_of_bucket))]
-            reduced.append(stages.reduce(job, shuffled))
+            reduced.append(reduce(job, shuffled))
         return summaries, reduced
 
     def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
@@ -75,7 +78,7 @@ class Shuffled:
 
 executors = st.builds(Shuffled, seed=st.integers(0, 99), parallelism=st.integers(1, 5))
 any_sizes = st.builds(
-    Sizes,
+    Tuning,
     split_bytes=st.sampled_from([1, 100, 300, 10**9]),
     task_bytes=st.sampled_from([1, 150, 400, 10**9]),
     bucket_count=st.sampled_from([None, 1, 2, 7]),
@@ -86,30 +89,30 @@ any_sizes = st.builds(
 
 def plan_of(spec: LogSpec, log_dir: Path) -> CleanPlan:
     directory = notation.write(spec, log_dir)
-    return partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms)
+    return plan_partition(directory, spec.config, now_ms=spec.now_ms)
 
 
 def staged(
     plan: CleanPlan,
-    executor: stages.Executor,
+    executor: Executor,
     *,
-    sizes: Sizes | None = None,
+    sizes: Tuning | None = None,
     keep_tombstones: bool = False,
     rebuild_indexes: bool = False,
 ) -> tuple[dict[str, bytes], CleanerStats]:
     """Return every file that a cleaning stages, and what it counted."""
-    cleaning = stages.prepare(
-        plan, executor, sizes=sizes, keep_tombstones=keep_tombstones, rebuild_indexes=rebuild_indexes
+    cleaning = prepare_clean(
+        plan, executor, tuning=sizes, keep_tombstones=keep_tombstones, rebuild_indexes=rebuild_indexes
     )
     with tempfile.TemporaryDirectory() as staging:
-        segments, stats, _, _ = stages.write_groups(cleaning, range(len(plan.groups)), staging, executor)
+        segments, stats, _, _ = write_groups(cleaning, range(len(plan.groups)), staging, executor)
         files = {}
         for segment in segments:
             for file in segment.files:
                 data = (Path(staging) / file.staged_as).read_bytes()
                 assert len(data) == file.size_bytes
                 files[file.name] = data
-    dry = stages.count_groups(cleaning, executor).stats
+    dry = count_groups(cleaning, executor).stats
     assert dry == stats, "the dry run counted something else"
     assert stats.bytes_written == sum(len(data) for name, data in files.items() if name.endswith(".log"))
     return files, stats + CleanerStats(map_keys=cleaning.map_keys)
@@ -124,7 +127,7 @@ def agree(spec: LogSpec, *, keep_tombstones: bool = False, compiled: bool = Fals
         assert plan.eligible == bool(plan.cleanable_bytes)
         if not plan.eligible:
             return expected
-        sizes = Sizes(compiled=compiled)
+        sizes = Tuning(compiled=compiled)
         files, stats = staged(plan, InProcess(), sizes=sizes, keep_tombstones=keep_tombstones)
         assert [[segment.base_offset for segment in group] for group in plan.groups] == expected.groups
     for name in files:
@@ -143,7 +146,7 @@ def test_the_result_is_the_references(spec: LogSpec, keep_tombstones: bool, comp
 
 @given(strategies.logs(), executors, any_sizes, st.booleans())
 def test_how_the_work_is_cut_and_dealt_changes_no_byte(
-    spec: LogSpec, executor: Shuffled, sizes: Sizes, rebuild_indexes: bool
+    spec: LogSpec, executor: Shuffled, sizes: Tuning, rebuild_indexes: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         plan = plan_of(spec, Path(scratch) / "logs")
@@ -192,7 +195,7 @@ def shifted(segment: notation.SegmentSpec, by: int) -> notation.SegmentSpec:
     batches = [
         data[:0] + (one.header.base_offset + by).to_bytes(8, "big") + data[8:]
         for data in segment.batches
-        for one in walk(data, file="")
+        for one in parse_batches(data, file="")
     ]
     return replace(segment, base_offset=segment.base_offset + by, batches=tuple(batches))
 
@@ -218,7 +221,7 @@ ROUND = "log now=10:00 index.interval.bytes=100 min.cleanable.dirty.ratio=0\n"
 THREE = ROUND + "0: a=1 b=2 c=3 d=4^09:30 e=5\n5: a=2\n6: f=1"
 
 
-def prepared(text: str, log_dir: Path, damage: dict[str, tuple[int, bytes]] | None = None) -> stages.Cleaning:
+def prepared(text: str, log_dir: Path, damage: dict[str, tuple[int, bytes]] | None = None) -> PreparedClean:
     spec = notation.parse(text)
     plan = plan_of(spec, log_dir)
     for name, (position, data) in (damage or {}).items():
@@ -226,7 +229,7 @@ def prepared(text: str, log_dir: Path, damage: dict[str, tuple[int, bytes]] | No
         content = bytearray(path.read_bytes())
         content[position : position + len(data)] = data
         path.write_bytes(content)
-    return stages.prepare(plan, InProcess())
+    return prepare_clean(plan, InProcess())
 
 
 def test_a_sound_log_is_prepared(tmp_path: Path) -> None:
@@ -258,30 +261,30 @@ def test_an_index_that_lies_is_not_asked_when_told_so(tmp_path: Path) -> None:
     directory = notation.write(spec, tmp_path / "logs")
     for path in directory.glob("*.*index"):
         path.write_bytes(b"")
-    whole = staged(partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
+    whole = staged(plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
     (directory / "00000000000000000000.index").write_bytes(bytes([0, 0, 0, 9, 0, 0, 0, 1]))
-    plan = partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms, rebuild_indexes=True)
-    assert staged(plan, InProcess(), rebuild_indexes=True, sizes=Sizes(split_bytes=1)) == whole
+    plan = plan_partition(directory, spec.config, now_ms=spec.now_ms, rebuild_indexes=True)
+    assert staged(plan, InProcess(), rebuild_indexes=True, sizes=Tuning(split_bytes=1)) == whole
 
 
 def test_a_missing_index_is_done_without(tmp_path: Path) -> None:
     spec = notation.parse(THREE)
     directory = notation.write(spec, tmp_path / "logs")
-    whole = staged(partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
+    whole = staged(plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
     for path in directory.glob("*.*index"):
         path.unlink()
-    plan = partitions.plan_partition(directory, spec.config, now_ms=spec.now_ms)
-    assert staged(plan, InProcess(), sizes=Sizes(split_bytes=1)) == whole
+    plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
+    assert staged(plan, InProcess(), sizes=Tuning(split_bytes=1)) == whole
 
 
 def test_a_watch_can_stop_between_splits(tmp_path: Path) -> None:
-    class Stop(Watch):
+    class Stop(Progress):
         def check(self) -> None:
             raise KcompactError("stopped")
 
     spec = notation.parse(THREE)
     with pytest.raises(KcompactError, match="stopped"):
-        stages.prepare(plan_of(spec, tmp_path / "logs"), InProcess(watch=Stop()))
+        prepare_clean(plan_of(spec, tmp_path / "logs"), InProcess(progress=Stop()))
 
 
 def test_map_bytes_start_where_the_index_leads(tmp_path: Path) -> None:
@@ -289,22 +292,22 @@ def test_map_bytes_start_where_the_index_leads(tmp_path: Path) -> None:
     plan = plan_of(spec, tmp_path / "logs")
     sizes = [len(data) for segment in spec.segments[:2] for data in segment.batches]
     # Batches of 69 bytes: the third and the fifth have index entries, the one at or below offset 3 is the third.
-    assert stages.map_bytes(plan) == sum(sizes[2:])
+    assert map_bytes(plan) == sum(sizes[2:])
 
 
 def test_a_dry_run_counts_what_the_run_counts(tmp_path: Path) -> None:
     # The index that says where the map begins is another one after the run.
     directory = notation.write(replace(notation.parse(THREE), checkpoint=3), tmp_path / "logs")
-    plan = partitions.plan_partition(directory, notation.parse(THREE).config, now_ms=notation.parse(THREE).now_ms)
+    plan = plan_partition(directory, notation.parse(THREE).config, now_ms=notation.parse(THREE).now_ms)
     with log_dir_lock(directory.parent) as lock:
-        dry = cleaner.clean(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))
-        assert cleaner.clean(plan, InProcess(), lock=lock).stats == dry.stats
+        dry = cleaner.clean_partition(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))
+        assert cleaner.clean_partition(plan, InProcess(), lock=lock).stats == dry.stats
 
 
 def test_snapshots_of_the_bases_that_disappear_go_with_them(tmp_path: Path) -> None:
     text = THREE.replace("5: a=2\n", "5: a=2 g=1\n") + "\n8: h=1\nsnapshot 3:\nsnapshot 5:\nsnapshot 6:\nsnapshot 8:"
     cleaning = prepared(text.replace("6: f=1", "7: f=1"), tmp_path / "logs")
     with tempfile.TemporaryDirectory() as staging:
-        (segment,), *_ = stages.write_groups(cleaning, [0], staging, InProcess())
+        (segment,), *_ = write_groups(cleaning, [0], staging, InProcess())
     names = {file.name.lstrip("0") for file in segment.replaces if file.name.endswith(".snapshot")}
     assert names == {"3.snapshot", "5.snapshot", "6.snapshot"}

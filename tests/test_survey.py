@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import census, survey
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
-from kcompact.log import read_log
-from kcompact.survey import Finding, Severity
+from kcompact.inspect import contents, segment_kernels
+from kcompact.inspect.contents import survey_log
+from kcompact.inspect.findings import Finding, Severity
+from kcompact.inspect.verify import findings, verify_log
+from kcompact.log.directory import read_log
 from tests.command_line import flip, partition, rewrite
 
 LOG = "00000000000000000000.log"
@@ -34,15 +36,15 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Everything here goes for small logs, and for large ones, of which the kernels have read what is right."""
     way: str = request.param
     if way == "compiled":
-        monkeypatch.setattr(survey, "COMPILED_BATCHES", 0)
-        monkeypatch.setattr(survey, "COMPILED_BYTES", 0)
+        monkeypatch.setattr(contents, "COMPILED_BATCHES", 0)
+        monkeypatch.setattr(contents, "COMPILED_BYTES", 0)
         monkeypatch.setattr(index, "LARGE_INDEX_BYTES", 2 * index.OFFSET_ENTRY_BYTES)
-        monkeypatch.setattr(census, "WINDOW_BYTES", 200)
+        monkeypatch.setattr(segment_kernels, "WINDOW_BYTES", 200)
     return way
 
 
 def found(directory: Path) -> tuple[Finding, ...]:
-    return survey.findings(read_log(directory), index_interval_bytes=50)
+    return findings(read_log(directory), index_interval_bytes=50)
 
 
 def test_counts(tmp_path: Path) -> None:
@@ -54,8 +56,8 @@ log now=10:00
 11:
 """
     directory = partition(tmp_path, text)
-    quick = survey.survey_log(read_log(directory)).segments
-    full = survey.verify(read_log(directory)).segments
+    quick = survey_log(read_log(directory)).segments
+    full = verify_log(read_log(directory)).segments
     first = full[0]
     assert (first.batches, first.records, first.empty_batches) == (4, 4, 1)
     assert (first.first_offset, first.last_offset) == (0, 7)
@@ -262,7 +264,7 @@ def test_a_walk_goes_on_after_a_bad_checksum(tmp_path: Path) -> None:
 def test_a_survey_stops_where_batches_stop(tmp_path: Path) -> None:
     directory = partition(tmp_path, SCENE)
     flip_magic(directory)
-    first, second, _ = survey.survey_log(read_log(directory)).segments
+    first, second, _ = survey_log(read_log(directory)).segments
     assert first.batches == 1
     assert isinstance(first.damage, CorruptBatchError)
     assert second.batches == 3
@@ -284,7 +286,7 @@ def test_any_flipped_byte_is_found_but_for_a_leader_epoch(tmp_path: Path) -> Non
     unseen = set()
     for position in range(len(whole)):
         flip(log, position)
-        if not survey.verify(read_log(directory)).is_damaged:
+        if not verify_log(read_log(directory)).is_damaged:
             unseen.add(position)
         rewrite(log, whole)
     # The checksum does not cover the leader epoch; only one that falls is noticed, and -1 says nothing.

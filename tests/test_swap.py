@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import manifest, swap
+from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import (
     CorruptCheckpointError,
     CorruptDataError,
@@ -25,10 +25,16 @@ from kcompact.errors import (
     StorageError,
     UnsupportedError,
 )
-from kcompact.lock import log_dir_lock
-from kcompact.log import FileIdentity
-from kcompact.swap import Rename, Step, SyncDir
-from kcompact.write import CleanedSegment, StagedFile
+from kcompact.log.files import FileIdentity
+from kcompact.log.lock import log_dir_lock
+from kcompact.swap import manifest, recovery
+from kcompact.swap.attributes import carry_over
+from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.open_directory import apply
+from kcompact.swap.recovery import decide
+from kcompact.swap.replace import replace_segments
+from kcompact.swap.staging import create_staging, discard, write_manifest
+from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir, replacement_steps
 from tests import crash
 from tests.crash import GROUPS, PARTITION, Scene, Stopped, assert_lawful, stopped_states
 from tests.oracle.real_kafka import RealKafka
@@ -47,7 +53,7 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
-def stop_after(number: int) -> swap.Observer:
+def stop_after(number: int) -> Observer:
     left = itertools.count(number - 1, -1)
 
     def observer(step: Step) -> None:
@@ -131,11 +137,11 @@ def run_line(line: str) -> str:
     verb, *words = line.split()
     options = dict(word.partition("=")[::2] for word in words)
     if verb == "replace":
-        return short_steps(swap.steps(segment_of_case(options), ".kcompact-7f"))
+        return short_steps(replacement_steps(segment_of_case(options), ".kcompact-7f"))
     assert verb == "recover"
     present = {long_name(name) for name in options["found"].split(",")}
     damaged = {long_name(name) for name in options.get("damaged", "").split(",") if name}
-    settlement = swap.settle(
+    settlement = decide(
         segment_of_case(options),
         present,
         is_new=lambda name, _: name in present - damaged,
@@ -158,12 +164,12 @@ def test_a_whole_round(tmp_path: Path, count: int) -> None:
     scene = crash.build(tmp_path / "data", GROUPS[count])
     with log_dir_lock(scene.log_dir) as lock:
         for cleaned in scene.cleaned:
-            swap.replace(scene.directory, scene.staging, cleaned, lock.check)
-        swap.write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
-        swap.discard(scene.directory, scene.staging)
+            replace_segments(scene.directory, scene.staging, cleaned, lock.check)
+        write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
+        discard(scene.directory, scene.staging)
     assert assert_lawful(scene) == [True] * count
     assert checkpoint(scene) == CHECKPOINT_AFTER
-    swap.discard(scene.directory, scene.staging)  # nothing to do
+    discard(scene.directory, scene.staging)  # nothing to do
 
 
 def test_a_brokers_deleted_file_in_the_way_is_swept(scene: Scene) -> None:
@@ -187,12 +193,12 @@ def test_recovery_after_every_step(tmp_path: Path, count: int) -> None:
     scene = crash.build(tmp_path / "data", GROUPS[count])
     seen = []
     for number, state in stopped_states(scene, tmp_path):
-        swap.recover(state.directory, log_dir=state.log_dir)
+        recovery.recover(state.directory, log_dir=state.log_dir)
         done = assert_lawful(state)
         seen.append(sum(done))
         assert checkpoint(state) == (CHECKPOINT_AFTER if all(done) else CHECKPOINT_BEFORE), number
         settled = listing(state.log_dir)
-        again = swap.recover(state.directory, log_dir=state.log_dir)
+        again = recovery.recover(state.directory, log_dir=state.log_dir)
         assert not again.changed
         assert listing(state.log_dir) == settled
     assert sorted(set(seen)) == list(range(count + 1))
@@ -205,19 +211,19 @@ def test_recovery_after_every_step_of_recovery(tmp_path: Path, count: int) -> No
     scene = crash.build(tmp_path / "data", GROUPS[count])
     pairs = 0
 
-    def recover(state: Scene, observer: swap.Observer) -> None:
-        swap.recover(state.directory, log_dir=state.log_dir, after_step=observer)
+    def recover(state: Scene, observer: Observer) -> None:
+        recovery.recover(state.directory, log_dir=state.log_dir, after_step=observer)
 
     for number, state in stopped_states(scene, tmp_path):
         for _, again in stopped_states(state, tmp_path / f"nested-{number}", recover):
-            swap.recover(again.directory, log_dir=again.log_dir)
+            recovery.recover(again.directory, log_dir=again.log_dir)
             assert_lawful(again)
             pairs += 1
     assert pairs > 300
 
 
-def recover(state: Scene, observer: swap.Observer) -> None:
-    swap.recover(state.directory, log_dir=state.log_dir, after_step=observer)
+def recover(state: Scene, observer: Observer) -> None:
+    recovery.recover(state.directory, log_dir=state.log_dir, after_step=observer)
 
 
 def rewrite(path: Path, content: bytes) -> None:
@@ -241,7 +247,7 @@ def test_a_damaged_new_file_is_never_installed(tmp_path: Path, suffix: str, cont
             assert_stops(state, "damaged or missing")
             continue
         for _, again in stopped_states(state, tmp_path / f"nested-{number}", recover):
-            swap.recover(again.directory)
+            recovery.recover(again.directory)
             assert assert_lawful(again) == [False]
             undone += 1
     assert undone > 100
@@ -250,7 +256,7 @@ def test_a_damaged_new_file_is_never_installed(tmp_path: Path, suffix: str, cont
 def assert_stops(state: Scene, problem: str) -> RecoveryNeededError:
     before = listing(state.log_dir)
     with pytest.raises(RecoveryNeededError, match=problem) as stop:
-        swap.recover(state.directory, log_dir=state.log_dir)
+        recovery.recover(state.directory, log_dir=state.log_dir)
     assert stop.value.exit_code == 8
     assert listing(state.log_dir) == before
     return stop.value
@@ -261,7 +267,7 @@ def test_a_copy_of_an_interrupted_directory_is_recovered_too(tmp_path: Path) -> 
     for number, state in stopped_states(scene, tmp_path):
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(state.log_dir, copy, copy_function=shutil.copy2)
-        report = swap.recover(copy / str(PARTITION))
+        report = recovery.recover(copy / str(PARTITION))
         for name in report.left_behind:  # Without the inode we cannot know that they are ours.
             (copy / str(PARTITION) / name).unlink()
         assert_lawful(scene.moved(copy))
@@ -327,13 +333,13 @@ class Disk:
                 else:  # The two directories reach the disk independently.
                     self.pending[here].append((name, None, file))
                     self.pending[there].append((None, other, file))
-            case swap.Remove(name):
+            case Remove(name):
                 directory, leaf = split(name)
                 self.pending[directory].append((leaf, None, self.current.pop(name)))
             case SyncDir(name):
                 self.certain[name] = persist(self.certain[name], self.pending[name])
                 self.pending[name] = []
-            case swap.RemoveDir():
+            case RemoveDir():
                 pass
 
     def after_power_cuts(self, directory: str, limit: int, chance: random.Random) -> Iterator[dict[str, File]]:
@@ -419,7 +425,7 @@ def faults_of_all_power_cuts(scene: Scene, steps: Sequence[Step], limit: int = 4
 
 
 def all_steps(scene: Scene) -> list[Step]:
-    return [step for cleaned in scene.cleaned for step in swap.steps(cleaned, scene.staging)]
+    return [step for cleaned in scene.cleaned for step in replacement_steps(cleaned, scene.staging)]
 
 
 @pytest.mark.parametrize("count", GROUPS)
@@ -454,7 +460,7 @@ def names_log(step: Step) -> bool:
 
 def two_groups_at_once(scene: Scene) -> list[Step]:
     """Stage the first group as `.cleaned`, then swap the second one."""
-    first, second = (list(swap.steps(cleaned, scene.staging)) for cleaned in scene.cleaned[:2])
+    first, second = (list(replacement_steps(cleaned, scene.staging)) for cleaned in scene.cleaned[:2])
     return first[: first.index(SyncDir())] + second
 
 
@@ -493,7 +499,7 @@ MUTANTS: dict[str, Callable[[Scene], list[Step]]] = {
     "no guard": without_guard,
     "old files aside first": old_files_aside_first,
     "old files removed last, new names first": lambda scene: [
-        step for step in all_steps(scene) if not renames_to(".deleted")(step) and not isinstance(step, swap.Remove)
+        step for step in all_steps(scene) if not renames_to(".deleted")(step) and not isinstance(step, Remove)
     ],
 }
 
@@ -542,7 +548,7 @@ def test_recovery_after_any_power_cut(tmp_path: Path, count: int, limit: int) ->
                 seen.add(key)
                 log_dir = tmp_path / f"cut-{len(seen)}"
                 state = make_real(scene, partition, staged, scene.log_dir, log_dir)
-                swap.recover(state.directory, log_dir=state.log_dir)
+                recovery.recover(state.directory, log_dir=state.log_dir)
                 assert_lawful(state)
                 shutil.rmtree(log_dir)
         disk.do(step)
@@ -566,7 +572,7 @@ def test_a_power_cut_during_recovery(tmp_path: Path) -> None:
             log_dir = tmp_path / f"cut-{number}-{cuts}"
             staged = disk.certain[scene.staging]
             state = make_real(scene, names, staged, scene.log_dir, log_dir)
-            swap.recover(state.directory)
+            recovery.recover(state.directory)
             assert_lawful(state)
     assert cuts > 500
 
@@ -574,9 +580,9 @@ def test_a_power_cut_during_recovery(tmp_path: Path) -> None:
 def recovery_cuts(scene: Scene, disk: Disk, log_dir: Path, chance: random.Random) -> Iterator[dict[str, File]]:
     state = make_real(scene, disk.certain[""], disk.certain[scene.staging], scene.log_dir, log_dir)
     steps: list[Step] = []
-    swap.recover(state.directory, after_step=steps.append)
+    recovery.recover(state.directory, after_step=steps.append)
     for step in steps:
-        if isinstance(step, swap.Remove) and step.name.startswith(scene.staging):
+        if isinstance(step, Remove) and step.name.startswith(scene.staging):
             break
         disk.do(step)
         yield from disk.after_power_cuts("", 4, chance)
@@ -654,21 +660,21 @@ def test_any_call_may_fail(tmp_path: Path, call: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr(os, call, failing)
         try:
             for cleaned in scene.cleaned:
-                swap.replace(scene.directory, scene.staging, cleaned, lambda: None)
+                replace_segments(scene.directory, scene.staging, cleaned, lambda: None)
         except StorageError:  # The first step of a group: nothing is left to recover.
-            swap.discard(scene.directory, scene.staging)
+            discard(scene.directory, scene.staging)
         except RecoveryNeededError as error:
             outcome = re.search(r"before|after|unknown", str(error))
             assert outcome is not None
             outcomes.add(outcome[0])
             if any(path.suffix in (".cleaned", ".swap", ".deleted") for path in scene.directory.iterdir()):
                 with pytest.raises(RecoveryNeededError):  # The manifest is still needed.
-                    swap.discard(scene.directory, scene.staging)
+                    discard(scene.directory, scene.staging)
         else:
             break
         finally:
             monkeypatch.setattr(os, call, real)
-        swap.recover(scene.directory)
+        recovery.recover(scene.directory)
         assert_lawful(scene)
     assert number > 10
     assert (
@@ -701,7 +707,7 @@ def test_two_swaps_under_way_are_left_alone(scene: Scene) -> None:
 @pytest.mark.parametrize("with_round", [True, False])
 def test_foreign_leftovers_are_left_alone(scene: Scene, name: str, with_round: bool) -> None:
     if not with_round:
-        swap.discard(scene.directory, scene.staging)
+        discard(scene.directory, scene.staging)
     (scene.directory / name).write_bytes(b"a broker's")
     if with_round and name == log_of(0, ".swap"):
         assert_stops(scene, "damaged or missing")  # In the manifest, so ours: but not what we wrote.
@@ -709,13 +715,13 @@ def test_foreign_leftovers_are_left_alone(scene: Scene, name: str, with_round: b
     error = assert_stops(scene, "knows nothing about")
     assert error.files == (name,)
     with pytest.raises(UnsupportedError):
-        swap.recover(scene.directory, foreign=True)
+        recovery.recover(scene.directory, foreign=True)
     if with_round:
         before = listing(scene.log_dir)
         with pytest.raises(RecoveryNeededError):
-            swap.replace(scene.directory, scene.staging, scene.cleaned[0], lambda: None)
+            replace_segments(scene.directory, scene.staging, scene.cleaned[0], lambda: None)
         with pytest.raises(RecoveryNeededError):
-            swap.discard(scene.directory, scene.staging)
+            discard(scene.directory, scene.staging)
         assert listing(scene.log_dir) == before
 
 
@@ -724,23 +730,25 @@ def test_a_brokers_deleted_files_are_reported_and_left(scene: Scene, done: bool)
     if done:  # A broker came after us, cleaned again and left the old file of its own swap.
         stopped(scene, len(all_steps(scene)))
     (scene.directory / log_of(0, ".deleted")).write_bytes(b"a broker's")
-    report = swap.recover(scene.directory)
+    report = recovery.recover(scene.directory)
     assert report.left_behind == (log_of(0, ".deleted"),)
     assert report.removed_staging == (scene.staging,)
-    assert not swap.recover(scene.directory).changed
+    assert not recovery.recover(scene.directory).changed
     (scene.directory / log_of(0, ".deleted")).unlink()
     assert assert_lawful(scene) == [done, done]
 
 
 def test_staging_without_a_manifest_is_removed(scene: Scene) -> None:
     (scene.directory / scene.staging / manifest.NAME).unlink()
-    assert swap.recover(scene.directory).removed_staging == (scene.staging,)
+    assert recovery.recover(scene.directory).removed_staging == (scene.staging,)
     assert assert_lawful(scene) == [False, False]
 
 
 def test_two_rounds_that_never_began_are_removed(scene: Scene) -> None:
-    other = swap.create_staging(scene.directory)
-    assert swap.recover(scene.directory, log_dir=scene.log_dir).removed_staging == tuple(sorted((scene.staging, other)))
+    other = create_staging(scene.directory)
+    assert recovery.recover(scene.directory, log_dir=scene.log_dir).removed_staging == tuple(
+        sorted((scene.staging, other))
+    )
     assert_lawful(scene)
 
 
@@ -757,7 +765,7 @@ def test_a_link_with_the_name_of_a_staging_directory_is_refused(scene: Scene, tm
     (victim / "precious").touch()
     (scene.directory / ".kcompact-0123456789abcdef").symlink_to(victim)
     with pytest.raises(RefusedError, match="not a directory"):
-        swap.recover(scene.directory)
+        recovery.recover(scene.directory)
     assert (victim / "precious").exists()
 
 
@@ -804,7 +812,7 @@ def test_a_changed_partition_is_not_touched(scene: Scene, change: Callable[[Scen
     change(scene)
     before = listing(scene.log_dir)
     with pytest.raises(LogChangedError) as error:
-        swap.replace(scene.directory, scene.staging, group, lambda: None)
+        replace_segments(scene.directory, scene.staging, group, lambda: None)
     assert error.value.exit_code == 6
     assert listing(scene.log_dir) == before
 
@@ -814,7 +822,7 @@ def test_a_lost_lock_stops_the_swap(scene: Scene) -> None:
     with log_dir_lock(scene.log_dir) as lock:
         (scene.log_dir / ".lock").rename(scene.log_dir / "moved")
         with pytest.raises(LogChangedError):
-            swap.replace(scene.directory, scene.staging, scene.cleaned[0], lock.check)
+            replace_segments(scene.directory, scene.staging, scene.cleaned[0], lock.check)
     assert listing(scene.directory) == before
 
 
@@ -823,13 +831,13 @@ def test_a_staged_file_that_is_not_what_was_written(scene: Scene, content: bytes
     staged = scene.directory / scene.staging / scene.cleaned[0].files[0].staged_as
     staged.write_bytes(content)
     with pytest.raises(CorruptDataError, match="bytes"):
-        swap.replace(scene.directory, scene.staging, scene.cleaned[0], lambda: None)
+        replace_segments(scene.directory, scene.staging, scene.cleaned[0], lambda: None)
 
 
 def test_a_rename_does_not_overwrite(scene: Scene) -> None:
     before = listing(scene.directory)
     with pytest.raises(StorageError, match="in the way"):
-        swap.apply(scene.directory, [Rename(log_of(100), log_of(0))])
+        apply(scene.directory, [Rename(log_of(100), log_of(0))])
     assert listing(scene.directory) == before
 
 
@@ -837,7 +845,7 @@ def test_a_rename_does_not_overwrite(scene: Scene) -> None:
 
 
 def test_a_staging_directory_is_private_and_new(scene: Scene) -> None:
-    other = swap.create_staging(scene.directory)
+    other = create_staging(scene.directory)
     assert other != scene.staging
     assert stat.S_IMODE((scene.directory / other).stat().st_mode) == 0o700
 
@@ -846,7 +854,7 @@ def test_a_partition_behind_a_link_is_refused(scene: Scene, tmp_path: Path) -> N
     link = tmp_path / "orders-0"
     link.symlink_to(scene.directory)
     with pytest.raises(RefusedError):
-        swap.create_staging(link)
+        create_staging(link)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root only")
@@ -854,14 +862,14 @@ def test_a_partition_behind_a_link_is_refused(scene: Scene, tmp_path: Path) -> N
 def test_root_does_not_work_where_others_may_write(scene: Scene, mode: int) -> None:
     scene.directory.chmod(mode)
     with pytest.raises(RefusedError, match="root will not"):
-        swap.create_staging(scene.directory)
+        create_staging(scene.directory)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_root_makes_belongs_to_the_owner(scene: Scene) -> None:
     os.chown(scene.directory, 1234, 2345)
-    staging = swap.create_staging(scene.directory)
-    swap.write_manifest(scene.directory, staging, scene.cleaned, topic_partition=PARTITION, end_offset=None)
+    staging = create_staging(scene.directory)
+    write_manifest(scene.directory, staging, scene.cleaned, topic_partition=PARTITION, end_offset=None)
     for path in (scene.directory / staging, scene.directory / staging / manifest.NAME):
         assert (path.stat().st_uid, path.stat().st_gid) == (1234, 2345)
 
@@ -872,7 +880,7 @@ def test_mode_and_time_are_carried_over(scene: Scene) -> None:
         (scene.directory / identity.name).chmod(0o640)
     (scene.directory / f"{0:020d}.index").chmod(0o604)
     last = next(one for one in group.replaces if one.name == log_of(100))
-    swap.carry_over(scene.directory, scene.staging, group)
+    carry_over(scene.directory, scene.staging, group)
     for file in group.files:
         status = (scene.directory / scene.staging / file.staged_as).stat()
         kind = Path(file.name).suffix
@@ -886,7 +894,7 @@ def test_mode_and_time_are_carried_over(scene: Scene) -> None:
 def test_the_owner_is_carried_over(scene: Scene) -> None:
     group = scene.cleaned[0]
     os.chown(scene.directory / log_of(0), 1234, 2345)
-    swap.carry_over(scene.directory, scene.staging, group)
+    carry_over(scene.directory, scene.staging, group)
     status = (scene.directory / scene.staging / group.files[0].staged_as).stat()
     assert (status.st_uid, status.st_gid) == (1234, 2345)
 
@@ -899,7 +907,7 @@ def test_extended_attributes_are_carried_over(scene: Scene) -> None:
         os.setxattr(staged, "user.stray", b"from the directory")
     except OSError:
         pytest.skip("no user attributes on this file system")
-    swap.carry_over(scene.directory, scene.staging, group)
+    carry_over(scene.directory, scene.staging, group)
     assert os.listxattr(staged) == ["user.owner"]
     assert os.getxattr(staged, "user.owner") == b"team"
 
@@ -911,14 +919,14 @@ def test_what_cannot_be_carried_over_is_refused(scene: Scene, call: str, monkeyp
 
     monkeypatch.setattr(os, call, refuse)
     with pytest.raises(RefusedError, match="cannot be carried over"):
-        swap.carry_over(scene.directory, scene.staging, scene.cleaned[0])
+        carry_over(scene.directory, scene.staging, scene.cleaned[0])
 
 
 def test_a_file_system_that_ignores_chmod_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     (scene.directory / log_of(0)).chmod(0o640)
     monkeypatch.setattr(os, "fchmod", lambda fd, mode: None)
     with pytest.raises(RefusedError, match="did not take"):
-        swap.carry_over(scene.directory, scene.staging, scene.cleaned[0])
+        carry_over(scene.directory, scene.staging, scene.cleaned[0])
 
 
 def manifest_of(scene: Scene) -> Path:
@@ -987,11 +995,11 @@ def test_a_huge_manifest_is_not_read(scene: Scene) -> None:
 
 def test_a_manifest_may_be_written_again_for_the_next_wave(scene: Scene) -> None:
     first, second = scene.cleaned
-    swap.write_manifest(scene.directory, scene.staging, [first], topic_partition=PARTITION, end_offset=None)
-    swap.replace(scene.directory, scene.staging, first, lambda: None)
-    swap.write_manifest(scene.directory, scene.staging, [second], topic_partition=PARTITION, end_offset=600)
-    swap.replace(scene.directory, scene.staging, second, lambda: None)
-    report = swap.recover(scene.directory, log_dir=scene.log_dir)
+    write_manifest(scene.directory, scene.staging, [first], topic_partition=PARTITION, end_offset=None)
+    replace_segments(scene.directory, scene.staging, first, lambda: None)
+    write_manifest(scene.directory, scene.staging, [second], topic_partition=PARTITION, end_offset=600)
+    replace_segments(scene.directory, scene.staging, second, lambda: None)
+    report = recovery.recover(scene.directory, log_dir=scene.log_dir)
     assert report.checkpoint == 600
     assert assert_lawful(scene) == [True, True]
 
@@ -1007,7 +1015,7 @@ def test_recovery_never_puts_the_checkpoint_ahead(scene: Scene, later: str, tmp_
     elif later == "malformed":
         path.write_text("0\n2\n")
     before = path.read_bytes()
-    report = swap.recover(scene.directory, log_dir=None if later == "elsewhere" else scene.log_dir)
+    report = recovery.recover(scene.directory, log_dir=None if later == "elsewhere" else scene.log_dir)
     assert report.checkpoint is None
     assert report.removed_staging
     assert path.read_bytes() == before
@@ -1019,8 +1027,8 @@ def test_the_checkpoint_keeps_its_other_entries_its_owner_and_mode(scene: Scene)
     if os.geteuid() == 0:
         os.chown(path, 1234, 2345)
     before = path.stat()
-    swap.write_checkpoint(scene.log_dir, PARTITION, 5)
-    swap.write_checkpoint(scene.log_dir, PARTITION, 600)
+    write_checkpoint(scene.log_dir, PARTITION, 5)
+    write_checkpoint(scene.log_dir, PARTITION, 600)
     assert path.read_text() == CHECKPOINT_AFTER
     after = path.stat()
     assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
@@ -1037,7 +1045,7 @@ def test_a_new_checkpoint(scene: Scene, like: str | None) -> None:
         os.chown(scene.log_dir, 1234, 2345)
     old_mask = os.umask(0o077)
     try:
-        swap.write_checkpoint(scene.log_dir, PARTITION, 600)
+        write_checkpoint(scene.log_dir, PARTITION, 600)
     finally:
         os.umask(old_mask)
     assert path.read_text() == "0\n1\norders 0 600\n"
@@ -1051,7 +1059,7 @@ def test_a_malformed_checkpoint_is_not_touched(scene: Scene, content: str) -> No
     path = scene.log_dir / "cleaner-offset-checkpoint"
     path.write_text(content)
     with pytest.raises(CorruptCheckpointError):
-        swap.write_checkpoint(scene.log_dir, PARTITION, 600)
+        write_checkpoint(scene.log_dir, PARTITION, 600)
     assert path.read_text() == content
     assert sorted(item.name for item in scene.log_dir.iterdir()) == ["cleaner-offset-checkpoint", str(PARTITION)]
 
@@ -1064,6 +1072,6 @@ def test_a_checkpoint_that_cannot_be_written_stays(scene: Scene, call: str, monk
     (scene.log_dir / "cleaner-offset-checkpoint").chmod(0o640)
     monkeypatch.setattr(os, call, refuse)
     with pytest.raises(StorageError):
-        swap.write_checkpoint(scene.log_dir, PARTITION, 600)
+        write_checkpoint(scene.log_dir, PARTITION, 600)
     monkeypatch.undo()
     assert checkpoint(scene) == CHECKPOINT_BEFORE

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.throttle import BURST_S, SLICE_S, Throttle
+from kcompact.host.throttle import BURST_S, SLICE_S, Throttle
 
 MIB = 1 << 20
 

@@ -17,7 +17,12 @@ import crc32c
 import numpy as np
 import pytest
 
-from kcompact import write
+from kcompact.clean import join, read_back, staged_files
+from kcompact.clean.filter import clean_batch
+from kcompact.clean.job import CleanerStats, CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.join import join_parts
+from kcompact.clean.staged_files import create
+from kcompact.clean.write import write_part
 from kcompact.errors import (
     CorruptBatchError,
     CorruptDataError,
@@ -26,11 +31,9 @@ from kcompact.errors import (
     RefusedError,
     StorageError,
 )
-from kcompact.filter import CleanerStats, CleanJob, Split, clean_batch
-from kcompact.format.batch import DELETE_HORIZON_BIT, read_header, walk
+from kcompact.format.batch import DELETE_HORIZON_BIT, parse_batches, read_header
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
-from kcompact.throttle import Pace, Throttle
-from kcompact.write import WriteTask, WrittenPart, join, write_part
+from kcompact.host.throttle import Pace, Throttle
 from tests import notation
 
 LINE = "0: a=1 [b=1 c=1] ~=1 b=2(lz4) d=~^09:30"
@@ -90,7 +93,7 @@ def tasks_at(*cuts: int, is_only: bool | None = None) -> list[WriteTask]:
                 run=part,
                 splits=(split,),
                 survivors=(np.packbits(np.array(alive, np.bool_), bitorder="little").tobytes(),),
-                special=(2,),
+                unkeyed_or_tombstones=(2,),
                 is_only=not cuts if is_only is None else is_only,
             )
         )
@@ -107,7 +110,7 @@ def parts_of(
 
 def joined(staging: Path, parts: list[WrittenPart], **options: object) -> dict[str, bytes]:
     arguments: dict[str, object] = {"index_interval_bytes": 60, "index_max_bytes": 10_000, **options}
-    files = join(staging, 0, parts, **arguments).files  # type: ignore[arg-type]
+    files = join_parts(staging, 0, parts, **arguments).files  # type: ignore[arg-type]
     for file in files:
         assert (staging / file.staged_as).stat().st_size == file.size_bytes
         assert (staging / file.staged_as).stat().st_mode & 0o777 == 0o600
@@ -160,7 +163,7 @@ def test_a_dry_run_counts_the_same_and_writes_nothing(source: Path, staging: Pat
 )
 def test_what_kafka_reads_and_does_not_write(tmp_path: Path, staging: Path, batch: str, problem: str) -> None:
     (data,) = notation.parse(f"log\n0: {batch}").segments[0].batches
-    (source,) = walk(data, file="f")
+    (source,) = parse_batches(data, file="f")
     job = job_of(tmp_path)
     assert clean_batch(source, job, [True, True], file="f").data == data
     with pytest.raises(RefusedError, match=problem):
@@ -169,7 +172,7 @@ def test_what_kafka_reads_and_does_not_write(tmp_path: Path, staging: Path, batc
 
 def test_a_negative_horizon_counts_and_is_not_written_again(tmp_path: Path) -> None:
     (data,) = notation.parse("log\n0: [a=1 b=~ c=1]").segments[0].batches
-    (source,) = walk(data, file="f")
+    (source,) = parse_batches(data, file="f")
     header = source.header._replace(attributes=DELETE_HORIZON_BIT, base_timestamp=-1)
     cleaned = clean_batch(source._replace(header=header), job_of(tmp_path), [True, True, False], file="f")
     assert cleaned.data is not None
@@ -188,9 +191,9 @@ def test_an_aborted_transaction_makes_a_file(source: Path, staging: Path) -> Non
 
 def test_much_data_goes_out_in_pieces(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = joined(staging, parts_of(source, staging))
-    monkeypatch.setattr(write, "MAX_PIECES", 1)
-    monkeypatch.setattr(write, "VERIFY_BYTES", 50)
-    monkeypatch.setattr(write, "COPY_BYTES", 7)
+    monkeypatch.setattr(staged_files, "MAX_PIECES", 1)
+    monkeypatch.setattr(read_back, "VERIFY_BYTES", 50)
+    monkeypatch.setattr(join, "COPY_BYTES", 7)
     other = staging / "other"
     other.mkdir()
     assert joined(other, parts_of(source, other, 1, 3)) == whole
@@ -210,7 +213,7 @@ def test_a_file_system_that_cannot_copy(
         return really(*arguments)
 
     monkeypatch.setattr(os, "copy_file_range", copy)
-    monkeypatch.setattr(write, "COPY_BYTES", 30)
+    monkeypatch.setattr(join, "COPY_BYTES", 30)
     other = staging / "other"
     other.mkdir()
     assert joined(other, parts_of(source, other, 1, 3)) == whole
@@ -383,14 +386,14 @@ def test_a_short_write_is_gone_on_with(source: Path, staging: Path, monkeypatch:
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from kcompact import write
+from kcompact.clean import staged_files
 from kcompact.errors import NotEnoughSpaceError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 path = Path(sys.argv[1]) / "file"
-descriptor = write.create(path)
+descriptor = staged_files.create(path)
 try:
-    write.write_all(descriptor, bytes(250), path=path)
+    staged_files.write_all(descriptor, bytes(250), path=path)
 except NotEnoughSpaceError as full:
     assert full.needed_bytes == 150, full.needed_bytes
     sys.exit(full.exit_code)
@@ -408,10 +411,10 @@ def test_a_limit_of_the_operating_system(staging: Path) -> None:
 def test_a_file_that_is_there_is_not_written_over(staging: Path) -> None:
     (staging / "file").write_bytes(b"x")
     with pytest.raises(StorageError, match="File exists"):
-        write.create(staging / "file")
+        create(staging / "file")
     (staging / "link").symlink_to(staging / "nowhere")
     with pytest.raises(StorageError):
-        write.create(staging / "link")
+        create(staging / "link")
     assert not (staging / "nowhere").exists()
 
 

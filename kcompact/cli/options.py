@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from kcompact.cli.configuring import Configured
-    from kcompact.config import Override
+    from kcompact.config.resolve import Configured
+    from kcompact.config.settings import Override
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEBUG = "kcompact.debug"
@@ -39,7 +39,7 @@ class Settings:
 
     def configs_of(self, directories: Sequence[Path]) -> dict[Path, Configured]:
         """Return the configuration of each, so that a wrong value is known before anything is done."""
-        from kcompact.cli.configuring import configurations
+        from kcompact.config.resolve import configurations
 
         return configurations(
             directories,
@@ -79,7 +79,7 @@ class Address(click.ParamType[Any]):
     name = "address"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from kcompact.live import parse_address
+        from kcompact.config.admin_client import parse_address
 
         try:
             return parse_address(str(value).strip())
@@ -161,7 +161,7 @@ def configuration(command: Command) -> Command:
         high_watermark: int | str | None,
         **kwargs: Any,
     ) -> Any:
-        from kcompact.config import parse_override
+        from kcompact.config.settings import parse_override
 
         settings = Settings(
             now_ms=clock_ms() if now is None else now,
@@ -229,7 +229,7 @@ def _properties(file: Path | None) -> dict[str, str]:
         return {}
     from kcompact.errors import ConfigError, CorruptCheckpointError
     from kcompact.format.checkpoint import parse_java_properties
-    from kcompact.log import read_file
+    from kcompact.log.files import read_file
 
     try:
         # A configuration file may well be a link, unlike a file of a log.

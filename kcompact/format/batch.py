@@ -196,7 +196,7 @@ def _legacy_header(prefix: legacy.Prefix) -> Header:
     )
 
 
-def walk(data: bytes | memoryview, *, file: str, position: int = 0) -> Iterator[Batch]:
+def parse_batches(data: bytes | memoryview, *, file: str, position: int = 0) -> Iterator[Batch]:
     """Yield the batches that tile `data`, which starts at `position` of `file`.
 
     Raises CorruptBatchError where the bytes do not tile: nothing may lie between, before or after the batches.

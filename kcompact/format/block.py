@@ -34,15 +34,15 @@ class Keys(NamedTuple):
 
     hash_high: npt.NDArray[np.uint64]
     hash_low: npt.NDArray[np.uint64]
-    place: npt.NDArray[np.int64]
+    record_ref: npt.NDArray[np.int64]
 
     @property
     def rows(self) -> int:
-        return len(self.place)
+        return len(self.record_ref)
 
     def first(self, count: int) -> Keys:
         """Return the first rows, in the same memory."""
-        return Keys(self.hash_high[:count], self.hash_low[:count], self.place[:count])
+        return Keys(self.hash_high[:count], self.hash_low[:count], self.record_ref[:count])
 
 
 class BlockHead(NamedTuple):
@@ -67,10 +67,10 @@ def pack_keys(bucket: int, keys: Keys) -> bytes:
 def unpack_keys(block: bytes) -> Keys:
     """Return the keys of a block, read-only. Raises ValueError for another kind and for a block that is cut off."""
     count = _count(block, KEYS)
-    high, low, place = (
+    high, low, record_ref = (
         np.frombuffer(block, KEY_DTYPE[number], count, HEADER.size + 8 * count * number) for number in range(3)
     )
-    return Keys(high, low, place)
+    return Keys(high, low, record_ref)
 
 
 def pack_rows(split: int, rows: Rows) -> bytes:

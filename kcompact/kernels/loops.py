@@ -577,7 +577,7 @@ def mark_living(
 ) -> None:
     """hash_high, hash_low u64[n], places i64[n] ascending -> alive u8[n]: 1 where no other record supersedes the row.
 
-    `keymap.living` is the definition. Rows are dealt by hash into runs that fit the processor's cache; each run goes,
+    `keymap.latest` is the definition. Rows are dealt by hash into runs that fit the processor's cache; each run goes,
     newest first, through an open-addressing table of row numbers that holds the newest record in the map of each key.
     Scratch: starts i64[2^b + 2] for 2^b runs, dealt u64[n, 2], order i64[n], table i32[a power of two above 2n].
     """

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from llvmlite import binding
 
-from kcompact.cache import cache_directory
+from kcompact.host.user_cache import cache_directory
 from kcompact.kernels.declared import KERNELS, Declared
 
 _DTYPES = {"u8": np.dtype(np.uint8), "u64": np.dtype(np.uint64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}

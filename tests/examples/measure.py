@@ -15,10 +15,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import kcompact
+from kcompact.clean.executor import Executor
 from kcompact.format.batch import Record, build
 from kcompact.format.index import IndexBuilder
 from kcompact.format.names import index_name, log_name, time_index_name
-from kcompact.stages import Executor
 
 RECORDS_PER_BATCH = 100
 T0 = 1_700_000_000_000
@@ -76,11 +76,11 @@ def main() -> None:
         plan = kcompact.plan_partition(directory, config, now_ms=T0 + wanted.records)
         executor: Executor = kcompact.InProcess()
         if wanted.engine == "spark":
-            from kcompact.spark import OnSpark, spark_context
+            from kcompact.engine.spark import OnSpark, spark_context
 
             executor = OnSpark(sc=stack.enter_context(spark_context()))
         lock = stack.enter_context(kcompact.log_dir_lock(directory.parent))
-        result = kcompact.clean(plan, executor, lock=lock)
+        result = kcompact.clean_partition(plan, executor, lock=lock)
     stats = result.stats
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(f"{wanted.engine}, {os.cpu_count()} cores: {stats.messages_read:,} records, {stats.bytes_read >> 20:,} MiB")

@@ -24,7 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from kcompact import cleaner
-from kcompact.config import Override, topic_config
+from kcompact.clean.executor import Executor
+from kcompact.config.layers import topic_config
+from kcompact.config.settings import Override
+from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -33,11 +36,10 @@ from kcompact.format.checkpoint import (
     parse_offset_checkpoint,
 )
 from kcompact.format.names import TopicPartition
-from kcompact.in_process import InProcess
-from kcompact.lock import log_dir_lock
-from kcompact.partitions import find_partitions, plan_partition
-from kcompact.plan import CleanPlan, dirtiest_first
-from kcompact.stages import Executor
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
+from kcompact.plan.discovery import find_partitions
+from kcompact.plan.partition import plan_partition
 from tests.compare import differences, files
 from tests.oracle.real_kafka import Json, RealKafka, Record, copy_log_dir
 
@@ -266,7 +268,7 @@ class _Chains:
             for plan in dirtiest_first(list(plans.values())):
                 name = plan.log.directory.name
                 try:
-                    result = cleaner.clean(plan, self.executor, lock=lock)
+                    result = cleaner.clean_partition(plan, self.executor, lock=lock)
                 except KcompactError as problem:
                     cleaned.refused[name] = problem
                     continue

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kcompact import stages
+from kcompact.clean import prepare
 from tests.oracle.chains import Outcome, compare
 from tests.oracle.odd_logs import odd_spec
 from tests.oracle.real_kafka import Json, RealKafka, build
@@ -34,7 +34,7 @@ MEMORY = Path("/dev/shm")
 SHRINKING_S = 60.0
 READABLE_EVERY = 4
 """One log in so many is cleaned by the readable definition, the others on the kernels."""
-DEFAULT_COMPILED_BYTES = stages.COMPILED_BYTES
+DEFAULT_COMPILED_BYTES = prepare.COMPILED_BYTES
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def work(seeds: Iterable[int]) -> Iterator[Result]:
         for seed in seeds:
             spec = odd_spec(seed)
             # Odd logs are small: left to itself kcompact would never load the kernels for one.
-            stages.COMPILED_BYTES = DEFAULT_COMPILED_BYTES if seed % READABLE_EVERY == 0 else 0
+            prepare.COMPILED_BYTES = DEFAULT_COMPILED_BYTES if seed % READABLE_EVERY == 0 else 0
             result = Result(seed, run_safely(kafka, spec, Path(scratch)))
             if result.outcome.differences:
                 result.written_to = write_failure(kafka, spec, result.outcome, Path(scratch))

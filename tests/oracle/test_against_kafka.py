@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner, partitions
-from kcompact.in_process import InProcess
-from kcompact.lock import log_dir_lock
-from kcompact.stages import Executor
+from kcompact import cleaner
+from kcompact.clean.executor import Executor
+from kcompact.engine.in_process import InProcess
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.partition import plan_partition
 from tests.compare import config_of, differences
 from tests.oracle.generate import LogSpec, Written, random_spec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
@@ -30,13 +31,13 @@ def spec_of(seed: int) -> LogSpec:
 
 
 def clean_with_kcompact(written: Written, log_dir: Path, spec: LogSpec, executor: Executor) -> cleaner.CleanResult:
-    plan = partitions.plan_partition(
+    plan = plan_partition(
         log_dir / f"{spec.topic}-{spec.partition}",
         config_of(spec.topic, written.config),
         now_ms=written.now_ms,
     )
     with log_dir_lock(log_dir) as lock:
-        return cleaner.clean(plan, executor, lock=lock)
+        return cleaner.clean_partition(plan, executor, lock=lock)
 
 
 @pytest.mark.parametrize("seed", range(FIRST, END))

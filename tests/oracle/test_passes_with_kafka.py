@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import partitions
-from kcompact.plan import OFFSET_MAP_ENTRY_BYTES, kafka_passes_at_least, kafka_passes_at_most
+from kcompact.plan.partition import plan_partition
+from kcompact.plan.passes import OFFSET_MAP_ENTRY_BYTES, kafka_passes_at_least, kafka_passes_at_most
 from tests import notation
 from tests.oracle.real_kafka import RealKafka
 
@@ -48,7 +48,7 @@ def test_kafka_takes_as_many(
     buffer_bytes = slots * OFFSET_MAP_ENTRY_BYTES
     # No broker would start with so small a buffer, nor would `topic_config` take it.
     config = replace(spec.config, log_cleaner_dedupe_buffer_size=buffer_bytes)
-    plan = partitions.plan_partition(directory, config, now_ms=spec.now_ms)
+    plan = plan_partition(directory, config, now_ms=spec.now_ms)
     assert kafka_passes_at_least(plan, map_keys=len(set(keys))) == at_least
     assert kafka_passes_at_most(plan) == at_most
 

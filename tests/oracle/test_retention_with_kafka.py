@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner, partitions
-from kcompact.in_process import InProcess
-from kcompact.lock import log_dir_lock
+from kcompact import cleaner
+from kcompact.engine.in_process import InProcess
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.partition import plan_partition
 from tests.compare import config_of, differences
 from tests.oracle.generate import LogSpec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
@@ -34,9 +35,9 @@ def test_the_same_segments_are_left(settings: dict[str, str], kafka: RealKafka, 
     theirs = copy_log_dir(written.log_dir, tmp_path / "theirs")
 
     reply = kafka.clean(theirs, config=config, now_ms=written.now_ms)
-    plan = partitions.plan_partition(ours / "random-0", config_of("random", config), now_ms=written.now_ms)
+    plan = plan_partition(ours / "random-0", config_of("random", config), now_ms=written.now_ms)
     with log_dir_lock(ours) as lock:
-        done = cleaner.clean(plan, InProcess(), lock=lock, options=cleaner.CleanOptions(apply_retention=True))
+        done = cleaner.clean_partition(plan, InProcess(), lock=lock, options=cleaner.CleanOptions(apply_retention=True))
 
     assert reply["turns"]
     assert done.expired

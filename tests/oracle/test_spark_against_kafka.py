@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner, partitions
-from kcompact.lock import log_dir_lock
-from kcompact.spark import OnSpark, spark_context
+from kcompact import cleaner
+from kcompact.engine.spark import OnSpark, spark_context
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.partition import plan_partition
 from tests.compare import config_of, differences
 from tests.oracle.generate import CODECS, LogSpec, random_spec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
@@ -51,11 +52,11 @@ def test_the_same_directory_is_left(spec: LogSpec, kafka: RealKafka, on_spark: O
     theirs = copy_log_dir(written.log_dir, tmp_path / "theirs")
 
     (turn,) = kafka.clean(theirs, config=written.config, now_ms=written.now_ms)["turns"]
-    plan = partitions.plan_partition(
+    plan = plan_partition(
         ours / f"{spec.topic}-{spec.partition}", config_of(spec.topic, written.config), now_ms=written.now_ms
     )
     with log_dir_lock(ours) as lock:
-        result = cleaner.clean(plan, on_spark, lock=lock)
+        result = cleaner.clean_partition(plan, on_spark, lock=lock)
 
     mtimes = {
         str(path.relative_to(theirs)): path.stat().st_mtime_ns // 1_000_000

@@ -1,0 +1,116 @@
+"""The staged segments of whole groups, or their counts in a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from kcompact.clean.executor import Executor
+from kcompact.clean.job import CleanerStats
+from kcompact.clean.join import join_parts
+from kcompact.clean.prepare import PreparedClean
+from kcompact.clean.staged_files import CleanedSegment
+from kcompact.clean.transactions import map_start_position
+from kcompact.host.throttle import Pace, Throttle
+from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.files import FileIdentity
+from kcompact.plan.clean_plan import CleanPlan
+
+
+class Written(NamedTuple):
+    """The staged segments of some groups, what was counted, and the seconds that syncing and reading back took."""
+
+    segments: list[CleanedSegment]
+    stats: CleanerStats
+    sync_s: float
+    verify_s: float
+
+    def plus(self, other: Written) -> Written:
+        """Return both together."""
+        return Written(
+            [*self.segments, *other.segments],
+            self.stats + other.stats,
+            self.sync_s + other.sync_s,
+            self.verify_s + other.verify_s,
+        )
+
+
+def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, executor: Executor) -> Written:
+    """Write the given groups of a cleaning into the staging directory: complete, verified, synced segments."""
+    job = prepared.job
+    parts = executor.write(job, prepared.tasks_of(groups), staging)
+    sync_s, verify_s = sum(part.sync_s for part in parts), sum(part.verify_s for part in parts)
+    pace = Pace(Throttle(job.max_bytes_per_second))
+    segments = []
+    for number in groups:
+        group = prepared.plan.groups[number]
+        joined = join_parts(
+            Path(staging),
+            group[0].base_offset,
+            sorted((part for part in parts if part.group == number), key=lambda part: part.part),
+            aborted=prepared.kept_index[number],
+            index_interval_bytes=prepared.plan.config.index_interval_bytes,
+            index_max_bytes=prepared.plan.config.segment_index_bytes,
+            compiled=job.compiled,
+            pace=pace,
+        )
+        sync_s, verify_s = sync_s + joined.sync_s, verify_s + joined.verify_s
+        snapshots = _snapshots_to_remove(prepared.plan, group)
+        replaced = tuple(file for segment in group for file in segment.files)
+        segments.append(
+            CleanedSegment(base_offset=group[0].base_offset, files=joined.files, replaces=(*replaced, *snapshots))
+        )
+    return Written(segments, sum((part.stats for part in parts), CleanerStats()), sync_s, verify_s)
+
+
+def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[FileIdentity]:
+    """Return the producer snapshots that go with a group: all between its first base and its end.
+
+    The one at the first base stays. Those at the bases that disappear go with their segments
+    (`LocalLog.replaceSegments`); those at no base at all are what an earlier shutdown left, and a broker deletes them
+    when it loads the log (`ProducerStateManager.removeStraySnapshots`).
+    """
+    end_offset = plan.log.end_of(group[-1])
+    return [
+        identity
+        for offset, identity in sorted(plan.log.snapshots.items())
+        if group[0].base_offset < offset < end_offset
+    ]
+
+
+class Counted(NamedTuple):
+    """What a cleaning would have read and written, and the log as its planner would see it afterwards."""
+
+    stats: CleanerStats
+    log: PartitionLog
+
+
+def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
+    """Do all the work of a cleaning but write nothing."""
+    parts = executor.write(prepared.job, prepared.tasks_of(range(len(prepared.plan.groups))), None)
+    plan = prepared.plan
+    cleaned = []
+    for number, group in enumerate(plan.groups):
+        own = [part for part in parts if part.group == number]
+        largest = max((int(part.output_table["max_timestamp"].max()) for part in own if part.outputs), default=-1)
+        cleaned.append(
+            replace(
+                group[0],
+                size_bytes=sum(part.size_bytes for part in own),
+                largest_timestamp_ms=largest if largest >= 0 else group[-1].last_modified_ms,
+                last_modified_ms=group[-1].last_modified_ms,
+            )
+        )
+    untouched = plan.log.segments[len(plan.segments) :]
+    return Counted(
+        sum((part.stats for part in parts), CleanerStats()), replace(plan.log, segments=(*cleaned, *untouched))
+    )
+
+
+def map_bytes(plan: CleanPlan) -> int:
+    """Return how many bytes Kafka reads to make its map of keys: the dirty section, from the batch it starts in."""
+    dirty = plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset)
+    skipped = map_start_position(plan.log, dirty[0], plan.first_dirty_offset) if dirty else 0
+    return sum(segment.size_bytes for segment in dirty) - skipped

@@ -1,0 +1,147 @@
+"""The parts of a group to one segment: its log, end to end, and the indexes of all its batches.
+
+Rule: `LogSegment.append`, `LogSegment.onBecomeInactiveSegment`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from kcompact.clean.job import WrittenPart, as_columns
+from kcompact.clean.read_back import verify_staged_log
+from kcompact.clean.staged_files import OTHER_BYTES, StagedFile, create, sync, write_all, write_error
+from kcompact.errors import CorruptDataError
+from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
+from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
+from kcompact.host.throttle import Pace, Throttle
+from kcompact.log.files import open_regular, read_at, read_file
+
+COPY_BYTES = 64 << 20
+
+
+# One group
+
+
+class Joined(NamedTuple):
+    """The staged files of a group, and the seconds that syncing and reading back took here."""
+
+    files: tuple[StagedFile, ...]
+    sync_s: float
+    verify_s: float
+
+
+def join_parts(
+    staging: Path,
+    base_offset: int,
+    parts: Sequence[WrittenPart],
+    *,
+    aborted: Sequence[AbortedTxn] = (),
+    index_interval_bytes: int,
+    index_max_bytes: int,
+    compiled: bool = False,
+    pace: Pace | None = None,
+) -> Joined:
+    """Stage the `.log`, `.index`, `.timeindex` and, with `aborted`, `.txnindex` of a group, all synced and read back.
+
+    The parts are appended to the first one; the indexes follow from their batches. Rule: `LogSegment.append`,
+    `LogSegment.onBecomeInactiveSegment`.
+    """
+    pace = pace or Pace(Throttle(None))
+    log_path = staging / parts[0].name
+    size_bytes, crc, sync_s, verify_s = parts[0].size_bytes, parts[0].crc32c, 0.0, 0.0
+    if not parts[0].is_verified:
+        started = time.monotonic()
+        _append_parts(log_path, [staging / part.name for part in parts[1:]], pace)
+        sync_s = time.monotonic() - started
+        size_bytes = sum(part.size_bytes for part in parts)
+        crc, verify_s = verify_staged_log(log_path, parts, pace, compiled=compiled)
+    offset_index, time_index = _indexes(
+        parts,
+        base_offset,
+        index_interval_bytes=index_interval_bytes,
+        index_max_bytes=index_max_bytes,
+        compiled=compiled,
+    )
+    files = [
+        StagedFile(name=log_name(base_offset), staged_as=log_path.name, size_bytes=size_bytes, crc32c=crc),
+        _staged_bytes(staging, index_name(base_offset), offset_index),
+        _staged_bytes(staging, time_index_name(base_offset), time_index),
+    ]
+    if aborted:
+        files.append(_staged_bytes(staging, txn_index_name(base_offset), build_txn_index(aborted)))
+    return Joined(tuple(files), sync_s, verify_s)
+
+
+def _indexes(
+    parts: Sequence[WrittenPart], base_offset: int, index_interval_bytes: int, index_max_bytes: int, *, compiled: bool
+) -> tuple[bytes, bytes]:
+    if compiled:
+        from kcompact.clean import split_kernels as kernels
+
+        columns = as_columns(np.concatenate([part.output_table for part in parts]))
+        made = kernels.indexes(
+            *columns, base_offset=base_offset, interval_bytes=index_interval_bytes, max_index_bytes=index_max_bytes
+        )
+        if made is not None:
+            return made
+    builder = IndexBuilder(base_offset, interval_bytes=index_interval_bytes, max_index_bytes=index_max_bytes)
+    position = 0
+    for part in parts:
+        for last_offset, max_timestamp, size_bytes in part.output_table.tolist():
+            builder.append(last_offset, position, size_bytes, max_timestamp)
+            position += size_bytes
+    return builder.finish()
+
+
+def _append_parts(target: Path, parts: Sequence[Path], pace: Pace) -> None:
+    """Append files to the first one and sync it. Without a detour through this process, where the system can."""
+    descriptor = os.open(target, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.lseek(descriptor, 0, os.SEEK_END)
+        for part in parts:
+            with open_regular(part) as source:
+                _append_file(descriptor, source, target, part, pace)
+            part.unlink()  # Or the disk would have to hold it twice.
+        sync(descriptor, path=target)
+    finally:
+        os.close(descriptor)
+
+
+def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: Pace) -> None:
+    position, size = 0, os.fstat(source).st_size
+    try:
+        while position < size:
+            count = os.copy_file_range(source, descriptor, min(COPY_BYTES, size - position), position)
+            if count == 0:
+                break
+            pace.take(2 * count)
+            position += count
+    except OSError as problem:
+        if problem.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF):
+            raise write_error(target, problem, size - position) from None
+    while data := read_at(source, COPY_BYTES, position, path=part):
+        write_all(descriptor, data, path=target)
+        pace.take(2 * len(data))
+        position += len(data)
+
+
+def _staged_bytes(staging: Path, name: str, data: bytes) -> StagedFile:
+    import crc32c
+
+    path = staging / name
+    descriptor = create(path)
+    try:
+        write_all(descriptor, data, path=path)
+        sync(descriptor, path=path)
+    finally:
+        os.close(descriptor)
+    if read_file(path, max_bytes=max(len(data), 1)) != data:
+        raise CorruptDataError(file=path, problem=OTHER_BYTES)
+    return StagedFile(name=name, staged_as=name, size_bytes=len(data), crc32c=crc32c.crc32c(data))

@@ -1,0 +1,414 @@
+"""Scan and filter of a split on the kernels: a split is read whole, its batches become a table, loops run over it.
+
+Everything here has a readable twin that it must equal: `scan.read_split`, `filter.clean_batch`, `format.index`. Where a
+kernel meets what it does not know (a batch of magic 0 or 1, bytes that do not add up) the answer is None, or that one
+batch is handed to `filter.clean_batch`: the twin then does the work, or words the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kcompact import kernels
+from kcompact.clean.filter import CleanedBatch, Filtered, clean_batch
+from kcompact.clean.job import CleanerStats, CleanJob, Split, SplitSummary
+from kcompact.clean.offset_map import SPLIT_SHIFT, Collector, bits
+from kcompact.clean.rules import delete_horizon_ms
+from kcompact.errors import CorruptBatchError
+from kcompact.format import index
+from kcompact.format.batch import Batch, read_header, sealed
+from kcompact.format.codec import Codec, compress
+from kcompact.format.names import Suffix
+from kcompact.kernels import (
+    ACTION,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CODEC_MASK,
+    COLUMNS,
+    CONTROL_BIT,
+    COPIED,
+    DAMAGED,
+    DISCARDABLE,
+    DONE,
+    EMPTIED,
+    ENCODED,
+    EPOCH,
+    FLAGS,
+    HEADER_BYTES,
+    INVALID_MESSAGES,
+    LAST_OFFSET,
+    LEFT_OUT,
+    MAX_TIMESTAMP,
+    MESSAGES_WRITTEN,
+    MIN_RECORD_BYTES,
+    NEW_ATTRIBUTES,
+    NEW_BASE_TIMESTAMP,
+    NEW_MAX_TIMESTAMP,
+    OUT_END,
+    OUT_START,
+    OUTCOMES,
+    POSITION,
+    RECORD_GROWTH_BYTES,
+    RECORDS_COUNT,
+    ROW,
+    SECTION_END,
+    SECTION_START,
+    SIZE,
+    TRANSACTIONAL_BIT,
+    UNKNOWN,
+    Bytes,
+    Column,
+    Table,
+)
+from kcompact.log.batch_headers import BatchHeader, read_marker
+from kcompact.log.files import open_regular, read_into
+from kcompact.log.inflate import Buffers, inflated_runs
+
+
+class _Loaded(NamedTuple):
+    """A split in memory: its bytes, and the table of its batches."""
+
+    buffer: Bytes
+    table: Table
+
+    @property
+    def records(self) -> int:
+        return int(self.table[-1, ROW] + self.table[-1, RECORDS_COUNT]) if len(self.table) else 0
+
+
+def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
+    """Read a split and verify its batches, None where it is for the readable twin."""
+    path = Path(job.directory) / split.log_name
+    buffer = buffers.bytes_of("source", split.size_bytes)
+    with open_regular(path) as descriptor:
+        view = buffer.data[: split.size_bytes]
+        if read_into(descriptor, view, split.start_position, path=path) < split.size_bytes:
+            return None
+    table = buffers.table("batches", split.size_bytes // HEADER_BYTES + 1, COLUMNS)
+    count, _, code = kernels.walk(buffer, split.size_bytes, split.base_offset, split.end_offset, -1, table)
+    if code != DONE:
+        return None
+    table = table[:count]
+    for flag, offsets in ((LEFT_OUT, split.excluded_from_map), (DISCARDABLE, split.discardable)):
+        if offsets:
+            flagged = np.isin(table[:, BASE_OFFSET], np.fromiter(offsets, np.int64, len(offsets)))
+            table[flagged, FLAGS] |= flag
+    return _Loaded(buffer, table)
+
+
+def _is_possible(table: Table, first: int, end: int) -> bool:
+    """Whether the batches can hold as many records as they say, now that their sections are known."""
+    part = table[first:end]
+    return bool(np.all(part[:, RECORDS_COUNT] * MIN_RECORD_BYTES <= part[:, SECTION_END] - part[:, SECTION_START]))
+
+
+# Scan
+
+
+def hash_of(key: bytes, hash_key: bytes) -> bytes:
+    """Return the hash of a key as the kernels compute it, low half first."""
+    k0, k1 = np.frombuffer(hash_key, "<u8")
+    data = np.frombuffer(bytearray(key), np.uint8)
+    return kernels.siphash128(data, 0, len(key), int(k0), int(k1))
+
+
+def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffers) -> SplitSummary | None:
+    """Do what `scan.read_split` does, None where that must do it; the collector may hold some of its keys then."""
+    path = Path(job.directory) / split.log_name
+    loaded = _load(job, split, buffers)
+    if loaded is None or not _index_agrees(path, split, loaded.table):
+        return None
+    table = loaded.table
+    k0, k1 = np.frombuffer(job.hash_key, "<u8")
+    unkeyed_or_tombstones = 0
+    try:
+        for first, end, inflated in inflated_runs(
+            loaded.buffer, table, buffers, file=path, start_position=split.start_position
+        ):
+            code = DAMAGED
+            if _is_possible(table, first, end):
+                records = int(table[end - 1, ROW] + table[end - 1, RECORDS_COUNT] - table[first, ROW])
+                entries, unkeyed_or_tombstones_here, code = kernels.scan_records(
+                    loaded.buffer, inflated, table, first, end, job.first_dirty_offset, split.number << SPLIT_SHIFT,
+                    k0, k1, *collector.reserve(records),
+                )  # fmt: skip
+            if code != DONE:
+                return None
+            unkeyed_or_tombstones += unkeyed_or_tombstones_here
+            collector.commit(split.number, loaded.records, entries)
+        transactional = _transactional(job, split, loaded)
+    except CorruptBatchError:
+        return None
+    epochs = table[table[:, EPOCH] >= 0, EPOCH]
+    return SplitSummary(
+        records=loaded.records,
+        unkeyed_or_tombstones=unkeyed_or_tombstones,
+        max_timestamp=max(-1, int(table[:, MAX_TIMESTAMP].max())) if len(table) else -1,
+        first_epoch=int(epochs[0]) if len(epochs) else -1,
+        last_epoch=int(epochs[-1]) if len(epochs) else -1,
+        next_offset=int(table[-1, LAST_OFFSET]) + 1 if len(table) else split.base_offset,
+        transactional=transactional,
+    )
+
+
+def _transactional(job: CleanJob, split: Split, loaded: _Loaded) -> tuple[BatchHeader, ...]:
+    """Return the transactional and the control batches of a split. Raises CorruptBatchError."""
+    found = []
+    for number in np.flatnonzero(loaded.table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)).tolist():
+        batch = _batch(split, loaded, number)
+        marker = read_marker(batch, file=split.log_name) if batch.header.is_control else None
+        found.append(BatchHeader(batch.position, batch.header, marker))
+    return tuple(found)
+
+
+def _index_agrees(path: Path, split: Split, table: Table) -> bool:
+    """Whether each index entry of this split is the start of a batch and its last offset."""
+    index_path = path.with_suffix(Suffix.INDEX)
+    if not split.check_index or not index_path.exists():
+        return True
+    data = index_path.read_bytes()
+    entries = np.frombuffer(data, ">i4", len(data) // index.OFFSET_ENTRY_BYTES * 2).reshape(-1, 2)
+    positions = entries[:, 1].astype(np.int64)
+    within = (positions >= split.start_position) & (positions < split.end_position)
+    offsets = entries[within, 0].astype(np.int64) + int(path.stem)
+    at = positions[within] - split.start_position
+    where = np.searchsorted(table[:, POSITION], at)
+    if len(where) and where.max() >= len(table):
+        return False
+    return bool(np.all(table[where, POSITION] == at) and np.all(table[where, LAST_OFFSET] == offsets))
+
+
+# Filter
+
+
+def filter_split(
+    job: CleanJob, split: Split, survivors: Bytes, unkeyed_or_tombstones: int, buffers: Buffers
+) -> Iterator[Filtered] | None:
+    """Return what `clean_batch` makes of the batches of a split, None where that must do it for all of them.
+
+    `survivors` are the bits of the split's records; `special` is how many records a cleaning may drop or rewrite
+    though nothing supersedes them. Raises CorruptBatchError, RefusedError.
+    """
+    loaded = _load(job, split, buffers)
+    if loaded is None or loaded.records > 8 * len(survivors):
+        return None
+    return _filter(job, split, loaded, survivors, unkeyed_or_tombstones, buffers)
+
+
+def _filter(
+    job: CleanJob, split: Split, loaded: _Loaded, survivors: Bytes, unkeyed_or_tombstones: int, buffers: Buffers
+) -> Iterator[Filtered]:
+    table = loaded.table
+    path = Path(job.directory) / split.log_name
+    # What is alive or dead as a whole need not be looked at, nor inflated, when there is nothing special about it.
+    decided = np.full(len(table), UNKNOWN)
+    if not unkeyed_or_tombstones:
+        ends = np.concatenate(([0], np.cumsum(np.unpackbits(survivors, bitorder="little"), dtype=np.int64)))
+        alive = ends[table[:, ROW] + table[:, RECORDS_COUNT]] - ends[table[:, ROW]]
+        is_data = (table[:, ATTRIBUTES] & CONTROL_BIT == 0) & (table[:, FLAGS] & DISCARDABLE == 0)
+        is_data &= table[:, LAST_OFFSET] < job.upper_bound_offset
+        decided[is_data & (alive == 0)] = EMPTIED
+        decided[is_data & (alive == table[:, RECORDS_COUNT]) & (alive > 0)] = COPIED
+    horizon = delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
+    outcomes = buffers.table("outcomes", len(table), OUTCOMES)
+    wanted = decided == UNKNOWN
+    for first, end, inflated in inflated_runs(
+        loaded.buffer, loaded.table, buffers, file=path, start_position=split.start_position, wanted=wanted
+    ):
+        part = table[first:end]
+        sections = part[:, SECTION_END] - part[:, SECTION_START]
+        possible = np.minimum(part[:, RECORDS_COUNT], sections // MIN_RECORD_BYTES)
+        out = buffers.bytes_of("out", int(sections.sum() + RECORD_GROWTH_BYTES * possible.sum()) + 61 * len(part))
+        at_out = 0
+        # The kernel sees runs of what is not settled yet.
+        for start, stop in _runs(wanted[first:end]):
+            scratch = buffers.table("scratch", int(possible[start:stop].max(initial=0)) + 1, 4)
+            at_out = kernels.filter_batches(
+                loaded.buffer, inflated, table, first + start, first + stop, survivors, job.upper_bound_offset,
+                job.expires_ms, -1 if horizon is None or horizon < 0 else horizon, scratch, out, at_out, outcomes,
+            )  # fmt: skip
+        known = np.flatnonzero(~wanted[first:end]) + first
+        outcomes[known] = 0
+        outcomes[known, ACTION] = decided[known]
+        outcomes[known, MESSAGES_WRITTEN] = np.where(decided[known] == COPIED, table[known, RECORDS_COUNT], 0)
+        yield _assembled(job, split, loaded, survivors, out, outcomes, first, end)
+
+
+def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the runs [start, end) of set flags."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False]))))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _assembled(
+    job: CleanJob,
+    split: Split,
+    loaded: _Loaded,
+    survivors: Bytes,
+    out: Bytes,
+    outcomes: Table,
+    first: int,
+    end: int,
+) -> Filtered:
+    """Put the outcomes of batches [first, end) together; what the kernel left open is decided here."""
+    table, outcome = loaded.table[first:end], outcomes[first:end]
+    action = outcome[:, ACTION].copy()
+    max_timestamps = np.where(action == ENCODED, outcome[:, NEW_MAX_TIMESTAMP], table[:, MAX_TIMESTAMP])
+    last_offsets = table[:, LAST_OFFSET].copy()
+    messages_read = int(table[action != UNKNOWN, RECORDS_COUNT].sum())
+    messages_written = int(outcome[action != UNKNOWN, MESSAGES_WRITTEN].sum())
+    invalid_messages = int(outcome[action != UNKNOWN, INVALID_MESSAGES].sum())
+
+    # A batch without records stays if it is the last of the round or of its producer.
+    last_data = [one.data_offset for one in job.last_records.values() if one.data_offset is not None]
+    is_kept_empty = (last_offsets + 1 == job.upper_bound_offset) | np.isin(last_offsets, last_data)
+    others: dict[int, bytes | memoryview] = {}
+    for number in np.flatnonzero((action == UNKNOWN) | ((action == EMPTIED) & is_kept_empty)).tolist():
+        cleaned = _clean_by_definition(job, split, loaded, survivors, first + number)
+        if action[number] == UNKNOWN:
+            messages_read += cleaned.messages_read
+            messages_written += cleaned.messages_written
+            invalid_messages += cleaned.invalid_messages
+        if cleaned.data is None:
+            action[number] = EMPTIED
+            continue
+        action[number] = UNKNOWN
+        others[number] = cleaned.data
+        header = read_header(cleaned.data, file=split.log_name, position=0)
+        max_timestamps[number], last_offsets[number] = header.max_timestamp, header.last_offset
+    is_compressed = table[:, ATTRIBUTES] & CODEC_MASK != 0
+    for number in np.flatnonzero((action == ENCODED) & is_compressed).tolist():
+        others[number] = _compressed(loaded, table[number], outcome[number], out)
+        action[number] = UNKNOWN
+
+    is_copied = action == COPIED
+    starts = np.where(is_copied, table[:, POSITION], outcome[:, OUT_START])
+    ends = np.where(is_copied, table[:, POSITION] + table[:, SIZE], outcome[:, OUT_END])
+    for number, data in others.items():
+        starts[number], ends[number] = 0, len(data)
+    written = np.flatnonzero(action != EMPTIED)
+    sizes = (ends - starts)[written]
+    return Filtered(
+        pieces=_pieces(written, action, starts, ends, loaded.buffer, out, others),
+        last_offsets=last_offsets[written],
+        max_timestamps=max_timestamps[written],
+        sizes=sizes,
+        stats=CleanerStats(
+            bytes_read=int(table[:, SIZE].sum()),
+            bytes_written=int(sizes.sum()),
+            messages_read=messages_read,
+            messages_written=messages_written,
+            invalid_messages=invalid_messages,
+        ),
+    )
+
+
+def _pieces(
+    written: Column,
+    action: Column,
+    starts: Column,
+    ends: Column,
+    buffer: Bytes,
+    out: Bytes,
+    others: dict[int, bytes | memoryview],
+) -> list[bytes | memoryview]:
+    """Return the bytes of the written batches in order, neighbours in one piece."""
+    if not len(written):
+        return []
+    kind, start, end = action[written], starts[written], ends[written]
+    breaks = (kind[1:] != kind[:-1]) | (start[1:] != end[:-1]) | (kind[1:] == UNKNOWN)
+    firsts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    lasts = np.concatenate((firsts[1:] - 1, [len(written) - 1]))
+    sources = {COPIED: buffer.data, ENCODED: out.data}
+    return [
+        others[int(written[one])] if kind[one] == UNKNOWN else sources[int(kind[one])][start[one] : end[last]]
+        for one, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
+    ]
+
+
+def _batch(split: Split, loaded: _Loaded, number: int) -> Batch:
+    start, size = int(loaded.table[number, POSITION]), int(loaded.table[number, SIZE])
+    data = loaded.buffer.data[start : start + size]
+    position = split.start_position + start
+    return Batch(position, read_header(data, file=split.log_name, position=position), data)
+
+
+def _clean_by_definition(job: CleanJob, split: Split, loaded: _Loaded, survivors: Bytes, number: int) -> CleanedBatch:
+    batch = _batch(split, loaded, number)
+    row = int(loaded.table[number, ROW])
+    return clean_batch(
+        batch,
+        job,
+        bits(survivors, row, batch.header.records_count),
+        is_discardable=batch.header.base_offset in split.discardable,
+        keeps_legacy_tombstones=split.keeps_legacy_tombstones,
+        file=str(Path(job.directory) / split.log_name),
+    )
+
+
+def _compressed(loaded: _Loaded, row: Column, outcome: Column, out: Bytes) -> bytes:
+    """Return a batch of which the kernel has encoded the records, compressed as it was."""
+    start = int(row[POSITION])
+    header = read_header(loaded.buffer.data[start : start + int(row[SIZE])], file="", position=start)
+    records = out.data[int(outcome[OUT_START]) : int(outcome[OUT_END])]
+    section = compress(Codec(header.codec_id), records)
+    return sealed(
+        header._replace(
+            length=HEADER_BYTES - 12 + len(section),
+            attributes=int(outcome[NEW_ATTRIBUTES]),
+            base_timestamp=int(outcome[NEW_BASE_TIMESTAMP]),
+            max_timestamp=int(outcome[NEW_MAX_TIMESTAMP]),
+            records_count=int(outcome[MESSAGES_WRITTEN]),
+        ),
+        section,
+    )
+
+
+# What was written
+
+
+def verify_batches(data: memoryview, previous_offset: int, expected: tuple[Column, Column, Column]) -> int | None:
+    """Return the number of records in staged bytes, None where they are not the batches that were written.
+
+    `expected` are last offsets, greatest timestamps and sizes of the batches; checked besides them are tiling,
+    checksums and that offsets rise above `previous_offset`.
+    """
+    last_offsets, max_timestamps, sizes = expected
+    table = np.empty((len(sizes) + 1, COLUMNS), np.int64)
+    buffer = np.frombuffer(data, np.uint8)
+    count, _, code = kernels.walk(buffer, len(data), previous_offset + 1, (1 << 63) - 1, -1, table)
+    table = table[:count]
+    is_right = (
+        code == DONE
+        and np.array_equal(table[:, LAST_OFFSET], last_offsets)
+        and np.array_equal(table[:, MAX_TIMESTAMP], max_timestamps)
+        and np.array_equal(table[:, SIZE], sizes)
+    )
+    return int(table[:, RECORDS_COUNT].sum()) if is_right else None
+
+
+def indexes(
+    last_offsets: Column,
+    max_timestamps: Column,
+    sizes: Column,
+    *,
+    base_offset: int,
+    interval_bytes: int,
+    max_index_bytes: int,
+) -> tuple[bytes, bytes] | None:
+    """Return what `format.index.IndexBuilder` makes of a segment's batches, None where it refuses."""
+    offsets, times = np.empty((len(sizes) + 1, 2), np.int64), np.empty((len(sizes) + 1, 2), np.int64)
+    offset_count, time_count, code = kernels.index_entries(
+        last_offsets, max_timestamps, sizes, base_offset, interval_bytes,
+        max_index_bytes // index.OFFSET_ENTRY_BYTES, max_index_bytes // index.TIME_ENTRY_BYTES - 1, offsets, times,
+    )  # fmt: skip
+    if code != DONE:
+        return None
+    time_entries = np.empty(time_count, [("timestamp", ">i8"), ("offset", ">i4")])
+    time_entries["timestamp"], time_entries["offset"] = times[:time_count, 0], times[:time_count, 1]
+    return offsets[:offset_count].astype(">i4").tobytes(), time_entries.tobytes()

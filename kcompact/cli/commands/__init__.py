@@ -1,0 +1,1 @@
+"""What each command does: a module per command, each with a function `run` that returns the exit code."""

@@ -1,0 +1,86 @@
+"""Sentences and fields that both tables and JSON show: the policy, its source, the role of a segment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcompact.config.settings import FIELD_NAMES, Setting, Source, TopicConfig
+from kcompact.plan.clean_plan import CleanPlan, Reason, Role
+from kcompact.plan.deletion import RetentionForecast, retention_forecast
+
+if TYPE_CHECKING:
+    from kcompact.log.directory import Segment
+
+
+# Configuration
+
+_SOURCES = {
+    Source.OPTION: "--config",
+    Source.TOPIC_OVERRIDE: "topic override",
+    Source.BROKER_OVERRIDE: "dynamic setting of the broker",
+    Source.CLUSTER_DEFAULT: "dynamic default of all brokers",
+    Source.BROKER_CONFIG: "static setting of the broker",
+    Source.DEFAULT: "Kafka's default",
+}
+
+
+_ORIGINS = {None: "", "metadata-log": " in the cluster metadata", "bootstrap-server": ", says the live cluster"}
+
+
+def policy_line(config: TopicConfig) -> str:
+    """Return the policy, and unless it was given with --config also who says so."""
+    setting = config.settings.get("cleanup.policy")
+    if config.policy_text is None or setting is None or setting.source is Source.OPTION:
+        return config.policy_text or "unknown"
+    where = "--broker-config" if setting == Setting(source=Source.BROKER_CONFIG) else _SOURCES[setting.source]
+    return f"{config.policy_text or 'none'} ({where}{_ORIGINS[setting.origin]})"
+
+
+def config_fields(config: TopicConfig) -> dict[str, Any]:
+    """Return every setting that counts under Kafka's name, with its value and where that is from."""
+    fields = {}
+    for field, name in FIELD_NAMES.items():
+        value = config.policy_text if field == "cleanup_policy" else getattr(config, field)
+        setting = config.settings.get(name, Setting(source=Source.DEFAULT))
+        source = None if value is None else str(setting.source)
+        fields[name] = {"value": value, "source": source, "origin": setting.origin}
+    return fields
+
+
+# Roles
+
+
+def role_reason(plan: CleanPlan, segment: Segment) -> str:
+    """Return why a segment has its role."""
+    match plan.role_of(segment):
+        case Role.ACTIVE:
+            return "the last segment is never cleaned"
+        case Role.CLEAN:
+            return f"ends below the first dirty offset {plan.first_dirty_offset}"
+        case Role.DIRTY if segment.base_offset < plan.first_dirty_offset:
+            return f"clean below offset {plan.first_dirty_offset}, dirty from there on"
+        case Role.DIRTY:
+            return f"between the first dirty offset {plan.first_dirty_offset} and {plan.first_uncleanable_offset}"
+    match plan.bound:
+        case Reason.OPEN_TRANSACTION:
+            return f"a transaction is open from offset {plan.last_stable_offset}"
+        case Reason.HIGH_WATERMARK:
+            return f"not wholly below the high watermark {plan.high_watermark}"
+        case Reason.MIN_COMPACTION_LAG:
+            return f"it or one before it is younger than min.compaction.lag.ms {plan.config.min_compaction_lag_ms}"
+    return f"at or above the first uncleanable offset {plan.first_uncleanable_offset}"
+
+
+def clean_below_offset(plan: CleanPlan, segment: Segment) -> int | None:
+    """Return where the dirty part of a dirty segment starts, None when it is dirty from its start."""
+    straddles = segment.base_offset < plan.first_dirty_offset < plan.log.end_of(segment)
+    return plan.first_dirty_offset if straddles and plan.role_of(segment) is Role.DIRTY else None
+
+
+def plan_forecast(plan: CleanPlan) -> tuple[RetentionForecast, ...]:
+    """Return which segments of a compacted topic a broker would delete after the cleaning."""
+    if not plan.config.compacts or plan.log.damage:
+        return ()
+    return retention_forecast(
+        plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark
+    )

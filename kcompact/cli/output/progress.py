@@ -1,0 +1,121 @@
+"""Progress on standard error: a bar with rate and time left on a terminal, a line per stage elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcompact.clean.executor import Progress
+from kcompact.cli.output import streams, text
+from kcompact.cli.signals import StopRequest
+
+if TYPE_CHECKING:
+    from rich import progress as rich_progress
+    from rich.progress import TaskID
+
+_VERBS = {"scan": "reading", "write": "writing"}
+
+
+class ProgressBar:
+    """The progress of all partitions: shows what is going on and passes requests to stop on. For several threads."""
+
+    def __init__(self, request: StopRequest, *, quiet: bool) -> None:
+        self.request = request
+        self._is_terminal = sys.stderr.isatty()
+        self._quiet = quiet and not self._is_terminal
+        self._progress: rich_progress.Progress | None = None
+        self._lock = threading.Lock()
+
+    def of(self, directory: Path) -> PartitionProgress:
+        """Return the `Watch` of one partition."""
+        return PartitionProgress(self, directory)
+
+    def begin(self, label: str, total_bytes: int, earlier: TaskID | None) -> TaskID | None:
+        """Show a stage, instead of the partition's earlier one."""
+        # That standard error is full or gone must not fail a cleaning.
+        with suppress(OSError), self._lock:
+            if self._is_terminal:
+                bars = self._bars()
+                if earlier is not None:
+                    bars.remove_task(earlier)
+                return bars.add_task(label, total=total_bytes)
+            if not self._quiet:
+                streams.tell(f"{label} {text.size(total_bytes)}")
+        return None
+
+    def tell(self, message: str) -> None:
+        """Say something on standard error."""
+        with suppress(OSError), self._lock:
+            if not self._quiet:
+                streams.tell(message)
+
+    def advance(self, task: TaskID | None, done_bytes: int) -> None:
+        if self._progress is not None and task is not None:
+            self._progress.advance(task, done_bytes)
+
+    def finish(self, task: TaskID | None) -> None:
+        """Take the bar of a partition away."""
+        with suppress(OSError), self._lock:
+            if self._progress is not None and task is not None:
+                self._progress.remove_task(task)
+
+    def end(self) -> None:
+        """Take the bars away for good."""
+        shown, self._progress = self._progress, None
+        if shown is not None:
+            with suppress(OSError):
+                shown.stop()
+
+    def _bars(self) -> rich_progress.Progress:
+        from rich import progress as rich_progress
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        from kcompact.cli.output.tables import console
+
+        if self._progress is None:
+            self._progress = rich_progress.Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                DownloadColumn(binary_units=True),
+                TransferSpeedColumn(),
+                TimeRemainingColumn(),
+                console=console(sys.stderr),
+                transient=True,
+            )
+            self._progress.start()
+        return self._progress
+
+
+class PartitionProgress(Progress):
+    """The `Watch` of one partition."""
+
+    def __init__(self, progress: ProgressBar, directory: Path) -> None:
+        self._progress = progress
+        self._directory = directory
+        self._task: TaskID | None = None
+
+    def begin(self, stage: str, total_bytes: int) -> None:
+        label = f"{text.safe(self._directory.name)}: {_VERBS.get(stage, stage)}"
+        self._task = self._progress.begin(label, total_bytes, self._task)
+
+    def compiling(self) -> None:
+        self._progress.tell("compiling for this processor: once, it takes some ten seconds")
+
+    def advance(self, done_bytes: int) -> None:
+        self._progress.advance(self._task, done_bytes)
+
+    def check(self) -> None:
+        self._progress.request.check(self._directory)
+
+    def end(self) -> None:
+        """Take the bar away."""
+        self._progress.finish(self._task)

@@ -1,0 +1,368 @@
+"""What a cluster says of its topics, read from the KRaft metadata log of a stopped broker. Reads only.
+
+    snapshot 00000000000000004200-0000000003.checkpoint        what the log said below offset 4200
+    log      00000000000000003900.log   00000000000000004400.log
+                        [3900 ..... 4399]          [4400 .....
+                               ^ replayed from 4200 on
+
+The newest complete snapshot is taken, then the batches of the log from its end on. A snapshot that cannot be read is
+no loss as long as the log still reaches back to the one before it; where it does not, and wherever else something is
+missing in between, nothing is guessed: CorruptDataError, with file, position and offset.
+
+Two things at the end of the log do not count, and a note says so: a transaction that was begun and not ended, and
+half a batch, unless the broker was stopped cleanly, which leaves none. What cannot be told offline is whether the
+last records were ever committed: a controller that lost its leadership may have been alone with them.
+
+Rules: KIP-630, KIP-631, KIP-868; `MetadataLoader`, `MetadataBatchLoader`, `ConfigurationsDelta`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kcompact.config.settings import ClusterConfig, Source
+from kcompact.errors import CorruptBatchError, CorruptDataError, RefusedError, StaleReplicaError, StorageError
+from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
+from kcompact.format.checkpoint import (
+    CLEAN_SHUTDOWN_FILE,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    MetaProperties,
+    encode_uuid,
+    parse_meta_properties,
+    parse_partition_metadata,
+)
+from kcompact.format.metadata import (
+    SNAPSHOT_FOOTER,
+    SNAPSHOT_HEADER,
+    AbortTransaction,
+    BeginTransaction,
+    ConfigRecord,
+    EndTransaction,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    ResourceType,
+    SnapshotName,
+    TopicRecord,
+    control_type,
+    parse_snapshot_name,
+    read_record,
+)
+from kcompact.format.names import CLUSTER_METADATA_TOPIC, Suffix, Temporary, TopicPartition, log_name, parse_file_name
+from kcompact.log.files import open_regular, read_at, read_file
+from kcompact.log.segment_reader import WINDOW_BYTES, batches
+
+METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+ORIGIN = "metadata-log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTopic:
+    """A topic: its id as Kafka shows it, the settings it overrides, its partitions."""
+
+    topic_id: str
+    overrides: Mapping[str, str]
+    partitions: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMetadata:
+    """What a metadata log says up to `end_offset`. `broker_configs` are the dynamic settings by node id."""
+
+    directory: Path
+    topics: Mapping[str, ClusterTopic]
+    broker_configs: Mapping[int, Mapping[str, str]]
+    cluster_defaults: Mapping[str, str]
+    end_offset: int
+    snapshot: SnapshotName | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
+    """Return what the metadata log in a log directory says, None when there is none.
+
+    Raises CorruptDataError for damage, StorageError, RefusedError for a file that is not a regular one.
+    """
+    directory = log_dir / METADATA_DIRECTORY
+    if directory.is_symlink():
+        raise RefusedError(path=directory, problem="a symbolic link; kcompact reads only the files themselves")
+    if not directory.is_dir():
+        return None
+    snapshots, bases = _listed(directory)
+    if not snapshots and not bases:
+        return None
+
+    notes: list[str] = []
+    state, snapshot, damage = _newest_state(directory, snapshots, notes)
+    start = snapshot.end_offset if snapshot else 0
+    if snapshot is None and (log_dir / BOOTSTRAP_CHECKPOINT).exists():
+        try:
+            state = _read_snapshot(log_dir / BOOTSTRAP_CHECKPOINT)
+        except CorruptDataError as problem:
+            notes.append(f"{BOOTSTRAP_CHECKPOINT} is not used: {problem.problem}")
+    if bases and bases[0] > start:
+        raise damage or CorruptDataError(
+            file=directory / log_name(bases[0]),
+            offset=bases[0],
+            problem=f"the metadata log starts here, and no snapshot tells what it said from {start} on",
+        )
+    is_clean = (log_dir / CLEAN_SHUTDOWN_FILE).exists()
+    end_offset = _replay_log(directory, bases, start, state, notes, tolerate_torn_end=not is_clean)
+    if damage is not None and end_offset < snapshots[0].end_offset:
+        raise damage
+    return ClusterMetadata(
+        directory=directory,
+        topics=state.described_topics(),
+        broker_configs=state.configs_of_brokers(),
+        cluster_defaults=state.configs.get((ResourceType.BROKER, ""), {}),
+        end_offset=end_offset,
+        snapshot=snapshot,
+        notes=tuple(notes),
+    )
+
+
+def _listed(directory: Path) -> tuple[list[SnapshotName], list[int]]:
+    """Return the snapshots, newest first, and the base offsets of the log's segments, ascending."""
+    try:
+        names = [entry.name for entry in os.scandir(directory)]
+    except OSError as problem:
+        raise StorageError(path=directory, problem=problem) from None
+    snapshots = [snapshot for name in names if (snapshot := parse_snapshot_name(name))]
+    files = [file for name in names if (file := parse_file_name(name))]
+    bases = [file.base_offset for file in files if file.suffix is Suffix.LOG and file.temporary is Temporary.NO]
+    return sorted(snapshots, reverse=True), sorted(bases)
+
+
+# Replaying
+
+
+@dataclass(slots=True)
+class _State:
+    """Topics and settings while records are applied. Settings stand under resource type and name."""
+
+    names: dict[bytes, str] = field(default_factory=dict)
+    ids: dict[str, bytes] = field(default_factory=dict)
+    partitions: dict[bytes, set[int]] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+
+    def apply(self, record: MetadataRecord) -> None:
+        match record:
+            case TopicRecord(name, topic_id):
+                self.names[topic_id] = name
+                self.ids[name] = topic_id
+            case PartitionRecord(partition, topic_id):
+                self.partitions.setdefault(topic_id, set()).add(partition)
+            case ConfigRecord(resource_type, resource_name, name, value):
+                if resource_type == ResourceType.BROKER and resource_name and not _is_node_id(resource_name):
+                    raise ValueError(f"settings of a broker whose id is {resource_name[:40]!a}")
+                settings = self.configs.setdefault((resource_type, resource_name), {})
+                if value is None:
+                    settings.pop(name, None)
+                else:
+                    settings[name] = value
+            case RemoveTopicRecord(topic_id):
+                name = self.names.pop(topic_id, "")
+                self.partitions.pop(topic_id, None)
+                if self.ids.get(name) == topic_id:
+                    del self.ids[name]
+                    self.configs.pop((ResourceType.TOPIC, name), None)
+            case _:
+                pass
+
+    def described_topics(self) -> dict[str, ClusterTopic]:
+        return {
+            name: ClusterTopic(
+                topic_id=encode_uuid(topic_id),
+                overrides=self.configs.get((ResourceType.TOPIC, name), {}),
+                partitions=frozenset(self.partitions.get(topic_id, ())),
+            )
+            for name, topic_id in self.ids.items()
+        }
+
+    def configs_of_brokers(self) -> dict[int, dict[str, str]]:
+        return {
+            int(name): settings
+            for (resource_type, name), settings in self.configs.items()
+            if resource_type == ResourceType.BROKER and name and settings
+        }
+
+
+def _is_node_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10
+
+
+def _newest_state(
+    directory: Path, snapshots: Sequence[SnapshotName], notes: list[str]
+) -> tuple[_State, SnapshotName | None, CorruptDataError | None]:
+    """Return the state of the newest snapshot that can be read, which one it is, and what was wrong with the newest."""
+    damage: CorruptDataError | None = None
+    for snapshot in snapshots:
+        try:
+            return _read_snapshot(directory / str(snapshot)), snapshot, damage
+        except CorruptDataError as problem:
+            damage = damage or problem
+            notes.append(f"metadata snapshot {snapshot} is not used: {problem.problem}")
+    return _State(), None, damage
+
+
+def _read_snapshot(path: Path) -> _State:
+    """Return what a snapshot says. Raises CorruptDataError, also for one whose end was never written."""
+    state = _State()
+    is_begun = is_complete = False
+    for batch in batches(path):
+        for record, kind in _checked(batch, path):
+            if is_complete or (not is_begun and kind != SNAPSHOT_HEADER):
+                problem = "a snapshot has its header first and its footer last"
+                raise CorruptBatchError(file=str(path), position=batch.position, offset=record.offset, problem=problem)
+            is_begun, is_complete = True, kind == SNAPSHOT_FOOTER
+            if kind is None:
+                _apply(state, _decoded(record, batch, path), record, batch, path)
+    if not is_complete:
+        raise CorruptDataError(file=path, problem="the snapshot is incomplete: it has no footer")
+    return state
+
+
+def _replay_log(
+    directory: Path, bases: Sequence[int], start: int, state: _State, notes: list[str], *, tolerate_torn_end: bool
+) -> int:
+    """Apply the log from `start` on and return its end offset."""
+    transaction: list[tuple[MetadataRecord, Record, Batch]] | None = None
+    began = end_offset = start
+    for batch, path in _log_batches(directory, bases, start, notes, tolerate_torn_end=tolerate_torn_end):
+        end_offset = max(end_offset, batch.header.next_offset)
+        for record, kind in _checked(batch, path):
+            decoded = None if kind is not None or record.offset < start else _decoded(record, batch, path)
+            match decoded:
+                case None:
+                    pass
+                case BeginTransaction():
+                    if transaction is not None:
+                        raise _corrupt(path, batch, record, f"a transaction begins inside that of offset {began}")
+                    transaction, began = [], record.offset
+                case EndTransaction() | AbortTransaction():
+                    if transaction is None:
+                        raise _corrupt(path, batch, record, "a transaction ends, and none was begun")
+                    if isinstance(decoded, EndTransaction):
+                        for each in transaction:
+                            _apply(state, *each, path)
+                    transaction = None
+                case _ if transaction is not None:
+                    transaction.append((decoded, record, batch))
+                case _:
+                    _apply(state, decoded, record, batch, path)
+    if transaction is not None:
+        notes.append(f"the metadata log ends inside the transaction begun at offset {began}, which does not count")
+    return end_offset
+
+
+def _log_batches(
+    directory: Path, bases: Sequence[int], start: int, notes: list[str], *, tolerate_torn_end: bool
+) -> Iterator[tuple[Batch, Path]]:
+    """Yield the batches that reach beyond `start`. No offset is left out in a metadata log, so a gap is damage."""
+    first = max((number for number, base in enumerate(bases) if base <= start), default=0)
+    expected = bases[first] if bases else start
+    for base in bases[first:]:
+        path, position = directory / log_name(base), 0
+        if base != expected:
+            raise CorruptDataError(
+                file=path, offset=base, problem=f"the metadata log has nothing from offset {expected} to {base}"
+            )
+        try:
+            for batch in batches(path):
+                header = batch.header
+                if header.base_offset != expected:
+                    problem = f"base offset {header.base_offset}, but the batch before ends at {expected}"
+                    raise CorruptBatchError(
+                        file=str(path), position=batch.position, offset=header.base_offset, problem=problem
+                    )
+                expected = header.next_offset
+                if expected > start:
+                    yield batch, path
+                position = batch.position + header.size_bytes
+        except CorruptBatchError as problem:
+            if not tolerate_torn_end or base != bases[-1] or not _is_torn(path, position):
+                raise
+            notes.append(f"{path.name} of the metadata log ends inside a batch, at position {position}: ignored")
+
+
+def _is_torn(path: Path, position: int) -> bool:
+    """Whether what follows `position` is half a batch or zeros, as a write that was cut short leaves it."""
+    with open_regular(path) as descriptor:
+        left = os.fstat(descriptor).st_size - position
+        prefix = read_at(descriptor, LOG_OVERHEAD_BYTES, position, path=path)
+        if any(prefix) or len(prefix) < LOG_OVERHEAD_BYTES:
+            return int.from_bytes(prefix[8:], "big") + LOG_OVERHEAD_BYTES > left
+        while window := read_at(descriptor, WINDOW_BYTES, position, path=path):
+            if any(window):
+                return False
+            position += len(window)
+    return True
+
+
+def _checked(batch: Batch, path: Path) -> Iterator[tuple[Record, int | None]]:
+    """Yield the records of a batch whose checksum is right, with the type of those that are control records."""
+    verify_crc(batch, file=str(path))
+    for record in read_records(batch, file=str(path)):
+        kind = None
+        if batch.header.is_control:
+            kind = control_type(record.key, file=str(path), position=batch.position, offset=record.offset)
+        yield record, kind
+
+
+def _decoded(record: Record, batch: Batch, path: Path) -> MetadataRecord | None:
+    return read_record(record.value, key=record.key, file=str(path), position=batch.position, offset=record.offset)
+
+
+def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch: Batch, path: Path) -> None:
+    if decoded is not None:
+        try:
+            state.apply(decoded)
+        except ValueError as problem:
+            raise _corrupt(path, batch, record, str(problem)) from None
+
+
+def _corrupt(path: Path, batch: Batch, record: Record, problem: str) -> CorruptBatchError:
+    return CorruptBatchError(file=str(path), position=batch.position, offset=record.offset, problem=problem)
+
+
+# What it means for a partition
+
+
+def read_meta_properties(log_dir: Path) -> MetaProperties | None:
+    """Return what the log directory's `meta.properties` says, None without one. Raises CorruptCheckpointError."""
+    path = log_dir / META_PROPERTIES
+    return parse_meta_properties(read_file(path), file=str(path)) if path.exists() else None
+
+
+def read_topic_id(directory: Path) -> str | None:
+    """Return the topic id of a partition directory, None where none is written. Raises CorruptCheckpointError."""
+    path = directory / PARTITION_METADATA
+    return parse_partition_metadata(read_file(path), file=str(path)).topic_id if path.exists() else None
+
+
+def cluster_config(metadata: ClusterMetadata, topic: str, *, node_id: int | None) -> ClusterConfig | None:
+    """Return the settings that count for a topic on a broker, None when the metadata does not know the topic."""
+    found = metadata.topics.get(topic)
+    if found is None:
+        return None
+    layers = [(Source.CLUSTER_DEFAULT, metadata.cluster_defaults)]
+    if node_id is not None:
+        layers.append((Source.BROKER_OVERRIDE, metadata.broker_configs.get(node_id, {})))
+    return ClusterConfig(origin=ORIGIN, topic=found.overrides, broker=tuple(layers))
+
+
+def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *, where: str) -> None:
+    """Raise StaleReplicaError when a partition directory belongs to another topic of the same name."""
+    own_id = read_topic_id(directory)
+    if own_id is not None and own_id != known_id:
+        raise StaleReplicaError(
+            path=directory,
+            problem=f"a stale replica: partition.metadata says topic id {own_id}, and {where} knows {partition.topic} "
+            f"under {known_id}. The topic was deleted and made again; this is what was left of the old one",
+            hint="A broker sets such a directory aside when it starts. To work on it all the same, copy it elsewhere.",
+        )

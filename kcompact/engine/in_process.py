@@ -1,0 +1,174 @@
+"""The executor of this process: the stages on threads, for the kernels run without the interpreter's lock."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import BinaryIO, TypeVar
+
+from kcompact.clean.executor import Progress, Reduced, reduce
+from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.scan import Scanned, scan_splits
+from kcompact.clean.write import write_part
+from kcompact.errors import StorageError
+from kcompact.host.throttle import Pace, Throttle
+
+POLL_S = 0.1
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InProcess:
+    """Runs the tasks of each stage side by side, in this process, and keeps what passes between them in memory.
+
+    Of the blocks of keys it holds `job.keys_bytes` for each worker; the rest goes to private files.
+    """
+
+    progress: Progress = field(default_factory=Progress)
+    name: str = "in-process"
+    parallelism: int = field(default_factory=_cores)
+
+    def scan_and_reduce(
+        self, job: CleanJob, tasks: Sequence[Sequence[Split]]
+    ) -> tuple[list[Scanned], Iterable[Reduced]]:
+        self.progress.begin("scan", sum(split.size_bytes for splits in tasks for split in splits))
+        throttle = Throttle(job.max_bytes_per_second)
+        with _Blocks(job.bucket_count, job.keys_bytes * self.parallelism) as blocks:
+
+            def scan_task(splits: Sequence[Split], done: Callable[[int], None]) -> list[Scanned]:
+                found = scan_splits(job, splits, Pace(throttle, done))
+                while True:
+                    try:
+                        blocks.add(*next(found))
+                    except StopIteration as end:
+                        seen: list[Scanned] = end.value
+                        return seen
+
+            def reduce_task(bucket: int, done: Callable[[int], None]) -> Reduced:
+                result = reduce(job, blocks.take(bucket))
+                done(0)
+                return result
+
+            scanned = [one for seen in self._each(tasks, scan_task) for one in seen]
+            return scanned, self._each(range(job.bucket_count), reduce_task)
+
+    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+        self.progress.begin("write", sum(part.size_bytes for parts in tasks for part in parts))
+        throttle = Throttle(job.max_bytes_per_second)
+
+        def write_task(parts: Sequence[WriteTask], done: Callable[[int], None]) -> list[WrittenPart]:
+            return [write_part(job, part, staging, Pace(throttle, done)) for part in parts]
+
+        return [part for written in self._each(tasks, write_task) for part in written]
+
+    def _each(self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]) -> list[Result]:
+        """Return what `run` makes of each task. It is handed what to tell done bytes to; that raises on an abort."""
+        if min(len(tasks), self.parallelism) <= 1:
+
+            def done(size_bytes: int) -> None:
+                self.progress.advance(size_bytes)
+                self.progress.check()
+
+            return [run(task, done) for task in tasks]
+        return self._side_by_side(tasks, run)
+
+    def _side_by_side(
+        self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]
+    ) -> list[Result]:
+        threads = _ThreadProgress()
+        with ThreadPoolExecutor(min(len(tasks), self.parallelism), "kcompact") as pool:
+            running: list[Future[Result]] = [pool.submit(run, task, threads.done) for task in tasks]
+            try:
+                pending = set(running)
+                while pending:
+                    finished, pending = wait(pending, POLL_S, FIRST_EXCEPTION)
+                    self.progress.advance(threads.taken())
+                    for future in finished:
+                        future.result()
+                    self.progress.check()
+            except BaseException:
+                threads.is_stopped = True
+                pool.shutdown(cancel_futures=True)
+                raise
+            self.progress.advance(threads.taken())
+        return [future.result() for future in running]
+
+
+class _StoppedError(Exception):
+    """Ends a thread whose result nobody waits for any more."""
+
+
+class _ThreadProgress:
+    """What the threads have done since it was last asked for; the watch itself is the main thread's."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def done(self, size_bytes: int) -> None:
+        if self.is_stopped:
+            raise _StoppedError
+        with self._lock:
+            self._bytes += size_bytes
+
+    def taken(self) -> int:
+        with self._lock:
+            size_bytes, self._bytes = self._bytes, 0
+        return size_bytes
+
+
+class _Blocks:
+    """Blocks by bucket: in memory as long as there are few, behind that in a file that has no name."""
+
+    def __init__(self, bucket_count: int, limit_bytes: int) -> None:
+        self._held: list[list[bytes]] = [[] for _ in range(bucket_count)]
+        self._spilled: list[list[tuple[int, int]]] = [[] for _ in range(bucket_count)]
+        self._room_bytes = limit_bytes
+        self._file_bytes = 0
+        self._lock = threading.Lock()
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> _Blocks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, bucket: int, block: bytes) -> None:
+        with self._lock:
+            if len(block) <= self._room_bytes:
+                self._room_bytes -= len(block)
+                self._held[bucket].append(block)
+                return
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="kcompact-keys-")  # noqa: SIM115
+            start = self._file_bytes
+            self._file_bytes += len(block)
+            self._spilled[bucket].append((start, len(block)))
+        view = memoryview(block)
+        try:
+            while view:
+                written = os.pwrite(self._file.fileno(), view, start)
+                view, start = view[written:], start + written
+        except OSError as problem:
+            raise StorageError(path=tempfile.gettempdir(), problem=problem) from None
+
+    def take(self, bucket: int) -> Iterator[bytes]:
+        """Yield the blocks of a bucket, which are then forgotten."""
+        yield from self._held[bucket]
+        self._held[bucket].clear()
+        for start, size_bytes in self._spilled[bucket]:
+            assert self._file is not None
+            yield os.pread(self._file.fileno(), size_bytes, start)

@@ -1,0 +1,195 @@
+"""A class-data archive: Spark's classes as the JVM keeps them in memory, ready to be mapped. It halves Spark's start.
+
+The first run of a Java and a Spark writes down which classes it loads. When it is over a process in the background
+makes the archive, in the user's cache directory; later runs start from it. It holds code, so it is only read where
+nobody else could have written, and only with the checksum that is part of its name. Without one Spark starts as it
+always does, only later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import kcompact
+from kcompact.host.user_cache import cache_directory
+
+MAKING_S = 300.0
+KEPT = 3
+"""How many archives stay: of several virtual environments, or of a Java before and after its update."""
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """The archive for one Java and one class path: where it is, if it is there, and what it would be made from."""
+
+    java: Path
+    class_path: str
+    key: str
+    directory: Path | None
+    file: Path | None
+    classes: Path
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is none, but could be one."""
+        return self.directory is not None and self.file is None
+
+    def options(self) -> list[str]:
+        """Return the JVM options that use the archive, or gather what it is made from."""
+        if self.file is not None:
+            # `auto`: an archive of another Java or other jars is passed over, not an error.
+            return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.file}"]
+        return [f"-XX:DumpLoadedClassList={self.classes}"] if self.is_wanted else []
+
+    def is_sound(self) -> bool:
+        """Return whether the archive is byte for byte what was made. One that is not is removed."""
+        if self.file is None:
+            return True
+        with contextlib.suppress(OSError):
+            if self.file.stem.rpartition("-")[2] == _checksum(self.file):
+                return True
+        with contextlib.suppress(OSError):
+            self.file.unlink()
+        return False
+
+    def make_in_background(self) -> None:
+        """Start a process that makes the archive and outlives this one; never fails, never prints."""
+        if not self.is_wanted or self.directory is None:
+            return
+        with contextlib.suppress(OSError):
+            target = self.directory / f"making-{secrets.token_hex(8)}.classes"
+            # The JVM was killed while it wrote: its last line may be half of one.
+            text = self.classes.read_bytes().rpartition(b"\n")[0] + b"\n"
+            _write_new(target, text)
+            subprocess.run(
+                [sys.executable, "-P", "-m", __name__, self.java, self.class_path, self.key, self.directory, target],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=_environment(),
+                check=False,
+            )
+
+
+def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, scratch: Path) -> Archive:
+    """Return the archive for a Java, its class path and its options. Whatever is wrong, there is none."""
+    class_path = os.pathsep.join(map(str, jars))
+    key, directory, file = "", None, None
+    with contextlib.suppress(OSError):
+        key = _key(java, jars, options)
+        directory = cache_directory()
+        if directory is not None and (directory / f"spark-{key}.failed").exists():
+            directory = None
+        if directory is not None:
+            file = next(filter(_is_trusted, directory.glob(f"spark-{key}-*.jsa")), None)
+    return Archive(
+        java=java, class_path=class_path, key=key, directory=directory, file=file, classes=scratch / "classes"
+    )
+
+
+def _key(java: Path, jars: Sequence[Path], options: Iterable[str]) -> str:
+    """Return what an archive depends on, as a hash: the JVM itself refuses only some of what does not fit."""
+    found = hashlib.sha256()
+    resolved = java.resolve()
+    for path in (resolved, resolved.parents[1] / "release", resolved.parents[1] / "lib" / "modules", *jars):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            found.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    found.update("\n".join(options).encode(errors="surrogateescape"))
+    return found.hexdigest()[:16]
+
+
+# Who could have written it
+
+
+def _is_trusted(file: Path) -> bool:
+    status = os.lstat(file)
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+
+
+def _checksum(file: Path) -> str:
+    import crc32c
+
+    crc = size = 0
+    with open(file, "rb", buffering=0) as source:
+        while data := source.read(_CHUNK_BYTES):
+            crc, size = crc32c.crc32c(data, crc), size + len(data)
+    return f"{crc:08x}{size:x}"
+
+
+# Making it, in a process of its own
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(Path(kcompact.__file__).resolve().parents[1])}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make an archive: JAVA CLASS_PATH KEY DIRECTORY CLASSES. Returns at once; a child does it, with no parent to wait.
+
+    Two that do so at once do not meet.
+    """
+    java, class_path, key, directory, classes = (*arguments[:3], Path(arguments[3]), Path(arguments[4]))
+    if os.fork():
+        return 0
+    os.setsid()
+    os.nice(19)
+    try:
+        descriptor = os.open(directory / "making.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        _remove(path for path in directory.glob("making-*") if path != classes)
+        if not any(directory.glob(f"spark-{key}[-.]*")):
+            _make(java, class_path, key, directory, classes)
+    finally:
+        _remove([classes])
+    return 0
+
+
+def _make(java: str, class_path: str, key: str, directory: Path, classes: Path) -> None:
+    made = directory / f"making-{secrets.token_hex(8)}.jsa"
+    command = [
+        java, "-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}", "-Xmx256m",
+        "-XX:-UsePerfData", "-cp", class_path,
+    ]  # fmt: skip
+    os.umask(0o077)
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(command, check=False, timeout=MAKING_S, cwd=directory, capture_output=True)
+    if not made.exists():
+        _write_new(directory / f"spark-{key}.failed", b"")  # This Java cannot: do not try each time.
+        return
+    made.chmod(0o600)
+    made.rename(directory / f"spark-{key}-{_checksum(made)}.jsa")
+    others = sorted(directory.glob("spark-*.*"), key=lambda path: path.stat().st_mtime_ns)
+    _remove(others[:-KEPT])
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

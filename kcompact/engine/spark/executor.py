@@ -1,0 +1,303 @@
+"""The stages on Spark: an executor over a SparkContext.
+
+Bytes go in and bytes come out: the RDD API only, no SQL, no table of records. What a task finds wrong with the data
+comes back as a value, not as a failed task, for Spark would try that four times and print Java stack traces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import InheritableThread, SparkContext
+
+from kcompact.clean.executor import Progress, Reduced, reduce
+from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.scan import Scanned, scan_splits
+from kcompact.clean.write import write_part
+from kcompact.engine.spark.jvm import cause, is_local
+from kcompact.engine.spark.scratch import private_directory
+from kcompact.errors import EngineError, KcompactError
+from kcompact.host.throttle import Pace, Throttle
+
+POLL_S = 0.2
+STOP_S = 30.0
+"""How long to wait for the tasks of a cancelled job; one that writes to a dead disk cannot be killed at all."""
+_SUMMARIES = -1
+"""Travels where a bucket number does: what the scan says of its splits, besides the keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnSpark:
+    """Runs each of the two steps as one Spark job. Raises EngineError when Spark itself fails."""
+
+    sc: SparkContext
+    progress: Progress = field(default_factory=Progress)
+    name: str = "spark"
+
+    @property
+    def parallelism(self) -> int:
+        with _engine_errors():
+            return int(self.sc.defaultParallelism)
+
+    def scan_and_reduce(
+        self, job: CleanJob, tasks: Sequence[Sequence[Split]]
+    ) -> tuple[list[Scanned], Iterable[Reduced]]:
+        if is_local(self.sc.master):
+            return self._by_files(job, tasks)
+        return self._by_shuffle(job, tasks)
+
+    def _by_shuffle(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
+        """Let Spark bring the blocks of a bucket together, wherever the workers are."""
+        with _engine_errors():
+            report = _Report.of(self.sc)
+            rdd = (
+                self.sc.parallelize(tasks, max(1, len(tasks)))
+                .mapPartitions(partial(_scan_partition, job, self._throttle(job, tasks), None, report))
+                .partitionBy(job.bucket_count, _bucket_number)
+                .mapPartitions(partial(_reduce_partition, job, report))
+            )
+        results = self._collect(rdd, report, "scan", _size_bytes(tasks))
+        scanned = [one for result in results if not isinstance(result, Reduced) for one in result]
+        return scanned, [result for result in results if isinstance(result, Reduced)]
+
+    def _by_files(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
+        """Leave the blocks in files of a private directory, where all workers are on this machine.
+
+        Through Spark each byte is copied some ten times, between processes and by code that was compiled to start
+        quickly. The files hold hashes under a key that only this run knows, and places.
+        """
+        local_dirs = self.sc.getConf().get("spark.local.dir")
+        with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
+            with _engine_errors():
+                report = _Report.of(self.sc)
+                rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
+                    partial(_scan_partition, job, self._throttle(job, tasks), str(directory), report)
+                )
+            scanned: list[Scanned] = []
+            buckets: dict[int, list[_BlockFile]] = {}
+            for bucket, value in self._collect(rdd, report, "scan", _size_bytes(tasks)):
+                if bucket == _SUMMARIES:
+                    scanned += value
+                else:
+                    buckets.setdefault(bucket, []).append(value)
+            if sum(block.size_bytes for blocks in buckets.values() for block in blocks) <= job.keys_bytes:
+                # Done here before Spark has started a job.
+                return scanned, [_reduce_files(job, buckets[bucket]) for bucket in sorted(buckets)]
+            with _engine_errors():
+                report = _Report.of(self.sc)
+                rdd = self.sc.parallelize(list(buckets.values()), min(len(buckets), self.parallelism)).mapPartitions(
+                    partial(_reduce_file_partition, job, report)
+                )
+            return scanned, self._collect(rdd, report, "reduce", 0)
+
+    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+        with _engine_errors():
+            report = _Report.of(self.sc)
+            rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
+                partial(_write_partition, job, self._throttle(job, tasks), staging, report)
+            )
+        return self._collect(rdd, report, "write", _size_bytes(tasks))
+
+    def _throttle(self, job: CleanJob, tasks: Sequence[object]) -> Throttle:
+        """Return a task's share of the limit: as many as there are cores run at a time, and know nothing of others."""
+        return Throttle(job.max_bytes_per_second, 1 / max(1, min(len(tasks), self.parallelism)))
+
+    def _collect(self, rdd: Any, report: _Report, stage: str, total_bytes: int) -> list[Any]:
+        """Return the elements of an RDD, looking after the watch meanwhile.
+
+        The job runs in a thread of its own, so that this one can notice an abort, or the first error of a task, and
+        cancel it. When this returns or raises, no task of the job is running, or one could not be stopped in STOP_S.
+        """
+        group = f"kcompact-{stage}-{secrets.token_hex(4)}"
+        results: list[list[Any]] = []
+        problems: list[Exception] = []
+
+        def collect() -> None:
+            try:
+                self.sc.setJobGroup(group, f"kcompact: {stage}")
+                results.append(rdd.collect())
+            except Exception as problem:
+                problems.append(problem)
+
+        self.progress.begin(stage, total_bytes)
+        done_bytes = 0
+        thread = InheritableThread(target=collect, name=group, daemon=True)
+        with _engine_errors():
+            thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_S)
+                # A task that Spark ran twice has reported twice.
+                now_bytes = min(report.done_bytes.value, total_bytes)
+                self.progress.advance(now_bytes - done_bytes)
+                done_bytes = now_bytes
+                report.check()
+                self.progress.check()
+        except BaseException:
+            self._cancel(group, thread)
+            raise
+        if problems:
+            with _engine_errors():
+                raise problems[0]
+        return results[0]
+
+    def _cancel(self, group: str, thread: threading.Thread) -> None:
+        deadline = time.monotonic() + STOP_S
+        with contextlib.suppress(Py4JError, OSError):
+            while thread.is_alive() and time.monotonic() < deadline:
+                self.sc.cancelJobGroup(group)  # Again each time: it may not have been submitted yet.
+                thread.join(POLL_S)
+            # The job is over before its tasks are, and those may still be creating files in the staging directory.
+            while self._running_tasks(group) and time.monotonic() < deadline:
+                time.sleep(POLL_S / 4)
+
+    def _running_tasks(self, group: str) -> int:
+        """Return how many tasks of a job group are running; other partitions' tasks may run beside them."""
+        tracker = self.sc.statusTracker()
+        jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+        ran = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
+        return sum(stage.numActiveTasks for stage in ran)
+
+
+_ACCUMULATORS = threading.Lock()
+"""PySpark counts the ids of accumulators without a lock, and partitions are cleaned side by side."""
+
+
+def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
+    return sum(one.size_bytes for task in tasks for one in task)
+
+
+class _Report(NamedTuple):
+    """What tasks tell the driver as each of them ends: errors, pickled, and bytes of source that are done."""
+
+    errors: Any
+    done_bytes: Any
+
+    @classmethod
+    def of(cls, sc: SparkContext) -> _Report:
+        with _ACCUMULATORS:
+            return cls(sc.accumulator([], _Appended()), sc.accumulator(0))
+
+    @contextlib.contextmanager
+    def errors_reported(self) -> Iterator[None]:
+        try:
+            yield
+        except KcompactError as problem:
+            self.errors.add([pickle.dumps(problem)])
+
+    def check(self) -> None:
+        if self.errors.value:
+            error: KcompactError = pickle.loads(self.errors.value[0])
+            raise error
+
+
+class _Appended:
+    """Tells Spark how to add up lists (an `AccumulatorParam`)."""
+
+    def zero(self, value: list[bytes]) -> list[bytes]:
+        return []
+
+    def addInPlace(self, value: list[bytes], more: list[bytes]) -> list[bytes]:  # noqa: N802
+        return value + more
+
+
+@contextlib.contextmanager
+def _engine_errors() -> Iterator[None]:
+    """Raise EngineError for a job that failed and for a JVM that is no longer there."""
+    try:
+        yield
+    except Py4JJavaError as problem:
+        raise EngineError(problem=f"the job failed: {cause(problem)}") from None
+    except (Py4JError, OSError, EOFError) as problem:
+        raise EngineError(
+            problem=f"its Java process has ended, or cannot be reached ({type(problem).__name__})",
+            hint="It may have run out of memory: --spark-conf spark.driver.memory=1g gives it more. "
+            "--engine in-process does the same without Spark.",
+        ) from None
+
+
+# What runs in a worker. Every task must read its input to the end, or Spark discards the process behind it.
+
+
+def _scan_partition(
+    job: CleanJob, throttle: Throttle, directory: str | None, report: _Report, tasks: Iterable[Sequence[Split]]
+) -> Iterator[tuple[int, Any]]:
+    """Yield each block with its bucket, or the file that it is in, and at last what was seen of the splits."""
+    for splits in tasks:
+        with report.errors_reported():
+            scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))
+            while True:
+                try:
+                    bucket, block = next(scan)
+                except StopIteration as end:
+                    yield _SUMMARIES, end.value
+                    break
+                yield bucket, block if directory is None else _BlockFile.write(directory, block)
+
+
+class _BlockFile(NamedTuple):
+    """A block of keys in a file of its own."""
+
+    path: str
+    size_bytes: int
+
+    @classmethod
+    def write(cls, directory: str, block: bytes) -> _BlockFile:
+        path = f"{directory}/{secrets.token_hex(8)}"
+        with open(path, "xb") as file:
+            file.write(block)
+        return cls(path, len(block))
+
+    def read(self) -> bytes:
+        return Path(self.path).read_bytes()
+
+
+def _reduce_files(job: CleanJob, blocks: Iterable[_BlockFile]) -> Reduced:
+    return reduce(job, (block.read() for block in blocks))
+
+
+def _reduce_file_partition(
+    job: CleanJob, report: _Report, buckets: Iterable[Sequence[_BlockFile]]
+) -> Iterator[Reduced]:
+    for blocks in buckets:
+        with report.errors_reported():
+            yield _reduce_files(job, blocks)
+
+
+def _bucket_number(key: int) -> int:
+    return key
+
+
+def _reduce_partition(
+    job: CleanJob, report: _Report, pairs: Iterable[tuple[int, Any]]
+) -> Iterator[Reduced | list[Scanned]]:
+    scanned: list[Scanned] = []
+    buckets: dict[int, list[bytes]] = {}
+    for key, value in pairs:
+        if key == _SUMMARIES:
+            scanned += value
+        else:
+            buckets.setdefault(key, []).append(value)
+    for bucket in sorted(buckets):
+        with report.errors_reported():
+            yield reduce(job, buckets.pop(bucket))
+    yield scanned
+
+
+def _write_partition(
+    job: CleanJob, throttle: Throttle, staging: str | None, report: _Report, tasks: Iterable[Sequence[WriteTask]]
+) -> Iterator[WrittenPart]:
+    for parts in tasks:
+        with report.errors_reported():
+            for part in parts:
+                yield write_part(job, part, staging, Pace(throttle, report.done_bytes.add))

@@ -1,0 +1,9 @@
+"""The machine that kcompact runs on: memory, the user's cache directory, a limit on bytes per second.
+
+In: environment variables, `/proc`, `/sys`, a clock. Out: sizes in bytes, a private directory, delays.
+Imports: `errors`.
+
+    memory       how much memory a cleaning may use
+    throttle     the limit of `--max-bytes-per-second`
+    user_cache   the directory for machine code and for Spark's class archive
+"""

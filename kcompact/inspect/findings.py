@@ -1,0 +1,43 @@
+"""A finding: something to know about one file, with its severity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kcompact.errors import CorruptDataError
+
+
+class Severity(StrEnum):
+    DAMAGE = "damage"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something to know about one file. `position` is a byte of it, `offset` a record's."""
+
+    severity: Severity
+    file: str
+    problem: str
+    position: int | None = None
+    offset: int | None = None
+
+
+def worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    order = list(Severity)
+    return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+
+
+def of_error(problem: CorruptDataError, severity: Severity = Severity.DAMAGE) -> Finding:
+    """Return what an error says as a finding."""
+    return Finding(
+        severity=severity,
+        file=Path(problem.file).name,
+        position=problem.position,
+        offset=problem.offset,
+        problem=problem.problem,
+    )

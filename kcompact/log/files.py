@@ -1,0 +1,108 @@
+"""Files of a partition, opened without following links and read from a position.
+
+Every reader in the package opens files of a log directory through this module. A `FileIdentity` is what the plan
+remembers of a file; the swap compares it before it changes anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcompact.errors import RefusedError, StorageError
+
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileIdentity:
+    """A file as it was seen: enough to notice that it was replaced, rewritten or touched since."""
+
+    name: str
+    device: int
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+
+    @staticmethod
+    def of(name: str, status: os.stat_result) -> FileIdentity:
+        return FileIdentity(
+            name=name,
+            device=status.st_dev,
+            inode=status.st_ino,
+            size_bytes=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+        )
+
+    @property
+    def mtime_ms(self) -> int:
+        return self.mtime_ns // 1_000_000
+
+
+# Reading files
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[int]:
+    """Open a regular file for reading and yield its descriptor. Links, pipes and devices are refused.
+
+    Raises RefusedError, StorageError.
+    """
+    try:
+        descriptor = os.open(path, _OPEN_FLAGS)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            raise RefusedError(path=path, problem="a symbolic link; kcompact reads only the files themselves") from None
+        raise StorageError(path=path, problem=problem) from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise RefusedError(path=path, problem="not a regular file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> bytes:
+    """Return up to `size_bytes` from `position`; fewer only at the end of the file. Raises StorageError."""
+    parts = []
+    while size_bytes > 0:
+        try:
+            part = os.pread(descriptor, size_bytes, position)
+        except OSError as problem:
+            raise StorageError(path=path, problem=problem, position=position) from None
+        if not part:
+            break
+        parts.append(part)
+        position += len(part)
+        size_bytes -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_into(descriptor: int, target: memoryview, position: int, *, path: Path) -> int:
+    """Fill a buffer from `position` and return how many bytes there were; fewer only at the end of the file.
+
+    Raises StorageError.
+    """
+    done = 0
+    while done < len(target):
+        try:
+            count = os.preadv(descriptor, [target[done:]], position + done)
+        except OSError as problem:
+            raise StorageError(path=path, problem=problem, position=position + done) from None
+        if count == 0:
+            break
+        done += count
+    return done
+
+
+def read_file(path: Path, *, max_bytes: int = 256 << 20) -> bytes:
+    """Return a whole small file. Raises RefusedError when it is larger than `max_bytes`, StorageError."""
+    with open_regular(path) as descriptor:
+        if os.fstat(descriptor).st_size > max_bytes:
+            raise RefusedError(path=path, problem=f"larger than {max_bytes:,} bytes, which no such file should be")
+        return read_at(descriptor, max_bytes, 0, path=path)

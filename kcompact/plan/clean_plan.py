@@ -1,0 +1,338 @@
+"""A log, its configuration and a clock to the plan of a cleaning: what Kafka's cleaner would decide, and why.
+
+    log start      first dirty            first uncleanable    active base      log end
+    |  clean        |  dirty, cleanable    |  dirty, not yet    |  never         |
+    |---------------|----------------------|--------------------|----------------|
+
+The *dirty* section starts at the checkpoint; its *cleanable* part ends at the first uncleanable offset. Their
+sizes in bytes make the ratio, and the ratio (or an age) makes the verdict. `plan_cleaning` is pure: directory, settings
+and `now_ms` in, one frozen value out. Rules: `LogCleanerManager.cleanableOffsets`, `LogToClean`,
+`LogCleanerManager.grabFilthiestCompactedLog`, `Cleaner.groupSegmentsBySize` of Kafka 4.3.1; KIP-58, KIP-354.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kcompact.config.settings import INT_MAX, TopicConfig
+from kcompact.format.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
+from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.producer_state import Producer, first_open_transaction_offset
+
+
+class Reason(enum.StrEnum):
+    """Why a partition is cleaned, or is not."""
+
+    DIRTY_RATIO = "dirty-ratio"
+    MAX_COMPACTION_LAG = "max-compaction-lag"
+    FORCED = "forced"
+
+    BELOW_RATIO = "below-ratio"
+    EMPTY = "empty"
+    NOTHING_DIRTY = "nothing-dirty"
+    ACTIVE_ONLY = "active-only"
+    MIN_COMPACTION_LAG = "min-compaction-lag"
+    OPEN_TRANSACTION = "open-transaction"
+    HIGH_WATERMARK = "high-watermark"
+    POLICY_DELETE = "policy-delete"
+    POLICY_UNKNOWN = "policy-unknown"
+    INTERNAL = "internal"
+    LEFTOVERS = "leftovers"
+    CORRUPT = "corrupt"
+    UNCLEAN_SHUTDOWN = "unclean-shutdown"
+    NOT_A_PARTITION = "not-a-partition"
+
+
+ELIGIBLE = frozenset({Reason.DIRTY_RATIO, Reason.MAX_COMPACTION_LAG, Reason.FORCED})
+
+
+class Role(enum.StrEnum):
+    """What a segment is to the next cleaning."""
+
+    CLEAN = "clean"
+    DIRTY = "dirty"
+    UNCLEANABLE = "uncleanable"
+    ACTIVE = "active"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsToClean:
+    """Where the dirty section starts and where cleaning must stop. Rule: `LogCleanerManager.cleanableOffsets`.
+
+    `bound` names what set `first_uncleanable_offset`; `reset` says that the checkpoint lies outside the log, so
+    that a broker would rewrite it to the log start at once.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    bound: Reason
+    reset: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanPlan:
+    """What a cleaning of one partition would do. Sizes are bytes of `.log` files, times Unix milliseconds.
+
+    `groups` holds the segments of each output segment, ascending; it is empty when the plan is not eligible.
+    """
+
+    log: PartitionLog
+    config: TopicConfig
+    now_ms: int
+    high_watermark: int
+    last_stable_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    bound: Reason
+    checkpoint_reset: bool
+    clean_bytes: int
+    cleanable_bytes: int
+    cleanable_ratio: float
+    max_compaction_delay_ms: int
+    need_compaction_now: bool
+    reason: Reason
+    explanation: str
+    groups: tuple[tuple[Segment, ...], ...]
+    producers: dict[int, Producer]
+
+    @property
+    def eligible(self) -> bool:
+        return self.reason in ELIGIBLE
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments that a cleaning rewrites, ascending."""
+        return tuple(segment for group in self.groups for segment in group)
+
+    def role_of(self, segment: Segment) -> Role:
+        """Return the role of a segment; one that straddles the first dirty offset is dirty."""
+        if segment is self.log.active_segment:
+            return Role.ACTIVE
+        if self.log.end_of(segment) <= self.first_dirty_offset:
+            return Role.CLEAN
+        return Role.DIRTY if segment.base_offset < self.first_uncleanable_offset else Role.UNCLEANABLE
+
+
+def offsets_to_clean(
+    log: PartitionLog, config: TopicConfig, *, now_ms: int, high_watermark: int, last_stable_offset: int
+) -> OffsetsToClean:
+    """Return the cleanable range of a log.
+
+    The checkpoint counts only inside [log start, log end]. The range ends at the first of: the last stable offset, the
+    active segment, the first segment younger than `min.compaction.lag.ms`; then at the start of the segment this
+    falls into. Rule: `LogCleanerManager.cleanableOffsets`, KIP-58.
+    """
+    checkpoint = log.checkpoint_offset
+    reset = checkpoint is not None and not log.log_start_offset <= checkpoint <= log.log_end_offset
+    first_dirty = log.log_start_offset if checkpoint is None or reset else checkpoint
+
+    active_base = log.active_segment.base_offset
+    stable_bound = Reason.OPEN_TRANSACTION if last_stable_offset < high_watermark else Reason.HIGH_WATERMARK
+    bounds = [(active_base, Reason.ACTIVE_ONLY), (last_stable_offset, stable_bound)]
+    if config.min_compaction_lag_ms > 0:
+        too_young = _first_young_segment(log, first_dirty, config.min_compaction_lag_ms, now_ms)
+        if too_young is not None:
+            bounds.append((too_young.base_offset, Reason.MIN_COMPACTION_LAG))
+    offset, bound = min(bounds, key=lambda pair: pair[0])
+    first_uncleanable = max(first_dirty, offset)
+    first_uncleanable = min(active_base, _floor(log, first_uncleanable).base_offset)
+    return OffsetsToClean(
+        first_dirty_offset=first_dirty, first_uncleanable_offset=first_uncleanable, bound=bound, reset=reset
+    )
+
+
+def _first_young_segment(log: PartitionLog, first_dirty: int, lag_ms: int, now_ms: int) -> Segment | None:
+    for segment in log.segments_between(first_dirty, log.active_segment.base_offset):
+        if segment.largest_timestamp_ms > now_ms - lag_ms:
+            return segment
+    return None
+
+
+def _floor(log: PartitionLog, offset: int) -> Segment:
+    at_or_below = [segment for segment in log.segments if segment.base_offset <= offset]
+    return at_or_below[-1] if at_or_below else log.segments[0]
+
+
+def compaction_delay_ms(log: PartitionLog, *, first_dirty_offset: int, max_compaction_lag_ms: int, now_ms: int) -> int:
+    """Return by how much the oldest dirty segment is past `max.compaction.lag.ms`; 0 when none is.
+
+    A segment's age is that of its first batch. Rule: `LogCleanerManager.maxCompactionDelay`, KIP-354.
+    """
+    starts = [
+        segment.first_batch_max_timestamp_ms
+        for segment in log.segments_between(first_dirty_offset, log.active_segment.base_offset)
+        if segment.first_batch_max_timestamp_ms is not None and segment.first_batch_max_timestamp_ms > 0
+    ]
+    return max(0, now_ms - max_compaction_lag_ms - min(starts)) if starts else 0
+
+
+def group_segments(
+    segments: Sequence[Segment], *, segment_bytes: int, segment_index_bytes: int, first_uncleanable_offset: int
+) -> tuple[tuple[Segment, ...], ...]:
+    """Return the segments in groups that each become one segment, by their sizes before cleaning.
+
+    Rule: `Cleaner.groupSegmentsBySize`; a group's offsets stay within 2^31 - 1 of its base (KAFKA-5413).
+    """
+    groups: list[list[Segment]] = []
+    ends = [*(segment.base_offset for segment in segments[1:]), first_uncleanable_offset]
+    size_bytes = index_bytes = time_index_bytes = 0
+    for segment, end_offset in zip(segments, ends, strict=False):
+        size_bytes += segment.size_bytes
+        index_bytes += segment.index_bytes
+        time_index_bytes += segment.time_index_bytes
+        if (
+            groups
+            and size_bytes <= segment_bytes
+            and index_bytes <= segment_index_bytes
+            and time_index_bytes <= segment_index_bytes
+            and (segment.size_bytes == 0 or end_offset - 1 - groups[-1][0].base_offset <= INT_MAX)
+        ):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            size_bytes, index_bytes = segment.size_bytes, segment.index_bytes
+            time_index_bytes = segment.time_index_bytes
+    return tuple(tuple(group) for group in groups)
+
+
+def plan_cleaning(
+    log: PartitionLog,
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    producers: dict[int, Producer],
+    first_unstable_offset: int | None = None,
+    high_watermark: int | None = None,
+    force: bool = False,
+    include_internal: bool = False,
+) -> CleanPlan:
+    """Return the plan for one partition.
+
+    `high_watermark` None means the log end. Nothing is cleaned from `first_unstable_offset` on (None: from where the
+    first transaction began that `producers` hold open, or the log start). `force` ignores the ratio and nothing else.
+    Rule: `LogCleanerManager`.
+    """
+    # A broker moves one that lies outside of the log to the nearest end (`UnifiedLog.updateHighWatermark`).
+    high_watermark = log.log_end_offset if high_watermark is None else min(high_watermark, log.log_end_offset)
+    high_watermark = max(high_watermark, log.log_start_offset)
+    unstable = first_unstable_offset
+    if unstable is None and (opened := first_open_transaction_offset(producers)) is not None:
+        unstable = max(opened, log.log_start_offset)
+    last_stable = high_watermark if unstable is None else min(high_watermark, unstable)
+    offsets = offsets_to_clean(
+        log, config, now_ms=now_ms, high_watermark=high_watermark, last_stable_offset=last_stable
+    )
+    first_dirty, first_uncleanable = offsets.first_dirty_offset, offsets.first_uncleanable_offset
+    clean_bytes = sum(segment.size_bytes for segment in log.segments if segment.base_offset < first_dirty)
+    cleanable_bytes = sum(segment.size_bytes for segment in log.segments_between(first_dirty, first_uncleanable))
+    total_bytes = clean_bytes + cleanable_bytes
+    ratio = cleanable_bytes / total_bytes if total_bytes else 0.0
+    delay_ms = compaction_delay_ms(
+        log, first_dirty_offset=first_dirty, max_compaction_lag_ms=config.max_compaction_lag_ms, now_ms=now_ms
+    )
+    reason, explanation = _verdict(
+        log,
+        config,
+        offsets,
+        last_stable_offset=last_stable,
+        cleanable_bytes=cleanable_bytes,
+        ratio=ratio,
+        delay_ms=delay_ms,
+        force=force,
+        include_internal=include_internal,
+    )
+    groups: tuple[tuple[Segment, ...], ...] = ()
+    if reason in ELIGIBLE:
+        groups = group_segments(
+            [segment for segment in log.segments if segment.base_offset < first_uncleanable],
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            first_uncleanable_offset=first_uncleanable,
+        )
+    return CleanPlan(
+        log=log,
+        config=config,
+        now_ms=now_ms,
+        high_watermark=high_watermark,
+        last_stable_offset=last_stable,
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=first_uncleanable,
+        bound=offsets.bound,
+        checkpoint_reset=offsets.reset,
+        clean_bytes=clean_bytes,
+        cleanable_bytes=cleanable_bytes,
+        cleanable_ratio=ratio,
+        max_compaction_delay_ms=delay_ms,
+        need_compaction_now=delay_ms > 0,
+        reason=reason,
+        explanation=explanation,
+        groups=groups,
+        producers=producers,
+    )
+
+
+def _verdict(
+    log: PartitionLog,
+    config: TopicConfig,
+    offsets: OffsetsToClean,
+    *,
+    last_stable_offset: int,
+    cleanable_bytes: int,
+    ratio: float,
+    delay_ms: int,
+    force: bool,
+    include_internal: bool,
+) -> tuple[Reason, str]:
+    """Return the named verdict and a sentence that explains it: first what forbids cleaning, then what asks for it."""
+    topic = log.topic_partition.topic
+    if log.damage:
+        return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
+    if log.leftovers or log.staging:
+        return Reason.LEFTOVERS, "an interrupted swap left files behind; run kcompact recover"
+    if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
+        return Reason.INTERNAL, f"{topic} is Kafka's own topic"
+    if config.remote_storage_enable:
+        return Reason.NOT_A_PARTITION, "the topic has tiered storage (remote.storage.enable), never compacted here"
+    if log.log_dir.is_log_dir and not log.log_dir.is_clean_shutdown:
+        return Reason.UNCLEAN_SHUTDOWN, "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
+    if config.cleanup_policy is None:
+        return Reason.POLICY_UNKNOWN, f"nothing says the cleanup.policy of {topic}"
+    if not config.compacts:
+        return Reason.POLICY_DELETE, f"cleanup.policy is '{config.policy_text}', without compact"
+    if cleanable_bytes:
+        if ratio > config.min_cleanable_dirty_ratio:
+            return Reason.DIRTY_RATIO, f"ratio {ratio:.4f} is above {config.min_cleanable_dirty_ratio}"
+        if delay_ms > 0:
+            return Reason.MAX_COMPACTION_LAG, f"the oldest dirty segment is {delay_ms} ms past max.compaction.lag.ms"
+        if force:
+            return Reason.FORCED, f"ratio {ratio:.4f} is not above {config.min_cleanable_dirty_ratio}, but --force"
+        return Reason.BELOW_RATIO, f"ratio {ratio:.4f} is not above {config.min_cleanable_dirty_ratio}"
+    return _why_nothing_is_cleanable(log, config, offsets, last_stable_offset)
+
+
+def _why_nothing_is_cleanable(
+    log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean, last_stable_offset: int
+) -> tuple[Reason, str]:
+    if log.size_bytes == 0:
+        return Reason.EMPTY, "the log holds no batch"
+    active_base = log.active_segment.base_offset
+    if not any(segment.size_bytes for segment in log.segments_between(offsets.first_dirty_offset, active_base)):
+        if offsets.first_dirty_offset >= log.log_end_offset or log.active_segment.size_bytes == 0:
+            return Reason.NOTHING_DIRTY, f"clean up to the log end, {log.log_end_offset}"
+        return Reason.ACTIVE_ONLY, f"all that is dirty lies in the active segment, which starts at {active_base}"
+    if offsets.bound is Reason.MIN_COMPACTION_LAG:
+        lag_ms = config.min_compaction_lag_ms
+        return offsets.bound, f"the dirty segments are younger than min.compaction.lag.ms {lag_ms}"
+    if offsets.bound is Reason.OPEN_TRANSACTION:
+        return offsets.bound, f"a transaction is open from offset {last_stable_offset} on, in the first dirty segment"
+    return offsets.bound, "nothing dirty lies below the high watermark in a whole segment"
+
+
+def dirtiest_first(plans: Sequence[CleanPlan]) -> list[CleanPlan]:
+    """Return the plans in cleaning order: greatest ratio first, equal ratios by topic and partition.
+
+    Kafka's own order of equal ratios is that of a hash map (`LogCleanerManager.grabFilthiestCompactedLog`).
+    """
+    return sorted(plans, key=lambda plan: (-plan.cleanable_ratio, plan.log.topic_partition))

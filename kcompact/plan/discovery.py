@@ -1,0 +1,52 @@
+"""The partition directories below the paths that a user gives."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kcompact.errors import RefusedError
+from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact.log.directory import is_partition_directory, partition_directories
+
+
+def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[Path]:
+    """Return the partition directories that the paths name, each once, in order of path, topic and partition.
+
+    A path is a partition directory or a log directory; `topic` is a glob. A log directory may be reached through a
+    link, a partition may not: its lock and its checkpoints lie in the directory above it, and a link has two.
+    Raises RefusedError for anything else.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        directory = Path(os.path.normpath(path.absolute()))
+        directory = directory.parent.resolve() / directory.name
+        if directory.is_symlink() and parse_directory(directory.name) is None:
+            directory = directory.resolve()
+        if not directory.is_dir():
+            problem = "not a directory" if directory.exists() else "no such directory"
+            raise RefusedError(path=path, problem=problem)
+        parsed = parse_directory(directory.name)
+        if parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION):
+            found[directory] = None
+            continue
+        inside = [
+            candidate
+            for candidate in partition_directories(directory)
+            if (name := parse_directory(candidate.name)) and name.kind is DirectoryKind.PARTITION
+        ]
+        if not inside:
+            raise RefusedError(
+                path=path,
+                problem="neither a partition directory nor a log directory: it holds no .log file and no partition",
+                hint="Pass a partition directory such as orders-0, or the log directory that holds them.",
+            )
+        found.update(dict.fromkeys(inside))
+    return [directory for directory in found if topic is None or _has_topic(directory, topic)]
+
+
+def _has_topic(directory: Path, glob: str) -> bool:
+    parsed = parse_directory(directory.name)
+    return parsed is not None and fnmatch.fnmatchcase(parsed.topic_partition.topic, glob)

@@ -1,0 +1,63 @@
+"""`cleaner-offset-checkpoint` and the other offset checkpoints of a log directory, one entry at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from kcompact.errors import CorruptCheckpointError
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    MAX_CHECKPOINT_BYTES,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    build_offset_checkpoint,
+    parse_offset_checkpoint,
+    updated_offset_checkpoint,
+)
+from kcompact.format.names import TopicPartition
+from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.small_files import write_small_file
+
+# --- The checkpoint -------------------------------------------------------------------------------------
+
+_CHECKPOINT = threading.Lock()
+"""The partitions of a log directory share the file, and may be cleaned side by side."""
+
+
+def write_checkpoint(
+    log_dir: Path, topic_partition: TopicPartition, offset: int, *, name: str = CLEANER_OFFSET_CHECKPOINT
+) -> None:
+    """Set the offset of one partition in a checkpoint, the cleaner's if not told otherwise; other entries are kept.
+
+    The last act of a round: a checkpoint ahead of the log would bring deleted keys back, one behind costs
+    work. Owner and mode stay; a new file takes after the other checkpoints. Raises CorruptCheckpointError,
+    and touches nothing, if the present file is malformed. Rule: LogCleanerManager.updateCheckpoints,
+    CheckpointFile.write.
+    """
+    with _CHECKPOINT, OpenDirectory(log_dir, follow=True) as directory:
+        content = build_offset_checkpoint(
+            updated_offset_checkpoint(read_checkpoint(directory, name), topic_partition, offset)
+        )
+        models = (
+            name,
+            CLEANER_OFFSET_CHECKPOINT,
+            RECOVERY_POINT_CHECKPOINT,
+            REPLICATION_OFFSET_CHECKPOINT,
+            LOG_START_OFFSET_CHECKPOINT,
+        )
+        model = next((one for one in models if directory.size(one) is not None), None)
+        write_small_file(directory, name, content, mode=0o644, model=model)
+
+
+def read_checkpoint(directory: OpenDirectory, name: str) -> dict[TopicPartition, int]:
+    if directory.status(name) is None:
+        return {}
+    path = directory.path / name
+    size = directory.size(name)
+    if size is None or size > MAX_CHECKPOINT_BYTES:
+        raise CorruptCheckpointError(file=path, problem="not a regular file of reasonable size")
+    with os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file:
+        return parse_offset_checkpoint(file.read(), file=str(path))

@@ -1,0 +1,130 @@
+"""A partition directory held open, and the one loop that applies steps to it.
+
+Names are resolved from the open descriptor and through no symbolic link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from crc32c import crc32c
+
+from kcompact.clean.staged_files import StagedFile
+from kcompact.errors import RefusedError, StorageError
+from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
+
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+_OPEN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+# --- The one place that touches the disk ----------------------------------------------------------------
+
+
+class OpenDirectory:
+    """A partition directory held open. Names are resolved from it and through no symbolic link."""
+
+    def __init__(self, path: Path, *, follow: bool = False) -> None:
+        self.path = path
+        try:
+            self._fds = {"": os.open(path, _OPEN_DIRECTORY & ~(os.O_NOFOLLOW if follow else 0))}
+        except OSError as error:
+            problem = "a symbolic link or not a directory" if error.errno == errno.ENOTDIR else error.strerror
+            raise RefusedError(path=path, problem=f"cannot be opened: {problem}") from error
+
+    def __enter__(self) -> OpenDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        if isinstance(error, OSError):
+            raise StorageError(path=self.path, problem=error) from error
+
+    def fd(self, name: str = "") -> int:
+        if name not in self._fds:
+            self._fds[name] = os.open(name, _OPEN_DIRECTORY, dir_fd=self._fds[""])
+        return self._fds[name]
+
+    def at(self, name: str) -> tuple[int, str]:
+        """Return the open directory that holds the name, and the name in it."""
+        parent, _, leaf = name.rpartition("/")
+        return self.fd(parent), leaf
+
+    def names(self, name: str = "") -> frozenset[str]:
+        return frozenset(os.listdir(self.fd(name)))  # noqa: PTH208 - a Path has no descriptor
+
+    def open(self, name: str, flags: int, mode: int = 0) -> int:
+        fd, leaf = self.at(name)
+        return os.open(leaf, flags | _OPEN_FILE, mode, dir_fd=fd)
+
+    def status(self, name: str) -> os.stat_result | None:
+        fd, leaf = self.at(name)
+        try:
+            return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a regular file, None for anything else."""
+        status = self.status(name)
+        return None if status is None or not stat.S_ISREG(status.st_mode) else status.st_size
+
+    def digest(self, name: str) -> int:
+        """Return the CRC-32C of a file as the disk has it: pages that are only in memory prove nothing."""
+        fd = self.open(name, os.O_RDONLY)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            crc = 0
+            while block := os.read(fd, 4 << 20):
+                crc = int(crc32c(block, crc))
+            return crc
+        finally:
+            os.close(fd)
+
+    def holds(self, name: str, staged: StagedFile) -> bool:
+        """Return whether the file of this name is the staged one, byte for byte."""
+        return self.size(name) == staged.size_bytes and self.digest(name) == staged.crc32c
+
+    def do(self, step: Step) -> None:
+        match step:
+            case Rename(source, target):
+                source_fd, source_leaf = self.at(source)
+                target_fd, target_leaf = self.at(target)
+                if self.status(target) is not None:
+                    raise FileExistsError(errno.EEXIST, "a file of that name is in the way", target)
+                os.rename(source_leaf, target_leaf, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+            case Remove(name):
+                fd, leaf = self.at(name)
+                os.unlink(leaf, dir_fd=fd)
+            case RemoveDir(name):
+                os.rmdir(name, dir_fd=self.fd())
+                if name in self._fds:
+                    os.close(self._fds.pop(name))
+            case SyncDir(name):
+                os.fsync(self.fd(name))
+
+
+def apply(partition_dir: Path, steps: Iterable[Step], *, after_step: Observer | None = None) -> None:
+    """Do the steps one after the other; stop at the first that fails, with StorageError."""
+    with OpenDirectory(partition_dir) as directory:
+        apply_steps(directory, steps, after_step)
+
+
+def apply_steps(directory: OpenDirectory, steps: Iterable[Step], after_step: Observer | None) -> None:
+    for step in steps:
+        try:
+            directory.do(step)
+        except OSError as error:
+            error.add_note(str(step))
+            raise
+        if after_step is not None:
+            after_step(step)
