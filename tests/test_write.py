@@ -266,8 +266,8 @@ def flip(path: Path, position: int) -> None:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda path: flip(path, 5), "out of its order"),
-        (lambda path: flip(path, path.stat().st_size - 1), "other bytes than"),
+        (lambda path: flip(path, 5), "are out of order"),
+        (lambda path: flip(path, path.stat().st_size - 1), "differs from what was written"),
         (lambda path: os.truncate(path, path.stat().st_size - 1), "bytes were written"),
         (lambda path: os.truncate(path, 0), "bytes were written"),
         (lambda path: os.truncate(path, path.stat().st_size + 1), "bytes were written"),
@@ -307,7 +307,7 @@ def test_the_only_part_is_read_back_where_it_is_written(
         flip(Path(f"/proc/self/fd/{descriptor}").readlink(), 60)
 
     monkeypatch.setattr(os, "fsync", sync_and_forget)
-    with pytest.raises(CorruptDataError, match="other bytes than"):
+    with pytest.raises(CorruptDataError, match="differs from what was written"):
         parts_of(source, staging, compiled=compiled)
 
 
@@ -319,19 +319,19 @@ def test_an_index_that_comes_back_otherwise(source: Path, staging: Path, monkeyp
         return really(descriptor, bytes(len(data)))
 
     monkeypatch.setattr(os, "write", write_other_bytes)
-    with pytest.raises(CorruptDataError, match="other bytes than"):
+    with pytest.raises(CorruptDataError, match="differs from what was written"):
         joined(staging, parts)
 
 
 def test_parts_in_the_wrong_order(source: Path, staging: Path) -> None:
-    with pytest.raises(CorruptDataError, match="out of its order"):
+    with pytest.raises(CorruptDataError, match="are out of order"):
         joined(staging, parts_of(source, staging, 2)[::-1])
 
 
 def test_a_count_that_does_not_agree(source: Path, staging: Path) -> None:
     (part,) = parts_of(source, staging, is_only=False)
     other = replace(part, stats=replace(part.stats, messages_written=9))
-    with pytest.raises(CorruptDataError, match="another number of records"):
+    with pytest.raises(CorruptDataError, match="does not have as many records"):
         joined(staging, [other])
 
 

@@ -19,6 +19,7 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     filter          what remains of one batch: the definition
     split_kernels   scan and filter of a whole split with compiled kernels
     write           stage 3: one part of a group
+    part_file       the file that a part is written to
     staged_files    new private files in the staging directory
     join            the parts of a group to one segment with its indexes
     read_back       a staged log, read back from the disk and compared

@@ -14,35 +14,35 @@ from kcompact.clean.scan import Scanned
 
 
 class Reduced(NamedTuple):
-    """What a bucket came to: a block per split of the records that are superseded, and how many keys the map holds."""
+    """The result of one bucket: a block of superseded records for each split, and the number of its keys in the map."""
 
     blocks: list[bytes]
     map_keys: int
 
 
 def reduce(job: CleanJob, blocks: Iterable[bytes]) -> Reduced:
-    """Return what one bucket comes to, from all its blocks in any order."""
+    """Return the result of one bucket, from all its blocks in any order."""
     return Reduced(*superseded(blocks, compiled=job.compiled))
 
 
 class Progress:
-    """Where a run reports to and asks whether to go on. This one is silent and never stops anything."""
+    """Where a cleaning reports to, and where it asks whether to go on. This one prints nothing and never stops."""
 
     def begin(self, stage: str, total_bytes: int) -> None:
-        """A stage starts, over so many bytes of source."""
+        """A stage begins, over `total_bytes` of source."""
 
     def compiling(self) -> None:
-        """The kernels are about to be compiled, which takes some ten seconds and happens once on a machine."""
+        """The kernels are compiled next. That takes about ten seconds and happens once on a machine."""
 
     def advance(self, done_bytes: int) -> None:
-        """So many more bytes of the stage's source are done."""
+        """The stage has processed `done_bytes` more of its source."""
 
     def check(self) -> None:
-        """Raise CleaningAbortedError when the run has been asked to stop."""
+        """Raise CleaningAbortedError if the cleaning has been asked to stop."""
 
 
 class Executor(Protocol):
-    """Calls the stages, each on as many workers as it has, and reports to a `Watch` in between."""
+    """Calls each stage on as many workers as it has, and reports to a `Progress`."""
 
     @property
     def name(self) -> str: ...
@@ -52,7 +52,7 @@ class Executor(Protocol):
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]
     ) -> tuple[list[Scanned], Iterable[Reduced]]:
-        """Scan every task's splits, bring the blocks of each bucket together and reduce them."""
+        """Scan the splits of every task, bring the blocks of each bucket together and reduce them."""
         ...
 
     def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:

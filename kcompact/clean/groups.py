@@ -20,7 +20,7 @@ from kcompact.plan.clean_plan import CleanPlan
 
 
 class Written(NamedTuple):
-    """The staged segments of some groups, what was counted, and the seconds that syncing and reading back took."""
+    """The staged segments of some groups, their counters, and the seconds spent on syncing and reading back."""
 
     segments: list[CleanedSegment]
     stats: CleanerStats
@@ -28,7 +28,7 @@ class Written(NamedTuple):
     verify_s: float
 
     def plus(self, other: Written) -> Written:
-        """Return both together."""
+        """Return the sum of both."""
         return Written(
             [*self.segments, *other.segments],
             self.stats + other.stats,
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, executor: Executor) -> Written:
-    """Write the given groups of a cleaning into the staging directory: complete, verified, synced segments."""
+    """Write groups into the staging directory: complete segments, synced and read back."""
     job = prepared.job
     parts = executor.write(job, prepared.tasks_of(groups), staging)
     sync_s, verify_s = sum(part.sync_s for part in parts), sum(part.verify_s for part in parts)
@@ -66,11 +66,11 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, e
 
 
 def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[FileIdentity]:
-    """Return the producer snapshots that go with a group: all between its first base and its end.
+    """Return the producer snapshots that a group replaces: all above its first base offset and below its end.
 
-    The one at the first base stays. Those at the bases that disappear go with their segments
-    (`LocalLog.replaceSegments`); those at no base at all are what an earlier shutdown left, and a broker deletes them
-    when it loads the log (`ProducerStateManager.removeStraySnapshots`).
+    A snapshot at the base offset of a removed segment goes with that segment (`LocalLog.replaceSegments`). A snapshot
+    at no base offset is a leftover of an earlier shutdown; a broker deletes it when it loads the log
+    (`ProducerStateManager.removeStraySnapshots`).
     """
     end_offset = plan.log.end_of(group[-1])
     return [
@@ -81,14 +81,14 @@ def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[File
 
 
 class Counted(NamedTuple):
-    """What a cleaning would have read and written, and the log as its planner would see it afterwards."""
+    """The counters of a dry run, and the log as the planner would see it after the cleaning."""
 
     stats: CleanerStats
     log: PartitionLog
 
 
 def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
-    """Do all the work of a cleaning but write nothing."""
+    """Do all the work of a cleaning, but write nothing."""
     parts = executor.write(prepared.job, prepared.tasks_of(range(len(prepared.plan.groups))), None)
     plan = prepared.plan
     cleaned = []
@@ -110,7 +110,7 @@ def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
 
 
 def map_bytes(plan: CleanPlan) -> int:
-    """Return how many bytes Kafka reads to make its map of keys: the dirty section, from the batch it starts in."""
+    """Return how many bytes Kafka reads for its offset map: the dirty section, from the batch in which it begins."""
     dirty = plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset)
     skipped = map_start_position(plan.log, dirty[0], plan.first_dirty_offset) if dirty else 0
     return sum(segment.size_bytes for segment in dirty) - skipped

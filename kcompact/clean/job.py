@@ -12,15 +12,15 @@ from kcompact.log.batch_headers import BatchHeader
 from kcompact.log.producer_state import LastRecord
 
 NEVER_MS = -(1 << 63)
-"""A clock that no delete horizon is behind."""
+"""A time before every delete horizon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerStats:
     """What a cleaning read and wrote, in Kafka's terms; added with `+`. Rule: `CleanerStats`.
 
-    `bytes_read` and `messages_read` count the segments that were rewritten, `map_*` the dirty section that the key map
-    was made from; a batch dropped unread counts its bytes and not its messages.
+    `bytes_read` and `messages_read` count the rewritten segments. `map_*` count the dirty section, from which the
+    offset map is built. A batch that is dropped unread counts its bytes but not its messages.
     """
 
     bytes_read: int = 0
@@ -37,11 +37,11 @@ class CleanerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """A run of whole batches of one segment: positions in its file, and the offsets it may hold.
+    """A run of whole batches of one segment: its positions in the file, and the range of its offsets.
 
-    `left_out` and `discardable` are the base offsets of transactional batches, see `transactions.Fates`;
-    `keeps_legacy_tombstones` is for batches of magic 0 and 1, which have no place for a delete horizon; `number` counts
-    the splits of a cleaning in the order of their offsets.
+    `number` counts the splits of a cleaning in offset order. `excluded_from_map` and `discardable` are base offsets of
+    transactional batches (`transactions.TransactionDecisions`). `keeps_legacy_tombstones` decides about tombstones in
+    batches of magic 0 and 1, which cannot store a delete horizon.
     """
 
     log_name: str
@@ -62,10 +62,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """What every task of a cleaning must know, besides its own splits.
+    """What every task of a cleaning needs, besides its own splits.
 
-    `hash_key` are 16 bytes; `keys_bytes` is how much of the map of keys a task may hold; `compiled` says whether the
-    kernels do the work, wherever they can.
+    `hash_key` has 16 bytes. `keys_bytes` limits the keys that one task holds in memory. With `compiled`, kernels do the
+    work where they can.
     """
 
     directory: str
@@ -83,16 +83,16 @@ class CleanJob:
 
     @property
     def expires_ms(self) -> int:
-        """The clock that delete horizons are compared with."""
+        """The time that delete horizons are compared with."""
         return NEVER_MS if self.keep_tombstones else self.now_ms
 
 
 class SplitSummary(NamedTuple):
-    """What one reading of a split tells besides the keys.
+    """What the scan of a split returns besides the keys.
 
-    `special` counts the data records that are tombstones or have no key; the epochs are those of the first and the last
-    batch that have one, -1 for none. `next_offset` is the one after the last batch, `transactional` are the
-    transactional and the control batches.
+    `unkeyed_or_tombstones` counts data records without a key or without a value. `first_epoch` and `last_epoch` are the
+    leader epochs of the first and the last batch that have one, -1 for none. `next_offset` follows the last batch.
+    `transactional` holds the transactional and the control batches.
     """
 
     records: int
@@ -105,13 +105,14 @@ class SplitSummary(NamedTuple):
 
 
 OUTPUT_DTYPE = np.dtype([("last_offset", "<i8"), ("max_timestamp", "<i8"), ("size_bytes", "<i4")])
-"""What the indexes need to know of each batch written."""
+"""A row for each batch written: the input of the indexes."""
 
 
 class WriteTask(NamedTuple):
-    """One part to write: its place, its source, and per split the bits of the records that survive and the number of
-    special ones (see `scan.Scanned`). `run` counts the tasks that the parts are dealt to; `is_only` says that the
-    group has no other part.
+    """One part of a group to write: its splits, and for each split its survivor bits and its number of records that
+    are unkeyed or tombstones.
+
+    `run` is the number of the task that writes the part. With `is_only` the group has no other part.
     """
 
     group: int
@@ -129,10 +130,10 @@ class WriteTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenPart:
-    """The outcome of writing one part. `name` is empty when it was only counted (a dry run).
+    """A written part. `name` is empty in a dry run, which only counts.
 
-    `is_verified`: it is a whole segment, on the disk, and has been read back. `sync_s` and `verify_s` are what that
-    took, in seconds.
+    With `is_verified` the part is a whole segment, synced and read back; `sync_s` and `verify_s` are the seconds that
+    took. `crc32c` covers the whole file. `outputs` holds rows of `OUTPUT_DTYPE`.
     """
 
     group: int
@@ -152,4 +153,5 @@ class WrittenPart:
 
 
 def as_columns(rows: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], ...]:
+    """Return the columns of rows of `OUTPUT_DTYPE`, each i64[n]."""
     return tuple(rows[name].astype(np.int64) for name in OUTPUT_DTYPE.names or ())

@@ -16,7 +16,7 @@ import numpy as np
 
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.read_back import verify_staged_log
-from kcompact.clean.staged_files import OTHER_BYTES, StagedFile, create, sync, write_all, write_error
+from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, create, sync, write_all, write_error
 from kcompact.errors import CorruptDataError
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
@@ -26,11 +26,8 @@ from kcompact.log.files import open_regular, read_at, read_file
 COPY_BYTES = 64 << 20
 
 
-# One group
-
-
 class Joined(NamedTuple):
-    """The staged files of a group, and the seconds that syncing and reading back took here."""
+    """The staged files of a group, and the seconds spent here on syncing and reading back."""
 
     files: tuple[StagedFile, ...]
     sync_s: float
@@ -48,10 +45,10 @@ def join_parts(
     compiled: bool = False,
     pace: Pace | None = None,
 ) -> Joined:
-    """Stage the `.log`, `.index`, `.timeindex` and, with `aborted`, `.txnindex` of a group, all synced and read back.
+    """Stage the files of a group, all synced and read back: log, indexes and, with `aborted`, a `.txnindex`.
 
-    The parts are appended to the first one; the indexes follow from their batches. Rule: `LogSegment.append`,
-    `LogSegment.onBecomeInactiveSegment`.
+    Parts are appended to the first part; a single part may have been read back already.
+    Raises CorruptDataError, NotEnoughSpaceError, RefusedError, StorageError.
     """
     pace = pace or Pace(Throttle(None))
     log_path = staging / parts[0].name
@@ -83,14 +80,14 @@ def _indexes(
     parts: Sequence[WrittenPart], base_offset: int, index_interval_bytes: int, index_max_bytes: int, *, compiled: bool
 ) -> tuple[bytes, bytes]:
     if compiled:
-        from kcompact.clean import split_kernels as kernels
+        from kcompact.clean import split_kernels
 
         columns = as_columns(np.concatenate([part.output_table for part in parts]))
-        made = kernels.indexes(
+        indexes = split_kernels.indexes(
             *columns, base_offset=base_offset, interval_bytes=index_interval_bytes, max_index_bytes=index_max_bytes
         )
-        if made is not None:
-            return made
+        if indexes is not None:
+            return indexes
     builder = IndexBuilder(base_offset, interval_bytes=index_interval_bytes, max_index_bytes=index_max_bytes)
     position = 0
     for part in parts:
@@ -101,14 +98,14 @@ def _indexes(
 
 
 def _append_parts(target: Path, parts: Sequence[Path], pace: Pace) -> None:
-    """Append files to the first one and sync it. Without a detour through this process, where the system can."""
+    """Append the parts to the target and sync it."""
     descriptor = os.open(target, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.lseek(descriptor, 0, os.SEEK_END)
         for part in parts:
             with open_regular(part) as source:
                 _append_file(descriptor, source, target, part, pace)
-            part.unlink()  # Or the disk would have to hold it twice.
+            part.unlink()  # Frees its space before the next part is copied.
         sync(descriptor, path=target)
     finally:
         os.close(descriptor)
@@ -117,7 +114,7 @@ def _append_parts(target: Path, parts: Sequence[Path], pace: Pace) -> None:
 def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: Pace) -> None:
     position, size = 0, os.fstat(source).st_size
     try:
-        while position < size:
+        while position < size:  # The kernel copies; some file systems share the blocks instead.
             count = os.copy_file_range(source, descriptor, min(COPY_BYTES, size - position), position)
             if count == 0:
                 break
@@ -143,5 +140,5 @@ def _staged_bytes(staging: Path, name: str, data: bytes) -> StagedFile:
     finally:
         os.close(descriptor)
     if read_file(path, max_bytes=max(len(data), 1)) != data:
-        raise CorruptDataError(file=path, problem=OTHER_BYTES)
+        raise CorruptDataError(file=path, problem=READ_BACK_MISMATCH)
     return StagedFile(name=name, staged_as=name, size_bytes=len(data), crc32c=crc32c.crc32c(data))

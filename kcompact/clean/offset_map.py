@@ -1,13 +1,13 @@
-"""Which record supersedes which: the map of keys, cut into pieces of any size.
+"""Which record supersedes which: Kafka's offset map, in pieces of any size.
 
-A record is known by the hash of its key and by its *place*: the number of its split, its row in it (the records of a
-split are counted from 0, whatever they are) and whether Kafka's map would hold it.
+A record is represented by the hash of its key and by a *record reference*: the number of its split, its row (the
+records of a split are numbered from 0, control records included) and whether Kafka's offset map would hold it.
 
-    place = split << 36 | row << 1 | in_map
+    record_ref = split << 36 | row << 1 | in_map
 
-Places rise with offsets, so the newer of two records is the one with the greater place. `living` decides who
-supersedes whom. It may be applied to any part of the log and again to its own results, part after part: that is why
-any number of splits, buckets and tasks gives the same answer, and why nothing here needs to hold all keys at once.
+Record references rise with offsets, so the newer of two records has the greater reference. `latest` decides which
+record supersedes which. It can be applied to any part of the log, and again to its own results. So the number of
+splits, buckets and tasks never changes the answer, and no step needs all keys in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kcompact.format.block import Bytes, Keys, Rows, pack_keys, pack_rows, unpac
 SPLIT_SHIFT = 36
 IN_MAP = 1
 KEY_BYTES = 24
-"""What a key takes in a block."""
+"""The size of one key in a block."""
 
 if TYPE_CHECKING:
     from kcompact import kernels
@@ -35,11 +35,11 @@ NOTHING = Keys(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.in
 
 
 def latest(keys: Keys) -> Mask:
-    """Return which rows no other supersedes: those at or above the greatest place in the map for their key.
+    """Return a mask of the latest rows: no row in the map has the same key and a greater record reference.
 
-    Kafka's map knows the dirty section only, without aborted data (`Cleaner.buildOffsetMap`); a record outside of it
-    supersedes none. Idempotent, and the living of a and b together are the living of those of a and those of b.
-    The readable definition of `kernels.mark_living`.
+    Kafka's map holds only records of the dirty section, without aborted data (`Cleaner.buildOffsetMap`). Other records
+    supersede nothing. Idempotent, and associative: latest(a ∪ b) = latest(latest(a) ∪ latest(b)).
+    This is the readable definition of `kernels.mark_latest`.
     """
     if not keys.rows:
         return np.empty(0, np.bool_)
@@ -51,29 +51,29 @@ def latest(keys: Keys) -> Mask:
     greatest = np.full(int(key_number[-1]) + 1, -1, np.int64)
     in_map = record_ref & IN_MAP == 1
     np.maximum.at(greatest, key_number[in_map], record_ref[in_map])
-    alive = np.empty(keys.rows, np.bool_)
-    alive[order] = record_ref >= greatest[key_number]
-    return alive
+    is_latest = np.empty(keys.rows, np.bool_)
+    is_latest[order] = record_ref >= greatest[key_number]
+    return is_latest
 
 
 def latest_mask(keys: Keys, *, compiled: bool, scratch: kernels.Scratch | None = None) -> Mask:
-    """Return `living(keys)`, compiled if asked for."""
+    """Return `latest(keys)`, computed by the kernel if `compiled`."""
     if not compiled:
         return latest(keys)
     from kcompact import kernels
 
-    alive = np.empty(keys.rows, np.uint8)
-    kernels.mark_living(*keys, alive, scratch)
-    return alive.view(np.bool_)
+    is_latest = np.empty(keys.rows, np.uint8)
+    kernels.mark_living(*keys, is_latest, scratch)
+    return is_latest.view(np.bool_)
 
 
 def take(keys: Keys, rows: Mask | slice) -> Keys:
-    """Return some of the rows."""
+    """Return a selection of the rows."""
     return Keys(keys.hash_high[rows], keys.hash_low[rows], keys.record_ref[rows])
 
 
 def joined(parts: Sequence[Keys]) -> Keys:
-    """Return the rows of parts that follow one another, in arrays of their own."""
+    """Return the rows of all parts, in order, in new arrays."""
     if not parts:
         return NOTHING
     return Keys(
@@ -84,9 +84,9 @@ def joined(parts: Sequence[Keys]) -> Keys:
 
 
 class Survivors:
-    """Which records of some splits may survive, a bit each: bit `r & 7` of byte `r >> 3` of the split stands for row r.
+    """A bit for each record of some splits: whether it can survive. Row r is bit `r & 7` of byte `r >> 3`.
 
-    Begins with all records that have a key; `clear` takes away what turns out to be superseded.
+    `add` sets the bits of records with a key. `clear` clears the bits of superseded ones.
     """
 
     def __init__(self, *, compiled: bool) -> None:
@@ -94,7 +94,7 @@ class Survivors:
         self._compiled = compiled
 
     def add(self, split: int, records: int, record_refs: RecordRefs) -> None:
-        """Set the bits of some rows, in a split of so many records."""
+        """Set the bits of some rows of a split that has `records` records."""
         bitmap = self.bitmaps.setdefault(split, np.zeros((records + 7) // 8, np.uint8))
         if self._compiled:
             from kcompact import kernels
@@ -105,7 +105,7 @@ class Survivors:
             np.bitwise_or.at(bitmap, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
 
     def clear(self, record_refs: RecordRefs) -> None:
-        """Clear the bits of rows that are dead, of these splits. Places ascending."""
+        """Clear the bits of superseded rows. The record references must rise."""
         for split, own in by_split(record_refs):
             if self._compiled:
                 from kcompact import kernels
@@ -117,12 +117,12 @@ class Survivors:
 
 
 def rows_of(record_refs: RecordRefs) -> Rows:
-    """Return the row that each place names in its split."""
+    """Return the row of each record reference."""
     return record_refs >> 1 & (1 << SPLIT_SHIFT - 1) - 1
 
 
 def by_split(record_refs: RecordRefs) -> Iterator[tuple[int, RecordRefs]]:
-    """Yield the number of each split that has places among these, and they. Places ascending."""
+    """Yield (split, its record references). The record references must rise."""
     start = 0
     while start < len(record_refs):
         split = int(record_refs[start]) >> SPLIT_SHIFT
@@ -132,17 +132,17 @@ def by_split(record_refs: RecordRefs) -> Iterator[tuple[int, RecordRefs]]:
 
 
 def bits(survivors: Bytes, row: int, count: int) -> Sequence[bool]:
-    """Return the bits of `count` rows from `row` on; beyond the end they are not set."""
+    """Return the bits of `count` rows, beginning with `row`. Beyond the end every bit is False."""
     some = np.unpackbits(survivors[row >> 3 : (row + count + 7) >> 3], bitorder="little")[row & 7 :][:count]
     found: list[bool] = some.astype(np.bool_).tolist()
     return found + [False] * (count - len(found))
 
 
 class Collector:
-    """The keys of a task's splits, as many as fit in `limit_bytes`; superseded ones are left out as they are found.
+    """Collects the keys of a task's splits, in at most `limit_bytes`, and drops superseded ones.
 
-    Places must come in ascending order. A caller writes keys into the room behind those that are held, and then says
-    how many they are; when there is no more room, and no more can be left out, what is held goes out as blocks.
+    Record references must rise. A caller reserves rows, writes keys into them and commits how many it wrote. When the
+    memory is full, superseded keys are dropped; if too many remain, all keys leave as blocks.
     """
 
     def __init__(self, bucket_count: int, limit_bytes: int, *, compiled: bool) -> None:
@@ -162,7 +162,7 @@ class Collector:
             self._scratch = kernels.Scratch()
 
     def reserve(self, rows: int) -> Keys:
-        """Return memory for so many keys."""
+        """Return memory for `rows` more keys."""
         if self._rows + rows > self._limit_rows:
             self._merge()
             if self._rows + rows > self._limit_rows // 2:
@@ -175,23 +175,23 @@ class Collector:
         return take(self._keys, slice(self._rows, self._rows + rows))
 
     def commit(self, split: int, records: int, rows: int) -> None:
-        """Hold the first `rows` keys that were written into the room, of a split of so many records."""
+        """Keep the first `rows` keys that were written since `reserve`; their split has `records` records."""
         self.survivors.add(split, records, self._keys.record_ref[self._rows : self._rows + rows])
         self._rows += rows
         self._is_merged = False
 
     def add(self, split: int, records: int, keys: Keys) -> None:
-        """Hold keys."""
+        """Copy keys into the collector."""
         for column, given in zip(self.reserve(keys.rows), keys, strict=True):
             column[:] = given
         self.commit(split, records, keys.rows)
 
     def savepoint(self) -> tuple[int, int]:
-        """Return what `forget` needs to come back to here."""
+        """Return a position for `rollback`."""
         return self._rows, self._merges
 
     def rollback(self, savepoint: tuple[int, int]) -> bool:
-        """Drop the keys that were put since; return False when they cannot be told from others any more."""
+        """Drop the keys that were committed since; return False if they have been merged or have left already."""
         rows, merges = savepoint
         if merges != self._merges:
             return False
@@ -199,12 +199,12 @@ class Collector:
         return True
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield what has gone out so far, with its bucket."""
+        """Yield (bucket, block) for the blocks that have left so far."""
         while self._blocks:
             yield self._blocks.pop(0)
 
     def finish(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the rest too."""
+        """Yield (bucket, block) for all remaining keys."""
         self._merge()
         self._flush()
         self._keys = NOTHING
@@ -218,21 +218,21 @@ class Collector:
             return
         self._merges += 1
         held = self._held()
-        alive = latest_mask(held, compiled=self._compiled, scratch=self._scratch)
-        self.survivors.clear(held.record_ref[~alive])
+        is_latest = latest_mask(held, compiled=self._compiled, scratch=self._scratch)
+        self.survivors.clear(held.record_ref[~is_latest])
         if self._compiled:
             from kcompact import kernels
 
-            self._rows = kernels.keep_living(alive.view(np.uint8), *held)
+            self._rows = kernels.keep_living(is_latest.view(np.uint8), *held)
         else:
-            kept = take(held, alive)
+            kept = take(held, is_latest)
             for column, latest_column in zip(self._keys, kept, strict=True):
                 column[: kept.rows] = latest_column
             self._rows = kept.rows
         self._is_merged = True
 
     def _flush(self) -> None:
-        for bucket, keys in enumerate(dealt(self._held(), self._bucket_count, compiled=self._compiled)):
+        for bucket, keys in enumerate(keys_by_bucket(self._held(), self._bucket_count, compiled=self._compiled)):
             if keys.rows:
                 self._blocks.append((bucket, pack_keys(bucket, keys)))
         self._merges += 1
@@ -243,8 +243,8 @@ def _empty(rows: int) -> Keys:
     return Keys(np.empty(rows, np.uint64), np.empty(rows, np.uint64), np.empty(rows, np.int64))
 
 
-def dealt(keys: Keys, bucket_count: int, *, compiled: bool) -> Iterator[Keys]:
-    """Yield the rows of each bucket, in their order. Which bucket is a matter of the hash alone."""
+def keys_by_bucket(keys: Keys, bucket_count: int, *, compiled: bool) -> Iterator[Keys]:
+    """Yield the rows of each bucket, in order. Only the key hash decides about the bucket."""
     if bucket_count == 1:
         yield keys
     elif compiled:
@@ -261,14 +261,14 @@ def dealt(keys: Keys, bucket_count: int, *, compiled: bool) -> Iterator[Keys]:
 
 
 def superseded(blocks: Iterable[bytes], *, compiled: bool) -> tuple[list[bytes], int]:
-    """Return the dead rows of a bucket as blocks, one per split that has any, and the number of keys in the map.
+    """Return the superseded rows of a bucket as blocks, one for each split that has any, and its number of keys.
 
-    `blocks` are all blocks of the bucket, in any order; each holds keys of other splits than the rest.
+    `blocks` are all blocks of the bucket, in any order. No two blocks have keys of the same split.
     """
     parts = sorted((keys for keys in map(unpack_keys, blocks) if keys.rows), key=lambda keys: int(keys.record_ref[0]))
     keys = joined(parts)
     parts.clear()
-    alive = latest_mask(keys, compiled=compiled)
-    map_keys = int(np.count_nonzero(keys.record_ref[alive] & IN_MAP))
-    dead = keys.record_ref[~alive]
-    return [pack_rows(split, rows_of(own)) for split, own in by_split(dead)], map_keys
+    is_latest = latest_mask(keys, compiled=compiled)
+    map_keys = int(np.count_nonzero(keys.record_ref[is_latest] & IN_MAP))
+    superseded_refs = keys.record_ref[~is_latest]
+    return [pack_rows(split, rows_of(own)) for split, own in by_split(superseded_refs)], map_keys

@@ -1,12 +1,8 @@
-"""From a plan to staged segments, in three stages of plain functions on packed blocks.
+"""A plan to a `PreparedClean`: after this, every survivor is known and each part can be written on its own.
 
-    scan   (splits of the log)        -> per bucket a block: key hash and place of each record that may survive
-    reduce (a bucket: all its blocks) -> per split a block: the records that do not
-    write  (a part of a group)        -> a staged file
-
-Which record supersedes which is decided by one function, `keymap.latest`, that may be applied to any part of the log
-and again to its own results; that is why any number of splits, buckets, parts and tasks, on any executor, gives the
-same bytes. An executor is the machinery that calls the stages: `in_process` here, Spark in `spark`.
+The work is cut into splits, the splits are dealt to tasks, the executor scans and reduces. `offset_map.latest` decides
+which record supersedes which. It can be applied to any part of the log, and again to its own results, so the number of
+splits, buckets and tasks never changes the result.
 """
 
 from __future__ import annotations
@@ -38,28 +34,20 @@ from kcompact.log.producer_state import last_records
 from kcompact.plan.clean_plan import CleanPlan
 
 TASK_BYTES = 2 << 30
-"""What a task reads in all, at most: so much is done again when it is lost, and only then does progress show."""
-
-
+"""What one task reads at most: a lost task repeats this much, and progress advances when a task ends."""
 COMPILED_BYTES = 2 << 20
-"""From which size on the kernels pay for being loaded."""
-
-
+"""From this size on, kernels save more time than loading them takes."""
 BUCKET_BYTES = 64 << 20
-"""What the keys of a bucket may take at most; larger ones would only be slower."""
-
-
+"""The memory for the keys of one bucket, at most. Larger buckets are slower."""
 MIN_BUCKET_BYTES = 1 << 20
-
-
-# From a plan to the stages and back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """How large the pieces are that the work is cut into, and who does it. They never change the result.
+    """How the work is cut into pieces. No value changes the result.
 
-    None leaves it to the size of the log. `memory_bytes` is for all workers together.
+    None: decided by the size of the log. `memory_bytes` is for all workers together. `compiled`: whether kernels do the
+    work.
     """
 
     split_bytes: int = SPLIT_BYTES
@@ -71,7 +59,10 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedClean:
-    """A plan whose survivors are known: every part of every group is ready to be written."""
+    """A plan whose survivors are known.
+
+    `tasks` are the parts of all groups. `kept_index` holds the `.txnindex` entries of each group, by its number.
+    """
 
     plan: CleanPlan
     job: CleanJob
@@ -80,7 +71,7 @@ class PreparedClean:
     map_keys: int
 
     def tasks_of(self, groups: Iterable[int]) -> list[list[WriteTask]]:
-        """Return the parts of some groups, as they are dealt to tasks."""
+        """Return the parts of these groups, one list for each task."""
         wanted = set(groups)
         own = [task for task in self.tasks if task.group in wanted]
         return [list(run) for _, run in groupby(own, key=lambda task: task.run)]
@@ -95,7 +86,7 @@ def prepare_clean(
     max_bytes_per_second: int | None = None,
     tuning: Tuning | None = None,
 ) -> PreparedClean:
-    """Scan the log and find out which records survive. Reads only.
+    """Return the survivors of a cleaning. Reads only.
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
@@ -111,7 +102,7 @@ def prepare_clean(
         delete_retention_ms=plan.config.delete_retention_ms,
         keep_tombstones=keep_tombstones,
         last_records=last_records(plan.producers),
-        # Keyed anew for each run, so that nobody can write records whose keys collide.
+        # A new key for each run: nobody can write records whose key hashes collide.
         hash_key=secrets.token_bytes(16),
         bucket_count=bucket_count,
         keys_bytes=keys_bytes,
@@ -122,11 +113,12 @@ def prepare_clean(
         verify_index_ends(plan)
     split_bytes = tuning.split_bytes
     if max_bytes_per_second is not None:
-        split_bytes = min(split_bytes, max(1, max_bytes_per_second // 8))  # So that it goes steadily.
+        split_bytes = min(split_bytes, max(1, max_bytes_per_second // 8))  # Small steps: the rate stays even.
     splits = number_splits(plan, split_bytes, trust_index=not rebuild_indexes)
     decisions = None
     aborted = aborted_of_segments(plan)
     if any(aborted.values()):
+        # Records of aborted transactions must not enter the offset map, so headers are read before the scan.
         decisions = decide_transactions(plan, read_transaction_headers(plan, compiled=compiled), aborted)
         splits = _with_decisions(splits, decisions)
     task_count = max(executor.parallelism, -(-total_bytes // tuning.task_bytes))
@@ -136,7 +128,7 @@ def prepare_clean(
     if not rebuild_indexes:
         verify_time_indexes(plan, scanned)
     if decisions is None:
-        decisions = decide_transactions(plan, _seen_by(plan, scanned), aborted)
+        decisions = decide_transactions(plan, _transactional_headers(plan, scanned), aborted)
         splits = _with_decisions(splits, decisions)
     survivors = {one.split.number: np.frombuffer(bytearray(one.survivors), np.uint8) for one in scanned}
     map_keys = 0
@@ -163,20 +155,20 @@ def prepare_clean(
 
 
 def is_for_kernels(plan: CleanPlan) -> bool:
-    """Whether the log is large enough for the kernels to pay."""
+    """Whether the log is so large that kernels save time."""
     return sum(segment.size_bytes for segment in plan.segments) >= COMPILED_BYTES
 
 
 def _key_memory(plan: CleanPlan, tuning: Tuning, parallelism: int) -> tuple[int, int]:
-    """Return how many bytes of keys a task may hold, and the number of buckets that keeps each of them below that."""
+    """Return how many bytes of keys a task may hold, and the number of buckets that keeps every bucket below that."""
     memory_bytes = tuning.memory_bytes or default_memory_bytes()
-    # Keys take about three times their size where they are merged.
+    # A merge needs about three times the size of its keys.
     keys_bytes = min(BUCKET_BYTES, max(MIN_BUCKET_BYTES, memory_bytes // (8 * parallelism)))
-    # An offset is a record, or was one; and a record takes some bytes, even compressed.
+    # There are no more records than offsets, and a record takes a few bytes even when compressed.
     offsets = sum(plan.log.end_of(segment) - segment.base_offset for segment in plan.segments)
     records = min(offsets, sum(segment.size_bytes for segment in plan.segments) // 8)
     bucket_count = max(1, -(-records * KEY_BYTES // keys_bytes))
-    # Each worker reduces something, unless there is next to nothing to reduce.
+    # Every worker gets a bucket to reduce, unless there is very little to reduce.
     if records * KEY_BYTES >= MIN_BUCKET_BYTES:
         bucket_count = max(bucket_count, parallelism)
     return keys_bytes, tuning.bucket_count or bucket_count
@@ -189,7 +181,7 @@ def _parts(
     survivors: Mapping[int, Bytes],
     unkeyed_or_tombstones: Mapping[int, int],
 ) -> Iterator[WriteTask]:
-    """Yield the parts of all groups, ascending: what each task has of it. A group has at least one, even if empty."""
+    """Yield the parts of all groups, ascending: one for each task that has splits of the group, at least one."""
     run = 0
     for group, segments in enumerate(plan.groups):
         own = [split for segment in segments for split in splits[segment.base_offset]]
@@ -207,8 +199,8 @@ def _parts(
             )
 
 
-def _seen_by(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[int, SegmentHeaders]:
-    """Return what the scan saw of each segment's headers, by its base offset."""
+def _transactional_headers(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[int, SegmentHeaders]:
+    """Return the transactional headers that the scan found in each segment, by base offset."""
     base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
     found = {base_offset: SegmentHeaders((), base_offset) for base_offset in base_of.values()}
     for one in sorted(scanned, key=lambda one: one.split.number):
@@ -221,7 +213,7 @@ def _seen_by(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[int, SegmentHe
 
 
 def _with_decisions(splits: Mapping[int, Sequence[Split]], decisions: TransactionDecisions) -> dict[int, list[Split]]:
-    """Return the splits with the batches that concern each."""
+    """Return the splits with the decisions about their batches."""
     found = {}
     for base_offset, own in splits.items():
         excluded_from_map = decisions.excluded_from_map.get(base_offset, frozenset())
@@ -242,7 +234,7 @@ def _within(offsets: frozenset[int], split: Split) -> frozenset[int]:
 
 
 def _balanced(splits: Sequence[Split], count: int) -> list[list[Split]]:
-    """Deal the splits into at most `count` runs of about the same size, in order."""
+    """Return the splits in order, dealt to at most `count` tasks of about the same size."""
     total = sum(split.size_bytes for split in splits)
     tasks: list[list[Split]] = [[]]
     done = 0

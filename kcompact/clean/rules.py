@@ -1,16 +1,16 @@
-"""The rulebook: which batches and records survive a cleaning, and until when.
+"""The rules: which batches and records survive a cleaning, and until when.
 
-Every rule of Kafka's cleaner that decides about data stands here once, as ordinary Python on plain values, so that
-it can be laid beside `Cleaner.checkBatchRetention`, `Cleaner.shouldRetainRecord` and `MemoryRecords.filterTo`.
+Each rule of Kafka's cleaner about data is defined here once, in ordinary Python on plain values. Compare it with
+`Cleaner.checkBatchRetention`, `Cleaner.shouldRetainRecord` and `MemoryRecords.filterTo`.
 
 A worked example. At 10:00 the log holds a=1, b=2, then the tombstone a=~, with delete.retention.ms of one hour:
 
-    first cleaning, 10:00    a=1 goes: a newer record has its key. The tombstone stays, and its batch gets the delete
-                             horizon 11:00, so that a reader who is behind still learns that `a` is gone.
-    a cleaning at 10:59      nothing happens: the horizon is in the future, and it is never set anew.
-    a cleaning at 11:00      the tombstone goes.
+    first cleaning, 10:00    drops a=1, because a newer record has its key. The tombstone stays and its batch gets the
+                             delete horizon 11:00. A reader who is behind still sees that `a` was deleted.
+    a cleaning at 10:59      changes nothing: the horizon is in the future, and it never moves.
+    a cleaning at 11:00      drops the tombstone.
 
-What is not here: which offsets may be cleaned at all (`plan`), and how the bytes are written (`format.batch`).
+Not here: which offsets can be cleaned at all (`plan`), and how bytes are written (`format.batch`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The first stage: a split of the log to the keys of its records.
+"""Stage 1: a split of the log to the keys of its records.
 
-Verifies every batch, every record and every entry of the offset index on the way. `read_split` is the readable
-definition; where the kernels do the work, it is for what they do not know, and words the errors.
+The scan verifies every batch, every record and every entry of the offset index. `read_split` is the readable
+definition. Where kernels do the work, it reads the splits that they reject, and raises the detailed error.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from kcompact.clean.job import CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, Collector
 from kcompact.errors import CorruptBatchError, CorruptIndexError, LogChangedError
 from kcompact.format import index
-from kcompact.format.batch import read_records
+from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
 from kcompact.format.names import Suffix
 from kcompact.host.throttle import Pace
@@ -27,7 +28,7 @@ from kcompact.log.segment_reader import verified_batches
 
 
 class Scanned(NamedTuple):
-    """A split that has been scanned: the bits of its records (see `keymap.Survivors`), and what else was seen of it."""
+    """A scanned split, its survivor bits (`offset_map.Survivors`) and its summary."""
 
     split: Split
     survivors: bytes
@@ -37,21 +38,21 @@ class Scanned(NamedTuple):
 def scan_splits(
     job: CleanJob, splits: Iterable[Split], pace: Pace
 ) -> Generator[tuple[int, bytes], None, list[Scanned]]:
-    """Yield (bucket, block of keys) for the splits of a task, which come in the order of their numbers.
+    """Yield (bucket, block of keys) for the splits of a task, whose numbers must rise; return the scanned splits.
 
-    Returns what it saw of each split. Raises CorruptDataError, UnsupportedError, StorageError.
+    Raises CorruptDataError, UnsupportedError, StorageError.
     """
     collector = Collector(job.bucket_count, job.keys_bytes, compiled=job.compiled)
     read = _reader(job)
-    seen = []
+    summaries = []
     for split in splits:
         pace.take(split.size_bytes)
-        seen.append((split, read(split, collector)))
+        summaries.append((split, read(split, collector)))
         yield from collector.blocks()
         pace.done(split.size_bytes)
     yield from collector.finish()
     bitmaps = collector.survivors.bitmaps
-    return [Scanned(split, bitmaps[split.number].tobytes(), own) for split, own in seen]
+    return [Scanned(split, bitmaps[split.number].tobytes(), summary) for split, summary in summaries]
 
 
 def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
@@ -68,7 +69,7 @@ def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
         if found is not None:
             return found
         if not collector.rollback(begin):
-            # Too late to read it anew; but what the kernels refuse, the definition refuses too, and says why.
+            # Some of its keys are already merged or sent. The definition rejects the same bytes and says why.
             read_split(job, split, Collector(1, split.size_bytes, compiled=True))
             raise LogChangedError(path=split.log_name, problem="has changed while it was read")
         return read_split(job, split, collector)
@@ -77,17 +78,37 @@ def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
 
 
 def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummary:
-    """Hand the keys of a split to the collector. Raises CorruptDataError, UnsupportedError, StorageError."""
+    """Give the keys of a split to the collector and return its summary.
+
+    Raises CorruptDataError, UnsupportedError, StorageError.
+    """
     path = Path(job.directory) / split.log_name
     hash_of = _hash_function(job)
     hashes: list[bytes] = []
     record_refs: list[int] = []
-    ends: dict[int, int] = {}
-    records_before = unkeyed_or_tombstones = 0
-    next_offset = split.base_offset
-    transactional: list[BatchHeader] = []
-    max_timestamp, previous_offset = -1, -1
-    epochs: list[int] = []
+    summary = _SummaryBuilder(next_offset=split.base_offset)
+    row = unkeyed_or_tombstones = 0
+    for batch, records in _batches_with_records(path, split):
+        header = batch.header
+        marker = read_marker(batch, file=str(path)) if header.is_control else None
+        summary.add(BatchHeader(batch.position, header, marker))
+        if not header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
+            is_excluded_from_map = header.base_offset in split.excluded_from_map
+            for number, record in enumerate(records):
+                unkeyed_or_tombstones += record.key is None or record.value is None
+                if record.key is not None:
+                    in_map = IN_MAP if record.offset >= job.first_dirty_offset and not is_excluded_from_map else 0
+                    hashes.append(hash_of(record.key))
+                    record_refs.append(split.number << SPLIT_SHIFT | row + number << 1 | in_map)
+        row += len(records)
+    _verify_offset_index(path, split, summary.last_offset_at)
+    halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
+    collector.add(split.number, row, Keys(halves[:, 1].copy(), halves[:, 0].copy(), np.array(record_refs, np.int64)))
+    return summary.finish(records=row, unkeyed_or_tombstones=unkeyed_or_tombstones)
+
+
+def _batches_with_records(path: Path, split: Split) -> Iterator[tuple[Batch, list[Record]]]:
+    previous_offset = -1
     for batch in verified_batches(
         path,
         base_offset=split.base_offset,
@@ -95,54 +116,55 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
         start_position=split.start_position,
         end_position=split.end_position,
     ):
-        header = batch.header
-        ends[batch.position] = header.last_offset
-        max_timestamp = max(max_timestamp, header.max_timestamp)
-        if header.partition_leader_epoch >= 0:
-            epochs = [*epochs[:1], header.partition_leader_epoch]
         records = read_records(batch, file=str(path))
-        next_offset = header.next_offset
-        if header.is_control or header.is_transactional:
-            marker = read_marker(batch, file=str(path)) if header.is_control else None
-            transactional.append(BatchHeader(batch.position, header, marker))
-        if header.magic < 2 and records[0].offset <= previous_offset:
-            # Its header tells only where it ends; `verified_batches` could not see this.
+        # A legacy header stores only the last offset, so `verified_batches` cannot compare the first one.
+        if batch.header.magic < 2 and records[0].offset <= previous_offset:
             raise CorruptBatchError(
                 file=path,
                 position=batch.position,
                 offset=records[0].offset,
                 problem=f"begins with offset {records[0].offset} after offset {previous_offset}",
             )
-        previous_offset = header.last_offset
-        rows = range(records_before, records_before + len(records))
-        records_before += len(records)
-        if header.is_control:
-            continue  # The keys of markers look like keys and are none (KAFKA-14055).
-        is_excluded_from_map = header.base_offset in split.excluded_from_map
-        for row, record in zip(rows, records, strict=True):
-            unkeyed_or_tombstones += record.key is None or record.value is None
-            if record.key is not None:
-                in_map = IN_MAP if record.offset >= job.first_dirty_offset and not is_excluded_from_map else 0
-                hashes.append(hash_of(record.key))
-                record_refs.append(split.number << SPLIT_SHIFT | row << 1 | in_map)
-    _verify_offset_index(path, split, ends)
-    halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
-    keys = Keys(halves[:, 1].copy(), halves[:, 0].copy(), np.array(record_refs, np.int64))
-    first_epoch, last_epoch = (epochs[0], epochs[-1]) if epochs else (-1, -1)
-    collector.add(split.number, records_before, keys)
-    return SplitSummary(
-        records=records_before,
-        unkeyed_or_tombstones=unkeyed_or_tombstones,
-        max_timestamp=max_timestamp,
-        first_epoch=first_epoch,
-        last_epoch=last_epoch,
-        next_offset=next_offset,
-        transactional=tuple(transactional),
-    )
+        previous_offset = batch.header.last_offset
+        yield batch, records
+
+
+@dataclass(slots=True)
+class _SummaryBuilder:
+    """Collects the summary of a split, batch by batch. `last_offset_at` maps positions of batches to last offsets."""
+
+    next_offset: int
+    max_timestamp: int = -1
+    first_epoch: int = -1
+    last_epoch: int = -1
+    transactional: list[BatchHeader] = field(default_factory=list)
+    last_offset_at: dict[int, int] = field(default_factory=dict)
+
+    def add(self, batch: BatchHeader) -> None:
+        header = batch.header
+        self.last_offset_at[batch.position] = header.last_offset
+        self.next_offset = header.next_offset
+        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        if header.partition_leader_epoch >= 0:
+            self.first_epoch = header.partition_leader_epoch if self.first_epoch < 0 else self.first_epoch
+            self.last_epoch = header.partition_leader_epoch
+        if header.is_control or header.is_transactional:
+            self.transactional.append(batch)
+
+    def finish(self, *, records: int, unkeyed_or_tombstones: int) -> SplitSummary:
+        return SplitSummary(
+            records=records,
+            unkeyed_or_tombstones=unkeyed_or_tombstones,
+            max_timestamp=self.max_timestamp,
+            first_epoch=self.first_epoch,
+            last_epoch=self.last_epoch,
+            next_offset=self.next_offset,
+            transactional=tuple(self.transactional),
+        )
 
 
 def _hash_function(job: CleanJob) -> Callable[[bytes], bytes]:
-    """Return the hash of keys, the same for all splits of a job."""
+    """Return the hash function of keys. It is the same for all splits of a job."""
     if not job.compiled:
         return lambda key: hashlib.blake2b(key, digest_size=16, key=job.hash_key).digest()
     from kcompact.clean import split_kernels
@@ -151,7 +173,7 @@ def _hash_function(job: CleanJob) -> Callable[[bytes], bytes]:
 
 
 def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None:
-    """Raise CorruptIndexError for an index entry of this split that is not a batch's start and last offset."""
+    """Raise CorruptIndexError unless each index entry of this split is the position and last offset of a batch."""
     index_path = path.with_suffix(Suffix.INDEX)
     if not split.check_index or not index_path.exists():
         return

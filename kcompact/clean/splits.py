@@ -22,21 +22,21 @@ from kcompact.log.segment_reader import batches, headers
 from kcompact.plan.clean_plan import CleanPlan
 
 SPLIT_BYTES = 32 << 20
-"""What a task reads at once."""
+"""The size of a split: what a task reads at once."""
 
 
 def number_splits(plan: CleanPlan, split_bytes: int, *, trust_index: bool) -> dict[int, list[Split]]:
-    """Return the splits of each segment, by its base offset, numbered through."""
+    """Return the splits of each segment, by base offset. Numbers rise over all segments."""
     found, number = {}, 0
     for segment in plan.segments:
         own = _splits(plan, segment, split_bytes, trust_index=trust_index)
-        found[segment.base_offset] = [replace(split, number=number + place) for place, split in enumerate(own)]
+        found[segment.base_offset] = [replace(split, number=number + index) for index, split in enumerate(own)]
         number += len(own)
     return found
 
 
 def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index: bool) -> list[Split]:
-    """Cut a segment at batch boundaries, about every `split_bytes`; an empty segment has no splits."""
+    """Return a segment cut at batch boundaries, about every `split_bytes`. An empty segment has no splits."""
     if segment.size_bytes == 0:
         return []
     path = plan.log.directory / segment.log_name
@@ -64,9 +64,9 @@ def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index:
 
 
 def legacy_horizon_ms(plan: CleanPlan) -> int:
-    """Return the time up to which a segment must have been modified to lose its tombstones of magic 0 and 1.
+    """Return the legacy delete horizon: segments modified at or before it lose their tombstones of magic 0 and 1.
 
-    Rule: `Cleaner.doClean`: the last clean segment's modification, less `delete.retention.ms`.
+    It is the modification time of the last clean segment, less `delete.retention.ms`. Rule: `Cleaner.doClean`.
     """
     clean = [segment for segment in plan.log.segments if segment.base_offset < plan.first_dirty_offset]
     return clean[-1].last_modified_ms - plan.config.delete_retention_ms if clean else 0
@@ -84,6 +84,6 @@ def _base_offset_at(path: Path, position: int) -> int:
     _, header = next(headers(path, start_position=position))
     if header.magic == 2:
         return header.base_offset
-    # The first offset of a legacy batch stands in its compressed section.
+    # A legacy batch stores its first offset only inside its compressed section.
     (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
     return read_records(batch, file=str(path))[0].offset

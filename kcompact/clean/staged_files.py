@@ -15,15 +15,13 @@ from kcompact.errors import NotEnoughSpaceError, StorageError
 from kcompact.log.files import FileIdentity
 
 MAX_PIECES = 1024
-"""As many as one system call takes."""
-
-
-OTHER_BYTES = "the disk gave back other bytes than were written"
+"""The most that one `writev` takes."""
+READ_BACK_MISMATCH = "the staged file differs from what was written"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """One complete, synced file in the staging directory: its name there, and the one it will have in the partition."""
+    """A complete, synced file. `staged_as` is its name in the staging directory, `name` its name in the partition."""
 
     name: str
     staged_as: str
@@ -33,10 +31,10 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedSegment:
-    """Staged files and the group of segments they replace.
+    """The staged files of one segment, and the files of the group that it replaces.
 
-    `replaces` holds every file of the group (`.log`, indexes) and the `.snapshot` files of the bases that
-    disappear, as they were when the plan was made; `files` the staged ones, `.log` first.
+    `files` begins with the `.log`. `replaces` holds logs and indexes of the whole group, and the snapshots that go with
+    it, as they were when the plan was made.
     """
 
     base_offset: int
@@ -44,11 +42,8 @@ class CleanedSegment:
     replaces: tuple[FileIdentity, ...]
 
 
-# Files
-
-
 def create(path: Path) -> int:
-    """Return a descriptor of a new, private file. Raises StorageError, NotEnoughSpaceError."""
+    """Create a new file with mode 0600 and return its descriptor. Raises StorageError, NotEnoughSpaceError."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as problem:
@@ -56,7 +51,7 @@ def create(path: Path) -> int:
 
 
 def write_all(descriptor: int, data: bytes | memoryview, *, path: Path) -> None:
-    """Write all of `data`. Raises NotEnoughSpaceError when the file system is full, StorageError."""
+    """Write all of `data`. Raises NotEnoughSpaceError if the file system is full, StorageError."""
     view = memoryview(data)
     try:
         while view:
@@ -66,7 +61,7 @@ def write_all(descriptor: int, data: bytes | memoryview, *, path: Path) -> None:
 
 
 def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path: Path) -> None:
-    """Write all of some pieces, at most MAX_PIECES, in one go. Raises as `write_all` does."""
+    """Write at most MAX_PIECES pieces with one system call. Raises as `write_all` does."""
     try:
         done = os.writev(descriptor, pieces)
     except OSError as problem:
@@ -78,7 +73,7 @@ def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path:
 
 
 def sync(descriptor: int, *, path: Path) -> None:
-    """Flush a file to the disk. A failure is final: the kernel may have dropped the data (fsync is never retried)."""
+    """Flush a file to the disk. A failure is final: the kernel may have dropped the data, so there is no second try."""
     try:
         os.fsync(descriptor)
     except OSError as problem:
@@ -86,6 +81,7 @@ def sync(descriptor: int, *, path: Path) -> None:
 
 
 def write_error(path: Path, problem: OSError, needed_bytes: int) -> StorageError | NotEnoughSpaceError:
+    """Return the error to raise for a failed write: NotEnoughSpaceError if the file system or a quota is full."""
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         status = os.statvfs(path.parent)
         return NotEnoughSpaceError(

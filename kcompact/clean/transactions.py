@@ -1,8 +1,8 @@
-"""The fate of transactional batches and markers, found out before anything is written.
+"""Which transactional batches and markers can go, decided on the driver before anything is written.
 
-What becomes of a marker depends on every batch before it, over segments and groups, so it cannot be decided where a
-part is written. But it depends on headers and on the kinds of markers alone: this module reads those once, folds
-them with `retain.TransactionTracker`, and hands each split the base offsets that concern it.
+The decision about a marker depends on every batch before it, in all segments and groups, so a task that writes one part
+cannot make it. It depends only on headers and on the kinds of markers. This module folds those once, in log order, with
+a `TransactionTracker`; each split receives the base offsets of its own batches.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kcompact.plan.clean_plan import CleanPlan
 
 
 class TransactionTracker:
-    """Tells which batches are of aborted transactions, and which markers have nothing left to mark.
+    """Finds the batches of aborted transactions, and the markers whose transactions have no batch left.
 
-    Fed with every transactional and every control batch in the order of the log, and beforehand with the entries of
-    `.txnindex` that concern what comes next. A marker stays as long as a batch of its transaction is seen, were it an
-    empty one; only when a whole cleaning meets none does it get its delete horizon. So an aborted transaction goes
-    in three cleanings: its data, then (with a horizon) nothing, then its marker.
+    `expect` takes `.txnindex` entries before their data; `see_data` and `see_marker` take every transactional and every
+    control batch in log order. A marker stays as long as its transaction has a batch, even an empty one. The first
+    cleaning that finds no such batch sets the marker's delete horizon. So an aborted transaction disappears in three
+    cleanings: the first drops the data, the second sets the horizon, the third drops the marker.
     Rule: `CleanedTransactionMetadata`; KAFKA-8351, KAFKA-13727.
     """
 
@@ -40,7 +40,7 @@ class TransactionTracker:
         self._added = 0
 
     def expect(self, aborted: Iterable[AbortedTxn]) -> None:
-        """Take note of aborted transactions ahead. Some may be known already, which does no harm."""
+        """Add aborted transactions that begin at or after the next batch. Repeated ones change nothing."""
         for transaction in aborted:
             heapq.heappush(self._upcoming, (transaction.first_offset, self._added, transaction))
             self._added += 1
@@ -51,7 +51,7 @@ class TransactionTracker:
             self._aborted.setdefault(transaction.producer_id, transaction)
 
     def see_data(self, header: Header) -> bool:
-        """Return whether the transactional batch is of an aborted transaction."""
+        """Return whether a transactional data batch belongs to an aborted transaction."""
         self._reach(header.last_offset)
         if header.producer_id in self._aborted:
             self._observed.add(header.producer_id)
@@ -60,9 +60,9 @@ class TransactionTracker:
         return False
 
     def see_marker(self, header: Header, kind: int | None) -> tuple[bool, AbortedTxn | None]:
-        """Return whether the control batch has nothing left to mark, and the index entry that must stay with it.
+        """Return whether the transaction of a control batch has no batch left, and the index entry that stays with it.
 
-        `kind` is None for a control batch that has been emptied. Markers other than ABORT and COMMIT always stay.
+        `kind` is None for an empty control batch. Markers other than ABORT and COMMIT always stay.
         """
         self._reach(header.last_offset)
         producer_id = header.producer_id
@@ -82,10 +82,11 @@ class TransactionTracker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDecisions:
-    """What the tracker decided, by base offset of a segment or number of a group.
+    """What the tracker decided.
 
-    `left_out` are the batches that do not enter the map of keys, `discardable` those of aborted transactions and the
-    markers that have nothing left to mark, `kept_index` the entries of the output's `.txnindex`.
+    `excluded_from_map` and `discardable` hold base offsets of batches, by base offset of the segment. Records of the
+    first do not enter the offset map. The second belong to aborted transactions, or are markers whose transactions
+    have no batch left. `kept_index` holds the entries of each output `.txnindex`, by number of the group.
     """
 
     excluded_from_map: Mapping[int, frozenset[int]]
@@ -94,30 +95,31 @@ class TransactionDecisions:
 
 
 class SegmentHeaders(NamedTuple):
-    """What one walk over a segment's headers tells: its transactional and control batches, and the offset after the
-    last batch, which is the base where there is none (`LogSegment.readNextOffset`)."""
+    """The transactional and control batches of a segment, and the offset after its last batch.
+
+    Without a batch, `next_offset` is the base offset (`LogSegment.readNextOffset`).
+    """
 
     batches: Sequence[BatchHeader]
     next_offset: int
 
 
 def decide_transactions(
-    plan: CleanPlan, seen: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, headers: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> TransactionDecisions:
-    """Return the fate of every transactional and control batch that the plan rewrites.
+    """Return the decisions about all transactional and control batches of the plan's segments.
 
-    `seen` and `aborted` are by base offset: what the headers tell, and `aborted_of_segments`.
-
-    Raises CorruptDataError. Rules: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
+    `headers` and `aborted` (the result of `aborted_of_segments`) are by base offset of the segment.
+    Raises CorruptDataError. Rule: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
-    discardable, kept_index = _clean_fold(plan, seen, aborted)
+    discardable, kept_index = _discardable_and_kept_index(plan, headers, aborted)
     return TransactionDecisions(
-        excluded_from_map=_map_fold(plan, seen, aborted), discardable=discardable, kept_index=kept_index
+        excluded_from_map=_excluded_from_map(plan, headers, aborted), discardable=discardable, kept_index=kept_index
     )
 
 
 def read_transaction_headers(plan: CleanPlan, *, compiled: bool) -> dict[int, SegmentHeaders]:
-    """Return what the headers of each segment tell, by its base offset. Raises CorruptBatchError."""
+    """Return the transactional headers of each segment, by base offset. Raises CorruptBatchError."""
     found = {}
     for segment in plan.segments:
         path = plan.log.directory / segment.log_name
@@ -128,10 +130,9 @@ def read_transaction_headers(plan: CleanPlan, *, compiled: bool) -> dict[int, Se
 
 
 def aborted_of_segments(plan: CleanPlan) -> dict[int, tuple[AbortedTxn, ...]]:
-    """Return what the `.txnindex` of each segment names, by its base offset. Raises CorruptDataError.
+    """Return the `.txnindex` entries of each segment, by base offset. Raises CorruptDataError.
 
-    Only where one names something can a batch be left out of the map of keys, and headers must be read before the scan.
-    Otherwise the scan itself tells what it sees, for nothing else in it depends on the fates.
+    Without any entry no batch is excluded from the offset map. Then the headers that the scan returns are enough.
     """
     return {segment.base_offset: _aborted_of(plan.log, segment) for segment in plan.log.segments}
 
@@ -147,10 +148,11 @@ def _aborted_of(log: PartitionLog, segment: Segment) -> tuple[AbortedTxn, ...]:
 def collect(
     log: PartitionLog, aborted: Mapping[int, Sequence[AbortedTxn]], start_offset: int, end_offset: int
 ) -> list[AbortedTxn]:
-    """Return the aborted transactions that may reach into [start_offset, end_offset).
+    """Return the aborted transactions that may overlap [start_offset, end_offset).
 
-    Looks from the segment of `start_offset` on, and stops behind the first entry whose last stable offset reaches
-    the end. Compared is with the log start, not with `start_offset`. Rule: `LocalLog.collectAbortedTransactions`.
+    The search begins with the segment of `start_offset` and ends after the first entry whose last stable offset is at
+    or above `end_offset`. As in Kafka, entries are compared with the log start, not with `start_offset`.
+    Rule: `LocalLog.collectAbortedTransactions`.
     """
     found: list[AbortedTxn] = []
     first = max((base for base in aborted if base <= start_offset), default=None)
@@ -165,8 +167,8 @@ def collect(
     return found
 
 
-def _map_fold(
-    plan: CleanPlan, seen: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
+def _excluded_from_map(
+    plan: CleanPlan, headers: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> dict[int, frozenset[int]]:
     tracker = TransactionTracker()
     tracker.expect(collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset))
@@ -174,7 +176,7 @@ def _map_fold(
     for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset):
         start_position = map_start_position(plan.log, segment, plan.first_dirty_offset)
         skipped = set()
-        for batch in seen[segment.base_offset].batches:
+        for batch in headers[segment.base_offset].batches:
             if batch.position < start_position:
                 continue
             if batch.header.is_control:
@@ -186,7 +188,10 @@ def _map_fold(
 
 
 def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> int:
-    """Return where Kafka starts to read a segment for its map of keys. Rule: `Cleaner.buildOffsetMapForSegment`."""
+    """Return the position at which Kafka begins to read a segment for its offset map.
+
+    Rule: `Cleaner.buildOffsetMapForSegment`.
+    """
     path = log.directory / index_name(segment.base_offset)
     if first_dirty_offset <= segment.base_offset or not path.exists():
         return 0
@@ -194,19 +199,19 @@ def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: 
     return index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset).position
 
 
-def _clean_fold(
-    plan: CleanPlan, seen: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
+def _discardable_and_kept_index(
+    plan: CleanPlan, headers: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> tuple[dict[int, frozenset[int]], dict[int, tuple[AbortedTxn, ...]]]:
     tracker = TransactionTracker()
     discardable, kept_index = {}, {}
     for number, group in enumerate(plan.groups):
         kept: list[AbortedTxn] = []
-        for place, segment in enumerate(group):
-            following = group[place + 1 : place + 2]
-            end_offset = following[0].base_offset if following else seen[segment.base_offset].next_offset
+        for index_in_group, segment in enumerate(group):
+            following = group[index_in_group + 1 : index_in_group + 2]
+            end_offset = following[0].base_offset if following else headers[segment.base_offset].next_offset
             tracker.expect(collect(plan.log, aborted, segment.base_offset, end_offset))
             marked = set()
-            for batch in seen[segment.base_offset].batches:
+            for batch in headers[segment.base_offset].batches:
                 entry = None
                 if batch.header.is_control:
                     is_discardable, entry = tracker.see_marker(batch.header, _kind(batch))

@@ -16,9 +16,9 @@ from kcompact.plan.clean_plan import CleanPlan
 
 
 def verify_index_ends(plan: CleanPlan) -> None:
-    """Raise CorruptIndexError where an index knows more than its log holds: the log lost its end, or all of it.
+    """Raise CorruptIndexError where an index points beyond its log: the log has lost its end, or all its data.
 
-    No split would meet such an entry, and cleaning would wipe out the trace of what is missing.
+    No split contains such an entry, and cleaning would delete the only trace of the loss.
     """
     for segment in plan.segments:
         path = (plan.log.directory / segment.log_name).with_suffix(Suffix.INDEX)
@@ -33,9 +33,9 @@ def verify_index_ends(plan: CleanPlan) -> None:
 
 
 def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
-    """Raise CorruptBatchError where the leader epoch falls from one split to the next; inside of one the scan looks.
+    """Raise CorruptBatchError where the leader epoch falls from one split to the next. The scan checks inside a split.
 
-    It lies outside the checksum, so only its neighbours tell that it is wrong.
+    The checksum does not cover the leader epoch, so only a comparison with its neighbours finds damage.
     """
     epoch = -1
     for split, _, summary in sorted(scanned, key=lambda one: one.split.number):
@@ -43,7 +43,7 @@ def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
             raise CorruptBatchError(
                 file=plan.log.directory / split.log_name,
                 position=split.start_position,
-                problem=f"leader epoch {summary.first_epoch} after epoch {epoch} before it",
+                problem=f"leader epoch {summary.first_epoch} follows epoch {epoch}",
             )
         epoch = max(epoch, summary.last_epoch)
 
@@ -51,7 +51,7 @@ def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
 def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     """Raise CorruptIndexError where a time index does not end with its segment's greatest timestamp.
 
-    An index without entries says nothing and is lawful. Rule: `LogSegment.onBecomeInactiveSegment`.
+    An index without entries is allowed. Rule: `LogSegment.onBecomeInactiveSegment`.
     """
     greatest: dict[str, int] = {}
     for one in scanned:

@@ -1,17 +1,13 @@
-"""Surviving records to staged segment files.
+"""Stage 3: the surviving records of one part of a group, in a new file.
 
-A *part* is a run of source bytes of one group, cut at batch boundaries. Each part is written by itself, anywhere,
-into a file of its own name; `join` puts the parts of a group end to end and makes the indexes, which depend on every
-batch before them. Parts are decided batch by batch, so that where they are cut has no influence on the bytes.
+A *part* is a run of whole batches of one group. Each part is written on its own, by any worker, into a file of its own.
+`join` puts the parts of a group end to end and makes the indexes, which depend on all batches. Batches are cleaned one
+by one, so the cuts between parts never change the result.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,28 +17,23 @@ import numpy.typing as npt
 from kcompact.clean.filter import Filtered, clean_batch
 from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.offset_map import bits
+from kcompact.clean.part_file import NoFile, PartFile
 from kcompact.clean.read_back import verify_staged_log
-from kcompact.clean.staged_files import MAX_PIECES, create, sync, write_error, write_pieces
 from kcompact.format.batch import read_header, read_records
 from kcompact.format.block import Bytes
 from kcompact.host.throttle import Pace
 from kcompact.log.segment_reader import verified_batches
 
-FLUSH_BYTES = 64 << 20
-
-
-# One part
-
 
 def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) -> WrittenPart:
-    """Clean one part into a new file of the staging directory, or only count it when there is none.
+    """Clean one part into a new file of the staging directory. Without `staging`, only count.
 
-    The file of a group's only part is complete: it is synced and read back here. The name carries a random token: two
+    The only part of a group is a whole segment, so it is synced and read back here. Its name has a random token: two
     attempts at the same part never share a file. Raises CorruptDataError, NotEnoughSpaceError, RefusedError,
     StorageError.
     """
-    # Of a group's other parts the bytes are soon copied behind the first one, and gone.
-    sink = _Counter() if staging is None else _PartFile(Path(staging), task.group, task.part, stays=task.part == 0)
+    # The first part becomes the segment. The other parts are appended to it and then removed, so they need no sync.
+    output = NoFile() if staging is None else PartFile(Path(staging), task.group, task.part, stays=task.part == 0)
     stats = CleanerStats()
     outputs: list[npt.NDArray[np.void]] = []
     clean = _cleaner(job)
@@ -54,34 +45,34 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
             for run in clean(split, np.frombuffer(bytearray(survivors), np.uint8), unkeyed_or_tombstones):
                 if staging is not None:
                     pace.take(run.stats.bytes_written)
-                sink.append(run.pieces)
+                output.append(run.pieces)
                 rows = np.empty(len(run.sizes), OUTPUT_DTYPE)
                 rows["last_offset"], rows["max_timestamp"] = run.last_offsets, run.max_timestamps
                 rows["size_bytes"] = run.sizes
                 outputs.append(rows)
                 stats += run.stats
             pace.done(split.size_bytes)
-        sink.wait_for_flush()
+        output.wait_for_flush()
         part = WrittenPart(
             group=task.group,
             part=task.part,
-            name=sink.name,
+            name=output.name,
             size_bytes=stats.bytes_written,
-            crc32c=sink.crc32c,
+            crc32c=output.crc32c,
             outputs=b"".join(rows.tobytes() for rows in outputs),
             stats=stats,
         )
         if staging is None or not task.is_only:
             return part
-        sync_s = sink.sync()
-        _, verify_s = verify_staged_log(Path(staging) / sink.name, [part], pace, compiled=job.compiled)
+        sync_s = output.sync()
+        _, verify_s = verify_staged_log(Path(staging) / output.name, [part], pace, compiled=job.compiled)
         return replace(part, is_verified=True, sync_s=sync_s, verify_s=verify_s)
     finally:
-        sink.close()
+        output.close()
 
 
 def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[Filtered]]:
-    """Return what cleans a split: the kernels where they can, or else the readable definition."""
+    """Return a function that cleans a split: with kernels where they can, else by the readable definition."""
     if not job.compiled:
         return lambda split, survivors, unkeyed_or_tombstones: _clean_split(job, split, survivors)
     from kcompact.clean import split_kernels
@@ -106,7 +97,7 @@ def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filt
         start_position=split.start_position,
         end_position=split.end_position,
     ):
-        # How many records a compressed batch of magic 0 or 1 holds stands nowhere but inside.
+        # Only the inflated section of a compressed legacy batch tells the number of its records.
         count = source.header.records_count
         count = len(read_records(source, file=str(path))) if count < 0 else count
         cleaned = clean_batch(
@@ -131,82 +122,3 @@ def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filt
             bytes_written=len(cleaned.data or b""),
         )
         yield Filtered(pieces, rows[:, 0], rows[:, 1], rows[:, 2], stats)
-
-
-class _Counter:
-    """Where a dry run writes: nowhere."""
-
-    name = ""
-    crc32c = 0
-
-    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
-        pass
-
-    def wait_for_flush(self) -> None:
-        pass
-
-    def sync(self) -> float:
-        return 0.0
-
-    def close(self) -> None:
-        pass
-
-
-class _PartFile:
-    """A new file of the staging directory, with a running checksum of what went into it.
-
-    What `stays` is brought to the disk in the background from time to time, so that not all of it waits for the end.
-    """
-
-    def __init__(self, staging: Path, group: int, part: int, *, stays: bool) -> None:
-        self.name = f"group-{group}-part-{part}-{secrets.token_hex(4)}.log"
-        self.crc32c = 0
-        self._path = staging / self.name
-        self._descriptor = create(self._path)
-        self._stays = stays
-        self._unsynced_bytes = 0
-        self._flushing: threading.Thread | None = None
-        self._problem: OSError | None = None
-
-    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
-        import crc32c
-
-        for piece in pieces:
-            self.crc32c = crc32c.crc32c(piece, self.crc32c)
-            self._unsynced_bytes += len(piece)
-        for start in range(0, len(pieces), MAX_PIECES):
-            write_pieces(self._descriptor, pieces[start : start + MAX_PIECES], path=self._path)
-        is_flushing = self._flushing is not None and self._flushing.is_alive()
-        if self._stays and self._unsynced_bytes >= FLUSH_BYTES and not is_flushing:
-            self._unsynced_bytes = 0
-            self._flushing = threading.Thread(target=self._flush, daemon=True)
-            self._flushing.start()
-
-    def _flush(self) -> None:
-        try:
-            os.fdatasync(self._descriptor)
-        except OSError as problem:
-            self._problem = self._problem or problem
-
-    def wait_for_flush(self) -> None:
-        """Wait for what happens in the background. Raises StorageError, NotEnoughSpaceError if it went wrong.
-
-        A failure to sync is told once and must not be lost: the next sync would succeed, without the data.
-        """
-        if self._flushing is not None:
-            self._flushing.join()
-        if self._problem is not None:
-            raise write_error(self._path, self._problem, 0)
-
-    def sync(self) -> float:
-        """Flush to the disk and return the seconds it took."""
-        started = time.monotonic()
-        self.wait_for_flush()
-        sync(self._descriptor, path=self._path)
-        return time.monotonic() - started
-
-    def close(self) -> None:
-        # What is not complete stays: the staging directory goes as a whole.
-        if self._flushing is not None:
-            self._flushing.join()
-        os.close(self._descriptor)
