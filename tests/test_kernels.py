@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from kcompact import kernels
 from kcompact.clean import offset_map, split_kernels
-from kcompact.clean.filter import Filtered
+from kcompact.clean.filter import FilteredRun
 from kcompact.clean.job import CleanerStats, CleanJob, Split
 from kcompact.clean.write import _clean_split
 from kcompact.errors import CorruptBatchError, KcompactError
@@ -702,7 +702,7 @@ def special_in(batches: list[Batch]) -> int:
     )
 
 
-def all_of(run: Callable[[], Iterator[Filtered]]) -> object:
+def all_of(run: Callable[[], Iterator[FilteredRun]]) -> object:
     """Return all that a filter says, or its error, in a form that can be compared."""
     data = b""
     columns: list[list[int]] = [[], [], []]

@@ -1,20 +1,15 @@
-"""The rulebook as truth tables."""
+"""The rules about batches and records, as truth tables."""
 
 from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
-from kcompact.clean.rules import (
-    Retention,
-    batch_retention,
-    delete_horizon_ms,
-    drops_records,
-    is_last_of_producer,
-    keeps_record,
-    needs_delete_horizon,
-)
+from kcompact.clean.batch_fates import Fate, decide_batch_fates, table_of
+from kcompact.clean.job import CleanJob
+from kcompact.clean.rules import delete_horizon_ms, keeps_record, needs_delete_horizon
 from kcompact.clean.transactions import TransactionTracker
 from kcompact.config.settings import LONG_MAX
 from kcompact.format.batch import CONTROL_BIT, DELETE_HORIZON_BIT, Header, Record
@@ -33,6 +28,7 @@ def header(
     epoch: int = 1,
     control: bool = False,
     horizon: int | None = None,
+    records: int = 1,
 ) -> Header:
     return Header(
         base_offset=base_offset,
@@ -47,7 +43,23 @@ def header(
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=0,
-        records_count=1,
+        records_count=records,
+    )
+
+
+def job(
+    last_records: dict[int, LastRecord], upper_bound_offset: int = 20, *, keep_tombstones: bool = False
+) -> CleanJob:
+    return CleanJob(
+        directory="",
+        first_dirty_offset=0,
+        upper_bound_offset=upper_bound_offset,
+        now_ms=NOW,
+        delete_retention_ms=0,
+        keep_tombstones=keep_tombstones,
+        last_records=last_records,
+        hash_key=bytes(16),
+        bucket_count=1,
     )
 
 
@@ -87,47 +99,69 @@ def test_keeps_record(
     ],
 )
 def test_is_last_of_producer(last: LastRecord | None, one: Header, expected: bool) -> None:
-    assert is_last_of_producer(one, last) == expected
+    last_records = {} if last is None else {7: last, 3: LastRecord(12, 1), 99: LastRecord(None, 1)}
+    (keeps_header,) = decide_batch_fates(table_of([one], is_discardable=[False]), job(last_records)).keeps_header
+    assert keeps_header == expected
+
+
+LAST, EARLIER = {7: LastRecord(12, 1)}, {7: LastRecord(11, 1)}
 
 
 @pytest.mark.parametrize(
-    ("drops_records", "last_of_producer", "upper_bound_offset", "expected"),
+    ("one", "is_discardable", "last_records", "upper_bound_offset", "expected"),
     [
-        (False, False, 20, Retention.DELETE_EMPTY),
-        (True, False, 20, Retention.DELETE),
-        (False, True, 20, Retention.RETAIN_EMPTY),
-        (True, True, 20, Retention.RETAIN_EMPTY),
-        (False, False, 13, Retention.RETAIN_EMPTY),
-        (True, False, 13, Retention.RETAIN_EMPTY),
-        (True, False, 12, Retention.DELETE),
-        (True, False, 14, Retention.DELETE),
+        # Data.
+        (header(), False, {}, 20, (Fate.FILTER, False)),
+        (header(), False, LAST, 20, (Fate.FILTER, True)),
+        (header(), False, {}, 13, (Fate.FILTER, True)),
+        (header(), False, {}, 12, (Fate.FILTER, False)),
+        (header(), False, {}, 14, (Fate.FILTER, False)),
+        # Data of an aborted transaction goes at once, whatever its horizon.
+        (header(), True, {}, 20, (Fate.DROP, False)),
+        (header(), True, EARLIER, 20, (Fate.DROP, False)),
+        (header(), True, LAST, 20, (Fate.CLEAR, True)),
+        (header(), True, {}, 13, (Fate.CLEAR, True)),
+        (header(horizon=NOW + 1), True, {}, 20, (Fate.DROP, False)),
+        # A marker whose transaction has no batch left goes when its horizon has come.
+        (header(control=True), False, {}, 20, (Fate.FILTER, False)),
+        (header(control=True), True, {}, 20, (Fate.FILTER, False)),
+        (header(control=True, horizon=NOW + 1), True, {}, 20, (Fate.FILTER, False)),
+        (header(control=True, horizon=NOW), True, {}, 20, (Fate.DROP, False)),
+        (header(control=True, horizon=NOW), True, LAST, 20, (Fate.CLEAR, True)),
+        (header(control=True, horizon=NOW), False, {}, 20, (Fate.FILTER, False)),
     ],
 )
-def test_batch_retention(
-    drops_records: bool, last_of_producer: bool, upper_bound_offset: int, expected: Retention
+def test_the_fate_of_a_batch(
+    one: Header,
+    is_discardable: bool,
+    last_records: dict[int, LastRecord],
+    upper_bound_offset: int,
+    expected: tuple[Fate, bool],
 ) -> None:
-    assert expected is batch_retention(
-        header(),
-        drops_records=drops_records,
-        last_of_producer=last_of_producer,
-        upper_bound_offset=upper_bound_offset,
-    )
+    table = table_of([one], is_discardable=[is_discardable])
+    assert decide_batch_fates(table, job(last_records, upper_bound_offset)).of(0) == expected
 
 
 @pytest.mark.parametrize(
-    ("one", "is_discardable", "expected"),
+    ("one", "latest", "expected"),
     [
-        (header(), False, False),
-        (header(), True, True),
-        (header(horizon=NOW + 1), True, True),
-        (header(control=True), True, False),
-        (header(control=True, horizon=NOW + 1), True, False),
-        (header(control=True, horizon=NOW), True, True),
-        (header(control=True, horizon=NOW), False, False),
+        (header(), 0, Fate.CLEAR),
+        (header(), 1, Fate.COPY),
+        (header(records=2), 1, Fate.FILTER),
+        (header(records=2), 2, Fate.COPY),
+        (header(records=0), 0, Fate.CLEAR),
+        (header(control=True), 0, Fate.FILTER),  # A marker has no key, so no bit.
+        (header(last_offset=20), 0, Fate.FILTER),  # Above the upper bound every record stays.
     ],
 )
-def test_drops_records(one: Header, is_discardable: bool, expected: bool) -> None:
-    assert drops_records(one, is_discardable=is_discardable, now_ms=NOW) == expected
+def test_the_fate_by_the_number_of_latest_records(one: Header, latest: int, expected: Fate) -> None:
+    table = table_of([one], is_discardable=[False])
+    assert decide_batch_fates(table, job({}), np.array([latest])).of(0)[0] is expected
+
+
+def test_keeping_tombstones_keeps_markers() -> None:
+    table = table_of([header(control=True, horizon=NOW)], is_discardable=[True])
+    assert decide_batch_fates(table, job({}, keep_tombstones=True)).of(0) == (Fate.FILTER, False)
 
 
 VALUE, TOMBSTONE = Record(10, 0, b"a", b"1"), Record(11, 0, b"b", None)

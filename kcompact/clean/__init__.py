@@ -15,7 +15,8 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     scan            stage 1
     offset_map      which record supersedes which
     transactions    which transactional batches and markers can go
-    rules           which records and batches survive: the definition
+    batch_fates     what happens to each batch, decided from headers and survivor bits
+    rules           which records survive: the definition
     filter          what remains of one batch: the definition
     split_kernels   scan and filter of a whole split with compiled kernels
     write           stage 3: one part of a group

@@ -1,8 +1,7 @@
-"""One batch: what is left of it, in bytes.
+"""What remains of one batch: the readable definition.
 
-`clean_batch` is the readable definition of a cleaning. It applies the rulebook (`retain`) to the records of one batch
-and encodes what survives. What it needs to know besides the batch is a `CleanJob`, the same for all tasks of a run, and
-which of the records a newer one supersedes.
+`batch_fates` decides about whole batches. Where it leaves the decision to the records, `rules` is applied to each of
+them. The surviving records are encoded again, as Kafka's writer would.
 """
 
 from __future__ import annotations
@@ -14,24 +13,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.clean import rules
+from kcompact.clean.batch_fates import Fate, decide_batch_fates, table_of
 from kcompact.clean.job import CleanerStats, CleanJob
-from kcompact.clean.rules import (
-    Retention,
-    batch_retention,
-    delete_horizon_ms,
-    is_last_of_producer,
-    keeps_record,
-    needs_delete_horizon,
-)
+from kcompact.clean.rules import delete_horizon_ms, keeps_record, needs_delete_horizon
 from kcompact.errors import RefusedError
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import Batch, Header, Record, read_records
 
 
-class Filtered(NamedTuple):
-    """What becomes of a run of batches: the bytes to write, in order, and for each batch among them its last offset,
-    greatest timestamp and size, i64. The bytes may be valid only until the next run is asked for.
+class FilteredRun(NamedTuple):
+    """What remains of a run of batches.
+
+    `pieces` are the bytes to write, in order; they can be valid only until the next run is requested. The arrays, i64,
+    hold last offset, greatest timestamp and size of each written batch.
     """
 
     pieces: list[bytes | memoryview]
@@ -41,12 +35,9 @@ class Filtered(NamedTuple):
     stats: CleanerStats
 
 
-# One batch
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedBatch:
-    """What becomes of one batch: its new bytes, or None when nothing is left of it."""
+    """What remains of one batch: its new bytes, or None if nothing remains."""
 
     data: bytes | memoryview | None
     messages_read: int
@@ -57,99 +48,124 @@ class CleanedBatch:
 def clean_batch(
     batch: Batch,
     job: CleanJob,
-    alive: Sequence[bool],
+    is_latest: Sequence[bool],
     *,
     is_discardable: bool = False,
     keeps_legacy_tombstones: bool = True,
     file: str,
 ) -> CleanedBatch:
-    """Return a batch as it is after the cleaning.
-
-    `alive` says of each of its records, in their order, whether no newer one supersedes it; it counts for records with
-    a key. Untouched batches come back as the same bytes. Rule: `MemoryRecords.filterTo`.
-    """
-    header = batch.header
-    expires_ms = job.expires_ms
-    drops_records = rules.drops_records(header, is_discardable=is_discardable, now_ms=expires_ms)
-    fate = batch_retention(
-        header,
-        drops_records=drops_records,
-        last_of_producer=is_last_of_producer(header, job.last_records.get(header.producer_id)),
-        upper_bound_offset=job.upper_bound_offset,
+    """Return what remains of one batch: `decide_batch_fates` and then `apply_fate`. Raises as `apply_fate`."""
+    fates = decide_batch_fates(table_of([batch.header], is_discardable=[is_discardable]), job)
+    fate, keeps_header = fates.of(0)
+    return apply_fate(
+        batch,
+        job,
+        is_latest,
+        fate,
+        keeps_header=keeps_header,
+        is_discardable=is_discardable,
+        keeps_legacy_tombstones=keeps_legacy_tombstones,
+        file=file,
     )
-    if fate is Retention.DELETE:
+
+
+def apply_fate(
+    batch: Batch,
+    job: CleanJob,
+    is_latest: Sequence[bool],
+    fate: Fate,
+    *,
+    keeps_header: bool,
+    is_discardable: bool,
+    keeps_legacy_tombstones: bool,
+    file: str,
+) -> CleanedBatch:
+    """Return what remains of one batch, given its fate.
+
+    `is_latest` says of each record, in order, that no newer record supersedes it; it matters for records with a key.
+    An unchanged batch keeps its bytes. Raises CorruptBatchError, and RefusedError for a batch that Kafka's writer would
+    not write. Rule: `MemoryRecords.filterTo`.
+    """
+    if fate is Fate.DROP:
         return CleanedBatch(data=None, messages_read=0, messages_written=0, invalid_messages=0)
+    header = batch.header
     records = read_records(batch, file=file)
     kept: list[Record] = []
     invalid_messages = 0
-    if header.is_control:
-        kept = [] if drops_records else records
-    elif not drops_records:
-        horizon_ms = header.delete_horizon_ms
-        if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
-            horizon_ms = job.now_ms  # It has come.
-        kept = _kept_records(records, job, alive, delete_horizon_ms=horizon_ms, expires_ms=expires_ms)
-        invalid_messages = sum(record.key is None and record.offset < job.upper_bound_offset for record in records)
+    if fate is not Fate.CLEAR:
+        if header.is_control or fate is Fate.COPY:
+            kept = records
+        else:
+            horizon_ms = header.delete_horizon_ms
+            if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
+                horizon_ms = job.now_ms  # A legacy batch stores no horizon; the age of its segment decides.
+            kept = _kept_records(records, job, is_latest, delete_horizon_ms=horizon_ms)
+            invalid_messages = sum(record.key is None and record.offset < job.upper_bound_offset for record in records)
     data: bytes | memoryview | None = None
     if kept:
-        dropped = len(kept) < len(records)
-        data = _kept_batch(batch, kept, dropped=dropped, is_discardable=is_discardable, job=job, file=file)
-    elif fate is Retention.RETAIN_EMPTY:
-        if header.magic < 2:
-            raise RefusedError(
-                path=file,
-                problem=f"position {batch.position}: the last batch to clean is of magic {header.magic} and none of "
-                "its records is kept; Kafka's cleaner stops here too, because that format has no empty batches",
-            )
-        data = batch_format.empty(header)
+        data = _kept_batch(
+            batch, kept, drops_some=len(kept) < len(records), is_discardable=is_discardable, job=job, file=file
+        )
+    elif keeps_header:
+        data = _empty_batch(batch, file=file)
     return CleanedBatch(
         data=data, messages_read=len(records), messages_written=len(kept), invalid_messages=invalid_messages
     )
 
 
+def _empty_batch(batch: Batch, *, file: str) -> bytes:
+    if batch.header.magic < 2:
+        raise RefusedError(
+            path=file,
+            problem=f"position {batch.position}: the last batch to clean has magic {batch.header.magic} and keeps no "
+            "record. That format has no empty batches. Kafka's cleaner stops here too",
+        )
+    return batch_format.empty(batch.header)
+
+
 def _kept_records(
-    records: Sequence[Record], job: CleanJob, alive: Sequence[bool], *, delete_horizon_ms: int | None, expires_ms: int
+    records: Sequence[Record], job: CleanJob, is_latest: Sequence[bool], *, delete_horizon_ms: int | None
 ) -> list[Record]:
     return [
         record
-        for record, is_alive in zip(records, alive, strict=True)
+        for record, is_latest_record in zip(records, is_latest, strict=True)
         if keeps_record(
             past_map=record.offset >= job.upper_bound_offset,
             has_key=record.key is not None,
-            is_superseded=not is_alive,
+            is_superseded=not is_latest_record,
             is_tombstone=record.value is None,
             delete_horizon_ms=delete_horizon_ms,
-            now_ms=expires_ms,
+            now_ms=job.expires_ms,
         )
     ]
 
 
 def _kept_batch(
-    batch: Batch, kept: Sequence[Record], *, dropped: bool, is_discardable: bool, job: CleanJob, file: str
+    batch: Batch, kept: Sequence[Record], *, drops_some: bool, is_discardable: bool, job: CleanJob, file: str
 ) -> bytes | memoryview:
     header = batch.header
     needs_horizon = needs_delete_horizon(header, kept, is_discardable=is_discardable)
-    if not dropped and not needs_horizon and header.magic == 2:
+    if not drops_some and not needs_horizon and header.magic == 2:
         return batch.data
     problem = unwritable(header, kept)
     if problem:
         raise RefusedError(
             path=file,
-            problem=f"position {batch.position}: a batch that must be written anew has {problem}; "
+            problem=f"position {batch.position}: a batch that must be rewritten has {problem}. "
             "Kafka's cleaner stops here too",
         )
     horizon = header.delete_horizon_ms
     if needs_horizon:
         horizon = delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
     elif horizon is not None and horizon < 0:
-        horizon = None  # A negative one is none to the writer, though it is one to the reader.
+        horizon = None  # Kafka's reader takes a negative horizon, its writer does not write one.
     return batch_format.rebuild(header, kept, delete_horizon_ms=horizon)
 
 
 def unwritable(header: Header, kept: Sequence[Record]) -> str:
-    """Return what Kafka's writer would not write of these records, "" if nothing.
+    """Return what prevents Kafka's writer from writing these records, or "".
 
-    Its reader takes it all, so a log can hold it.
+    Kafka's reader accepts such records, so a log can contain them.
     Rule: `MemoryRecordsBuilder.appendWithOffset`, `MemoryRecordsBuilder.validateProducerState`.
     """
     lowest = min(record.timestamp for record in kept)

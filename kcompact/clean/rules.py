@@ -1,7 +1,7 @@
-"""The rules: which batches and records survive a cleaning, and until when.
+"""The rules about records: which ones survive a cleaning, and until when.
 
-Each rule of Kafka's cleaner about data is defined here once, in ordinary Python on plain values. Compare it with
-`Cleaner.checkBatchRetention`, `Cleaner.shouldRetainRecord` and `MemoryRecords.filterTo`.
+Each rule is defined here once, in ordinary Python on plain values. Compare it with `Cleaner.shouldRetainRecord` and
+`MemoryRecords.filterTo`. The rules about whole batches are in `batch_fates`.
 
 A worked example. At 10:00 the log holds a=1, b=2, then the tombstone a=~, with delete.retention.ms of one hour:
 
@@ -15,62 +15,10 @@ Not here: which offsets can be cleaned at all (`plan`), and how bytes are writte
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 
 from kcompact.config.settings import LONG_MAX
 from kcompact.format.batch import Header, Record
-from kcompact.log.producer_state import LastRecord
-
-
-class Retention(enum.Enum):
-    """What becomes of a batch when none of its records is kept, and whether they are looked at.
-
-    `DELETE`: dropped without reading its records. `DELETE_EMPTY`: dropped if no record is kept.
-    `RETAIN_EMPTY`: its header stays if no record is kept. Rule: `RecordFilter.BatchRetention`.
-    """
-
-    DELETE = "delete"
-    DELETE_EMPTY = "delete-empty"
-    RETAIN_EMPTY = "retain-empty"
-
-
-def is_last_of_producer(header: Header, last: LastRecord | None) -> bool:
-    """Whether the batch is the last trace of a producer that is still active.
-
-    Its data carries the sequence number that the broker needs to refuse duplicates; where the last thing of the
-    producer is a marker, the marker carries its epoch. Rule: `Cleaner.cleanInto`, KAFKA-5490, KAFKA-8335.
-    """
-    if last is None or not header.has_producer_id:
-        return False
-    if last.data_offset is not None:
-        return header.last_offset == last.data_offset
-    return header.is_control and header.producer_epoch == last.producer_epoch
-
-
-def drops_records(header: Header, *, is_discardable: bool, now_ms: int) -> bool:
-    """Whether a batch loses all its records, whatever their keys.
-
-    Data of an aborted transaction does at once; a marker of which nothing is left to mark does once its delete horizon
-    has come. `is_discardable` is the verdict of `TransactionTracker`. Rule: `Cleaner.checkBatchRetention`.
-    """
-    if not header.is_control:
-        return is_discardable
-    horizon = header.delete_horizon_ms
-    return is_discardable and horizon is not None and horizon <= now_ms
-
-
-def batch_retention(
-    header: Header, *, drops_records: bool, last_of_producer: bool, upper_bound_offset: int
-) -> Retention:
-    """Return the fate of a batch that keeps no record.
-
-    The last batch of the round stays even if empty: without it the offset just below `upper_bound_offset` (the
-    first uncleanable offset) would be on no disk. Rule: `Cleaner.checkBatchRetention`, KAFKA-17076.
-    """
-    if last_of_producer or header.next_offset == upper_bound_offset:
-        return Retention.RETAIN_EMPTY
-    return Retention.DELETE if drops_records else Retention.DELETE_EMPTY
 
 
 def keeps_record(
@@ -84,8 +32,8 @@ def keeps_record(
 ) -> bool:
     """Whether a data record of a v2 batch survives.
 
-    `past_map`: its offset lies above the last one the key map has seen. `is_superseded`: the map knows a greater
-    offset for its key. A record without a key cannot be compacted and goes; the caller counts it.
+    `past_map`: its offset is above the last offset in the offset map. `is_superseded`: the map has a greater offset for
+    its key. A record without a key cannot be compacted and is dropped; the caller counts it.
     Rule: `Cleaner.shouldRetainRecord`; the horizon: KIP-534.
     """
     if past_map:
@@ -96,10 +44,10 @@ def keeps_record(
 
 
 def needs_delete_horizon(header: Header, kept: Sequence[Record], *, is_discardable: bool) -> bool:
-    """Whether this cleaning sets the batch's delete horizon.
+    """Whether this cleaning sets the delete horizon of a batch.
 
-    It does where a tombstone is kept, or a marker of which nothing is left to mark, and there is no horizon yet: it is
-    set once and never moved. Rule: `MemoryRecords.filterTo`, KIP-534.
+    A batch without a horizon gets one if it keeps a tombstone, or is a marker whose transaction has no batch left. The
+    horizon never moves. Rule: `MemoryRecords.filterTo`, KIP-534.
     """
     if header.delete_horizon_ms is not None:
         return False
@@ -107,10 +55,10 @@ def needs_delete_horizon(header: Header, kept: Sequence[Record], *, is_discardab
 
 
 def delete_horizon_ms(*, now_ms: int, delete_retention_ms: int) -> int | None:
-    """Return the horizon that a tombstone first kept at `now_ms` gets.
+    """Return the delete horizon that a cleaning at `now_ms` sets.
 
-    None where the sum leaves 64 bits: Java's wraps to a negative number there, which means no horizon, so a
-    retention of 2^63 - 1 keeps tombstones for ever. Rule: `MemoryRecords.filterTo`.
+    None if the sum exceeds 64 bits. In Java it wraps to a negative number, which means no horizon: a retention of
+    2^63 - 1 keeps tombstones for ever. Rule: `MemoryRecords.filterTo`.
     """
     horizon = now_ms + delete_retention_ms
     return horizon if horizon <= LONG_MAX else None

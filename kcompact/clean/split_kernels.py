@@ -1,8 +1,8 @@
-"""Scan and filter of a split on the kernels: a split is read whole, its batches become a table, loops run over it.
+"""Scan and filter of a whole split with compiled kernels: read it, make a table of its batches, run loops over it.
 
-Everything here has a readable twin that it must equal: `scan.read_split`, `filter.clean_batch`, `format.index`. Where a
-kernel meets what it does not know (a batch of magic 0 or 1, bytes that do not add up) the answer is None, or that one
-batch is handed to `filter.clean_batch`: the twin then does the work, or words the error.
+Each function equals a readable definition: `scan.read_split`, `write._clean_split`, `format.index.IndexBuilder`. If a
+kernel rejects a split (a batch of magic 0 or 1, damaged bytes), the function returns None, and the caller uses the
+definition. If a kernel rejects a single batch, the definition cleans that batch.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact import kernels
-from kcompact.clean.filter import CleanedBatch, Filtered, clean_batch
+from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates
+from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.job import CleanerStats, CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import SPLIT_SHIFT, Collector, bits
 from kcompact.clean.rules import delete_horizon_ms
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
-from kcompact.format.batch import Batch, read_header, sealed
+from kcompact.format.batch import Batch, Header, empty, read_header, sealed
 from kcompact.format.codec import Codec, compress
 from kcompact.format.names import Suffix
 from kcompact.kernels import (
@@ -82,7 +83,7 @@ class _Loaded(NamedTuple):
 
 
 def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
-    """Read a split and verify its batches, None where it is for the readable twin."""
+    """Return a split with its batches verified, None if the kernel rejects it."""
     path = Path(job.directory) / split.log_name
     buffer = buffers.bytes_of("source", split.size_bytes)
     with open_regular(path) as descriptor:
@@ -102,7 +103,7 @@ def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
 
 
 def _is_possible(table: Table, first: int, end: int) -> bool:
-    """Whether the batches can hold as many records as they say, now that their sections are known."""
+    """Whether the inflated section of each batch is large enough for the number of its records."""
     part = table[first:end]
     return bool(np.all(part[:, RECORDS_COUNT] * MIN_RECORD_BYTES <= part[:, SECTION_END] - part[:, SECTION_START]))
 
@@ -111,14 +112,17 @@ def _is_possible(table: Table, first: int, end: int) -> bool:
 
 
 def hash_of(key: bytes, hash_key: bytes) -> bytes:
-    """Return the hash of a key as the kernels compute it, low half first."""
+    """Return the hash of a key as the kernels compute it, the low half first."""
     k0, k1 = np.frombuffer(hash_key, "<u8")
     data = np.frombuffer(bytearray(key), np.uint8)
     return kernels.siphash128(data, 0, len(key), int(k0), int(k1))
 
 
 def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffers) -> SplitSummary | None:
-    """Do what `scan.read_split` does, None where that must do it; the collector may hold some of its keys then."""
+    """Return what `scan.read_split` returns, or None if the kernel rejects the split.
+
+    In that case the collector can hold some of its keys.
+    """
     path = Path(job.directory) / split.log_name
     loaded = _load(job, split, buffers)
     if loaded is None or not _index_agrees(path, split, loaded.table):
@@ -167,7 +171,7 @@ def _transactional(job: CleanJob, split: Split, loaded: _Loaded) -> tuple[BatchH
 
 
 def _index_agrees(path: Path, split: Split, table: Table) -> bool:
-    """Whether each index entry of this split is the start of a batch and its last offset."""
+    """Whether each index entry of this split is the position and the last offset of a batch."""
     index_path = path.with_suffix(Suffix.INDEX)
     if not split.check_index or not index_path.exists():
         return True
@@ -188,55 +192,75 @@ def _index_agrees(path: Path, split: Split, table: Table) -> bool:
 
 def filter_split(
     job: CleanJob, split: Split, survivors: Bytes, unkeyed_or_tombstones: int, buffers: Buffers
-) -> Iterator[Filtered] | None:
-    """Return what `clean_batch` makes of the batches of a split, None where that must do it for all of them.
+) -> Iterator[FilteredRun] | None:
+    """Return what remains of a split, run by run, or None if the kernel rejects the split.
 
-    `survivors` are the bits of the split's records; `special` is how many records a cleaning may drop or rewrite
-    though nothing supersedes them. Raises CorruptBatchError, RefusedError.
+    `survivors` are the bits of its records. With `unkeyed_or_tombstones` 0, bits alone decide about whole batches.
+    Raises CorruptBatchError, RefusedError.
     """
     loaded = _load(job, split, buffers)
     if loaded is None or loaded.records > 8 * len(survivors):
         return None
-    return _filter(job, split, loaded, survivors, unkeyed_or_tombstones, buffers)
-
-
-def _filter(
-    job: CleanJob, split: Split, loaded: _Loaded, survivors: Bytes, unkeyed_or_tombstones: int, buffers: Buffers
-) -> Iterator[Filtered]:
     table = loaded.table
-    path = Path(job.directory) / split.log_name
-    # What is alive or dead as a whole need not be looked at, nor inflated, when there is nothing special about it.
-    decided = np.full(len(table), UNKNOWN)
-    if not unkeyed_or_tombstones:
-        ends = np.concatenate(([0], np.cumsum(np.unpackbits(survivors, bitorder="little"), dtype=np.int64)))
-        alive = ends[table[:, ROW] + table[:, RECORDS_COUNT]] - ends[table[:, ROW]]
-        is_data = (table[:, ATTRIBUTES] & CONTROL_BIT == 0) & (table[:, FLAGS] & DISCARDABLE == 0)
-        is_data &= table[:, LAST_OFFSET] < job.upper_bound_offset
-        decided[is_data & (alive == 0)] = EMPTIED
-        decided[is_data & (alive == table[:, RECORDS_COUNT]) & (alive > 0)] = COPIED
+    latest_counts = None if unkeyed_or_tombstones else _latest_counts(table, survivors)
+    fates = decide_batch_fates(table, job, latest_counts)
+    return _filter(_Filtering(job, split, loaded, survivors, fates), buffers)
+
+
+def _latest_counts(table: Table, survivors: Bytes) -> Column:
+    before = np.concatenate(([0], np.cumsum(np.unpackbits(survivors, bitorder="little"), dtype=np.int64)))
+    counts: Column = before[table[:, ROW] + table[:, RECORDS_COUNT]] - before[table[:, ROW]]
+    return counts
+
+
+class _Filtering(NamedTuple):
+    """Everything that is known about a split before its records are filtered."""
+
+    job: CleanJob
+    split: Split
+    loaded: _Loaded
+    survivors: Bytes
+    fates: BatchFates
+
+    @property
+    def path(self) -> Path:
+        return Path(self.job.directory) / self.split.log_name
+
+    def batch(self, number: int) -> Batch:
+        return _batch(self.split, self.loaded, number)
+
+
+def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
+    job, split, loaded, survivors, (fates, _) = filtering
+    table = loaded.table
+    is_filtered = fates == Fate.FILTER
     horizon = delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
     outcomes = buffers.table("outcomes", len(table), OUTCOMES)
-    wanted = decided == UNKNOWN
     for first, end, inflated in inflated_runs(
-        loaded.buffer, loaded.table, buffers, file=path, start_position=split.start_position, wanted=wanted
+        loaded.buffer, table, buffers, file=filtering.path, start_position=split.start_position, wanted=is_filtered
     ):
         part = table[first:end]
         sections = part[:, SECTION_END] - part[:, SECTION_START]
         possible = np.minimum(part[:, RECORDS_COUNT], sections // MIN_RECORD_BYTES)
         out = buffers.bytes_of("out", int(sections.sum() + RECORD_GROWTH_BYTES * possible.sum()) + 61 * len(part))
         at_out = 0
-        # The kernel sees runs of what is not settled yet.
-        for start, stop in _runs(wanted[first:end]):
+        for start, stop in _runs(is_filtered[first:end]):
             scratch = buffers.table("scratch", int(possible[start:stop].max(initial=0)) + 1, 4)
             at_out = kernels.filter_batches(
                 loaded.buffer, inflated, table, first + start, first + stop, survivors, job.upper_bound_offset,
                 job.expires_ms, -1 if horizon is None or horizon < 0 else horizon, scratch, out, at_out, outcomes,
             )  # fmt: skip
-        known = np.flatnonzero(~wanted[first:end]) + first
-        outcomes[known] = 0
-        outcomes[known, ACTION] = decided[known]
-        outcomes[known, MESSAGES_WRITTEN] = np.where(decided[known] == COPIED, table[known, RECORDS_COUNT], 0)
-        yield _assembled(job, split, loaded, survivors, out, outcomes, first, end)
+        _carry_out(fates[first:end], part, outcomes[first:end])
+        yield _assembled(filtering, out, outcomes, first, end)
+
+
+def _carry_out(fates: npt.NDArray[np.uint8], table: Table, outcomes: Table) -> None:
+    """Fill the outcomes of batches whose fate is known without their records."""
+    for fate, action in ((Fate.DROP, EMPTIED), (Fate.CLEAR, EMPTIED), (Fate.COPY, COPIED)):
+        rows = fates == fate
+        outcomes[rows] = 0
+        outcomes[rows, ACTION] = action
+    outcomes[fates == Fate.COPY, MESSAGES_WRITTEN] = table[fates == Fate.COPY, RECORDS_COUNT]
 
 
 def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -245,46 +269,39 @@ def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
-def _assembled(
-    job: CleanJob,
-    split: Split,
-    loaded: _Loaded,
-    survivors: Bytes,
-    out: Bytes,
-    outcomes: Table,
-    first: int,
-    end: int,
-) -> Filtered:
-    """Put the outcomes of batches [first, end) together; what the kernel left open is decided here."""
-    table, outcome = loaded.table[first:end], outcomes[first:end]
+def _assembled(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, end: int) -> FilteredRun:
+    """Return the run of batches [first, end). Batches that the kernel left open are cleaned by the definition."""
+    table, outcome = filtering.loaded.table[first:end], outcomes[first:end]
     action = outcome[:, ACTION].copy()
     max_timestamps = np.where(action == ENCODED, outcome[:, NEW_MAX_TIMESTAMP], table[:, MAX_TIMESTAMP])
     last_offsets = table[:, LAST_OFFSET].copy()
-    messages_read = int(table[action != UNKNOWN, RECORDS_COUNT].sum())
-    messages_written = int(outcome[action != UNKNOWN, MESSAGES_WRITTEN].sum())
-    invalid_messages = int(outcome[action != UNKNOWN, INVALID_MESSAGES].sum())
-
-    # A batch without records stays if it is the last of the round or of its producer.
-    last_data = [one.data_offset for one in job.last_records.values() if one.data_offset is not None]
-    is_kept_empty = (last_offsets + 1 == job.upper_bound_offset) | np.isin(last_offsets, last_data)
+    is_counted = (action != UNKNOWN) & (filtering.fates.fates[first:end] != Fate.DROP)
+    stats = CleanerStats(
+        bytes_read=int(table[:, SIZE].sum()),
+        messages_read=int(table[is_counted, RECORDS_COUNT].sum()),
+        messages_written=int(outcome[is_counted, MESSAGES_WRITTEN].sum()),
+        invalid_messages=int(outcome[is_counted, INVALID_MESSAGES].sum()),
+    )
     others: dict[int, bytes | memoryview] = {}
-    for number in np.flatnonzero((action == UNKNOWN) | ((action == EMPTIED) & is_kept_empty)).tolist():
-        cleaned = _clean_by_definition(job, split, loaded, survivors, first + number)
-        if action[number] == UNKNOWN:
-            messages_read += cleaned.messages_read
-            messages_written += cleaned.messages_written
-            invalid_messages += cleaned.invalid_messages
+    for number in np.flatnonzero((action == EMPTIED) & filtering.fates.keeps_header[first:end]).tolist():
+        others[number] = empty(filtering.batch(first + number).header)
+    for number in np.flatnonzero(action == UNKNOWN).tolist():
+        cleaned = _clean_by_definition(filtering, first + number)
+        stats += CleanerStats(
+            messages_read=cleaned.messages_read,
+            messages_written=cleaned.messages_written,
+            invalid_messages=cleaned.invalid_messages,
+        )
         if cleaned.data is None:
             action[number] = EMPTIED
             continue
-        action[number] = UNKNOWN
         others[number] = cleaned.data
-        header = read_header(cleaned.data, file=split.log_name, position=0)
+        header = read_header(cleaned.data, file=filtering.split.log_name, position=0)
         max_timestamps[number], last_offsets[number] = header.max_timestamp, header.last_offset
     is_compressed = table[:, ATTRIBUTES] & CODEC_MASK != 0
     for number in np.flatnonzero((action == ENCODED) & is_compressed).tolist():
-        others[number] = _compressed(loaded, table[number], outcome[number], out)
-        action[number] = UNKNOWN
+        others[number] = _compressed(filtering.batch(first + number).header, outcome[number], out)
+    action[list(others)] = UNKNOWN
 
     is_copied = action == COPIED
     starts = np.where(is_copied, table[:, POSITION], outcome[:, OUT_START])
@@ -293,18 +310,12 @@ def _assembled(
         starts[number], ends[number] = 0, len(data)
     written = np.flatnonzero(action != EMPTIED)
     sizes = (ends - starts)[written]
-    return Filtered(
-        pieces=_pieces(written, action, starts, ends, loaded.buffer, out, others),
+    return FilteredRun(
+        pieces=_pieces(written, action, starts, ends, filtering.loaded.buffer, out, others),
         last_offsets=last_offsets[written],
         max_timestamps=max_timestamps[written],
         sizes=sizes,
-        stats=CleanerStats(
-            bytes_read=int(table[:, SIZE].sum()),
-            bytes_written=int(sizes.sum()),
-            messages_read=messages_read,
-            messages_written=messages_written,
-            invalid_messages=invalid_messages,
-        ),
+        stats=stats + CleanerStats(bytes_written=int(sizes.sum())),
     )
 
 
@@ -338,23 +349,24 @@ def _batch(split: Split, loaded: _Loaded, number: int) -> Batch:
     return Batch(position, read_header(data, file=split.log_name, position=position), data)
 
 
-def _clean_by_definition(job: CleanJob, split: Split, loaded: _Loaded, survivors: Bytes, number: int) -> CleanedBatch:
-    batch = _batch(split, loaded, number)
-    row = int(loaded.table[number, ROW])
-    return clean_batch(
+def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:
+    job, split, loaded, survivors, fates = filtering
+    batch = filtering.batch(number)
+    fate, keeps_header = fates.of(number)
+    return apply_fate(
         batch,
         job,
-        bits(survivors, row, batch.header.records_count),
+        bits(survivors, int(loaded.table[number, ROW]), batch.header.records_count),
+        fate,
+        keeps_header=keeps_header,
         is_discardable=batch.header.base_offset in split.discardable,
         keeps_legacy_tombstones=split.keeps_legacy_tombstones,
-        file=str(Path(job.directory) / split.log_name),
+        file=str(filtering.path),
     )
 
 
-def _compressed(loaded: _Loaded, row: Column, outcome: Column, out: Bytes) -> bytes:
-    """Return a batch of which the kernel has encoded the records, compressed as it was."""
-    start = int(row[POSITION])
-    header = read_header(loaded.buffer.data[start : start + int(row[SIZE])], file="", position=start)
+def _compressed(header: Header, outcome: Column, out: Bytes) -> bytes:
+    """Return a batch whose records the kernel has encoded, compressed with its own codec."""
     records = out.data[int(outcome[OUT_START]) : int(outcome[OUT_END])]
     section = compress(Codec(header.codec_id), records)
     return sealed(
@@ -369,14 +381,11 @@ def _compressed(loaded: _Loaded, row: Column, outcome: Column, out: Bytes) -> by
     )
 
 
-# What was written
-
-
 def verify_batches(data: memoryview, previous_offset: int, expected: tuple[Column, Column, Column]) -> int | None:
-    """Return the number of records in staged bytes, None where they are not the batches that were written.
+    """Return the number of records in staged bytes, or None if the batches differ from what was written.
 
-    `expected` are last offsets, greatest timestamps and sizes of the batches; checked besides them are tiling,
-    checksums and that offsets rise above `previous_offset`.
+    `expected` are last offsets, greatest timestamps and sizes of the batches. Batches must also tile `data`, their
+    checksums must match, and their offsets must rise above `previous_offset`.
     """
     last_offsets, max_timestamps, sizes = expected
     table = np.empty((len(sizes) + 1, COLUMNS), np.int64)
@@ -401,7 +410,7 @@ def indexes(
     interval_bytes: int,
     max_index_bytes: int,
 ) -> tuple[bytes, bytes] | None:
-    """Return what `format.index.IndexBuilder` makes of a segment's batches, None where it refuses."""
+    """Return the `.index` and the `.timeindex` of a segment, or None if `format.index.IndexBuilder` would refuse."""
     offsets, times = np.empty((len(sizes) + 1, 2), np.int64), np.empty((len(sizes) + 1, 2), np.int64)
     offset_count, time_count, code = kernels.index_entries(
         last_offsets, max_timestamps, sizes, base_offset, interval_bytes,

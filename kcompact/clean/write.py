@@ -7,22 +7,27 @@ by one, so the cuts between parts never change the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.clean.filter import Filtered, clean_batch
+from kcompact.clean.batch_fates import decide_batch_fates, table_of
+from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.offset_map import bits
 from kcompact.clean.part_file import NoFile, PartFile
 from kcompact.clean.read_back import verify_staged_log
-from kcompact.format.batch import read_header, read_records
+from kcompact.format.batch import Batch, read_header, read_records
 from kcompact.format.block import Bytes
 from kcompact.host.throttle import Pace
 from kcompact.log.segment_reader import verified_batches
+
+RUN_BATCHES = 256
+RUN_BYTES = 8 << 20
+"""How many batches the readable definition decides about at once, at most."""
 
 
 def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) -> WrittenPart:
@@ -71,7 +76,7 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
         output.close()
 
 
-def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[Filtered]]:
+def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[FilteredRun]]:
     """Return a function that cleans a split: with kernels where they can, else by the readable definition."""
     if not job.compiled:
         return lambda split, survivors, unkeyed_or_tombstones: _clean_split(job, split, survivors)
@@ -80,45 +85,70 @@ def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[Filtered]]
 
     buffers = inflate.Buffers()
 
-    def clean(split: Split, survivors: Bytes, unkeyed_or_tombstones: int) -> Iterator[Filtered]:
+    def clean(split: Split, survivors: Bytes, unkeyed_or_tombstones: int) -> Iterator[FilteredRun]:
         filtered = split_kernels.filter_split(job, split, survivors, unkeyed_or_tombstones, buffers)
         return _clean_split(job, split, survivors) if filtered is None else filtered
 
     return clean
 
 
-def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filtered]:
+def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[FilteredRun]:
+    """Yield what remains of a split, batch by batch: the readable definition."""
     path = Path(job.directory) / split.log_name
-    row = 0
-    for source in verified_batches(
+    batches = verified_batches(
         path,
         base_offset=split.base_offset,
         end_offset=split.end_offset,
         start_position=split.start_position,
         end_position=split.end_position,
-    ):
-        # Only the inflated section of a compressed legacy batch tells the number of its records.
-        count = source.header.records_count
-        count = len(read_records(source, file=str(path))) if count < 0 else count
-        cleaned = clean_batch(
-            source,
-            job,
-            bits(survivors, row, count),
-            is_discardable=source.header.base_offset in split.discardable,
-            keeps_legacy_tombstones=split.keeps_legacy_tombstones,
-            file=str(path),
-        )
-        row += count
-        pieces, rows = [], np.empty((0, 3), np.int64)
-        if cleaned.data is not None:
-            written = read_header(cleaned.data, file=str(path), position=source.position)
-            pieces = [cleaned.data]
-            rows = np.array([(written.last_offset, written.max_timestamp, written.size_bytes)])
-        stats = CleanerStats(
-            bytes_read=source.header.size_bytes,
-            messages_read=cleaned.messages_read,
-            messages_written=cleaned.messages_written,
-            invalid_messages=cleaned.invalid_messages,
-            bytes_written=len(cleaned.data or b""),
-        )
-        yield Filtered(pieces, rows[:, 0], rows[:, 1], rows[:, 2], stats)
+    )
+    row = 0
+    for run in _runs(batches):
+        is_discardable = [batch.header.base_offset in split.discardable for batch in run]
+        fates = decide_batch_fates(table_of([batch.header for batch in run], is_discardable=is_discardable), job)
+        for number, batch in enumerate(run):
+            # Only the inflated section of a compressed legacy batch tells the number of its records.
+            count = batch.header.records_count
+            count = len(read_records(batch, file=str(path))) if count < 0 else count
+            fate, keeps_header = fates.of(number)
+            cleaned = apply_fate(
+                batch,
+                job,
+                bits(survivors, row, count),
+                fate,
+                keeps_header=keeps_header,
+                is_discardable=is_discardable[number],
+                keeps_legacy_tombstones=split.keeps_legacy_tombstones,
+                file=str(path),
+            )
+            row += count
+            yield _run_of_one(batch, cleaned, file=str(path))
+
+
+def _runs(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
+    run: list[Batch] = []
+    run_bytes = 0
+    for batch in batches:
+        run.append(batch)
+        run_bytes += batch.header.size_bytes
+        if len(run) == RUN_BATCHES or run_bytes >= RUN_BYTES:
+            yield run
+            run, run_bytes = [], 0
+    if run:
+        yield run
+
+
+def _run_of_one(batch: Batch, cleaned: CleanedBatch, *, file: str) -> FilteredRun:
+    pieces, rows = [], np.empty((0, 3), np.int64)
+    if cleaned.data is not None:
+        written = read_header(cleaned.data, file=file, position=batch.position)
+        pieces = [cleaned.data]
+        rows = np.array([(written.last_offset, written.max_timestamp, written.size_bytes)])
+    stats = CleanerStats(
+        bytes_read=batch.header.size_bytes,
+        messages_read=cleaned.messages_read,
+        messages_written=cleaned.messages_written,
+        invalid_messages=cleaned.invalid_messages,
+        bytes_written=len(cleaned.data or b""),
+    )
+    return FilteredRun(pieces, rows[:, 0], rows[:, 1], rows[:, 2], stats)

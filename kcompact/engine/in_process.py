@@ -1,4 +1,4 @@
-"""The executor of this process: the stages on threads, for the kernels run without the interpreter's lock."""
+"""The in-process executor: each stage on threads. Kernels run without the interpreter's lock, so threads scale."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _cores() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProcess:
-    """Runs the tasks of each stage side by side, in this process, and keeps what passes between them in memory.
+    """Runs the tasks of each stage side by side in this process.
 
-    Of the blocks of keys it holds `job.keys_bytes` for each worker; the rest goes to private files.
+    Blocks of keys stay in memory, up to `job.keys_bytes` for each worker. The rest goes to an unnamed file.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -72,7 +72,7 @@ class InProcess:
         return [part for written in self._each(tasks, write_task) for part in written]
 
     def _each(self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]) -> list[Result]:
-        """Return what `run` makes of each task. It is handed what to tell done bytes to; that raises on an abort."""
+        """Return `run(task, done)` for each task. `run` reports bytes of source to `done`, which raises on an abort."""
         if min(len(tasks), self.parallelism) <= 1:
 
             def done(size_bytes: int) -> None:
@@ -105,11 +105,11 @@ class InProcess:
 
 
 class _StoppedError(Exception):
-    """Ends a thread whose result nobody waits for any more."""
+    """Ends a thread after another thread has failed, or after an abort."""
 
 
 class _ThreadProgress:
-    """What the threads have done since it was last asked for; the watch itself is the main thread's."""
+    """Bytes that the threads have processed. The main thread takes them and reports them to the `Progress`."""
 
     def __init__(self) -> None:
         self.is_stopped = False
@@ -129,12 +129,12 @@ class _ThreadProgress:
 
 
 class _Blocks:
-    """Blocks by bucket: in memory as long as there are few, behind that in a file that has no name."""
+    """Blocks by bucket: in memory up to a limit, the rest in an unnamed file."""
 
     def __init__(self, bucket_count: int, limit_bytes: int) -> None:
         self._held: list[list[bytes]] = [[] for _ in range(bucket_count)]
         self._spilled: list[list[tuple[int, int]]] = [[] for _ in range(bucket_count)]
-        self._room_bytes = limit_bytes
+        self._free_bytes = limit_bytes
         self._file_bytes = 0
         self._lock = threading.Lock()
         self._file: BinaryIO | None = None
@@ -148,8 +148,8 @@ class _Blocks:
 
     def add(self, bucket: int, block: bytes) -> None:
         with self._lock:
-            if len(block) <= self._room_bytes:
-                self._room_bytes -= len(block)
+            if len(block) <= self._free_bytes:
+                self._free_bytes -= len(block)
                 self._held[bucket].append(block)
                 return
             if self._file is None:
@@ -166,7 +166,7 @@ class _Blocks:
             raise StorageError(path=tempfile.gettempdir(), problem=problem) from None
 
     def take(self, bucket: int) -> Iterator[bytes]:
-        """Yield the blocks of a bucket, which are then forgotten."""
+        """Yield the blocks of a bucket and release their memory."""
         yield from self._held[bucket]
         self._held[bucket].clear()
         for start, size_bytes in self._spilled[bucket]:

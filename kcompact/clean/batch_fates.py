@@ -1,0 +1,130 @@
+"""What happens to each batch of a split, decided from headers and survivor bits before any record is read.
+
+The only place that decides about whole batches. The readable definition (`filter`) and the kernels (`split_kernels`)
+carry out its decisions. They look at records only for `Fate.FILTER`. The rules work on columns, a row for each batch.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kcompact.clean.job import CleanJob
+from kcompact.format.batch import Header
+from kcompact.kernels import (
+    ATTRIBUTES,
+    BASE_TIMESTAMP,
+    COLUMNS,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    DISCARDABLE,
+    FLAGS,
+    LAST_OFFSET,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORDS_COUNT,
+    Table,
+)
+from kcompact.log.producer_state import LastRecord
+
+Mask = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+
+
+class Fate(enum.IntEnum):
+    """How many records of a batch are kept, and whether its records are read to find out."""
+
+    DROP = 0
+    """None. The batch does not count as read, as in Kafka (`BatchRetention.DELETE`)."""
+    CLEAR = 1
+    """None, known without reading. The batch counts as read."""
+    COPY = 2
+    """All, known without reading: the bytes of the batch stay the same."""
+    FILTER = 3
+    """Each record is decided on its own."""
+
+
+class BatchFates(NamedTuple):
+    """The fate of each batch, u8[n], and whether its header stays if no record is kept, bool[n]."""
+
+    fates: npt.NDArray[np.uint8]
+    keeps_header: Mask
+
+    def of(self, row: int) -> tuple[Fate, bool]:
+        """Return the fate of one batch, and whether it keeps its header."""
+        return Fate(int(self.fates[row])), bool(self.keeps_header[row])
+
+
+def decide_batch_fates(table: Table, job: CleanJob, latest_counts: Counts | None = None) -> BatchFates:
+    """Return the fates of the batches of `table`, i64[n, 16].
+
+    `latest_counts`, i64[n], is the number of latest records in each batch. Pass it only if no record of the batches is
+    unkeyed or a tombstone: then the count alone can decide. Rule: `Cleaner.checkBatchRetention`.
+    """
+    fates = np.full(len(table), Fate.FILTER, np.uint8)
+    is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
+    is_discardable = table[:, FLAGS] & DISCARDABLE != 0
+    if latest_counts is not None:
+        is_counted = ~is_control & ~is_discardable & (table[:, LAST_OFFSET] < job.upper_bound_offset)
+        fates[is_counted & (latest_counts == 0)] = Fate.CLEAR
+        fates[is_counted & (latest_counts == table[:, RECORDS_COUNT]) & (latest_counts > 0)] = Fate.COPY
+    keeps_header = _keeps_header(table, job)
+    drops_records = is_discardable & (~is_control | _is_past_horizon(table, job.expires_ms))
+    fates[drops_records & keeps_header] = Fate.CLEAR
+    fates[drops_records & ~keeps_header] = Fate.DROP
+    return BatchFates(fates, keeps_header)
+
+
+def table_of(headers: Sequence[Header], *, is_discardable: Sequence[bool]) -> Table:
+    """Return the columns of these headers that `decide_batch_fates` reads; the other columns are 0."""
+    table = np.zeros((len(headers), COLUMNS), np.int64)
+    for row, header in enumerate(headers):
+        table[row, LAST_OFFSET] = header.last_offset
+        table[row, ATTRIBUTES] = header.attributes
+        table[row, BASE_TIMESTAMP] = header.base_timestamp
+        table[row, PRODUCER_ID] = header.producer_id
+        table[row, PRODUCER_EPOCH] = header.producer_epoch
+        table[row, RECORDS_COUNT] = header.records_count
+    table[:, FLAGS] = np.where(is_discardable, DISCARDABLE, 0)
+    return table
+
+
+def _is_past_horizon(table: Table, now_ms: int) -> Mask:
+    """Whether the delete horizon of a batch has come. A marker whose transaction has no batch left can go then."""
+    is_past: Mask = (table[:, ATTRIBUTES] & DELETE_HORIZON_BIT != 0) & (table[:, BASE_TIMESTAMP] <= now_ms)
+    return is_past
+
+
+def _keeps_header(table: Table, job: CleanJob) -> Mask:
+    """Whether an empty batch stays: the last one of the round, or the last one of an active producer.
+
+    Without the last batch of the round, the offset just below the upper bound would be on no disk.
+    Rule: `Cleaner.checkBatchRetention`, KAFKA-17076.
+    """
+    is_last_of_round: Mask = table[:, LAST_OFFSET] + 1 == job.upper_bound_offset
+    return is_last_of_round | _is_last_of_producer(table, job.last_records)
+
+
+def _is_last_of_producer(table: Table, last_records: Mapping[int, LastRecord]) -> Mask:
+    """Whether a batch is the last trace of an active producer.
+
+    The last data batch has the sequence number that a broker needs to refuse duplicates. If a marker came after all
+    data, the marker has the producer's epoch. Rule: `Cleaner.cleanInto`, KAFKA-5490, KAFKA-8335.
+    """
+    if not last_records:
+        return np.zeros(len(table), np.bool_)
+    producer_ids = np.array(sorted(last_records), np.int64)
+    last = [last_records[producer_id] for producer_id in producer_ids.tolist()]
+    last_offsets = np.array([-1 if one.data_offset is None else one.data_offset for one in last], np.int64)
+    epochs = np.array([one.producer_epoch for one in last], np.int64)
+
+    row = np.minimum(np.searchsorted(producer_ids, table[:, PRODUCER_ID]), len(producer_ids) - 1)
+    is_active = (producer_ids[row] == table[:, PRODUCER_ID]) & (table[:, PRODUCER_ID] >= 0)
+    is_marker_of_epoch = (table[:, ATTRIBUTES] & CONTROL_BIT != 0) & (table[:, PRODUCER_EPOCH] == epochs[row])
+    has_data = last_offsets[row] >= 0
+    is_last: Mask = is_active & np.where(has_data, table[:, LAST_OFFSET] == last_offsets[row], is_marker_of_epoch)
+    return is_last
