@@ -12,8 +12,9 @@ from pathlib import Path
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override, TopicConfig
 from kcompact.format.batch import Batch, Record, read_records
-from kcompact.format.checkpoint import CLEAN_SHUTDOWN_FILE, parse_offset_checkpoint
+from kcompact.format.checkpoint import parse_offset_checkpoint
 from kcompact.format.index import DEFAULT_INTERVAL_BYTES, IndexBuilder
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.segment_reader import batches
 
 NOT_COMPARED = {".lock"}

@@ -8,8 +8,7 @@ from pathlib import Path
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.format import batch
 from kcompact.format.batch import Record
-from kcompact.format.checkpoint import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
-from kcompact.format.metadata import (
+from kcompact.format.metadata_record import (
     SNAPSHOT_FOOTER,
     SNAPSHOT_HEADER,
     ConfigRecord,
@@ -19,6 +18,7 @@ from kcompact.format.metadata import (
     TopicRecord,
     build_record,
 )
+from kcompact.format.properties import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
 
 ORDERS, USERS, OTHER = (bytes([number]) * 16 for number in (1, 2, 3))
 CLUSTER_ID = "kcompactTestsCluster00"

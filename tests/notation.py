@@ -43,17 +43,16 @@ from kcompact.format.batch import (
     read_records,
 )
 from kcompact.format.checkpoint import (
-    CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
-    META_PROPERTIES,
     REPLICATION_OFFSET_CHECKPOINT,
     build_offset_checkpoint,
 )
 from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index, parse_txn_index
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name, txn_index_name
-from kcompact.format.producer import ProducerEntry, build_snapshot
+from kcompact.format.producer_snapshot import ProducerEntry, build_snapshot
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
 
 DAY_ZERO = 1_704_067_200_000  # 2024-01-01T00:00Z
 DEFAULT_TIME = DAY_ZERO + 9 * 3_600_000

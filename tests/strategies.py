@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import CODEC_MASK, LOG_APPEND_TIME_BIT, Header, Record, parse_batches
 from kcompact.format.codec import Codec
-from kcompact.format.producer import ProducerEntry
+from kcompact.format.producer_snapshot import ProducerEntry
 from tests.notation import DEFAULT_TIME, LogSpec, SegmentSpec
 
 HOUR = 3_600_000

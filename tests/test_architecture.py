@@ -27,17 +27,18 @@ ROOMS = [
 ]
 """The rooms of the house, in the order in which data flows. A room imports only from rooms above it in this list."""
 
+
 ONLY_IN = {
     "pyspark": {"engine.spark"},
     "py4j": {"engine.spark"},
     "click": {"cli"},
     "rich": {"cli"},
-    "lz4": {"format.codec"},
-    "snappy": {"format.codec"},
-    "xxhash": {"format.codec"},
-    "zstandard": {"format.codec"},
-    "zlib": {"format.codec", "format.legacy"},
-    "crc32c": {"format.batch", "format.producer", "clean", "swap", "engine.spark.archive"},
+    "lz4": {"format.codec.lz4"},
+    "snappy": {"format.codec.snappy"},
+    "xxhash": {"format.codec.lz4"},
+    "zstandard": {"format.codec.zstd"},
+    "zlib": {"format.codec.gzip", "format.legacy"},
+    "crc32c": {"format.batch", "format.producer_snapshot", "clean", "swap", "engine.spark.archive"},
     # Whoever compiles or calls machine code can crash the process: one package, and its arrays are checked there.
     "numba": {"kernels"},
     "llvmlite": {"kernels"},

@@ -1,4 +1,4 @@
-"""Batches: Kafka's bytes both ways, every reader's leniency, and damage that gets nowhere."""
+"""Record batches: the bytes that Kafka writes, the bytes that Kafka accepts, and damage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
 T = 1_700_000_000_000
 DAY = 86_400_000
 
-# One batch through its life, as Kafka 4.3.1 writes it: fresh, cleaned twice, emptied.
+# One batch as Kafka 4.3.1 writes it: new (A), cleaned once (B) and twice (C), emptied (D).
 A = bytes.fromhex(
     "00000000000000640000004f0000000702db16dfc60000000000020000018bcfe568000000018bcfe56809"
     "ffffffffffffffffffffffffffff000000031000000002610231"
@@ -110,7 +110,7 @@ def cleaned(
     return None if outcome.data is None else bytes(outcome.data)
 
 
-# --- Kafka's bytes ------------------------------------------------------------------------------------------
+# --- Kafka's bytes -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [A, B, C, D, M, M2])
@@ -155,7 +155,7 @@ def test_a_batch_through_its_cleanings() -> None:
     assert cleaned(D, [], replace(JOB, upper_bound_offset=103)) == D
 
 
-def test_keeping_tombstones_sets_horizons_and_lets_nothing_expire() -> None:
+def test_keeping_tombstones_sets_horizons_and_removes_nothing() -> None:
     keeping = replace(JOB, keep_tombstones=True)
     assert cleaned(A, [101, 102], keeping) == B
     assert cleaned(B, [101, 102], replace(keeping, now_ms=HORIZON + DAY)) == B
@@ -205,7 +205,7 @@ def test_sequences_wrap(base_sequence: int, last: int) -> None:
     assert batch_of(build(RECORDS, producer_id=1, base_sequence=base_sequence)).header.last_sequence == last
 
 
-# --- Everything decodes to what was encoded ------------------------------------------------------------------
+# --- Everything decodes to what was encoded ----------------------------------------------------------------------
 
 
 @given(
@@ -230,7 +230,7 @@ def test_rebuilding_what_is_there_changes_no_byte(data: bytes) -> None:
     horizon = one.header.delete_horizon_ms
     again = rebuild(one.header, records, delete_horizon_ms=horizon) if records else empty(one.header)
     if one.header.is_log_append_time and records:
-        # The deltas of the producer's own timestamps were there before, and are lost.
+        # Rebuilding drops the producer's timestamp deltas, which readers ignore with LogAppendTime.
         assert read_records(batch_of(again), file="f") == records
         assert rebuild(batch_of(again).header, records, delete_horizon_ms=horizon) == again
     else:
@@ -270,11 +270,11 @@ def test_bits_beyond_the_type_are_shifted_out() -> None:
         read_varlong(b"\x80" * 10 + b"\0", 0)
 
 
-# --- What Kafka's readers take ---------------------------------------------------------------------------------
+# --- What Kafka's readers accept ---------------------------------------------------------------------------------
 
 
 def with_section(section: bytes, *, count: int = 1, data: bytes = A, **fields: int) -> bytes:
-    """Return the batch with other bytes for its records, and a good checksum."""
+    """Return the batch with another section of records and a valid checksum."""
     header = batch_of(data).header._replace(length=HEADER_BYTES - 12 + len(section), records_count=count, **fields)
     return sealed(header.pack() + section)
 
@@ -283,7 +283,7 @@ def sealed(data: bytes) -> bytes:
     return data[:17] + struct.pack(">I", computed_crc(data)) + data[21:]
 
 
-def test_records_that_only_a_stranger_writes() -> None:
+def test_records_that_kafka_reads_but_never_writes() -> None:
     # Attributes of 0x7f, a two-byte varint for every number, a null key of length -2.
     body = b"\x7f" + b"\x80\x00" + b"\x80\x00" + b"\x03" + b"\x82\x00" + b"1" + b"\x80\x00"
     data = with_section(write_varint(len(body)) + body)
@@ -298,7 +298,7 @@ def test_header_keys_that_are_not_utf_8() -> None:
     data = with_section(write_varint(len(body)) + body)
     (record,) = verified_contents(data)
     assert record.headers == ((b"\xff\xfe", b"x"), ("€".encode(), None))
-    assert cleaned(data, [100]) == data  # untouched, it stays as it is
+    assert cleaned(data, [100]) == data  # a batch that keeps all records is not rebuilt
     rebuilt = rebuild(batch_of(data).header, [record], delete_horizon_ms=None)
     assert verified_contents(rebuilt)[0].headers == (("\ufffd\ufffd".encode(), b"x"), ("€".encode(), None))
 
@@ -325,7 +325,7 @@ def test_an_empty_batch_has_no_records_whatever_follows() -> None:
         (bytes.fromhex("10 00 00 00 02 61 0a 31 00"), 1, "a field of 5 bytes"),
         (bytes.fromhex("10 00 00 00 02 61 02 31 0a"), 1, "5 record headers in 0 bytes"),
         (bytes.fromhex("10 00 00 00 02 61 02 31 01"), 1, "-1 record headers"),
-        (bytes.fromhex("12 00 00 00 02 61 02 31 00 00"), 1, "1 bytes off its end"),
+        (bytes.fromhex("12 00 00 00 02 61 02 31 00 00"), 1, "a record declares 9 bytes, but its fields have 8"),
         (bytes.fromhex("14 00 00 00 02 61 02 31 02 01 01"), 1, "a record header without a key"),
         (bytes.fromhex("10 00 00 06 02 61 02 31 00"), 1, "record offset 103 after 99, in a batch that ends at 102"),
         (bytes.fromhex("10 00 00 01 02 61 02 31 00"), 1, "record offset 99 after 99"),
@@ -373,7 +373,7 @@ WHOLE = {codec: build(RECORDS, codec=codec, partition_leader_epoch=7) for codec 
 
 
 def read_everything(data: bytes, directory: Path) -> list[tuple[Header, list[Record]]]:
-    """Read as a scan reads a segment that holds offsets 100 to 103."""
+    """Return the batches and records of a segment with the offsets 100 to 103, read as a scan reads them."""
     path = directory / "00000000000000000100.log"
     path.write_bytes(data)
     found = verified_batches(path, base_offset=100, end_offset=104)
@@ -401,7 +401,7 @@ def test_any_flipped_byte_is_found_or_harmless(kind: Codec | str, flip: int, tmp
             ((header, records),) = read_everything(bytes(damaged), tmp_path)
         except KcompactError:
             continue
-        # The checksum covers neither base offset nor leader epoch; what is left is inside of the segment's bounds.
+        # The checksum covers neither base offset nor leader epoch. The offset is still inside the segment.
         assert position < 8 or 12 <= position < 16, position
         shift = header.base_offset - sound[0][0].base_offset
         assert 0 <= header.base_offset - 100 <= 3 - header.last_offset_delta
@@ -439,22 +439,21 @@ def test_a_wrong_checksum_is_named() -> None:
         verify_crc(batch_of(damaged), file="f")
 
 
-def test_read_header_wants_a_whole_one() -> None:
+def test_read_header_needs_a_whole_header() -> None:
     for length in range(HEADER_BYTES):
         with pytest.raises(CorruptBatchError, match="ends inside a batch header"):
             read_header(A[:length], file="f", position=0)
 
 
-# --- The other implementation ----------------------------------------------------------------------------------
+# --- kafka-python ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("horizon", [None, HORIZON])
-def test_kafka_python_reads_what_we_write(codec: Codec, horizon: int | None) -> None:
+def test_kafka_python_reads_what_rebuild_writes(codec: Codec, horizon: int | None) -> None:
     header = strategies.with_codec(batch_of(A).header, codec)
-    ours = rebuild(header, RECORDS[1:], delete_horizon_ms=horizon) + M
-    theirs = MemoryRecords(ours)
-    first = theirs.next_batch()
+    written = MemoryRecords(rebuild(header, RECORDS[1:], delete_horizon_ms=horizon) + M)
+    first = written.next_batch()
     assert first.validate_crc()
     assert (first.base_offset, first.last_offset, first.next_offset) == (100, 102, 103)
     assert (first.compression_type, first.leader_epoch, first.max_timestamp) == (codec, 7, T + 9)
@@ -463,14 +462,14 @@ def test_kafka_python_reads_what_we_write(codec: Codec, horizon: int | None) -> 
         for r in first
     ]
     assert found == [tuple(record) for record in RECORDS[1:]]
-    second = theirs.next_batch()
+    second = written.next_batch()
     assert second.is_control_batch
     assert [record.commit for record in second] == [True]
-    assert theirs.next_batch() is None
+    assert written.next_batch() is None
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_we_read_what_kafka_python_writes(codec: Codec) -> None:
+def test_reading_what_kafka_python_writes(codec: Codec) -> None:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=int(codec),

@@ -1,4 +1,4 @@
-"""The blocks between the stages."""
+"""The blocks that the stages exchange."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from kcompact.config.admin_client import LiveCluster, LiveTopic
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.settings import Source
 from kcompact.errors import ClusterUnreachableError
-from kcompact.format.checkpoint import encode_uuid
-from kcompact.format.metadata import MetadataRecord, RemoveTopicRecord
+from kcompact.format.metadata_record import MetadataRecord, RemoveTopicRecord
+from kcompact.format.properties import encode_uuid
 from tests.command_line import NOW, digest, environment, kcompact, partition
 from tests.metadata import CLUSTER_ID, ORDERS, OTHER, USERS, batches, give_id, log, of_broker, topic, write
 

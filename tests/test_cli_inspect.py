@@ -262,7 +262,7 @@ try:
     main(sys.argv[1:])
 except SystemExit:
     pass
-heavy = {"pyspark", "py4j", "numba", "llvmlite", "snappy", "cramjam", "lz4", "zstandard", "pandas"}
+heavy = {"pyspark", "py4j", "numba", "llvmlite", "snappy", "cramjam", "lz4", "xxhash", "zstandard", "pandas"}
 print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 """
 

@@ -1,4 +1,4 @@
-"""Codecs: Kafka's framing to the byte, everything its readers take, and nothing hostile gets through."""
+"""Codecs: the bytes that Kafka writes, the streams that Kafka reads, and damaged or hostile streams."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def inflate(codec: Codec, data: bytes, *, max_bytes: int = MIB, magic: int = 2) 
 
 
 @pytest.mark.parametrize("codec", JVM)
-def test_what_we_write_is_what_kafka_writes(codec: Codec) -> None:
+def test_compress_gives_kafkas_bytes(codec: Codec) -> None:
     assert compress(codec, TEXT).hex() == JVM[codec]
 
 
@@ -53,7 +53,7 @@ def test_what_we_write_is_what_kafka_writes(codec: Codec) -> None:
     [(0, []), (1, [1]), (65536, [65536]), (65537, [65536, 1]), (150_000, [65536, 65536, 18928])],
 )
 def test_lz4_blocks(size: int, blocks: list[int]) -> None:
-    data = random.Random(size).randbytes(size)  # no compressor makes this smaller, so every block is stored
+    data = random.Random(size).randbytes(size)  # random bytes do not compress, so every block is stored
     frame = compress(Codec.LZ4, data)
     stored = b"".join(
         struct.pack("<I", 0x80000000 | length) + data[n * 65536 : n * 65536 + length] for n, length in enumerate(blocks)
@@ -86,12 +86,12 @@ def test_the_lz4_header_of_magic_0() -> None:
         st.binary(max_size=300), st.builds(lambda piece, n: piece * n, st.binary(max_size=20), st.integers(0, 9000))
     )
 )
-def test_sections_come_back(codec: Codec, data: bytes) -> None:
+def test_decompress_is_the_inverse_of_compress(codec: Codec, data: bytes) -> None:
     assert inflate(codec, compress(codec, data)) == data
     assert inflate(codec, compress(codec, memoryview(data), magic=0), magic=0) == data
 
 
-THEIRS = {
+KAFKA_PYTHON = {
     Codec.GZIP: (kafka.codec.gzip_encode, kafka.codec.gzip_decode),
     Codec.SNAPPY: (kafka.codec.snappy_encode, kafka.codec.snappy_decode),
     Codec.LZ4: (kafka.codec.lz4_encode, kafka.codec.lz4_decode),
@@ -99,10 +99,10 @@ THEIRS = {
 }
 
 
-@pytest.mark.parametrize("codec", THEIRS)
+@pytest.mark.parametrize("codec", KAFKA_PYTHON)
 @pytest.mark.parametrize("data", [b"a", TEXT, bytes(200_000), random.Random(1).randbytes(100_000)], ids=len)
-def test_kafka_python_reads_ours_and_we_read_theirs(codec: Codec, data: bytes) -> None:
-    encode, decode = THEIRS[codec]
+def test_kafka_python_and_kcompact_read_each_other(codec: Codec, data: bytes) -> None:
+    encode, decode = KAFKA_PYTHON[codec]
     assert bytes(decode(compress(codec, data))) == data
     assert inflate(codec, bytes(encode(data))) == data
 
@@ -169,8 +169,8 @@ def lz4_descriptor(flags: int, block_size: int) -> bytes:
     return LZ4[:4] + bytes((flags, block_size)) + LZ4[6:]
 
 
-# Kafka 4.3.1 refuses each of these too, but for two accidents of its libraries' buffers: a snappy header repeated with
-# damage, which they skip, and a last zstd frame that breaks off.
+# Kafka 4.3.1 refuses each of these too, with two exceptions that depend on the buffers of its libraries: a damaged
+# repeated snappy header, which they skip, and a last zstd frame that breaks off.
 REFUSED = [
     (Codec.GZIP, b"", "ended prematurely"),
     (Codec.GZIP, b"\x1f\x8c" + GZIP[2:], "no gzip header"),
@@ -226,7 +226,7 @@ def bomb(codec: Codec, size: int) -> bytes:
     if codec is Codec.SNAPPY:
         return bytes(snappy.compress(bytes(size)))
     if codec is Codec.ZSTD:
-        return zstd_frame(bytes(size))  # a single segment: the frame asks for all of it at once
+        return zstd_frame(bytes(size))  # a single segment: the whole output is allocated at once
     return compress(codec, bytes(size))
 
 
@@ -295,8 +295,11 @@ def test_many_small_members_take_linear_time() -> None:
     assert inflate(Codec.ZSTD, ZSTD * 5_000) == TEXT * 5_000
 
 
+LIBRARIES = {"lz4", "snappy", "xxhash", "zstandard"}
+
+
 def test_the_libraries_are_imported_when_needed() -> None:
-    check = "import sys; from kcompact.format import codec; print(*({'lz4', 'snappy', 'zstandard'} & set(sys.modules)))"
+    check = f"import sys; from kcompact.format import codec; print(*({LIBRARIES} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", check],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`docs/formats.md` says what the code does: its field tables and its examples."""
+"""The field tables and the examples of `docs/formats.md` agree with the code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from kcompact.clean.offset_map import SPLIT_SHIFT
-from kcompact.format import batch, block, checkpoint, index, metadata, producer
-from kcompact.format.checkpoint import EpochEntry, MetaProperties, PartitionMetadata
+from kcompact.format import batch, block, checkpoint, index, metadata_record, producer_snapshot, properties
+from kcompact.format.checkpoint import EpochEntry
 from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_file_name
-from kcompact.format.producer import ProducerEntry
+from kcompact.format.producer_snapshot import ProducerEntry
+from kcompact.format.properties import MetaProperties, PartitionMetadata
+from kcompact.log.batch_headers import ABORT, read_marker
 
 PAGE = (Path(__file__).parent.parent / "docs" / "formats.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^```((?:hex|text) [^\n]+)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE))
@@ -73,10 +75,10 @@ def names_of(cls: type) -> list[str]:
         (
             "Producer snapshot (`.snapshot`)",
             [
-                struct_fields(producer.SNAPSHOT_HEADER_STRUCT, ["version", "crc", "count"]),
-                struct_fields(producer.PRODUCER_ENTRY_STRUCT, names_of(ProducerEntry)),
+                struct_fields(producer_snapshot.SNAPSHOT_HEADER_STRUCT, ["version", "crc", "count"]),
+                struct_fields(producer_snapshot.PRODUCER_ENTRY_STRUCT, names_of(ProducerEntry)),
             ],
-            producer.ENTRY_BYTES,
+            producer_snapshot.ENTRY_BYTES,
         ),
     ],
 )
@@ -103,6 +105,30 @@ def test_the_batch_example() -> None:
     assert records == [(100, b"a", b"1", ()), (101, b"b", b"2", ((b"h", b"x"),)), (102, b"a", None, ())]
 
 
+def test_the_marker_example() -> None:
+    (found,) = batch.parse_batches(example("hex marker"), file="f")
+    batch.verify_crc(found, file="f")
+    assert (found.header.base_offset, found.header.producer_id, found.header.producer_epoch) == (110, 42, 3)
+    assert found.header.is_control
+    assert found.header.is_transactional
+    assert read_marker(found, file="f") == (ABORT, 9, 1700000000010)
+    key, value = re.findall(r"\| field of the \w+ \| width \| meaning \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", PAGE)
+    (record,) = batch.read_records(found, file="f")
+    assert (width_of(key), width_of(value)) == (len(record.key or b""), len(record.value or b""))
+
+
+def width_of(rows: str) -> int:
+    """Return the sum of the widths in the rows of a table."""
+    return sum(int(width) for width in re.findall(r"^\| \w+ \| (\d+) \|", rows, re.MULTILINE))
+
+
+def test_every_format_has_a_section() -> None:
+    folder = Path(batch.__file__).parent
+    files = {path.relative_to(folder.parent.parent).as_posix() for path in folder.glob("*.py")}
+    files -= {"kcompact/format/__init__.py", "kcompact/format/text_lines.py"}
+    assert {path for path in files | {"kcompact/format/codec/"} if f"`{path}`" not in PAGE} == set()
+
+
 def test_blocks() -> None:
     header, keys = tables("Blocks")
     assert header == struct_fields(block.HEADER, ["magic", "kind", "reserved", "number", "reserved", "count"])
@@ -117,7 +143,7 @@ def test_blocks() -> None:
 
 
 def test_the_snapshot_header() -> None:
-    assert producer.SNAPSHOT_HEADER_STRUCT.size == producer.HEADER_BYTES == 10
+    assert producer_snapshot.SNAPSHOT_HEADER_STRUCT.size == producer_snapshot.HEADER_BYTES == 10
 
 
 def example(kind: str) -> bytes:
@@ -134,7 +160,7 @@ def test_index_examples() -> None:
 
 
 def test_the_snapshot_example() -> None:
-    (entry,) = producer.parse_snapshot(example("hex snapshot"), file="f")
+    (entry,) = producer_snapshot.parse_snapshot(example("hex snapshot"), file="f")
     assert (entry.producer_id, entry.producer_epoch, entry.last_sequence, entry.last_offset) == (42, 3, 11, 102)
     assert entry.offset_delta == 2
 
@@ -172,28 +198,28 @@ def test_the_checkpoints_are_all_there() -> None:
 
 
 def test_the_other_text_files() -> None:
-    own_id = EXAMPLES[f"text {checkpoint.PARTITION_METADATA}"].encode()
+    own_id = EXAMPLES[f"text {properties.PARTITION_METADATA}"].encode()
     topic_id = "QNLMCLnWRESZK_ap_Xld8w"
-    assert checkpoint.parse_partition_metadata(own_id, file="f") == PartitionMetadata(version=0, topic_id=topic_id)
-    assert checkpoint.build_partition_metadata(topic_id) == own_id
-    properties = EXAMPLES[f"text {checkpoint.META_PROPERTIES}"].encode()
-    assert checkpoint.parse_meta_properties(properties, file="f") == MetaProperties(
+    assert properties.parse_partition_metadata(own_id, file="f") == PartitionMetadata(version=0, topic_id=topic_id)
+    assert properties.build_partition_metadata(topic_id) == own_id
+    text = EXAMPLES[f"text {properties.META_PROPERTIES}"].encode()
+    assert properties.parse_meta_properties(text, file="f") == MetaProperties(
         version=1, cluster_id="4L6g3nShT-eMCtK--X86sw", node_id=1, directory_id=topic_id
     )
-    shutdown = EXAMPLES[f"text {checkpoint.CLEAN_SHUTDOWN_FILE}"].encode()
-    assert shutdown == checkpoint.build_clean_shutdown(17)
-    assert checkpoint.parse_clean_shutdown(shutdown) == 17
+    shutdown = EXAMPLES[f"text {properties.CLEAN_SHUTDOWN_FILE}"].encode()
+    assert shutdown == properties.build_clean_shutdown(17)
+    assert properties.parse_clean_shutdown(shutdown) == 17
 
 
 def test_metadata_records() -> None:
-    topic = metadata.read_record(example("hex metadata topic"), file="f", position=0, offset=0)
-    assert isinstance(topic, metadata.TopicRecord)
-    assert (topic.name, metadata.build_record(topic)) == ("orders", example("hex metadata topic"))
-    config = metadata.read_record(example("hex metadata config"), file="f", position=0, offset=0)
-    assert config == metadata.ConfigRecord(2, "orders", "cleanup.policy", "compact")
+    topic = metadata_record.read_record(example("hex metadata topic"), file="f", position=0, offset=0)
+    assert isinstance(topic, metadata_record.TopicRecord)
+    assert (topic.name, metadata_record.build_record(topic)) == ("orders", example("hex metadata topic"))
+    config = metadata_record.read_record(example("hex metadata config"), file="f", position=0, offset=0)
+    assert config == metadata_record.ConfigRecord(2, "orders", "cleanup.policy", "compact")
     listed = re.findall(r"^\| ([\d, ]+) \| ([\w, ]+) \|", section("KRaft metadata"), re.MULTILINE)
     keys = [int(key) for keys, _ in listed for key in keys.split(",")]
-    assert keys == [int(key) for key in metadata.ApiKey]
+    assert keys == [int(key) for key in metadata_record.ApiKey]
 
 
 def test_the_tables_of_names() -> None:

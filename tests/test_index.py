@@ -71,7 +71,7 @@ def test_a_full_index_is_refused(max_index_bytes: int | None, is_refused: bool) 
     builder = IndexBuilder(0, 0, max_index_bytes=max_index_bytes, file="00000000000000000000.log")
 
     def fill() -> None:
-        for number in range(3):  # two entries in each index, the last slot of the time index is kept for the end
+        for number in range(3):  # room for two entries; the last of the time index is reserved for the final one
             builder.append(number, number * 10, 10, number)
 
     if is_refused:
@@ -143,8 +143,8 @@ def test_zeros_at_the_end_are_not_entries(pairs: list[tuple[int, int]], zero_ent
         (build_offset_index([(10, 5), (20, 9), (5, 20)]), 16, "entry 2", 2),
         (build_offset_index([(-1, 5)]), 0, "entry 0", 0),
         (build_offset_index([(1, -5)]), 0, "entry 0", 0),
-        (build_offset_index([(10, 5), (0, 0), (20, 9)]), 8, "entry 1 is empty, but something follows", 1),
-        (build_offset_index([(10, 5), (0, 3)]), 8, "entry 1 is empty, but something follows", 1),
+        (build_offset_index([(10, 5), (0, 0), (20, 9)]), 8, "entry 1 is empty, but entries follow it", 1),
+        (build_offset_index([(10, 5), (0, 3)]), 8, "entry 1 is empty, but entries follow it", 1),
     ],
 )
 def test_a_damaged_offset_index(data: bytes, position: int, problem: str, kept: int) -> None:
@@ -161,7 +161,7 @@ def test_a_damaged_offset_index(data: bytes, position: int, problem: str, kept: 
         (build_time_index([(5, 1), (5, 2)]), 12, r"entry 1 \(5, 2\) after \(5, 1\)", 1),
         (build_time_index([(5, 2), (6, 1)]), 12, "does not rise", 1),
         (build_time_index([(-1, 2)]), 0, "entry 0", 0),
-        (build_time_index([(5, 2), (0, 0), (6, 3)]), 12, "something follows", 1),
+        (build_time_index([(5, 2), (0, 0), (6, 3)]), 12, "entries follow it", 1),
     ],
 )
 def test_a_damaged_time_index(data: bytes, position: int, problem: str, kept: int) -> None:
@@ -240,24 +240,24 @@ def test_any_bytes_are_an_index_or_corrupt(data: bytes, tolerant: bool) -> None:
         parse_txn_index(data, base_offset=3, file="f")
 
 
-# Large indexes are read by columns; small ones here too, to hold both readers together
+# Large indexes are parsed by columns. These tests parse small ones both ways and compare the results.
 
 
 def read_by(parse: Callable[..., object], data: bytes, base_offset: int, tolerant: bool, *, columns: bool) -> object:
-    """Return the entries, or what is wrong with them. Two entries are the least there are columns of."""
+    """Return the entries, or the position and message of the error. Columns need at least two entries."""
     large_bytes = 16 if columns else 1 << 60
     with mock.patch.object(index_format, "LARGE_INDEX_BYTES", large_bytes):
         try:
             entries = parse(data, base_offset=base_offset, file="f", tolerant=tolerant)
         except CorruptIndexError as problem:
             return (problem.position, str(problem))
-    assert isinstance(entries, index_format.Columns | list)
+    assert isinstance(entries, index_format.EntryColumns | list)
     return list(entries)
 
 
 @st.composite
 def nearly_indexes(draw: st.DrawFn) -> tuple[Callable[..., object], bytes]:
-    """Draw an index, sound or with a number that was changed, zeros behind it, or an end that is missing."""
+    """Draw an index: valid, or with a changed number, with zeros at its end, or with its end cut off."""
     pairs = [list(pair) for pair in draw(rising.filter(lambda pairs: len(pairs) > 1))]
     if draw(st.booleans()):
         pairs[0] = [0, 0]
@@ -315,7 +315,7 @@ def test_a_large_index_looks_like_a_list_of_entries() -> None:
     pairs = [(number + 1, 2 * number + 50) for number in range(index_format.LARGE_INDEX_BYTES // 8)]
     data = build_offset_index(pairs)
     entries = parse_offset_index(data + bytes(80_000), base_offset=7, file="i")
-    assert isinstance(entries, index_format.Columns)
+    assert isinstance(entries, index_format.EntryColumns)
     assert isinstance(parse_offset_index(data[8:], base_offset=7, file="i"), list)
     assert list(entries) == pairs
     assert (entries[0], entries[-1], list(entries[3:5])) == (pairs[0], pairs[-1], pairs[3:5])

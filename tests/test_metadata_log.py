@@ -17,8 +17,7 @@ from kcompact.config.metadata_log import (
 )
 from kcompact.config.settings import Source
 from kcompact.errors import CorruptDataError, RefusedError, StaleReplicaError
-from kcompact.format.checkpoint import encode_uuid
-from kcompact.format.metadata import (
+from kcompact.format.metadata_record import (
     AbortTransaction,
     BeginTransaction,
     EndTransaction,
@@ -29,6 +28,7 @@ from kcompact.format.metadata import (
     SnapshotName,
 )
 from kcompact.format.names import TopicPartition
+from kcompact.format.properties import encode_uuid
 from tests.metadata import (
     ORDERS,
     OTHER,

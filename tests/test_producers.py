@@ -10,7 +10,7 @@ import pytest
 
 from kcompact.errors import CorruptBatchError, CorruptCheckpointError
 from kcompact.format.batch import Record, build, parse_batches
-from kcompact.format.producer import ProducerEntry
+from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log import producer_state
 from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader, Marker, read_marker
 from kcompact.log.directory import PartitionLog, read_log

@@ -228,7 +228,7 @@ def _properties(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     from kcompact.errors import ConfigError, CorruptCheckpointError
-    from kcompact.format.checkpoint import parse_java_properties
+    from kcompact.format.properties import parse_java_properties
     from kcompact.log.files import read_file
 
     try:

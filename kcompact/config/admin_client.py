@@ -17,7 +17,7 @@ from typing import Any
 
 from kcompact.config.settings import BROKER_NAMES, ClusterConfig, Source
 from kcompact.errors import ClusterUnreachableError, RefusedError
-from kcompact.format.checkpoint import encode_uuid
+from kcompact.format.properties import encode_uuid
 
 ORIGIN = "bootstrap-server"
 TIMEOUT_MS = 8_000

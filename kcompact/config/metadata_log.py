@@ -26,16 +26,7 @@ from pathlib import Path
 from kcompact.config.settings import ClusterConfig, Source
 from kcompact.errors import CorruptBatchError, CorruptDataError, RefusedError, StaleReplicaError, StorageError
 from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
-from kcompact.format.checkpoint import (
-    CLEAN_SHUTDOWN_FILE,
-    META_PROPERTIES,
-    PARTITION_METADATA,
-    MetaProperties,
-    encode_uuid,
-    parse_meta_properties,
-    parse_partition_metadata,
-)
-from kcompact.format.metadata import (
+from kcompact.format.metadata_record import (
     SNAPSHOT_FOOTER,
     SNAPSHOT_HEADER,
     AbortTransaction,
@@ -53,6 +44,15 @@ from kcompact.format.metadata import (
     read_record,
 )
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, Suffix, Temporary, TopicPartition, log_name, parse_file_name
+from kcompact.format.properties import (
+    CLEAN_SHUTDOWN_FILE,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    MetaProperties,
+    encode_uuid,
+    parse_meta_properties,
+    parse_partition_metadata,
+)
 from kcompact.log.files import open_regular, read_at, read_file
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 

@@ -22,8 +22,8 @@ from kcompact.config.metadata_log import (
 )
 from kcompact.config.settings import ClusterConfig, Override, TopicConfig
 from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError
-from kcompact.format.checkpoint import MetaProperties
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
+from kcompact.format.properties import MetaProperties
 
 if TYPE_CHECKING:
     from kcompact.config.admin_client import LiveCluster

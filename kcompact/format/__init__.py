@@ -1,1 +1,19 @@
-"""Bytes to values and back: pure functions without a path, a clock or a print."""
+"""Kafka's on-disk formats: bytes to values and back.
+
+In: bytes that a caller has read, with the name of their file for messages. Out: frozen values, the bytes of a file, or
+an error of `kcompact.errors`. The functions are pure: no path, no clock, no logging. From the package this folder
+imports only `errors`. Every format is described in `docs/formats.md`.
+
+    names              names of partition directories and their files
+    batch              record batches of version 2: header, records, the rebuilt batch of a cleaning
+    legacy             batches of versions 0 and 1, read only
+    codec/             gzip, snappy, lz4 and zstd in Kafka's framing, with a cap on the inflated bytes
+    index              `.index`, `.timeindex`, `.txnindex`, and the rule for which batches get an entry
+    producer_snapshot  `.snapshot`: the state of each producer
+    checkpoint         the four offset checkpoints and `leader-epoch-checkpoint`
+    java_hash_map      the order in which Kafka writes the entries of an offset checkpoint
+    properties         `meta.properties`, `partition.metadata`, `.kafka_cleanshutdown`, Java properties
+    text_lines         lines, words and integers of these text files
+    metadata_record    records of a KRaft metadata log: topics, topic ids, settings
+    block              kcompact's own blocks, which the stages of a cleaning exchange
+"""

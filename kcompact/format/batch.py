@@ -1,18 +1,22 @@
-"""Record batches: the header, the records, and how a cleaned batch is written again.
+"""Record batches of format version 2: header, records, and the batch that a cleaning writes.
 
-A segment is nothing but batches, end to end. A batch is a 61-byte header and a section of records, the section
-alone compressed. The checksum covers everything from the attributes on; the base offset, the length and the
-leader epoch lie outside it, so a flipped bit there is only found by looking at the neighbours.
+A segment is a sequence of batches without gaps. A batch is a header of 61 bytes and a section with its records; only
+the section is compressed. The checksum covers everything from the attributes on. The base offset, the length and the
+leader epoch are not covered, so damage there shows only in comparison with the neighbouring batches.
 
     position 0            8       12      16     17   21         23 ...            61
              base_offset  length  epoch   magic  crc  attributes ... records_count  records ...
                                                       |<------------ crc ------------------->|
 
-Offsets and timestamps of records are stored as differences from the header's, which is why taking one record out
-of a batch means writing the whole section again: `rebuild` does that and keeps what Kafka keeps (the base
-offset and the last offset of the batch as it was first written, so that no offset of the log is ever lost).
+A record stores its offset and timestamp as differences from those of the header. Removing one record therefore means
+writing the whole section again, with `rebuild`. Like Kafka, `rebuild` keeps the base offset and the last offset that
+the batch had when it was first written, so the batches of a cleaned log still cover the same offsets.
 
-This module is the readable definition. It reads one record at a time and is used where bytes must be explained.
+Example: a batch with offsets 100 to 102, whose record 100 was superseded. `rebuild` writes records 101 and 102; the
+header still says base offset 100 and last offset delta 2.
+
+The functions here decode one record at a time. They are the definition that the compiled kernels are tested against,
+and they produce the detailed error messages. Batches of versions 0 and 1 are decoded by `legacy`.
 Rules: KIP-98 (the format), KIP-534 (the delete horizon), `DefaultRecordBatch`, `DefaultRecord`,
 `MemoryRecords.filterTo` of Kafka 4.3.1.
 """
@@ -30,9 +34,7 @@ from kcompact.format.codec import MAX_INFLATED_BYTES, Codec, compress, decompres
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
-"""Base offset and length: what precedes the bytes that `length` counts."""
-LEGACY_MIN_LENGTH = 14
-"""The length of a v0 message without key and value; v1 needs more."""
+"""The size of base offset and length. The field `length` counts the bytes after them."""
 
 _PREFIX = struct.Struct(">qiib")
 _CRC_START = 21
@@ -49,10 +51,10 @@ NO_PRODUCER_ID = -1
 
 
 class Header(NamedTuple):
-    """The 61 bytes of a v2 batch, as they are stored.
+    """The fields of a batch header as stored, in the order of the 61 bytes of version 2.
 
-    A batch of magic 0 or 1 has one too, with what it says; its `base_offset` is that of its *last* record (the first
-    one's stands only in the compressed section), and `records_count` is -1 when it is compressed.
+    Batches of magic 0 and 1 have a `Header` too. There `base_offset` is the offset of the *last* record, because the
+    offset of the first is only in the compressed section; `records_count` is -1 when the batch is compressed.
     """
 
     base_offset: int
@@ -103,12 +105,12 @@ class Header(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of this batch may go, or None while no horizon is set (KIP-534)."""
+        """The time from which tombstones and markers of this batch may be removed; None when not set (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; wraps to 0 after 2^31 - 1. -1 without a producer."""
+        """The sequence number of the last record, -1 without a producer. 0 follows 2^31 - 1."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -118,7 +120,7 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record with its absolute offset and its timestamp as a reader sees it."""
+    """One record. The offset is absolute; with LogAppendTime the timestamp is that of the batch."""
 
     offset: int
     timestamp: int
@@ -128,7 +130,7 @@ class Record(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch where it lies: its position in the file, its header, and all its bytes."""
+    """A batch in a file: its position, its header, and all its bytes, header included."""
 
     position: int
     header: Header
@@ -138,7 +140,7 @@ class Batch(NamedTuple):
 def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header:
     """Return the header at the start of `data`, which begins at `position` of `file`.
 
-    Looks at what can be judged from the header alone. Raises CorruptBatchError.
+    Checks only the header; the checksum needs the whole batch, see `verify_crc`. Raises CorruptBatchError.
     Rule: `ByteBufferLogInputStream.nextBatchSize`, `DefaultRecordBatch.ensureValid`.
     """
 
@@ -148,7 +150,7 @@ def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header
     if len(data) < _PREFIX.size:
         raise corrupt(f"{len(data)} bytes where a batch should start: the file ends inside a batch header")
     base_offset, length, _, magic = _PREFIX.unpack_from(data)
-    if magic in (0, 1) and length < LEGACY_MIN_LENGTH:
+    if magic in (0, 1) and length < legacy.minimum_size(0):
         zeros = not any(data[: _PREFIX.size])
         raise corrupt("zeros where a batch should start" if zeros else f"batch length {length}, less than a record")
     if magic in (0, 1):
@@ -197,9 +199,9 @@ def _legacy_header(prefix: legacy.Prefix) -> Header:
 
 
 def parse_batches(data: bytes | memoryview, *, file: str, position: int = 0) -> Iterator[Batch]:
-    """Yield the batches that tile `data`, which starts at `position` of `file`.
+    """Yield the batches of `data`, which starts at `position` of `file`.
 
-    Raises CorruptBatchError where the bytes do not tile: nothing may lie between, before or after the batches.
+    Raises CorruptBatchError where the bytes are not whole batches, end to end. Checksums are not verified.
     """
     view = memoryview(data)
     at = 0
@@ -218,14 +220,14 @@ def parse_batches(data: bytes | memoryview, *, file: str, position: int = 0) -> 
 
 
 def computed_crc(batch: bytes | bytearray | memoryview) -> int:
-    """Return the CRC-32C of a whole batch, as its header should hold it."""
+    """Return the CRC-32C of a batch of version 2, computed from its bytes."""
     import crc32c
 
     return int(crc32c.crc32c(memoryview(batch)[_CRC_START:]))
 
 
 def verify_crc(batch: Batch, *, file: str) -> None:
-    """Raise CorruptBatchError unless the checksum of the batch is right."""
+    """Raise CorruptBatchError when the checksum in the header is not that of the bytes."""
     computed = computed_crc(batch.data) if batch.header.magic == 2 else legacy.computed_crc(batch.data)
     if computed != batch.header.crc:
         raise CorruptBatchError(
@@ -240,18 +242,18 @@ def verify_crc(batch: Batch, *, file: str) -> None:
 
 
 def read_records(batch: Batch, *, file: str, max_bytes: int = MAX_INFLATED_BYTES) -> list[Record]:
-    """Return the records of a batch, inflated, with absolute offsets.
+    """Return the records of a batch, inflated to at most `max_bytes`, with absolute offsets.
 
-    Accepts what Kafka's reader accepts (varints that are longer than needed, any record attributes, any negative
-    length as null) and raises CorruptBatchError for the rest: a count or a length that does not add up, offsets
-    that do not rise or leave the batch. Rule: `DefaultRecord.readFrom`, `DefaultRecordBatch.iterator`.
+    Accepts all that Kafka's reader accepts: varints longer than needed, any record attributes, any negative length as
+    null. Raises CorruptBatchError when counts or lengths contradict each other, and when the offsets do not rise or
+    lie outside the batch. Rule: `DefaultRecord.readFrom`, `DefaultRecordBatch.iterator`.
     """
     header = batch.header
     if header.magic < 2:
         return _read_legacy(batch, file=file, max_bytes=max_bytes)
     section: bytes | memoryview = batch.data[HEADER_BYTES:]
     if header.records_count == 0:
-        return []  # Kafka does not look at what follows the header either.
+        return []  # Kafka ignores the bytes after the header of an empty batch too.
     if header.codec_id:
         section = decompress(Codec(header.codec_id), section, max_bytes=max_bytes, file=file, position=batch.position)
     elif isinstance(section, memoryview):
@@ -299,7 +301,7 @@ def _decode(section: bytes, header: Header) -> list[Record]:
         end = position + body_length
         if body_length < 0 or end > len(section):
             raise ValueError(f"a record of {body_length} bytes, {len(section) - position} are left")
-        position += 1  # The record attributes: no bit of them is in use.
+        position += 1  # The record attributes; no bit is in use.
         timestamp_delta, position = read_varlong(section, position)
         offset_delta, position = read_varint(section, position)
         key, position = _read_bytes(section, position, end)
@@ -315,7 +317,8 @@ def _decode(section: bytes, header: Header) -> list[Record]:
             content, position = _read_bytes(section, position, end)
             headers.append((name, content))
         if position != end:
-            raise ValueError(f"a record of {body_length} bytes is {end - position} bytes off its end")
+            fields_bytes = body_length - (end - position)
+            raise ValueError(f"a record declares {body_length} bytes, but its fields have {fields_bytes}")
         timestamp = _wrap64(header.base_timestamp + timestamp_delta) if append_time is None else append_time
         records.append(Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)))
     if position != len(section):
@@ -326,7 +329,7 @@ def _decode(section: bytes, header: Header) -> list[Record]:
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the zigzag varint of at most 5 bytes at `position`, and the position after it."""
     byte = data[position]
-    if byte < 0x80:  # Nearly all of them.
+    if byte < 0x80:  # The usual case.
         return (byte >> 1) ^ -(byte & 1), position + 1
     return _read_zigzag(data, position, bits=32)
 
@@ -347,7 +350,7 @@ def _read_zigzag(data: bytes, position: int, *, bits: int) -> tuple[int, int]:
         shift += 7
         if shift >= bits:
             raise ValueError("a variable-length integer is too long")
-    value &= (1 << bits) - 1  # The last group may carry bits beyond the type; Java shifts them out.
+    value &= (1 << bits) - 1  # The last byte may carry more bits than the type has; Java drops them.
     return (value >> 1) ^ -(value & 1), position
 
 
@@ -361,7 +364,7 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
 
 
 def write_varint(value: int) -> bytes:
-    """Return the shortest zigzag encoding of a 64-bit value; the same bytes for both widths."""
+    """Return the shortest zigzag encoding of a 64-bit value, as a varint or a varlong: their bytes are the same."""
     zigzag = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
     encoded = bytearray()
     while zigzag > 0x7F:
@@ -381,7 +384,7 @@ def _encode_record(record: Record, *, base_offset: int, base_timestamp: int) -> 
         parts.append(b"\x01" if field is None else write_varint(len(field)) + field)
     parts.append(write_varint(len(record.headers)))
     for name, content in record.headers:
-        # Kafka holds a header key as a string, so bytes that are not UTF-8 come out as replacement characters.
+        # Kafka keeps the name of a record header as a string, so it writes replacement characters for invalid UTF-8.
         text = name.decode("utf-8", "replace").encode()
         parts.append(write_varint(len(text)) + text)
         parts.append(b"\x01" if content is None else write_varint(len(content)) + content)
@@ -390,6 +393,7 @@ def _encode_record(record: Record, *, base_offset: int, base_timestamp: int) -> 
 
 
 def _wrap64(value: int) -> int:
+    """Return the value as a Java `long` after overflow."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -397,11 +401,11 @@ def _wrap64(value: int) -> int:
 
 
 def rebuild(header: Header, kept: Sequence[Record], *, delete_horizon_ms: int | None) -> bytes:
-    """Return the batch with only the `kept` records, which are some of its own, at least one.
+    """Return the batch of `header` with only the `kept` records: one or more of its own, in order.
 
-    Base offset, last offset, producer, epochs and codec stay; the base timestamp becomes the horizon if there is
-    one, else that of the first kept record, and the maximum shrinks to what is kept (CreateTime). A batch of magic 0
-    or 1 becomes one of v2 whose offsets are those of the first and the last kept record.
+    Base offset, last offset, producer, epochs and codec stay. The base timestamp becomes the delete horizon if there
+    is one, else the timestamp of the first kept record. With CreateTime the maximum timestamp is that of the kept
+    records. A batch of magic 0 or 1 becomes one of version 2, from the first kept offset to the last.
     Rule: `MemoryRecords.filterTo` with `MemoryRecordsBuilder`.
     """
     base_timestamp = kept[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
@@ -430,9 +434,9 @@ def rebuild(header: Header, kept: Sequence[Record], *, delete_horizon_ms: int | 
 
 
 def empty(header: Header) -> bytes:
-    """Return the batch with no records: 61 bytes that keep its offsets and its producer's state.
+    """Return the batch of `header` without records: the 61 bytes that keep its offsets and its producer's state.
 
-    Codec and delete horizon are cleared. Rule: `DefaultRecordBatch.writeEmptyHeader`.
+    The codec and the delete horizon are cleared. Rule: `DefaultRecordBatch.writeEmptyHeader`.
     """
     return sealed(
         header._replace(
@@ -457,7 +461,7 @@ def build(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """Return a new batch of `records` as a producer and a broker would write it."""
+    """Return a new batch of `records`, at least one, as a producer and a broker write it."""
     first, last = records[0], records[-1]
     attributes = (
         (LOG_APPEND_TIME_BIT if log_append_time else 0)
@@ -484,7 +488,7 @@ def build(
 
 
 def sealed(header: Header, section: bytes) -> bytes:
-    """Return a batch of a header and its section of records, with the checksum that belongs to them."""
+    """Return the bytes of a batch: header and section of records, with the checksum computed."""
     batch = bytearray(header._replace(crc=0).pack() + section)
     batch[_CRC_FIELD] = computed_crc(batch).to_bytes(4, "big")
     return bytes(batch)

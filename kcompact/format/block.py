@@ -1,11 +1,18 @@
-"""The packed blocks that the stages exchange: arrays behind a fixed header, little-endian.
+"""Blocks: the packed arrays that the stages of a cleaning exchange.
 
     magic "kcb2" | kind u16 | reserved u16 | number i32 | reserved u32 | count i64 | arrays ...
 
-`KEYS` (scan to reduce; `number` is the bucket): `hash_high u64[count]`, `hash_low u64[count]`, `place i64[count]`.
-`ROWS` (reduce to write; `number` is the split): `row u32[count]`, ascending: records that a newer one supersedes.
-`BITMAP` (the same): `u8[count]`; bit `r & 7` of byte `r >> 3` stands for row r.
-Blocks live in memory, in private spill files and in Spark's private shuffle files, never in a partition directory.
+The header has 24 bytes; all integers are little-endian. There are three kinds:
+
+    KEYS     scan to reduce; `number` is the bucket. The arrays are hash_high u64[count], hash_low u64[count] and
+             record_ref i64[count], one value per record with a key.
+    ROWS     reduce to write; `number` is the split. The array is row u32[count], ascending: the records of the split
+             that a newer record supersedes.
+    BITMAP   as ROWS, but the array is u8[count]: bit `r & 7` of byte `r >> 3` stands for row r.
+
+A record reference names a record of the cleaning by split and row (`keymap` has its layout). References rise with
+offsets. Blocks exist in memory, in private spill files and in Spark's private shuffle files, never in a partition
+directory.
 """
 
 from __future__ import annotations
@@ -22,15 +29,15 @@ KEYS = 1
 ROWS = 2
 BITMAP = 3
 
-KEY_DTYPE = np.dtype([("hash_high", "<u8"), ("hash_low", "<u8"), ("place", "<i8")])
-"""The columns of a block of keys: the 128-bit hash of a record's key and its place, see `keymap`."""
+KEY_DTYPE = np.dtype([("hash_high", "<u8"), ("hash_low", "<u8"), ("record_ref", "<i8")])
+"""The columns of a block of keys: the hash of the record's key in 128 bits, and the record reference."""
 
 Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.int64]
 
 
 class Keys(NamedTuple):
-    """A row per record with a key, in columns of the same length, places ascending."""
+    """One row per record with a key, as columns of equal length, record references ascending."""
 
     hash_high: npt.NDArray[np.uint64]
     hash_low: npt.NDArray[np.uint64]
@@ -41,18 +48,20 @@ class Keys(NamedTuple):
         return len(self.record_ref)
 
     def first(self, count: int) -> Keys:
-        """Return the first rows, in the same memory."""
+        """Return the first `count` rows, as views of the same memory."""
         return Keys(self.hash_high[:count], self.hash_low[:count], self.record_ref[:count])
 
 
 class BlockHead(NamedTuple):
+    """The header of a block. `number` is the bucket (KEYS) or the split; `rows` is `count`, in a BITMAP its bytes."""
+
     kind: int
     number: int
     rows: int
 
 
 def head(block: bytes) -> BlockHead:
-    """Return what a block says of itself. Raises ValueError for bytes that are no block."""
+    """Return the header of a block. Raises ValueError for other bytes."""
     magic, kind, _, number, _, count = HEADER.unpack_from(block)
     if magic != MAGIC:
         raise ValueError("not a block")
@@ -60,12 +69,12 @@ def head(block: bytes) -> BlockHead:
 
 
 def pack_keys(bucket: int, keys: Keys) -> bytes:
-    """Return a block of keys."""
+    """Return a block of kind KEYS for a bucket."""
     return HEADER.pack(MAGIC, KEYS, 0, bucket, 0, keys.rows) + b"".join(column.tobytes() for column in keys)
 
 
 def unpack_keys(block: bytes) -> Keys:
-    """Return the keys of a block, read-only. Raises ValueError for another kind and for a block that is cut off."""
+    """Return the keys of a block, read-only. Raises ValueError for another kind and for a truncated block."""
     count = _count(block, KEYS)
     high, low, record_ref = (
         np.frombuffer(block, KEY_DTYPE[number], count, HEADER.size + 8 * count * number) for number in range(3)
@@ -74,7 +83,7 @@ def unpack_keys(block: bytes) -> Keys:
 
 
 def pack_rows(split: int, rows: Rows) -> bytes:
-    """Return a block that names rows of a split, ascending: a list or a bitmap, whichever is smaller."""
+    """Return a block of `rows` of a split, which ascend: ROWS or BITMAP, whichever is smaller."""
     last = int(rows[-1]) if len(rows) else -1
     if last < 1 << 32 and len(rows) * 4 <= last // 8 + 1:
         return HEADER.pack(MAGIC, ROWS, 0, split, 0, len(rows)) + rows.astype("<u4").tobytes()
@@ -84,7 +93,7 @@ def pack_rows(split: int, rows: Rows) -> bytes:
 
 
 def clear_rows(block: bytes, bitmap: Bytes) -> None:
-    """Clear the bits of the rows that a block names. Raises ValueError for another kind of block."""
+    """Clear the bits of the rows in a block. Raises ValueError for a block of keys and for a truncated block."""
     kind, _, count = head(block)
     if kind == BITMAP:
         named = np.frombuffer(block, np.uint8, count, HEADER.size)
@@ -95,6 +104,7 @@ def clear_rows(block: bytes, bitmap: Bytes) -> None:
 
 
 def _count(block: bytes, kind: int) -> int:
+    """Return the `count` of a block. Raises ValueError when it is of another kind."""
     found = head(block)
     if found.kind != kind:
         raise ValueError(f"a block of kind {found.kind}, expected {kind}")

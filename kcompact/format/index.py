@@ -1,11 +1,11 @@
 """The three indexes of a segment: `.index`, `.timeindex` and `.txnindex`.
 
-Offsets are stored relative to the segment's base offset. The first two are sparse: `IndexBuilder` holds the
-rule for which batches get an entry. They are allocated at full size while the segment is active, so a file
-may end in zeros; an entry after the first whose relative offset is zero means that the entries end there.
+The offset index and the time index store offsets relative to the segment's base offset. Both are sparse:
+`IndexBuilder` is the rule for which batches get an entry. Kafka allocates them at full size while the segment is
+active, so a file may end in zeros. A relative offset of zero, except in the first entry, marks the end of the entries.
 
-Kafka checks none of this when it loads a log; here a file that no Kafka would write raises
-`CorruptIndexError`.
+Kafka verifies little of this when it loads a log. The parsers here raise `CorruptIndexError` for every file that
+Kafka cannot have written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEFAULT_INTERVAL_BYTES = 4096
 ABORTED_TXN_VERSION = 0
 
 LARGE_INDEX_BYTES = 1 << 16
-"""From here on an index is read by columns. Loading numpy takes as long as reading a few of this size without it."""
+"""Indexes of this size and above are parsed with numpy. For a few smaller ones, importing numpy takes longer."""
 
 _Entry = TypeVar("_Entry")
 
@@ -58,7 +58,7 @@ class TimeEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetPosition:
-    """The last offset of a batch and where in the `.log` the batch starts."""
+    """The last offset of a batch and the position in the `.log` where the batch starts."""
 
     offset: int
     position: int
@@ -74,10 +74,10 @@ class TimestampOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortedTxn:
-    """An aborted transaction, as the segment that holds its marker remembers it.
+    """An aborted transaction, an entry of the `.txnindex` of the segment that holds the abort marker.
 
-    `first_offset` is the base offset of the transaction's first batch, `last_offset` the offset of the
-    abort marker.
+    `first_offset` is the base offset of the transaction's first batch, `last_offset` the offset of the marker, and
+    `last_stable_offset` the first offset of the oldest transaction still open then, or the offset after the marker.
     """
 
     producer_id: int
@@ -86,13 +86,13 @@ class AbortedTxn:
     last_stable_offset: int
 
 
-# --- .index and .timeindex ---
+# .index and .timeindex
 
 
-class Columns(Sequence[_Entry]):
-    """The entries of a large index: two arrays that look like a list of entries, each of which is made when asked for.
+class EntryColumns(Sequence[_Entry]):
+    """The entries of a large index as two columns: a sequence that creates an entry only when it is accessed.
 
-    `first` and `second` are the entries' fields, int64[n] in file order.
+    `first` and `second` are the two fields of the entries, int64[n] in file order.
     """
 
     __slots__ = ("_make", "first", "second")
@@ -108,10 +108,10 @@ class Columns(Sequence[_Entry]):
     @overload
     def __getitem__(self, at: int) -> _Entry: ...
     @overload
-    def __getitem__(self, at: slice) -> Columns[_Entry]: ...
-    def __getitem__(self, at: int | slice) -> _Entry | Columns[_Entry]:
+    def __getitem__(self, at: slice) -> EntryColumns[_Entry]: ...
+    def __getitem__(self, at: int | slice) -> _Entry | EntryColumns[_Entry]:
         if isinstance(at, slice):
-            return Columns(self.first[at], self.second[at], self._make)
+            return EntryColumns(self.first[at], self.second[at], self._make)
         return self._make((int(self.first[at]), int(self.second[at])))
 
     def __iter__(self) -> Iterator[_Entry]:
@@ -121,14 +121,13 @@ class Columns(Sequence[_Entry]):
 def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> Sequence[OffsetEntry]:
     """Return the entries of an `.index` without the zeros that may follow them.
 
-    Raises CorruptIndexError, naming the entry, when the length is no multiple of 8, when offsets or
-    positions do not rise strictly, or when something follows the zeros. `tolerant` returns what comes
-    before the first of these instead: the active segment's index after a crash. Rule: OffsetIndex.append,
-    OffsetIndex.sanityCheck.
+    Raises CorruptIndexError with the entry when the length is not a multiple of 8, when offsets or positions do not
+    rise strictly, or when entries follow the zeros. With `tolerant` it returns the entries before the first such
+    problem instead, for the active segment after a crash. Rule: OffsetIndex.append, OffsetIndex.sanityCheck.
     """
-    sound = _sound_offset_index(data, base_offset)
-    if sound is not None:
-        return sound
+    valid = _valid_offset_index(data, base_offset)
+    if valid is not None:
+        return valid
     data = _written(data, OFFSET_ENTRY_BYTES, file=file, tolerant=tolerant)
     entries = list(map(OffsetEntry._make, OFFSET_ENTRY_STRUCT.iter_unpack(data)))
     limit = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
@@ -144,13 +143,13 @@ def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bo
 def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> Sequence[TimeEntry]:
     """Return the entries of a `.timeindex` without the zeros that may follow them.
 
-    Raises CorruptIndexError, naming the entry, when the length is no multiple of 12, when timestamps do not
-    rise strictly, when offsets fall, or when something follows the zeros. `tolerant` as in
-    `parse_offset_index`. Rule: TimeIndex.maybeAppend, TimeIndex.sanityCheck.
+    Raises CorruptIndexError with the entry when the length is not a multiple of 12, when timestamps do not rise
+    strictly, when offsets fall, or when entries follow the zeros. `tolerant` as in `parse_offset_index`.
+    Rule: TimeIndex.maybeAppend, TimeIndex.sanityCheck.
     """
-    sound = _sound_time_index(data, base_offset)
-    if sound is not None:
-        return sound
+    valid = _valid_time_index(data, base_offset)
+    if valid is not None:
+        return valid
     data = _written(data, TIME_ENTRY_BYTES, file=file, tolerant=tolerant)
     entries = list(map(TimeEntry._make, TIME_ENTRY_STRUCT.iter_unpack(data)))
     limit = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
@@ -163,8 +162,8 @@ def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool
     return entries
 
 
-def _sound_offset_index(data: bytes, base_offset: int) -> Columns[OffsetEntry] | None:
-    """Return the entries of a large index in which nothing is wrong, else None: the reader above words what is."""
+def _valid_offset_index(data: bytes, base_offset: int) -> EntryColumns[OffsetEntry] | None:
+    """Return the entries of a large and valid index, else None: `parse_offset_index` then reads each entry."""
     entries = _large_entries(data, [("relative_offset", ">i4"), ("position", ">i4")])
     if entries is None:
         return None
@@ -176,11 +175,11 @@ def _sound_offset_index(data: bytes, base_offset: int) -> Columns[OffsetEntry] |
         and (offsets[1:] > offsets[:-1]).all()
         and (positions[1:] > positions[:-1]).all()
     )
-    return Columns(offsets, positions, OffsetEntry._make) if is_sound else None
+    return EntryColumns(offsets, positions, OffsetEntry._make) if is_sound else None
 
 
-def _sound_time_index(data: bytes, base_offset: int) -> Columns[TimeEntry] | None:
-    """As `_sound_offset_index`. A relative offset of zero may only be the first one."""
+def _valid_time_index(data: bytes, base_offset: int) -> EntryColumns[TimeEntry] | None:
+    """As `_valid_offset_index`. Only the first relative offset may be zero."""
     entries = _large_entries(data, [("timestamp", ">i8"), ("relative_offset", ">i4")])
     if entries is None:
         return None
@@ -193,11 +192,11 @@ def _sound_time_index(data: bytes, base_offset: int) -> Columns[TimeEntry] | Non
         and (timestamps[1:] > timestamps[:-1]).all()
         and (offsets[1:] >= offsets[:-1]).all()
     )
-    return Columns(timestamps, offsets, TimeEntry._make) if is_sound else None
+    return EntryColumns(timestamps, offsets, TimeEntry._make) if is_sound else None
 
 
 def _large_entries(data: bytes, fields: list[tuple[str, str]]) -> NDArray[Any] | None:
-    """Return what was written of an index, zeros at its end left out; None when that is little, or no whole entries."""
+    """Return the entries of a large index without the zeros at its end; None for a small one or incomplete entries."""
     if len(data) < LARGE_INDEX_BYTES:
         return None
     written_bytes = len(data.rstrip(b"\0"))
@@ -212,23 +211,26 @@ def _large_entries(data: bytes, fields: list[tuple[str, str]]) -> NDArray[Any] |
 
 
 def _written(data: bytes, entry_bytes: int, *, file: str, tolerant: bool) -> bytes:
-    """Return the entries' bytes up to the zeros that end them: a relative offset of zero behind the first entry."""
+    """Return the bytes of the entries. A relative offset of zero, except in the first entry, ends them.
+
+    Raises CorruptIndexError, unless `tolerant`, for an incomplete entry and for entries behind the zeros.
+    """
     rest = len(data) % entry_bytes
     if rest and not tolerant:
         problem = f"{len(data):,} bytes are not a multiple of the {entry_bytes} bytes of an entry"
         raise CorruptIndexError(file=file, position=len(data) - rest, problem=problem)
     data = data[: len(data) - rest]
-    # Whole zero entries at the end, found without looking at each: an active index has a million of them.
+    # An active index ends in up to a million zero entries, so `rstrip` removes them rather than a loop.
     used = -(-len(data.rstrip(b"\0")) // entry_bytes) * entry_bytes
     if used == 0:
-        # Nothing was ever written, or a single entry whose fields all are zero: the first batch of a segment.
+        # All zeros. A single entry of zeros is valid: the first batch of a segment. More is unused space.
         return data if len(data) == entry_bytes else b""
     for position in range(entry_bytes, used, entry_bytes):
         offset_at = position if entry_bytes == OFFSET_ENTRY_BYTES else position + 8
         if data[offset_at : offset_at + 4] == bytes(4):
             if not tolerant:
                 number = position // entry_bytes
-                problem = f"entry {number} is empty, but something follows it"
+                problem = f"entry {number} is empty, but entries follow it"
                 raise CorruptIndexError(file=file, position=position, problem=problem)
             return data[:position]
     return data[:used]
@@ -237,18 +239,19 @@ def _written(data: bytes, entry_bytes: int, *, file: str, tolerant: bool) -> byt
 def _damaged(
     entries: list[_Entry], number: int, entry_bytes: int, problem: str, *, file: str, tolerant: bool
 ) -> list[_Entry]:
+    """Return the entries before `number` when `tolerant`, else raise CorruptIndexError with the problem."""
     if tolerant:
         return entries[:number]
     raise CorruptIndexError(file=file, position=number * entry_bytes, problem=problem)
 
 
 def verify_end(entries: Sequence[OffsetEntry], *, size_bytes: int, file: str) -> None:
-    """Raise CorruptIndexError when the last entry points beyond a log of `size_bytes`: the log has lost its end."""
+    """Raise CorruptIndexError when the last entry points beyond a log of `size_bytes`: the log was truncated."""
     if entries and entries[-1].position >= size_bytes:
         raise CorruptIndexError(
             file=file,
             position=(len(entries) - 1) * OFFSET_ENTRY_BYTES,
-            problem=f"points to position {entries[-1].position} of a log of {size_bytes} bytes: the log was cut off",
+            problem=f"points to position {entries[-1].position}, but the log has {size_bytes} bytes: it was truncated",
         )
 
 
@@ -263,7 +266,7 @@ def build_time_index(entries: Iterable[tuple[int, int]]) -> bytes:
 
 
 def lookup(entries: Sequence[OffsetEntry], offset: int, *, base_offset: int) -> OffsetPosition:
-    """Return the entry with the greatest offset that is not above `offset`, else the segment's start.
+    """Return the entry with the greatest offset at or below `offset`, else the start of the segment.
 
     Rule: OffsetIndex.lookup.
     """
@@ -274,30 +277,26 @@ def lookup(entries: Sequence[OffsetEntry], offset: int, *, base_offset: int) -> 
 
 
 def last_time_entry(entries: Sequence[TimeEntry], *, base_offset: int) -> TimestampOffset:
-    """Return the segment's largest timestamp as its index has it, (-1, base offset) when it has none.
+    """Return the largest timestamp of a segment according to its index, (-1, base offset) when that is empty.
 
-    Kafka takes the last 12 bytes whatever they are, so for a file that ends in zeros it sees (0, base
-    offset); a clean shutdown and a roll trim the file. Rule: TimeIndex.lastEntryFromIndexFile.
+    Kafka always takes the last 12 bytes, so it reads (0, base offset) from a file that ends in zeros. A roll and a
+    clean shutdown remove the zeros. Rule: TimeIndex.lastEntryFromIndexFile.
     """
-    return _time_entry(entries[-1] if entries else None, base_offset)
-
-
-def _time_entry(entry: TimeEntry | None, base_offset: int) -> TimestampOffset:
-    if entry is None:
+    if not entries:
         return TimestampOffset(timestamp=NO_TIMESTAMP, offset=base_offset)
+    entry = entries[-1]
     return TimestampOffset(timestamp=entry.timestamp, offset=base_offset + entry.relative_offset)
 
 
 class IndexBuilder:
     """The `.index` and `.timeindex` of one segment, from its batches in file order.
 
-    A batch is indexed when more than `interval_bytes` lie between the last indexed batch (inclusive) and
-    it; the first never is. The time index gets, at the same moments and once more at the end, the largest
-    timestamp so far with the last offset of the batch that first reached it, unless that timestamp is there
-    already. Rule: LogSegment.append, LogSegment.onBecomeInactiveSegment.
+    A batch gets an entry when the batches before it, from the last one with an entry on, have more than
+    `interval_bytes` together; the first batch never gets one. The time index gets an entry at the same batches and one
+    at the end: the largest timestamp so far, with the last offset of the batch that first reached it. A timestamp that
+    is already the last entry is not repeated. Rule: LogSegment.append, LogSegment.onBecomeInactiveSegment.
 
-    With `max_index_bytes` (`segment.index.bytes`) a full index raises RefusedError, as an exception stops
-    Kafka's cleaner there.
+    With `max_index_bytes` (`segment.index.bytes`) a full index raises RefusedError; Kafka's cleaner stops there too.
     """
 
     def __init__(
@@ -318,24 +317,21 @@ class IndexBuilder:
         self._times: list[tuple[int, int]] = []
 
     def append(self, last_offset: int, position: int, size_bytes: int, max_timestamp: int) -> None:
-        """Take note of the batch at `position`.
-
-        Raises RefusedError for an offset too far from the base, or a full index.
-        """
+        """Add the batch at `position`. Raises RefusedError for an offset too far from the base, or a full index."""
         self._relative(last_offset)
         if max_timestamp > self._largest.timestamp:
             self._largest = TimestampOffset(timestamp=max_timestamp, offset=last_offset)
         if self._bytes_since_entry > self._interval_bytes:
-            self._require_room(len(self._offsets), OFFSET_ENTRY_BYTES, reserved=0)
+            self._require_free_entry(len(self._offsets), OFFSET_ENTRY_BYTES, reserved=0)
             self._offsets.append((self._relative(last_offset), position))
-            # Kafka looks for room before it looks whether there is anything to add.
-            self._require_room(len(self._times), TIME_ENTRY_BYTES, reserved=1)
+            # As Kafka does, the free entry is required even when no time entry is to be added.
+            self._require_free_entry(len(self._times), TIME_ENTRY_BYTES, reserved=1)
             self._append_time()
             self._bytes_since_entry = 0
         self._bytes_since_entry += size_bytes
 
     def finish(self) -> tuple[bytes, bytes]:
-        """Return the bytes of the `.index` and of the `.timeindex`, trimmed, with the final time entry."""
+        """Return the bytes of the `.index` and of the `.timeindex`, with the final time entry and without zeros."""
         self._append_time()
         return build_offset_index(self._offsets), build_time_index(self._times)
 
@@ -351,7 +347,7 @@ class IndexBuilder:
             raise RefusedError(path=self._file, problem=problem)
         return relative
 
-    def _require_room(self, count: int, entry_bytes: int, *, reserved: int) -> None:
+    def _require_free_entry(self, count: int, entry_bytes: int, *, reserved: int) -> None:
         if self._max_index_bytes is not None and count >= self._max_index_bytes // entry_bytes - reserved:
             kind = "offset" if entry_bytes == OFFSET_ENTRY_BYTES else "time"
             raise RefusedError(
@@ -361,14 +357,15 @@ class IndexBuilder:
             )
 
 
-# --- .txnindex ---
+# .txnindex
 
 
 def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> tuple[AbortedTxn, ...]:
-    """Return the aborted transactions of a `.txnindex`. A tail shorter than an entry is ignored.
+    """Return the aborted transactions of a `.txnindex`. An incomplete last entry is ignored.
 
-    Raises CorruptIndexError for another version than 0, last offsets that do not rise strictly or lie below
-    the base offset. Rule: TransactionIndex.iterator, TransactionIndex.sanityCheck, TransactionIndex.append.
+    Raises CorruptIndexError for a version other than 0, for last offsets that do not rise strictly or lie below the
+    base offset, and for a first offset above the last. Rule: TransactionIndex.iterator, TransactionIndex.sanityCheck,
+    TransactionIndex.append.
     """
     found: list[AbortedTxn] = []
     whole = len(data) // TXN_ENTRY_BYTES * TXN_ENTRY_BYTES
@@ -397,7 +394,7 @@ def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> tuple[Aborte
 
 
 def build_txn_index(transactions: Sequence[AbortedTxn]) -> bytes:
-    """Return the bytes of a `.txnindex`. With no transactions Kafka writes no file at all."""
+    """Return the bytes of a `.txnindex`. Without transactions Kafka writes no file."""
     return b"".join(
         ABORTED_TXN_STRUCT.pack(
             ABORTED_TXN_VERSION, txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset

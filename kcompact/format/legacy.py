@@ -1,10 +1,11 @@
-"""The message formats before Kafka 0.11, magic 0 and 1. Read only: what a cleaning keeps of them becomes v2.
+"""The message formats before Kafka 0.11, magic 0 and 1. They are only read: a cleaning writes version 2.
 
     position 0      8     12    16     17          18                   18 or 26
              offset size  crc   magic  attributes  [timestamp, magic 1]  key length, key, value length, value
 
-An uncompressed entry is a batch of one record. A compressed one is a wrapper: its value inflates to entries, and its
-offset is that of the last of them. Inner offsets are absolute in magic 0; in magic 1 they count from the first.
+An uncompressed entry is a batch of one record. A compressed entry is a wrapper: its value inflates to inner entries,
+and its offset is that of the last inner entry. Inner offsets are absolute in magic 0 and relative to the first inner
+entry in magic 1.
 Rules: `LegacyRecord`, `AbstractLegacyRecordBatch.DeepRecordsIterator` of Kafka 4.3.1; KIP-31, KIP-32.
 """
 
@@ -18,7 +19,9 @@ from typing import NamedTuple
 from kcompact.format.codec import Codec, decompress
 
 PREFIX_BYTES = 18
-"""What precedes the fields that differ between the two: offset, size, checksum, magic, attributes."""
+"""The size of the fields that both formats share: offset, size, checksum, magic, attributes."""
+LOG_OVERHEAD_BYTES = 12
+"""The size of the fields offset and size. The field `size` counts the bytes after them."""
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -42,7 +45,7 @@ class Prefix(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One record of a legacy batch, with its absolute offset."""
+    """One record of an entry, with its absolute offset."""
 
     offset: int
     timestamp: int
@@ -51,7 +54,7 @@ class Message(NamedTuple):
 
 
 def read_prefix(data: bytes | memoryview) -> Prefix:
-    """Return the fixed fields of the entry at the start of `data`. Raises ValueError when it is too small for them."""
+    """Return the fixed fields of the entry at the start of `data`. Raises ValueError when they do not fit."""
     if len(data) < PREFIX_BYTES:
         raise ValueError("the file ends inside a message header")
     offset, size, crc, magic, attributes = _PREFIX.unpack_from(data)
@@ -65,19 +68,20 @@ def read_prefix(data: bytes | memoryview) -> Prefix:
 
 
 def minimum_size(magic: int) -> int:
-    """Return the least `size` that an entry can have: its fixed fields and two lengths."""
+    """Return the smallest valid `size` of an entry: fixed fields and two lengths, without key and value."""
     return 14 if magic == 0 else 22
 
 
 def computed_crc(entry: bytes | memoryview) -> int:
-    """Return the CRC-32 of an entry, over all from the magic on."""
+    """Return the CRC-32 of an entry, computed from its bytes: all from the magic on."""
     return zlib.crc32(memoryview(entry)[_CRC_START:])
 
 
 def read_messages(entry: bytes, *, max_bytes: int, file: str, position: int) -> list[Message]:
-    """Return the records of an entry: itself, or what its value inflates to.
+    """Return the records of an entry: one, or for a wrapper the inner ones, inflated to at most `max_bytes`.
 
-    Raises ValueError for a structure that does not add up, CorruptBatchError for a stream that does not inflate.
+    With LogAppendTime the inner entries have the timestamp of the wrapper. Raises ValueError when fields contradict
+    each other, CorruptBatchError when the value does not inflate.
     """
     prefix = read_prefix(entry)
     key, value = _key_and_value(entry, prefix)
@@ -89,7 +93,7 @@ def read_messages(entry: bytes, *, max_bytes: int, file: str, position: int) -> 
     if value is None:
         raise ValueError("a compressed message without a value")
     inflated = decompress(Codec(codec), value, max_bytes=max_bytes, file=file, position=position, magic=prefix.magic)
-    inner = list(_inner(inflated))
+    inner = list(_inner_entries(inflated))
     if not inner:
         raise ValueError("a compressed message with no messages inside")
     base_offset = _base_offset(prefix, inner[-1][0].offset)
@@ -104,12 +108,12 @@ def read_messages(entry: bytes, *, max_bytes: int, file: str, position: int) -> 
     ]
 
 
-def _inner(inflated: bytes) -> Iterator[tuple[Prefix, bytes]]:
+def _inner_entries(inflated: bytes) -> Iterator[tuple[Prefix, bytes]]:
+    """Yield the fixed fields and the bytes of each inner entry. Like Kafka's reader, ignore an incomplete last one."""
     position = 0
-    # A tail that is no whole entry is left out by Kafka's reader as well.
     while len(inflated) - position >= PREFIX_BYTES:
         prefix = read_prefix(inflated[position : position + PREFIX_BYTES + _TIMESTAMP.size])
-        end = position + 12 + prefix.size
+        end = position + LOG_OVERHEAD_BYTES + prefix.size
         if end > len(inflated):
             return
         if prefix.magic not in (0, 1):
@@ -121,8 +125,9 @@ def _inner(inflated: bytes) -> Iterator[tuple[Prefix, bytes]]:
 
 
 def _base_offset(wrapper: Prefix, last_inner_offset: int) -> int:
+    """Return what to add to the inner offsets: 0 for a wrapper with offset 0, as some producers write it."""
     if wrapper.magic == 0 or wrapper.offset == 0:
-        return 0  # Some producers left the wrapper's offset at 0.
+        return 0
     if wrapper.offset < last_inner_offset:
         raise ValueError(f"offset {wrapper.offset} of a compressed message, but {last_inner_offset} inside")
     return wrapper.offset - last_inner_offset
@@ -136,6 +141,7 @@ def _key_and_value(entry: bytes, prefix: Prefix) -> tuple[bytes | None, bytes | 
 
 
 def _sized(entry: bytes, position: int) -> tuple[bytes | None, int]:
+    """Return the field at `position`, a length and that many bytes, and the position after it. -1 means null."""
     if position + _LENGTH.size > len(entry):
         raise ValueError("a message ends inside a length")
     (length,) = _LENGTH.unpack_from(entry, position)

@@ -1,7 +1,8 @@
-"""File and directory names <-> values.
+"""The names of files and directories, to values and back.
 
-A name either matches exactly what Kafka writes or it is unknown (`None`). Unknown names are reported and
-never touched, so a parser here is stricter than Kafka's own, which takes any text between two separators.
+A parser returns a value for a name exactly as Kafka writes it, and None for every other name. Files with other names
+are reported and never touched. The parsers are therefore stricter than Kafka's, which accepts any text between two
+separators.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class TopicPartition:
 
 
 class DirectoryKind(StrEnum):
-    """What a partition directory is for; all but `PARTITION` are never cleaned."""
+    """The purpose of a partition directory. Only `PARTITION` is cleaned."""
 
     PARTITION = ""
     DELETE = "delete"  # scheduled for deletion
@@ -61,8 +62,8 @@ class DirectoryKind(StrEnum):
 class PartitionDirectoryName:
     """A parsed directory name.
 
-    In the `DELETE` and `STRAY` forms Kafka cuts the topic so that the name has at most 255 characters:
-    there the topic may be the beginning of the real one.
+    In the `DELETE` and `STRAY` forms Kafka shortens the topic to keep the name within 255 characters. The topic here
+    may then be only the first part of the topic's name.
     """
 
     topic_partition: TopicPartition
@@ -76,7 +77,7 @@ class PartitionDirectoryName:
 
 
 def parse_directory(name: str) -> PartitionDirectoryName | None:
-    """Return what a sub-directory of a log directory is, or None when its name is not one that Kafka gives.
+    """Return the parsed name of a sub-directory of a log directory, or None for a name that Kafka does not write.
 
     Rule: LocalLog.parseTopicPartitionName, logDeleteDirName, logFutureDirName, logStrayDirName.
     """
@@ -100,7 +101,7 @@ def _topic_partition(match: re.Match[str]) -> TopicPartition | None:
 
 
 class Suffix(StrEnum):
-    """The kinds of file a partition directory holds, one of each per base offset."""
+    """The kinds of file of a partition directory. A segment has at most one of each."""
 
     LOG = ".log"
     INDEX = ".index"
@@ -110,20 +111,20 @@ class Suffix(StrEnum):
 
 
 class Temporary(StrEnum):
-    """The second suffix: where a file is on its way into or out of the log."""
+    """The second suffix: a file that is being added to the log or removed from it."""
 
     NO = ""
-    CLEANED = ".cleaned"  # a cleaner is, or was, writing it
-    SWAP = ".swap"  # complete, about to take its place
+    CLEANED = ".cleaned"  # written by a cleaner, possibly incomplete
+    SWAP = ".swap"  # complete, not yet renamed to its final name
     DELETED = ".deleted"  # replaced, to be deleted
 
 
-_OF_SNAPSHOTS = frozenset({Temporary.NO, Temporary.DELETED})  # snapshots are never swapped in
+_SNAPSHOT_TEMPORARIES = frozenset({Temporary.NO, Temporary.DELETED})  # a cleaner writes no snapshots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileName:
-    """A parsed file name; `str()` gives it back."""
+    """A parsed file name; `str()` gives the name."""
 
     base_offset: int
     suffix: Suffix
@@ -134,10 +135,10 @@ class FileName:
 
 
 def parse_file_name(name: str) -> FileName | None:
-    """Return what a file of a partition directory is, or None for a name that is not exactly Kafka's.
+    """Return the parsed name of a file of a partition directory, or None for a name that Kafka does not write.
 
-    Rule: LogFileUtils; 20 decimal digits, at most 2^63-1. For a `.snapshot` the number is the offset it was
-    taken at.
+    The number has 20 decimal digits and is at most 2^63 - 1. It is the base offset of the segment; in the name of a
+    `.snapshot`, the offset at which the snapshot was taken. Rule: LogFileUtils.
     """
     match = _FILE_NAME.fullmatch(name)
     if match is None:
@@ -153,11 +154,11 @@ def parse_file_name(name: str) -> FileName | None:
 def _is_written_by_kafka(name: FileName) -> bool:
     if not 0 <= name.base_offset <= MAX_OFFSET:
         return False
-    return name.suffix is not Suffix.SNAPSHOT or name.temporary in _OF_SNAPSHOTS
+    return name.suffix is not Suffix.SNAPSHOT or name.temporary in _SNAPSHOT_TEMPORARIES
 
 
 def file_name(base_offset: int, suffix: Suffix, temporary: Temporary = Temporary.NO) -> str:
-    """Return the name of a file. Rule: LogFileUtils.filenamePrefixFromOffset."""
+    """Return the name of a file of a partition directory. Rule: LogFileUtils.filenamePrefixFromOffset."""
     assert 0 <= base_offset <= MAX_OFFSET, base_offset
     return f"{base_offset:020d}{suffix}{temporary}"
 

@@ -84,7 +84,7 @@ def _offset_index(
 def _agree(tally: Tally, entries: Sequence[index.OffsetEntry]) -> bool:
     """Whether a large index is seen at a glance to be right."""
     ends = tally.last_offset_at
-    if isinstance(ends, dict) or not isinstance(entries, index.Columns):
+    if isinstance(ends, dict) or not isinstance(entries, index.EntryColumns):
         return False
     return ends.agree_with(entries, tally.base_offset)
 

@@ -18,7 +18,7 @@ import numpy as np
 from kcompact import kernels
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Batch, read_header
-from kcompact.format.index import Columns, OffsetEntry
+from kcompact.format.index import EntryColumns, OffsetEntry
 from kcompact.kernels import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -66,7 +66,7 @@ class Ends:
         is_there = at < len(self._positions) and self._positions[at] == position
         return int(self._last_offsets[at]) if is_there else None
 
-    def agree_with(self, entries: Columns[OffsetEntry], base_offset: int) -> bool:
+    def agree_with(self, entries: EntryColumns[OffsetEntry], base_offset: int) -> bool:
         """Whether each entry of an offset index is the start of a batch, and its last offset."""
         at = self._positions.searchsorted(entries.second)
         if len(at) and at[-1] >= len(self._positions):

@@ -6,15 +6,14 @@ import os
 from collections.abc import Iterator
 
 from kcompact.errors import CorruptDataError
-from kcompact.format.checkpoint import (
-    LEADER_EPOCH_CHECKPOINT,
+from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, parse_leader_epochs
+from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.properties import (
     META_PROPERTIES,
     PARTITION_METADATA,
-    parse_leader_epochs,
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.format.names import Suffix, Temporary, parse_file_name
 from kcompact.inspect.contents import SegmentSurvey
 from kcompact.inspect.findings import Finding, Severity, of_error
 from kcompact.log.directory import LogDir, PartitionLog, read_snapshot

@@ -18,18 +18,16 @@ from kcompact.errors import CorruptDataError, RefusedError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, read_header
 from kcompact.format.checkpoint import (
-    CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
-    META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     parse_offset_checkpoint,
 )
 from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_directory, parse_file_name
-from kcompact.format.producer import ProducerEntry, parse_snapshot
+from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kcompact.log.files import FileIdentity, open_regular, read_at, read_file
 from kcompact.log.segment_reader import headers
 

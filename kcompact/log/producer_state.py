@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kcompact.format.batch import read_records
-from kcompact.format.producer import ProducerEntry
+from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers
 from kcompact.log.directory import PartitionLog, read_snapshot
 from kcompact.log.segment_reader import batches

@@ -22,15 +22,13 @@ from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment, create, sync, write_all
 from kcompact.errors import RefusedError, StorageError
 from kcompact.format.checkpoint import (
-    CLEAN_SHUTDOWN_FILE,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
-    META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from kcompact.format.names import DirectoryKind, PartitionDirectoryName, Suffix
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kcompact.log.directory import PartitionLog, read_log_dir
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LOCK_NAME, log_dir_lock

@@ -17,16 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kcompact.format.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, Header
-from kcompact.format.checkpoint import (
-    CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSET_CHECKPOINT,
-    META_PROPERTIES,
-    REPLICATION_OFFSET_CHECKPOINT,
-    build_offset_checkpoint,
-)
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, build_offset_checkpoint
 from kcompact.format.index import IndexBuilder
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
-from kcompact.format.producer import ENTRY_BYTES, ProducerEntry, build_snapshot
+from kcompact.format.producer_snapshot import ENTRY_BYTES, ProducerEntry, build_snapshot
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
 from tests import notation, reference
 
 HERE = Path(__file__).parent

@@ -20,18 +20,20 @@ from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
-    META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     parse_leader_epochs,
-    parse_meta_properties,
     parse_offset_checkpoint,
-    parse_partition_metadata,
 )
 from kcompact.format.codec import Codec
 from kcompact.format.names import FileName, Suffix, Temporary, parse_file_name
-from kcompact.format.producer import parse_snapshot
+from kcompact.format.producer_snapshot import parse_snapshot
+from kcompact.format.properties import (
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    parse_meta_properties,
+    parse_partition_metadata,
+)
 from kcompact.log.batch_headers import ABORT, COMMIT, read_marker
 from kcompact.log.files import read_file
 from kcompact.log.segment_reader import batches

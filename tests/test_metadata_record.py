@@ -1,4 +1,4 @@
-"""Records of the metadata log: what they are in bytes, and what hostile bytes are."""
+"""Records of the metadata log: encoding, decoding, and damage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import CorruptBatchError
-from kcompact.format.metadata import (
+from kcompact.format.metadata_record import (
     AbortTransaction,
     BeginTransaction,
     ConfigRecord,
@@ -44,7 +44,7 @@ VECTORS: list[tuple[str, MetadataRecord]] = [
     ("01 04 00 04 02 31 02 61 01 00", ConfigRecord(4, "1", "a", "")),
     (f"01 09 00 {ID.hex()} 00", RemoveTopicRecord(ID)),
     ("01 0c 00 11 6d657461646174612e76657273696f6e 001e 00", FeatureLevelRecord("metadata.version", 30)),
-    # The rest of a partition is not looked at, in whatever version it is.
+    # The fields behind the topic id are skipped, in any version.
     (f"01 03 00 00000007 {ID.hex()} 00", PartitionRecord(7, ID)),
     (f"01 03 02 00000007 {ID.hex()} 0200000001", PartitionRecord(7, ID)),
     (f"01 03 09 00000007 {ID.hex()}", PartitionRecord(7, ID)),
@@ -53,7 +53,7 @@ VECTORS: list[tuple[str, MetadataRecord]] = [
     ("01 17 00 00", BeginTransaction()),
     ("01 18 00 00", EndTransaction()),
     ("01 19 00 01 00 04 03 6e6f21", AbortTransaction()),
-    # Longer than needed, as Kafka reads it too.
+    # Longer than needed; Kafka accepts it too.
     (f"8100 02 8000 07 6f7264657273 {ID.hex()} 00", TopicRecord("orders", ID)),
 ]
 
@@ -89,7 +89,7 @@ def test_other_kinds_are_passed_over(text: str) -> None:
         (f"01 02 00 00 {ID.hex()} 00", "null for a string"),
         (f"01 02 00 02 ff {ID.hex()} 00", "not UTF-8"),
         (f"01 02 00 ffffffff0f 61 {ID.hex()} 00", "a field of 4294967294 bytes"),
-        (f"01 02 00 02 61 {ID.hex()} 00 00", "1 bytes after its end"),
+        (f"01 02 00 02 61 {ID.hex()} 00 00", "1 bytes after the last field"),
         (f"01 02 00 02 61 {ID.hex()} 01 00", "0 are left"),
         (f"01 02 00 02 61 {ID.hex()} ffffffff7f", "0 are left"),
         ("01 03 00 00000007 00", "a field of 16 bytes"),

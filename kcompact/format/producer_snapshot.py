@@ -1,4 +1,8 @@
-"""Producer snapshots: what a broker knew of its producers when it had read the log up to an offset."""
+"""Producer snapshots: the producer state of a partition at an offset of its log.
+
+A broker writes one when it rolls a segment and at a clean shutdown. At startup it reads the latest snapshot and only
+the log behind it, instead of the whole log.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ _COUNT = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerEntry:
-    """One producer, in the order of the stored fields.
+    """The state of one producer, fields in stored order.
 
-    `last_offset`, `last_sequence` and `offset_delta` are those of its last data batch, or -1, -1 and 0
-    without one; `current_txn_first_offset` is -1 when no transaction is open.
+    `last_sequence`, `last_offset` and `offset_delta` are those of its last data batch, or -1, -1 and 0 without one.
+    `timestamp` is in Unix milliseconds. `current_txn_first_offset` is -1 when no transaction is open.
     """
 
     producer_id: int
@@ -38,10 +42,10 @@ class ProducerEntry:
 
 
 def parse_snapshot(data: bytes, *, file: str) -> tuple[ProducerEntry, ...]:
-    """Return the producers of a `.snapshot`, in file order, which has no meaning.
+    """Return the producers of a `.snapshot`, in file order. The order has no meaning.
 
-    Raises CorruptCheckpointError for another version than 1, a wrong length or checksum, or a producer id
-    that comes twice. Rule: ProducerStateManager.readSnapshot.
+    Raises CorruptCheckpointError for a version other than 1, a wrong length or checksum, or a repeated producer id.
+    Rule: ProducerStateManager.readSnapshot.
     """
     if len(data) < HEADER_BYTES:
         raise CorruptCheckpointError(
@@ -55,10 +59,10 @@ def parse_snapshot(data: bytes, *, file: str) -> tuple[ProducerEntry, ...]:
         raise CorruptCheckpointError(file=file, problem=problem, position=_CRC_START)
     computed = _crc32c(data[_CRC_START:])
     if crc != computed:
-        raise CorruptCheckpointError(file=file, problem=f"crc {computed:#010x}, stored {crc:#010x}", position=2)
+        raise CorruptCheckpointError(file=file, problem=f"checksum {computed:#010x}, stored {crc:#010x}", position=2)
     entries = tuple(_entry(fields) for fields in PRODUCER_ENTRY_STRUCT.iter_unpack(memoryview(data)[HEADER_BYTES:]))
     if len({entry.producer_id for entry in entries}) < len(entries):
-        raise CorruptCheckpointError(file=file, problem="a producer id comes twice", position=HEADER_BYTES)
+        raise CorruptCheckpointError(file=file, problem="a producer id is repeated", position=HEADER_BYTES)
     return entries
 
 

@@ -1,6 +1,7 @@
-"""Records of a KRaft metadata log: the few that tell topics, their ids and their settings.
+"""Records of a KRaft metadata log: those with topics, topic ids and settings.
 
-A metadata log and its snapshots are batches like those of any partition. A data record has no key; its value is
+A metadata log and its snapshots consist of record batches, like the log of any partition. A data record has no key.
+Its value is
 
     frame version   unsigned varint, 1
     apiKey          unsigned varint: which kind of record
@@ -8,8 +9,8 @@ A metadata log and its snapshots are batches like those of any partition. A data
     message         the fields; strings and arrays carry their length plus one, 0 is null
     tagged fields   unsigned varint count, then tag, size and bytes of each
 
-Kinds that are not listed here (brokers, access control, quotas ...) are passed over: the value's end is the
-message's end. What is listed is read strictly, because a setting that is read wrongly decides what is deleted.
+Records of other kinds (brokers, access control, quotas ...) are skipped. The kinds in `ApiKey` are parsed strictly,
+because a wrong setting would make a cleaning remove the wrong records.
 Rules: `AbstractApiMessageSerde`, KIP-500 and KIP-631 (the records), KIP-630 (snapshots), KIP-868 (transactions).
 """
 
@@ -23,7 +24,7 @@ from kcompact.errors import CorruptBatchError
 
 SNAPSHOT_HEADER = 3
 SNAPSHOT_FOOTER = 4
-"""Types of control records: the first and the last record of a snapshot."""
+"""The types of the control records that begin and end a snapshot."""
 
 FRAME_VERSION = 1
 ID_BYTES = 16
@@ -33,7 +34,7 @@ _SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
 class ApiKey(enum.IntEnum):
-    """The kinds of record that are read."""
+    """The kinds of record that are parsed. Values: `apiKey` in Kafka's schemas of metadata records."""
 
     TOPIC = 2
     PARTITION = 3
@@ -46,30 +47,30 @@ class ApiKey(enum.IntEnum):
 
 
 class ResourceType(enum.IntEnum):
-    """What a `ConfigRecord` is about; its other types (loggers, groups ...) do not matter here."""
+    """The resource of a `ConfigRecord`. The other types (loggers, groups ...) have no settings of topics."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class TopicRecord(NamedTuple):
-    """A topic was made."""
+    """A topic was created."""
 
     name: str
     topic_id: bytes
 
 
 class PartitionRecord(NamedTuple):
-    """A partition was made, or is described anew by a snapshot. Its replicas are not read."""
+    """A partition was created, or exists (in a snapshot). The fields with its replicas are not parsed."""
 
     partition: int
     topic_id: bytes
 
 
 class ConfigRecord(NamedTuple):
-    """A setting was given a value, or with None lost it.
+    """A setting was set to `value`, or removed when that is None.
 
-    `resource_name` is the topic, or the node id of a broker, "" for the default of all brokers.
+    `resource_name` is the topic or the node id of a broker; "" is the default of all brokers.
     """
 
     resource_type: int
@@ -79,7 +80,7 @@ class ConfigRecord(NamedTuple):
 
 
 class RemoveTopicRecord(NamedTuple):
-    """A topic was deleted, and its settings with it."""
+    """A topic and its settings were deleted."""
 
     topic_id: bytes
 
@@ -92,15 +93,15 @@ class FeatureLevelRecord(NamedTuple):
 
 
 class BeginTransaction(NamedTuple):
-    """The records from here on count together, or not at all."""
+    """A transaction begins: its records take effect together at `EndTransaction`."""
 
 
 class EndTransaction(NamedTuple):
-    """They count."""
+    """The records of the transaction take effect."""
 
 
 class AbortTransaction(NamedTuple):
-    """They do not."""
+    """The records of the transaction are discarded."""
 
 
 MetadataRecord = (
@@ -118,7 +119,7 @@ _KNOWN = frozenset(int(key) for key in ApiKey)
 
 
 class SnapshotName(NamedTuple):
-    """A parsed snapshot name. The snapshot holds what the log says below `end_offset`."""
+    """A parsed snapshot name. The snapshot replaces the records of the log below `end_offset`."""
 
     end_offset: int
     epoch: int
@@ -128,7 +129,7 @@ class SnapshotName(NamedTuple):
 
 
 def parse_snapshot_name(name: str) -> SnapshotName | None:
-    """Return what a snapshot's name says, or None for any other name, `.part` and `.deleted` ones too.
+    """Return the parsed name of a snapshot, or None for any other name, also with `.part` or `.deleted` behind it.
 
     Rule: `Snapshots.parse`.
     """
@@ -149,7 +150,7 @@ def control_type(key: bytes | None, *, file: str, position: int, offset: int) ->
 
 
 class _Reader:
-    """Takes fields off the front of a value; every length is held against what is left. Raises ValueError."""
+    """Reads the fields of a value in order. Raises ValueError when a field is longer than the rest of the value."""
 
     def __init__(self, value: bytes) -> None:
         self._value = value
@@ -167,7 +168,7 @@ class _Reader:
 
     def uvarint(self) -> int:
         value = 0
-        if self._at < len(self._value) and self._value[self._at] < 0x80:  # Nearly all have one byte.
+        if self._at < len(self._value) and self._value[self._at] < 0x80:  # The usual case.
             self._at += 1
             return self._value[self._at - 1]
         for number in range(_MAX_VARINT_BYTES):
@@ -192,7 +193,7 @@ class _Reader:
     def string(self) -> str:
         text = self.nullable_string()
         if text is None:
-            raise ValueError("null for a string that must be there")
+            raise ValueError("null for a string that is required")
         return text
 
     def skip_tagged_fields(self) -> None:
@@ -204,9 +205,9 @@ class _Reader:
 def read_record(
     value: bytes | None, *, file: str, position: int, offset: int, key: bytes | None = None
 ) -> MetadataRecord | None:
-    """Return a data record of a metadata log, None when its kind does not matter here.
+    """Return a data record of a metadata log, or None for a kind that is skipped.
 
-    `file`, `position` (of its batch) and `offset` are for the message of CorruptBatchError, the only error raised.
+    Raises CorruptBatchError; `file`, `position` (of the batch) and `offset` are for its message.
     """
     try:
         if value is None or key is not None:
@@ -227,14 +228,14 @@ def _read(reader: _Reader) -> MetadataRecord | None:
     if api_key not in _KNOWN:
         return None
     if api_key == ApiKey.PARTITION:
-        # Later versions only add fields behind these.
+        # All versions begin with these two fields.
         return PartitionRecord(reader.integer(4), reader.take(ID_BYTES))
     if version != 0:
         raise ValueError(f"version {version} of apiKey {api_key} ({ApiKey(api_key).name.lower()}) is unknown")
     record = _fields(ApiKey(api_key), reader)
     reader.skip_tagged_fields()
     if reader.remaining:
-        raise ValueError(f"{reader.remaining} bytes after its end")
+        raise ValueError(f"{reader.remaining} bytes after the last field")
     return record
 
 
@@ -256,11 +257,11 @@ def _fields(api_key: ApiKey, reader: _Reader) -> MetadataRecord:
             return AbortTransaction()
 
 
-# Writing, for tests and fixtures: kcompact never writes a metadata log
+# Writing. kcompact never writes a metadata log; the tests write theirs with this.
 
 
 def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
-    """Return the value of a record; `tagged` are its encoded tagged fields, none unless given."""
+    """Return the value of a record of version 0, with the encoded `tagged` fields behind it: none unless given."""
     body: bytes
     match record:
         case TopicRecord(name, topic_id):

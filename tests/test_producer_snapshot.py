@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import CorruptCheckpointError
-from kcompact.format.producer import ProducerEntry, build_snapshot, parse_snapshot
+from kcompact.format.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot
 
 EMPTY = bytes.fromhex("000148674bc700000000")
 ONE = bytes.fromhex(
@@ -51,8 +51,8 @@ def sealed(body: bytes) -> bytes:
         (sealed(struct.pack(">i", -1)), "-1 producers declared"),
         (sealed(struct.pack(">i", 2**31 - 1)), "2147483647 producers declared"),
         (sealed(ONE[6:] + b"\0"), "1 producers declared in a snapshot of 57 bytes"),
-        (ONE[:-1] + b"\0", "crc 0x.*, stored 0x0b299114"),
-        (build_snapshot([ENTRY, ENTRY]), "a producer id comes twice"),
+        (ONE[:-1] + b"\0", "checksum 0x.*, stored 0x0b299114"),
+        (build_snapshot([ENTRY, ENTRY]), "a producer id is repeated"),
     ],
 )
 def test_damaged_snapshots(data: bytes, problem: str) -> None:

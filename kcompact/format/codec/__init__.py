@@ -1,0 +1,93 @@
+"""gzip, snappy, lz4 and zstd as Kafka frames them. Only this folder imports the compression libraries.
+
+A library compresses and inflates; one file per codec does the framing around it: header, block size, trailer, and
+which bytes may follow the end. `stream` is what the four share.
+
+`compress` writes what Kafka's writers write. `decompress` accepts what Kafka's readers accept. It counts the inflated
+bytes and never trusts a size that the input declares, so hostile input raises `CorruptBatchError` and nothing else.
+
+Kafka leaves the bytes behind the end of a stream to the codec (`DefaultRecordBatch.ensureNoneRemaining` only asks the
+stream for one more byte):
+
+    gzip    another member if a member's header follows, else ignored
+    snappy  one to three bytes are ignored, more must be a block or a repeated header
+    lz4     ignored
+    zstd    must be another frame
+
+The libraries are imported at first use, so commands that read only headers do not load them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kcompact.errors import CorruptBatchError
+from kcompact.format.codec import gzip, lz4, snappy, zstd
+from kcompact.format.codec.stream import DamagedStreamError, InflatedBytes
+
+MAX_INFLATED_BYTES = 256 * 1024 * 1024
+"""The inflation cap: the most bytes a batch may inflate to, unless the caller gives another `max_bytes`."""
+
+
+class Codec(IntEnum):
+    """Bits 0 to 2 of a batch's attributes. Rule: CompressionType."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(codec: Codec, data: bytes | memoryview, *, magic: int = 2) -> bytes:
+    """Return a section of records as Kafka 4.3.1's writer stores it, at the level its cleaner uses.
+
+    `magic` is the format version of the batch: in magic 0, lz4 has another header checksum.
+    Rule: Compression.wrapForOutput of each codec, at its default level.
+    """
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return gzip.compress(data)
+        case Codec.SNAPPY:
+            return snappy.compress(data)
+        case Codec.LZ4:
+            return lz4.compress(data, magic=magic)
+        case Codec.ZSTD:
+            return zstd.compress(data)
+
+
+def decompress(
+    codec: Codec,
+    data: bytes | memoryview,
+    *,
+    file: str,
+    position: int | None = None,
+    max_bytes: int = MAX_INFLATED_BYTES,
+    magic: int = 2,
+) -> bytes:
+    """Return a section of records inflated, up to the end of its stream.
+
+    `file` and `position` name the batch in the error. Raises `CorruptBatchError` when the bytes are not a stream that
+    Kafka reads, or when they inflate to more than `max_bytes`. `magic` 0 leaves lz4's header checksum unverified, as
+    Kafka does. Rule: Compression.wrapForInput of each codec.
+    """
+    output = InflatedBytes(max_bytes)
+    source = memoryview(data)
+    try:
+        match codec:
+            case Codec.NONE:
+                output.add(bytes(source))
+            case Codec.GZIP:
+                gzip.decompress(source, output)
+            case Codec.SNAPPY:
+                snappy.decompress(source, output)
+            case Codec.LZ4:
+                lz4.decompress(source, output, verify_header=magic > 0)
+            case Codec.ZSTD:
+                zstd.decompress(source, output)
+    except DamagedStreamError as error:
+        problem = f"cannot inflate the {codec.name.lower()} section: {error}"
+        raise CorruptBatchError(file=file, position=position, problem=problem) from error.__cause__
+    return output.joined()

@@ -1,0 +1,58 @@
+"""What the four codecs share: bounded reading of compressed bytes, and a bounded collector of inflated bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TOO_SHORT = "the stream ended prematurely"
+PIECE_BYTES = 1024 * 1024
+"""The most that a library is asked to inflate in one call."""
+
+
+class DamagedStreamError(Exception):
+    """What is wrong with a compressed stream. `decompress` adds the file and the position of the batch."""
+
+
+class InflatedBytes:
+    """The inflated pieces of one stream. Raises DamagedStreamError when they exceed `max_bytes` together."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._pieces: list[bytes] = []
+        self.max_bytes = max_bytes
+        self.remaining_bytes = max_bytes
+
+    def add(self, piece: bytes) -> None:
+        self.remaining_bytes -= len(piece)
+        if self.remaining_bytes < 0:
+            self.raise_too_long()
+        self._pieces.append(piece)
+
+    def raise_too_long(self) -> NoReturn:
+        raise DamagedStreamError(f"it inflates to more than {self.max_bytes:,} bytes")
+
+    def next_piece_bytes(self) -> int:
+        """Return how many bytes to ask for next: one more than `max_bytes` allows is enough to detect the excess."""
+        return min(PIECE_BYTES, self.remaining_bytes + 1)
+
+    def joined(self) -> bytes:
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+
+def call_library(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what a library call returns. Any exception of the library means damaged bytes: DamagedStreamError."""
+    try:
+        return call(*args, **kwargs)
+    except Exception as error:  # each library has its own classes, and they differ between releases
+        raise DamagedStreamError(str(error) or type(error).__name__) from error
+
+
+def take(source: memoryview, start: int, count: int) -> memoryview:
+    """Return the `count` bytes at `start`. Raises DamagedStreamError when there are fewer."""
+    taken = source[start : start + count]
+    if len(taken) < count:
+        raise DamagedStreamError(TOO_SHORT)
+    return taken

@@ -1,0 +1,70 @@
+"""Kafka's small text files as lines, words and integers: what checkpoints, properties and `partition.metadata` share.
+
+Lines, white space and integers follow Java (`BufferedReader.readLine`, `String.split`, `Integer.parseInt`), which is
+stricter and looser than Python in different places: `1_0` is no integer, `+1` is one, and only ASCII digits count.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kcompact.errors import CorruptCheckpointError
+
+INT_MAX = 2**31 - 1
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_WHITESPACE = re.compile(r"[ \t\n\x0b\f\r]+")
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_SHOWN_CHARACTERS = 80
+
+
+def split_lines(data: bytes, *, file: str, max_bytes: int) -> list[str]:
+    """Return the lines of a text file. Raises CorruptCheckpointError for more than `max_bytes` and for invalid UTF-8.
+
+    Rule: BufferedReader.readLine.
+    """
+    if len(data) > max_bytes:
+        problem = f"the file has {len(data):,} bytes, more than the limit of {max_bytes:,} for such a file"
+        raise CorruptCheckpointError(file=file, problem=problem)
+    try:
+        lines = _LINE_END.split(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointError(file=file, position=error.start, problem="not UTF-8") from None
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def split_words(line: str) -> list[str]:
+    """Return the words of a line. Leading white space gives an empty first word, trailing white space gives none.
+
+    Rule: String.split with the pattern `\\s+`.
+    """
+    words = _WHITESPACE.split(line)
+    while len(words) > 1 and words[-1] == "":
+        words.pop()
+    return words
+
+
+def parse_integer(word: str, *, low: int, high: int, what: str) -> int:
+    """Return the integer that `word` is. Raises ValueError, naming `what`, for other text or out of low..high."""
+    if not _INTEGER.fullmatch(word) or not low <= int(word) <= high:
+        raise ValueError(f"{quoted(word)} is not a valid {what}")
+    return int(word)
+
+
+def parse_non_negative(line: str, number: int, *, file: str) -> int:
+    """Return the line `number` as an integer from 0 to INT_MAX. Raises CorruptCheckpointError."""
+    try:
+        return parse_integer(line, low=0, high=INT_MAX, what="number")
+    except ValueError as error:
+        raise malformed(file, number, str(error)) from None
+
+
+def malformed(file: str, line: int, problem: str) -> CorruptCheckpointError:
+    """Return the error for a line, counted from 1."""
+    return CorruptCheckpointError(file=file, problem=f"line {line}: {problem}")
+
+
+def quoted(text: str) -> str:
+    """Return text from a file as a message shows it: in quotes, escaped, and cut after 80 characters."""
+    return ascii(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
