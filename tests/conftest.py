@@ -7,9 +7,14 @@ profile, the same examples each time; `--hypothesis-profile=explore` looks for n
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from kcompact.engine.spark import OnSpark
 
 settings.register_profile(
     "ci",
@@ -43,3 +48,15 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that write many small directories and do not pull the plug."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def on_spark() -> Iterator[OnSpark]:
+    """An executor on a Spark of this process, which the tests of a module share; for tests with the mark `spark`.
+
+    A process has at most one SparkContext, so it must not outlive the module: other modules start their own.
+    """
+    from kcompact.engine.spark import OnSpark, spark_context
+
+    with spark_context("local[2]") as sc:
+        yield OnSpark(sc=sc)

@@ -38,19 +38,23 @@ ONLY_IN = {
     "xxhash": {"format.codec.lz4"},
     "zstandard": {"format.codec.zstd"},
     "zlib": {"format.codec.gzip", "format.legacy"},
-    "crc32c": {"format.batch", "format.producer_snapshot", "clean", "swap", "engine.spark.archive"},
+    "crc32c": {"format.batch", "format.producer_snapshot", "clean", "swap", "engine.spark.class_archive"},
     # Whoever compiles or calls machine code can crash the process: one package, and its arrays are checked there.
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
     "ctypes": {"kernels"},
     "kafka": {"config.admin_client"},
-    "fcntl": {"log.lock", "engine.spark"},
-    "subprocess": {"engine.spark"},
-    "socket": {"engine.spark"},
-    "tempfile": {"engine"},
-    "pickle": {"engine.spark"},
+    "fcntl": {"log.lock"},
+    "filelock": {"engine.spark.scratch"},
+    "subprocess": {"engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"},
+    "socket": {"engine.spark.worker_pool"},
+    "tempfile": {"engine.spark.scratch", "engine.in_process"},
+    "pickle": {"engine.spark.executor"},
     "mmap": set[str](),
 }
+
+PYSPARK_PRIVATE = re.compile(r"PYSPARK_(GATEWAY|DRIVER|SUBMIT)|PythonGatewayServer|_active_spark_context|_jsc\b|_jvm\b")
+"""Names with which PySpark and its JVM find each other: only `spark.pyspark_private` has them."""
 
 MAY_RENAME_OR_DELETE = {
     "swap": {"os.rename", "os.replace", "os.unlink", "os.rmdir"},
@@ -196,6 +200,60 @@ def test_confinement(path: Path) -> None:
     for name in imports_of(path):
         allowed = ONLY_IN.get(name.split(".")[0])
         assert allowed is None or and_above(module) & allowed, f"{module} imports {name}"
+
+
+HANDLES_PYSPARK = [
+    pytest.param(path, id=module_of(path))
+    for path in SOURCES
+    if module_of(path) != "engine.spark.pyspark_private"
+    and (
+        "engine.spark" in and_above(module_of(path))
+        or {"pyspark", "py4j"} & {name.split(".")[0] for name in imports_of(path)}
+    )
+]
+
+
+@pytest.mark.parametrize("path", HANDLES_PYSPARK)
+def test_private_names_of_pyspark_are_in_one_module(path: Path) -> None:
+    found = list(private_names(TREES[path]))
+    assert not found, (
+        f"{module_of(path)}: {found}; only kcompact/engine/spark/pyspark_private.py uses PySpark's private names"
+    )
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """Yield what may be a private name of somebody else's object: no object of PySpark has a type here."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if is_private(name):
+                yield ast.unparse(node)
+            case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] in ("pyspark", "py4j"):
+                yield from (one.name for one in names if is_private(one.name))
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "setattr" | "delattr"), args=[_, name, *_]):
+                if isinstance(name, ast.Constant) and is_private(str(name.value)):
+                    yield ast.unparse(node)
+            case ast.Constant(value=str(text)) if PYSPARK_PRIVATE.search(text):
+                yield text
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "sc._jsc.sc()",
+        "SparkContext._gateway = None",
+        "getattr(sc, '_accumulatorServer', None)",
+        "from pyspark.accumulators import _accumulatorRegistry",
+        "environment['PYSPARK_GATEWAY_PORT']",
+    ],
+)
+def test_private_names_are_found(source: str) -> None:
+    assert list(private_names(ast.parse(source)))
 
 
 @pytest.mark.parametrize("path", MODULES)

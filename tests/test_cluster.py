@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import secrets
 import shutil
 import signal
@@ -26,20 +25,12 @@ import pytest
 
 from kcompact.engine.spark import jvm, spark_context
 from kcompact.engine.spark.context import SparkStart
-from kcompact.format.batch import Record, build
-from kcompact.format.index import IndexBuilder
-from kcompact.format.names import index_name, log_name, time_index_name
-from tests.command_line import COMPACT, Ran, digest, kcompact
+from kcompact.format.names import log_name
+from tests.command_line import COMPACT, Ran, kcompact
+from tests.spark_support import SPARK, content, left_behind, write_partition
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    # PySpark leaves the closing of some sockets to the garbage collector.
-    pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [*SPARK, pytest.mark.slow]
 
-T0 = 1_600_000_000_000
 CORES = 2
 SMALL_PARTITIONS = 19
 GROUPS = 4
@@ -188,39 +179,6 @@ def status(monkeypatch: pytest.MonkeyPatch) -> Status:
 # Logs
 
 
-def write_partition(directory: Path, *, total_bytes: int, segments: int, value_bytes: int) -> None:
-    """Write a partition of about `total_bytes` in segments of the same size, and an empty active one.
-
-    Each key comes about twice, so that half of it stays.
-    """
-    directory.mkdir(parents=True)
-    source = random.Random(directory.name)
-    noise = source.randbytes(value_bytes * 64)
-    records_per_batch = max(1, 100_000 // value_bytes)
-    batches = -(-total_bytes // (segments * records_per_batch * value_bytes))
-    keys = max(1, segments * batches * records_per_batch // 2)
-    offset = 0
-    for _ in range(segments):
-        base_offset, position, builder = offset, 0, IndexBuilder(offset)
-        with open(directory / log_name(base_offset), "wb") as log:
-            for _ in range(batches):
-                records = []
-                for number in range(offset, offset + records_per_batch):
-                    start = source.randrange(value_bytes * 63)
-                    key = b"%09d" % source.randrange(keys)
-                    records.append(Record(number, T0 + number, key, noise[start : start + value_bytes], ()))
-                offset += records_per_batch
-                data = build(records)
-                log.write(data)
-                builder.append(offset - 1, position, len(data), records[-1].timestamp)
-                position += len(data)
-        offset_index, time_index = builder.finish()
-        (directory / index_name(base_offset)).write_bytes(offset_index)
-        (directory / time_index_name(base_offset)).write_bytes(time_index)
-    for name in (log_name, index_name, time_index_name):
-        (directory / name(offset)).write_bytes(b"")
-
-
 def write_logs(log_dir: Path, large_bytes: int) -> int:
     """Write a log directory of 20 partitions, one of them large, and return the segment size that makes four groups."""
     write_partition(log_dir / "large-0", total_bytes=large_bytes, segments=4 * GROUPS, value_bytes=8_000)
@@ -241,19 +199,6 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def left_behind(directory: Path) -> list[str]:
-    """Return what is no file of a log: staging directories, suffixes of a swap."""
-    lawful = (".log", ".index", ".timeindex", ".lock", "-checkpoint")
-    return [str(path) for path in directory.rglob("*") if path.is_file() and not path.name.endswith(lawful)] + [
-        str(path) for path in directory.rglob(".kcompact*")
-    ]
-
-
-def content(directory: Path) -> dict[str, str]:
-    """Return names and contents, without the times, which differ from run to run where a file is new."""
-    return {name: said.partition(" ")[0] for name, said in digest(directory).items()}
 
 
 # Tests

@@ -8,16 +8,10 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import cleaner
-from kcompact.clean.executor import Executor
-from kcompact.cleaner import CleanResult
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
-from kcompact.log.lock import log_dir_lock
-from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.discovery import find_partitions
-from kcompact.plan.partition import plan_partition
-from tests.compare import config_of, differences
+from tests.compare import differences
+from tests.kafka_rounds import clean_all, plans, round_of
 
 NOT_YET_CLEANED: set[str] = set()
 """Fixtures with what kcompact refuses for now."""
@@ -32,31 +26,6 @@ def rounds(names: set[str]) -> list[Any]:
 
 
 CLEANED = rounds(set(checkout.names()) - NOT_YET_CLEANED)
-
-
-def round_of(name: str, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = checkout.read_manifest(name)["rounds"][number]
-    return found
-
-
-def plans(log_dir: Path, settings: dict[str, Any]) -> list[CleanPlan]:
-    return [
-        plan_partition(
-            directory,
-            config_of(topic, {**settings["config"], **settings["topics"].get(topic, {})}),
-            now_ms=settings["now_ms"],
-        )
-        for directory in find_partitions([log_dir])
-        for topic in [directory.name.rpartition("-")[0]]
-    ]
-
-
-def clean_all(log_dir: Path, settings: dict[str, Any], executor: Executor) -> list[CleanResult]:
-    """Clean what Kafka's cleaner chose, in its order: that of equal ratios is a hash map's."""
-    turns = [f"{turn['topic']}-{turn['partition']}" for turn in settings["clean"]["turns"]]
-    by_name = {str(plan.log.topic_partition): plan for plan in plans(log_dir, settings)}
-    with log_dir_lock(log_dir) as lock:
-        return [cleaner.clean_partition(by_name[name], executor, lock=lock) for name in turns]
 
 
 @pytest.mark.parametrize(("name", "number"), CLEANED)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kcompact import cleaner
-from kcompact.engine.spark import OnSpark, spark_context
+from kcompact.engine.spark import OnSpark
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
 from tests.compare import config_of, differences
 from tests.oracle.generate import CODECS, LogSpec, random_spec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
+from tests.spark_support import SPARK
 
-pytestmark = [
-    pytest.mark.oracle,
-    pytest.mark.spark,
-    # PySpark leaves the closing of some sockets to the garbage collector.
-    pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [*SPARK, pytest.mark.oracle]
 
 SPECS = {
     "uncompressed": replace(random_spec(1, records=60_000), codecs=("none",), cleanings=1, segment_bytes=300_000),
@@ -37,12 +31,6 @@ SPECS = {
     ),
 }
 STATS = "bytes_read messages_read messages_written invalid_messages map_keys map_bytes_read".split()
-
-
-@pytest.fixture(scope="module")
-def on_spark() -> Iterator[OnSpark]:
-    with spark_context("local[2]") as sc:
-        yield OnSpark(sc=sc)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

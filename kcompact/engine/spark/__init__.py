@@ -3,7 +3,7 @@
     with spark_context("local[*]") as sc:
         cleaning = stages.prepare_clean(plan, OnSpark(sc=sc))
 
-PySpark is imported with the first name that needs it, so that a JVM can be started before.
+Each name is imported at its first use. So a JVM can be started before PySpark is imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnSpark", "SparkStart", "find_java", "spark_context", "spark_start"]
 
-_HOME = {
+_MODULE = {
     "OnSpark": "executor",
     "SparkStart": "context",
     "find_java": "jvm",
@@ -28,6 +28,6 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE[name]}"), name)

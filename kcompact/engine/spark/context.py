@@ -1,7 +1,8 @@
 """A private SparkContext: its settings, its environment, and this package on its workers.
 
-It listens on the loopback interface only, keeps all its files in directories of its own that go when it stops, reads
-no Spark configuration from the environment and leaves the environment as it was.
+With a local master all its ports are on the loopback interface. All its files are in private directories, which are
+removed when it stops. It reads no Spark configuration from the environment, and it restores the environment of this
+process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kcompact
-from kcompact.engine.spark import daemon, jvm
+from kcompact.engine.spark import pyspark_private, worker_pool
+from kcompact.engine.spark.jvm import Jvm, cause, find_java, is_local, spark_home
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.engine.spark.shipping import PACKAGE, packed
 from kcompact.errors import EngineError, RefusedError
@@ -32,18 +34,22 @@ if TYPE_CHECKING:
 
 DRIVER_MEMORY_MB = 512
 CORE_MEMORY_MB = 32
-"""What passes through the JVM is blocks of a few MB for each task, and the results of all of them."""
-_DAEMON = daemon.__name__
+"""For each core beyond the fourth. Blocks of a few MB for each task pass through the JVM, and all tasks' results."""
 GATHER_S = 15.0
+"""How long to wait for the executors of a cluster."""
 SETTLED_S = 1.0
+"""The executors are complete when no new one has registered for this time."""
+_MAX_SOCKET_DIRECTORY_BYTES = 64
+"""A socket's path has at most 107 bytes, and Spark adds 43 to the directory's."""
 
 
 @contextlib.contextmanager
 def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkContext]:
-    """Start Spark for kcompact alone, and stop it afterwards with everything it left behind.
+    """Start Spark for kcompact alone; stop it and remove its files at the end of the block.
 
-    `conf` is the user's; what would open a port, or print, or let tasks run twice is set after it. Raises
-    RefusedError (no Java, an unprotected cluster), EngineError (Spark does not start).
+    `conf` has the user's settings. Settings that would open a port, print, or run a task twice are overridden. Raises
+    RefusedError (no Java, a cluster without a secret, a SparkContext is there already), ConfigError (a setting that
+    cannot be read), EngineError (Spark does not start).
     """
     with spark_start(master, conf) as start, start.context() as sc:
         yield sc
@@ -51,81 +57,109 @@ def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Ite
 
 @contextlib.contextmanager
 def spark_start(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkStart]:
-    """Begin to start Spark and return at once; `context` waits for it. Arguments and errors as of `spark_context`.
+    """Begin to start Spark and return at once; `SparkStart.context` waits. Arguments and errors as of `spark_context`.
 
-    What takes time is other processes' work, and PySpark has not been imported yet.
+    The start runs in other processes, and PySpark is not imported yet: the caller can do other work meanwhile.
     """
     if master.startswith("spark://") and "spark.authenticate.secret" not in conf:
         raise RefusedError(
             path=master,
             problem="a standalone cluster needs the secret that its master and workers share",
-            hint="Pass --spark-conf spark.authenticate.secret=SECRET, as in the cluster's own configuration.",
+            hint="Pass --spark-conf spark.authenticate.secret=SECRET, with the value from the cluster's configuration.",
         )
     _require_no_context(master)
-    java = jvm.find_java()
+    java = find_java()
     with contextlib.ExitStack() as stack:
         with _start_errors():
             local_dirs = [
                 stack.enter_context(private_directory(parent or None))
                 for parent in conf.get("spark.local.dir", "").split(",")
             ]
+            stack.callback(_remove_from_import_path, local_dirs)
             home = local_dirs[0]
             settings = _settings(master, conf, local_dirs)
             environment = _jvm_environment(master, conf, home)
-            machine = jvm.Jvm(java, settings, environment, home)
-            stack.callback(machine.end)
-            machine.start()
-            if settings["spark.python.daemon.module"] == _DAEMON:
-                nursery = daemon.Nursery(environment["PYSPARK_PYTHON"], environment, home)
-                stack.callback(nursery.end)
-        yield SparkStart(master=master, settings=settings, environment=environment, home=home, machine=machine)
+            spark_jvm = Jvm(java, settings, environment, home)
+            stack.callback(spark_jvm.end)
+            spark_jvm.start()
+            if settings["spark.python.daemon.module"] == worker_pool.__name__:
+                pool = worker_pool.WorkerPool(environment["PYSPARK_PYTHON"], environment, home)
+                stack.callback(pool.end)
+        yield SparkStart(master=master, settings=settings, environment=environment, home=home, jvm=spark_jvm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkStart:
-    """A Spark that is on its way: its JVM has been started, its SparkContext is still to be made."""
+    """A start of Spark that has begun: the JVM has been started, the SparkContext is made by `context`."""
 
     master: str
     settings: Mapping[str, str]
     environment: Mapping[str, str]
     home: Path
-    machine: jvm.Jvm
+    jvm: Jvm
 
     @property
     def is_first(self) -> bool:
-        """Whether this start prepares later ones, which takes some seconds in the background when it is over."""
-        return self.machine.makes_archive
+        """Whether the end of this run prepares later starts, which takes some seconds in the background."""
+        return self.jvm.makes_archive
 
     @contextlib.contextmanager
     def context(self) -> Iterator[SparkContext]:
-        """Wait for Spark and return its SparkContext, stopped at the end of the block. Raises EngineError."""
+        """Wait for Spark and return its SparkContext, which is stopped at the end of the block.
+
+        Raises EngineError if Spark does not start, RefusedError if this process already has a SparkContext.
+        """
         from py4j.protocol import Py4JError, Py4JJavaError
-        from pyspark import SparkContext
 
         _require_no_context(self.master)
         with contextlib.ExitStack() as stack:
             stack.enter_context(_quiet_py4j())
-            stack.enter_context(_own_gateway())
+            stack.enter_context(pyspark_private.hidden_gateway())
             try:
-                with _environment(self.environment):
-                    gateway = self.machine.connect()
-                    with _kept_signal_handler():
-                        sc = SparkContext(conf=_spark_conf(self.settings), gateway=gateway)
-                    stack.callback(_stop, sc, is_local=jvm.is_local(self.master))
-                    _silence_accumulators(sc)
-                if not jvm.is_local(self.master):
+                sc = stack.enter_context(self._started())
+                if not is_local(self.master):
                     sc.addArchive(str(packed(self.home)) + f"#{PACKAGE}")
                     _await_executors(sc)
             except (Py4JError, OSError, EOFError, RuntimeError, ValueError) as problem:
-                cause = jvm.cause(problem) if isinstance(problem, Py4JJavaError) else f"{problem}{self.machine.tail()}"
-                raise EngineError(problem=f"it does not start: {cause}") from problem
+                reason = cause(problem) if isinstance(problem, Py4JJavaError) else f"{problem}{self.jvm.tail()}"
+                raise EngineError(problem=f"the start failed: {reason}") from problem
             yield sc
+
+    @contextlib.contextmanager
+    def _started(self) -> Iterator[SparkContext]:
+        """Make the SparkContext and stop it at the end of the block."""
+        from pyspark import SparkContext
+
+        with contextlib.ExitStack() as stack:
+            with _environment(self.environment):
+                gateway = self.jvm.connect()
+                with _kept_signal_handler():
+                    sc = SparkContext(conf=_spark_conf(self.settings), gateway=gateway)
+                stack.callback(self._stop, sc)
+                self.jvm.adopt(sc)
+                pyspark_private.silence_accumulators(sc)
+            yield sc
+
+    def _stop(self, sc: SparkContext) -> None:
+        from py4j.protocol import Py4JError
+
+        pyspark_private.detach_accumulators(sc)
+        if self.jvm.kills_context and is_local(self.master):
+            # Nothing in the JVM has to be stopped: the JVM is killed next, and all its files are in `home`.
+            pyspark_private.detach_java_context(sc)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PySpark warns when its JVM is dead. That has been raised already.
+            with contextlib.suppress(Py4JError, OSError):
+                sc.stop()
 
 
 def _require_no_context(master: str) -> None:
-    pyspark = sys.modules.get("pyspark")
-    if pyspark is not None and pyspark.SparkContext._active_spark_context is not None:
-        raise RefusedError(path=master, problem="this process already has a SparkContext; pass it to OnSpark")
+    if pyspark_private.has_active_context():
+        raise RefusedError(
+            path=master,
+            problem="this process already has a SparkContext",
+            hint="Stop it first, or run the stages on it: OnSpark(sc=...).",
+        )
 
 
 @contextlib.contextmanager
@@ -133,20 +167,21 @@ def _start_errors() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise EngineError(problem=f"it does not start: {problem}") from problem
+        raise EngineError(problem=f"the start failed: {problem}") from problem
 
 
 def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) -> dict[str, str]:
+    """Return the settings of the SparkContext. The user's override the defaults; what kcompact needs overrides both."""
     home = local_dirs[0]
-    has_sockets = len(os.fsencode(home)) <= 64
+    has_sockets = len(os.fsencode(home)) <= _MAX_SOCKET_DIRECTORY_BYTES
     settings = {
         "spark.app.name": "kcompact",
         "spark.driver.memory": f"{DRIVER_MEMORY_MB + CORE_MEMORY_MB * max(0, len(os.sched_getaffinity(0)) - 4)}m",
-        # The blocks of survivors pass through the driver; its heap is the limit, not a count of bytes.
+        # The blocks of survivors pass through the driver. Its heap limits them, so a second limit is not needed.
         "spark.driver.maxResultSize": "0",
         "spark.rpc.message.maxSize": "512",
-        # Elsewhere a worker has this package only once it runs a task.
-        "spark.python.daemon.module": _DAEMON if jvm.is_local(master) and has_sockets else "pyspark.daemon",
+        # On a cluster this package reaches a worker only with the first task, after the daemon has started.
+        "spark.python.daemon.module": (worker_pool.__name__ if is_local(master) and has_sockets else "pyspark.daemon"),
         **conf,
         "spark.master": master,
         "spark.submit.deployMode": "client",
@@ -159,11 +194,11 @@ def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) 
         "spark.io.encryption.enabled": "true",
         "spark.port.maxRetries": "0",
         "spark.local.dir": ",".join(map(str, local_dirs)),
-        # An abort asks which tasks are running; the default answers for some time ago.
+        # An abort asks which tasks are running. By default the answer can be out of date.
         "spark.ui.liveUpdate.period": "0ms",
-        # An abort waits for its tasks; the default gives each worker two seconds to notice.
+        # An abort waits for its tasks. By default each worker has two seconds to end.
         "spark.python.task.killTimeout": "100ms",
-        # A socket's path has at most 107 bytes; Spark adds 43. Without it the workers use loopback ports and a secret.
+        # Without Unix sockets the workers use loopback ports and a secret.
         "spark.python.unix.domain.socket.enabled": str(has_sockets).lower(),
         "spark.python.unix.domain.socket.dir": str(home),
     }
@@ -171,7 +206,7 @@ def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) 
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         for name in ("spark.driver.port", "spark.blockManager.port", "spark.driver.blockManager.port"):
             settings.pop(name, None)
-        # Of a single JVM Spark would make one itself, of a local cluster it asks for one.
+        # With one JVM Spark would make a secret itself; for `local-cluster` it requires one.
         settings["spark.authenticate.secret"] = secrets.token_hex(32)
     return settings
 
@@ -187,7 +222,7 @@ def _spark_conf(settings: Mapping[str, str]) -> SparkConf:
 
 @contextlib.contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """Keep Py4J from printing that its JVM is gone: that is raised, or wanted."""
+    """Keep Py4J from logging that its JVM is gone: kcompact raises this, or has killed the JVM itself."""
     logger = logging.getLogger("py4j")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -198,21 +233,8 @@ def _quiet_py4j() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_gateway() -> Iterator[None]:
-    """Hide a gateway that an earlier SparkContext of this process left, and put it back."""
-    from pyspark import SparkContext
-
-    earlier = SparkContext._gateway, SparkContext._jvm
-    SparkContext._gateway = SparkContext._jvm = None
-    try:
-        yield
-    finally:
-        SparkContext._gateway, SparkContext._jvm = earlier
-
-
-@contextlib.contextmanager
 def _kept_signal_handler() -> Iterator[None]:
-    """Undo the handler for Ctrl-C that SparkContext installs; whoever calls us has one."""
+    """Restore the handler of SIGINT, which SparkContext replaces. Only the main thread can have a handler replaced."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -225,7 +247,7 @@ def _kept_signal_handler() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Replace the environment; everything is put back."""
+    """Replace this process's environment for the length of the block."""
     saved = dict(os.environ)
     try:
         os.environ.clear()
@@ -237,12 +259,13 @@ def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 def _jvm_environment(master: str, conf: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return the environment without what Spark and Java read from it, and with what they are to read."""
-    kept = {name: value for name, value in os.environ.items() if not _is_sparks(name)}
-    return {**kept, **_driver_environment(master, conf, home), daemon.ADDRESS: str(home / daemon.SOCKET)}
+    """Return this process's environment, with kcompact's own variables in place of those that Spark and Java read."""
+    kept = {name: value for name, value in os.environ.items() if not _is_read_by_spark(name)}
+    pool = {worker_pool.SOCKET_VARIABLE: str(home / worker_pool.SOCKET)}
+    return {**kept, **_driver_environment(master, conf, home), **pool}
 
 
-def _is_sparks(name: str) -> bool:
+def _is_read_by_spark(name: str) -> bool:
     return name.startswith(("SPARK_", "PYSPARK_", "_PYSPARK_")) or name in (
         "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYTHONSTARTUP"
     )  # fmt: skip
@@ -252,55 +275,37 @@ def _driver_environment(master: str, conf: Mapping[str, str], home: Path) -> dic
     environment = {
         "PYSPARK_PYTHON": conf.get("spark.pyspark.python", sys.executable),
         "SPARK_CONF_DIR": str(home),
-        # Workers are started with -m, which would make the current directory the first place to import from.
+        # Workers are started with -m, which would put the current directory first on the import path.
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": os.pathsep.join(_worker_path()),
     }
     if master.startswith("local"):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-    if not jvm.is_local(master):
-        environment |= {"SPARK_HOME": str(jvm.spark_home()), "SPARK_SCALA_VERSION": "2.13"}
+    if not is_local(master):
+        environment |= {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13"}
     return environment
 
 
 def _worker_path() -> list[str]:
-    """Return where workers import from besides their interpreter's own places: this package's directory first."""
+    """Return the directories that workers import from before those of their interpreter, this package's first."""
     root = str(Path(kcompact.__file__).resolve().parents[1])
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     installed = root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     return given if installed else [root, *given]
 
 
-def _silence_accumulators(sc: SparkContext) -> None:
-    """Keep the thread that receives accumulators from printing a traceback when the JVM dies."""
-    server = getattr(sc, "_accumulatorServer", None)
-    if server is not None:
-        server.handle_error = lambda *_: None
+def _remove_from_import_path(directories: Sequence[Path]) -> None:
+    """Remove the entries below `directories`, which SparkContext adds to the import path."""
+    roots = tuple(map(str, directories))
+    sys.path[:] = [entry for entry in sys.path if not entry.startswith(roots)]
 
 
 def _await_executors(sc: SparkContext) -> None:
-    """Return when executors have come and no more do, or after a while: how many tasks are made depends on them."""
+    """Wait until the cluster's executors are complete, at most GATHER_S: the number of tasks depends on them."""
     began = since = time.monotonic()
-    count = 0
-    while time.monotonic() - began < GATHER_S and (count == 0 or time.monotonic() - since < SETTLED_S):
-        now = sc._jsc.sc().getExecutorMemoryStatus().size() - 1  # The driver is among them.
+    count: int | None = 0
+    while time.monotonic() - began < GATHER_S and (not count or time.monotonic() - since < SETTLED_S):
+        now = pyspark_private.executor_count(sc)
         if now != count:
             count, since = now, time.monotonic()
         time.sleep(0.1)
-
-
-def _stop(sc: SparkContext, *, is_local: bool) -> None:
-    from py4j.protocol import Py4JError
-
-    # Waiting for the thread that receives accumulators takes up to a second, and nobody sends any more.
-    server = getattr(sc, "_accumulatorServer", None)
-    if server is not None:
-        sc._accumulatorServer = None
-        threading.Thread(target=server.shutdown, daemon=True).start()
-    if is_local:
-        # All there is to stop are processes of ours, which are killed next, and files, which are removed then.
-        sc._jsc = None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # It warns when its JVM is dead; that has been raised already.
-        with contextlib.suppress(Py4JError, OSError):
-            sc.stop()

@@ -1,7 +1,7 @@
 """The stages on Spark: an executor over a SparkContext.
 
-Bytes go in and bytes come out: the RDD API only, no SQL, no table of records. What a task finds wrong with the data
-comes back as a value, not as a failed task, for Spark would try that four times and print Java stack traces.
+Tasks take and return bytes through the RDD API: no SQL, no table of records. A problem that a task finds in the data
+comes back as a value. A failed task would be tried four times, and Spark would print Java stack traces.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kcompact.host.throttle import Pace, Throttle
 
 POLL_S = 0.2
 STOP_S = 30.0
-"""How long to wait for the tasks of a cancelled job; one that writes to a dead disk cannot be killed at all."""
+"""How long to wait for the tasks of a cancelled job. A task that waits for a dead disk cannot be killed at all."""
 _SUMMARIES = -1
-"""Travels where a bucket number does: what the scan says of its splits, besides the keys."""
+"""Takes the place of a bucket number: the value is a list of `Scanned`, not a block of keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnSpark:
-    """Runs each of the two steps as one Spark job. Raises EngineError when Spark itself fails."""
+    """Runs the stages as Spark jobs. Raises EngineError when Spark itself fails."""
 
     sc: SparkContext
     progress: Progress = field(default_factory=Progress)
@@ -57,7 +57,7 @@ class OnSpark:
         return self._by_shuffle(job, tasks)
 
     def _by_shuffle(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
-        """Let Spark bring the blocks of a bucket together, wherever the workers are."""
+        """Bring the blocks of each bucket together in Spark's shuffle, whichever machines the workers are on."""
         with _engine_errors():
             report = _Report.of(self.sc)
             rdd = (
@@ -71,10 +71,10 @@ class OnSpark:
         return scanned, [result for result in results if isinstance(result, Reduced)]
 
     def _by_files(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
-        """Leave the blocks in files of a private directory, where all workers are on this machine.
+        """Pass the blocks through files of a private directory, which needs all workers on this machine.
 
-        Through Spark each byte is copied some ten times, between processes and by code that was compiled to start
-        quickly. The files hold hashes under a key that only this run knows, and places.
+        Spark's shuffle copies each byte some ten times between processes, in a JVM without the optimizing compiler. The
+        files hold places and hashes of keys, under a hash key that only this run has.
         """
         local_dirs = self.sc.getConf().get("spark.local.dir")
         with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
@@ -91,7 +91,7 @@ class OnSpark:
                 else:
                     buckets.setdefault(bucket, []).append(value)
             if sum(block.size_bytes for blocks in buckets.values() for block in blocks) <= job.keys_bytes:
-                # Done here before Spark has started a job.
+                # The driver reduces few blocks faster than Spark starts a job.
                 return scanned, [_reduce_files(job, buckets[bucket]) for bucket in sorted(buckets)]
             with _engine_errors():
                 report = _Report.of(self.sc)
@@ -109,14 +109,15 @@ class OnSpark:
         return self._collect(rdd, report, "write", _size_bytes(tasks))
 
     def _throttle(self, job: CleanJob, tasks: Sequence[object]) -> Throttle:
-        """Return a task's share of the limit: as many as there are cores run at a time, and know nothing of others."""
+        """Return a task's share of the limit: the limit divided by the number of tasks that run at a time."""
         return Throttle(job.max_bytes_per_second, 1 / max(1, min(len(tasks), self.parallelism)))
 
     def _collect(self, rdd: Any, report: _Report, stage: str, total_bytes: int) -> list[Any]:
-        """Return the elements of an RDD, looking after the watch meanwhile.
+        """Return the elements of an RDD, and report to the watch meanwhile.
 
-        The job runs in a thread of its own, so that this one can notice an abort, or the first error of a task, and
-        cancel it. When this returns or raises, no task of the job is running, or one could not be stopped in STOP_S.
+        The job runs in a thread of its own. This thread looks for an abort and for the first error of a task, and then
+        cancels the job. When this returns or raises, no task of the job is running, except one that did not end within
+        STOP_S.
         """
         group = f"kcompact-{stage}-{secrets.token_hex(4)}"
         results: list[list[Any]] = []
@@ -137,7 +138,7 @@ class OnSpark:
         try:
             while thread.is_alive():
                 thread.join(POLL_S)
-                # A task that Spark ran twice has reported twice.
+                # A task that Spark has run twice has reported its bytes twice.
                 now_bytes = min(report.done_bytes.value, total_bytes)
                 self.progress.advance(now_bytes - done_bytes)
                 done_bytes = now_bytes
@@ -155,14 +156,14 @@ class OnSpark:
         deadline = time.monotonic() + STOP_S
         with contextlib.suppress(Py4JError, OSError):
             while thread.is_alive() and time.monotonic() < deadline:
-                self.sc.cancelJobGroup(group)  # Again each time: it may not have been submitted yet.
+                self.sc.cancelJobGroup(group)  # In every turn, because the job may not be submitted yet.
                 thread.join(POLL_S)
-            # The job is over before its tasks are, and those may still be creating files in the staging directory.
+            # The job ends before its tasks do, and its tasks can still create files in the staging directory.
             while self._running_tasks(group) and time.monotonic() < deadline:
                 time.sleep(POLL_S / 4)
 
     def _running_tasks(self, group: str) -> int:
-        """Return how many tasks of a job group are running; other partitions' tasks may run beside them."""
+        """Return how many tasks of a job group are running. Tasks of other partitions do not count."""
         tracker = self.sc.statusTracker()
         jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
         ran = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
@@ -170,7 +171,7 @@ class OnSpark:
 
 
 _ACCUMULATORS = threading.Lock()
-"""PySpark counts the ids of accumulators without a lock, and partitions are cleaned side by side."""
+"""Held while accumulators are made: PySpark numbers them without a lock, and partitions are cleaned side by side."""
 
 
 def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
@@ -178,7 +179,7 @@ def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
 
 
 class _Report(NamedTuple):
-    """What tasks tell the driver as each of them ends: errors, pickled, and bytes of source that are done."""
+    """Accumulators that each task sends to the driver when it ends: pickled errors, and source bytes that are done."""
 
     errors: Any
     done_bytes: Any
@@ -202,7 +203,7 @@ class _Report(NamedTuple):
 
 
 class _Appended:
-    """Tells Spark how to add up lists (an `AccumulatorParam`)."""
+    """Adds up accumulators of lists (an `AccumulatorParam`)."""
 
     def zero(self, value: list[bytes]) -> list[bytes]:
         return []
@@ -213,26 +214,26 @@ class _Appended:
 
 @contextlib.contextmanager
 def _engine_errors() -> Iterator[None]:
-    """Raise EngineError for a job that failed and for a JVM that is no longer there."""
+    """Raise EngineError for a job that failed and for a JVM that has ended."""
     try:
         yield
     except Py4JJavaError as problem:
         raise EngineError(problem=f"the job failed: {cause(problem)}") from None
     except (Py4JError, OSError, EOFError) as problem:
         raise EngineError(
-            problem=f"its Java process has ended, or cannot be reached ({type(problem).__name__})",
-            hint="It may have run out of memory: --spark-conf spark.driver.memory=1g gives it more. "
-            "--engine in-process does the same without Spark.",
+            problem=f"the Java process has ended or cannot be reached ({type(problem).__name__})",
+            hint="If it ran out of memory, run again with --spark-conf spark.driver.memory=1g.\n"
+            "To clean without Spark, use --engine in-process.",
         ) from None
 
 
-# What runs in a worker. Every task must read its input to the end, or Spark discards the process behind it.
+# These functions run in a worker. Each must read its input to the end; otherwise Spark ends the worker process.
 
 
 def _scan_partition(
     job: CleanJob, throttle: Throttle, directory: str | None, report: _Report, tasks: Iterable[Sequence[Split]]
 ) -> Iterator[tuple[int, Any]]:
-    """Yield each block with its bucket, or the file that it is in, and at last what was seen of the splits."""
+    """Yield each block, or its file, with its bucket, and at the end the list of `Scanned` with _SUMMARIES."""
     for splits in tasks:
         with report.errors_reported():
             scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))

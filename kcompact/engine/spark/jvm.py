@@ -1,6 +1,6 @@
-"""The JVM behind a SparkContext: which Java, how it is started, and how this process talks to it.
+"""The JVM behind a SparkContext: which Java runs it, how it is started, connected to and ended.
 
-Nothing here imports PySpark before a JVM is there to talk to.
+PySpark is imported only after the JVM has been started, so that both start at the same time.
 """
 
 from __future__ import annotations
@@ -17,27 +17,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcompact.engine.spark.archive import Archive, find_archive
-from kcompact.errors import ConfigError, RefusedError
+from kcompact.engine.spark import pyspark_private
+from kcompact.engine.spark.class_archive import ClassArchive, find_archive
+from kcompact.errors import ConfigError, EngineError, RefusedError
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
+    from pyspark import SparkContext
 
 MIN_JAVA = 17
 START_S = 120.0
+"""How long a JVM may take until it accepts connections."""
+HOME_PROPERTY = "kcompact.home"
+"""The Java system property with the private directory of a JVM: it tells this JVM from every other."""
 
 JVM_OPTIONS = (
-    # Quick to start: what is large does not pass through this JVM. The better compiler would double the work of the
-    # start, and give back only the processor's own AES for what is shuffled.
+    # For a quick start. No large data passes through this JVM. The optimizing compiler would double the work of the
+    # start, and only the encryption of shuffled blocks would be faster.
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-    # By default it begins with a part of the machine's memory, and touches all of it.
+    # The default is a share of the machine's memory, and the JVM touches all of it.
     "-Xms64m",
-    # Leave nothing on the disk that others can read, nor in the current directory.
+    # Write no file that other users can read, and none in the current directory.
     "-XX:-UsePerfData",
     "-XX:-CreateCoredumpOnCrash",
     "-XX:+ExitOnOutOfMemoryError",
-    # As Spark's launcher passes them (org.apache.spark.launcher.JavaModuleOptions), without the incubating vector
+    # The options of Spark's launcher (org.apache.spark.launcher.JavaModuleOptions), without the incubating vector
     # module: only Spark's machine learning uses it, and a small Java runtime does not have it.
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(
@@ -74,7 +79,10 @@ def is_local(master: str) -> bool:
 
 
 def find_java() -> Path:
-    """Return the `java` to run: of JAVA_HOME, else on the PATH, else of the `jre` extra. Raises RefusedError."""
+    """Return the `java` to run: that of JAVA_HOME, else the one on the PATH, else that of the `jre` extra.
+
+    A Java that does not run, or is older than MIN_JAVA, is passed over. Raises RefusedError if none is left.
+    """
     candidates = []
     if home := os.environ.get("JAVA_HOME"):
         candidates.append(Path(home) / "bin" / "java")
@@ -91,24 +99,24 @@ def find_java() -> Path:
     raise RefusedError(
         path="java",
         problem=f"Spark needs Java {MIN_JAVA} or newer; {found or 'none was found'}",
-        hint=f"Install Java {MIN_JAVA}, or run: pip install 'kcompact[jre]'. "
-        "--engine in-process does the same without Spark and Java.",
+        hint=f"Install Java {MIN_JAVA}, or run: pip install 'kcompact[jre]'\n"
+        "To clean without Spark and Java, use --engine in-process.",
     )
 
 
 def _java_version(java: Path) -> int:
-    """Return the major version of a Java, 0 when it cannot be told."""
+    """Return the major version of a Java; 0 if it is not known."""
     release = java.resolve().parents[1] / "release"
     try:
-        # Asking `java -version` takes as long as starting a JVM does.
+        # `java -version` starts a JVM, which takes longer.
         text = release.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        text = _asked_version(java)
+        text = _version_output(java)
     found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     return int(found[1]) if found else 0
 
 
-def _asked_version(java: Path) -> str:
+def _version_output(java: Path) -> str:
     try:
         return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
@@ -116,10 +124,10 @@ def _asked_version(java: Path) -> str:
 
 
 class Jvm:
-    """A JVM for Spark: being started by `start`, later talked to by `connect`.
+    """A JVM for Spark: `start` starts it and returns, `connect` waits for it, `end` kills it.
 
-    `settings` are Spark's, `environment` is what the JVM gets instead of this process's. Everything it writes goes into
-    `home`, which is private.
+    `settings` are Spark's. `environment` replaces this process's environment in the JVM. The JVM writes only to `home`,
+    which is private.
     """
 
     def __init__(self, java: Path, settings: Mapping[str, str], environment: Mapping[str, str], home: Path) -> None:
@@ -127,14 +135,16 @@ class Jvm:
         self._settings = settings
         self._environment = environment
         self._home = home
-        self._archive: Archive | None = None
+        self._archive: ClassArchive | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._gateway: Any = None
+        self._is_adopted = False
         self.log = home / "spark.log"
         (home / "log4j2.properties").write_text(LOG4J2_PROPERTIES, encoding="utf-8")
         self._options = [
             *JVM_OPTIONS,
             f"-Djava.io.tmpdir={home}",
+            f"-D{HOME_PROPERTY}={home}",
             f"-XX:ErrorFile={home}/hs_err_%p.log",
             f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}",
             *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
@@ -142,23 +152,30 @@ class Jvm:
 
     @property
     def makes_archive(self) -> bool:
-        """Whether the end of this JVM begins the making of a class-data archive."""
+        """Whether `end` begins to make a class-data archive, which takes some seconds in the background."""
         return self._archive is not None and self._archive.is_wanted
 
     def start(self) -> None:
-        """Start it, where that can be done directly: other cluster managers need what spark-submit prepares."""
+        """Start the JVM and return, where Spark can be started directly; elsewhere `connect` starts it.
+
+        Cluster managers other than Spark's own need what `spark-submit` prepares.
+        """
         if not self._settings["spark.master"].startswith(("local", "spark://")):
             return
         if "spark.driver.extraClassPath" not in self._settings:
             jars = sorted((spark_home() / "jars").glob("*.jar"))
             self._archive = find_archive(self._java, jars, JVM_OPTIONS, scratch=self._home)
         self._launch()
-        # Read while the JVM starts on another core.
+        # The checksum is computed while the JVM starts on another core.
         if self._archive is not None and not self._archive.is_sound():
             self._relaunch()
 
     def connect(self) -> Any:
-        """Return the gateway, once the JVM listens. The environment must be `environment`, which PySpark reads too."""
+        """Wait until the JVM accepts connections and return its gateway, for `SparkContext(gateway=...)`.
+
+        Returns None if PySpark has to start the JVM itself; `adopt` then takes the JVM over. The environment of this
+        process must be `environment`, because PySpark reads it too. Raises what PySpark raises.
+        """
         from py4j.protocol import Py4JError
 
         while self._gateway is None and self._process is not None:
@@ -170,17 +187,37 @@ class Jvm:
             self._gateway = self._submitted()
         return self._gateway
 
+    def adopt(self, sc: SparkContext) -> None:
+        """Check that `sc` runs on this JVM, and take the JVM over if PySpark has started it itself.
+
+        Raises EngineError if `sc` runs on the JVM of an earlier SparkContext.
+        """
+        if sc.getSystemProperty(HOME_PROPERTY) != str(self._home):
+            raise EngineError(
+                problem="PySpark uses the Java process of an earlier SparkContext of this process",
+                hint="Run kcompact in a new process.",
+            )
+        if self._gateway is None:
+            self._gateway = pyspark_private.gateway_of(sc)
+            self._process = pyspark_private.process_of(self._gateway)
+        self._is_adopted = True
+
+    @property
+    def kills_context(self) -> bool:
+        """Whether `end` kills the JVM of the adopted SparkContext: False if its process is not known."""
+        return self._is_adopted and self._process is not None
+
     def end(self) -> None:
-        """End it at once; a context on it is stopped, or never came to be. Java's own shutdown would only take time."""
+        """Kill the JVM. Its context has been stopped, or was never made. Java's own shutdown would only take longer."""
         if self._gateway is not None:
-            with contextlib.suppress(Exception):  # Whatever it says, the JVM is ended next.
+            with contextlib.suppress(Exception):  # The JVM is killed next, so no failure of its gateway matters.
                 self._gateway.shutdown()
         self._kill()
         if self._archive is not None:
             self._archive.make_in_background()
 
     def tail(self) -> str:
-        """Return the last lines of its output, to be shown when Spark does not start."""
+        """Return the last lines of the JVM's output, for the message when Spark does not start."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
         except OSError:
@@ -188,26 +225,26 @@ class Jvm:
         return "".join(f"\n  {line[:300]}" for line in lines)
 
     def _launch(self) -> None:
-        """Run the gateway server by itself, which saves `spark-submit` and the shell scripts around it."""
+        """Start the gateway server directly. `spark-submit` and its shell scripts would take longer."""
         command = [
             str(self._java), "-cp", self._class_path(), f"-Xmx{heap(self._settings)}", *self._options,
             *(self._archive.options() if self._archive is not None else ()),
-            "org.apache.spark.api.python.PythonGatewayServer",
+            pyspark_private.GATEWAY_SERVER,
         ]  # fmt: skip
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
-                # The server ends when this pipe does: it never outlives us, however we end.
+                # The gateway server ends when this pipe closes, so the JVM ends with this process, even after SIGKILL.
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env={**self._environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._home / "gateway")},
-                # Ctrl-C is for us to handle: a JVM that it reached could not be told to cancel anything.
+                env={**self._environment, **pyspark_private.direct_start_environment(self._connection_file)},
+                # Ctrl-C must not reach the JVM: a JVM that ends at once cannot cancel its tasks.
                 start_new_session=True,
             )
 
     def _relaunch(self) -> None:
-        """Start it again without the archive; not at all where it had none, for then that is not what was wrong."""
+        """Kill the JVM and start it again without its archive. Does not start it again if it had none."""
         self._kill()
         had_archive = self._archive is not None
         self._archive, self._process = None, None
@@ -220,29 +257,31 @@ class Jvm:
         extra = self._settings.get("spark.driver.extraClassPath")
         return os.pathsep.join(([extra] if extra else []) + [str(spark_home() / "jars" / "*")])
 
-    def _connected(self, process: subprocess.Popen[bytes]) -> Any:
-        from pyspark.java_gateway import launch_gateway
+    @property
+    def _connection_file(self) -> Path:
+        return self._home / "gateway"
 
-        info = self._home / "gateway"
+    def _connected(self, process: subprocess.Popen[bytes]) -> Any:
+        """Return the gateway of a JVM that was started directly. Raises _DirectStartError, Py4JError, OSError."""
         deadline = time.monotonic() + START_S
-        while not info.exists():
-            if process.poll() is not None or time.monotonic() > deadline:
+        while not self._connection_file.exists():
+            if process.poll() is not None or self._has_failed() or time.monotonic() > deadline:
                 raise _DirectStartError
             time.sleep(0.005)
-        told = info.read_bytes()
-        info.unlink()
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(int.from_bytes(told[:4], "big"))
-        os.environ["PYSPARK_GATEWAY_SECRET"] = told[8 : 8 + int.from_bytes(told[4:8], "big")].decode()
-        try:
-            return launch_gateway()
-        finally:
-            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        connection = self._connection_file.read_bytes()
+        self._connection_file.unlink()
+        gateway = pyspark_private.connect(connection)
+        if gateway is None:
+            raise _DirectStartError
+        return gateway
+
+    def _has_failed(self) -> bool:
+        """Return whether the main function of the JVM has ended with an exception; the process can live on."""
+        return b'Exception in thread "main"' in self.log.read_bytes()
 
     def _submitted(self) -> Any:
-        """Start the JVM as PySpark does, through `spark-submit`."""
-        from pyspark.java_gateway import launch_gateway
-
-        # Secrets are not among the arguments, which everybody can see.
+        """Start the JVM as PySpark does, through `spark-submit`, and return its gateway. None as for `connect`."""
+        # Every user of the machine can see the arguments, so no secret is among them.
         arguments = ["--driver-memory", heap(self._settings), "--driver-java-options", shlex.join(self._options)]
         if extra := self._settings.get("spark.driver.extraClassPath"):
             arguments += ["--driver-class-path", extra]
@@ -251,11 +290,10 @@ class Jvm:
             "JAVA_HOME": str(self._java.resolve().parents[1]),
             "SPARK_HOME": str(spark_home()),
             "SPARK_ENV_LOADED": "1",
-            "PYSPARK_SUBMIT_ARGS": shlex.join(arguments),
         }
         with self.log.open("ab") as output:
-            gateway = launch_gateway(popen_kwargs={"stdout": output, "stderr": output, "start_new_session": True})
-        self._process = gateway.proc
+            gateway = pyspark_private.submit(arguments, output)
+        self._process = pyspark_private.process_of(gateway)
         return gateway
 
     def _kill(self) -> None:
@@ -269,28 +307,39 @@ class Jvm:
 
 
 class _DirectStartError(Exception):
-    """The JVM ended, or said nothing, before it could be connected to."""
+    """The JVM ended, or did not accept connections in time."""
 
 
 def spark_home() -> Path:
-    """Return the directory of the installed PySpark, which is not imported for it."""
+    """Return the directory of the installed PySpark without importing it. Raises RefusedError."""
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
-        raise RefusedError(path="pyspark", problem="it is not installed")
+        raise RefusedError(
+            path="pyspark",
+            problem="this Python package is not installed",
+            hint="Run: pip install pyspark\nTo clean without Spark, use --engine in-process.",
+        )
     return Path(found.submodule_search_locations[0]).resolve()
 
 
 def heap(settings: Mapping[str, str]) -> str:
-    """Return `spark.driver.memory` as Java writes it: Spark takes a bare number for MiB, and `gb` for `g`."""
+    """Return `spark.driver.memory` in Java's notation. Raises ConfigError if it is not a size.
+
+    Spark reads a number without a unit as MiB, and accepts `gb` for `g`. Source: JavaUtils.byteStringAs.
+    """
     text = settings["spark.driver.memory"].strip().lower()
     found = re.fullmatch(r"(\d+)([kmgt]?)b?", text)
     if found is None:
-        raise ConfigError(path="spark.driver.memory", problem=f"{text!r} is no size", hint="Such as 512m or 4g.")
+        raise ConfigError(
+            path="spark.driver.memory",
+            problem=f"{text!r} is not a size",
+            hint="Write a number and a unit, such as 512m or 4g.",
+        )
     return found[1] + (found[2] or "m")
 
 
 def cause(problem: Py4JJavaError) -> str:
-    """Return the line of a Java exception that says what happened: the Python error in it, if a task raised one."""
+    """Return the line of a Java exception that states the cause: the Python error in it, if a task raised one."""
     lines = [line for line in str(problem).splitlines() if line.strip()]
     tracebacks = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     if tracebacks:

@@ -1,68 +1,76 @@
-"""Private scratch directories: closed to others, locked while in use, and swept once nobody uses them.
+"""Private scratch directories: closed to other users, locked while in use, removed when no process uses them.
 
-A process that is killed cannot tidy up. The next one does: a directory whose lock can be taken has no owner any more.
+A killed process cannot remove its directory. The next process of the same user does: a directory whose lock is free has
+no owner.
+
+The lock itself is the library `filelock`'s. Opening the lock file stays here, because a lock by path creates a missing
+file and its directories, and would so re-create a directory that another process is removing, or put a lock file into a
+directory that another process has just made.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "kcompact-spark-"
 _LOCK = "owner.lock"
-_TRIES = 5
+_ATTEMPTS = 5
 
 
 @contextlib.contextmanager
 def private_directory(parent: str | None) -> Iterator[Path]:
-    """Make a directory below `parent`, by default the system's own for such, and remove it afterwards.
+    """Make a directory below `parent`, or below the system's temporary directory, and remove it afterwards.
 
-    Spark makes directories inside of it that everybody may read, so this one must be closed (mkdtemp: 0700). Removes
-    those that killed processes of the same user have left beside it. Raises OSError.
+    Its mode is 0700, because Spark makes directories in it that every user may read. Directories beside it that killed
+    processes of the same user have left are removed first. Raises OSError.
     """
     _sweep(Path(parent or tempfile.gettempdir()))
-    directory, descriptor = _made(parent)
+    directory, descriptor = _make_locked(parent)
     try:
         yield directory
     finally:
-        sys.path[:] = [entry for entry in sys.path if not entry.startswith(str(directory))]
         shutil.rmtree(directory, ignore_errors=True)
         os.close(descriptor)
 
 
-def _made(parent: str | None) -> tuple[Path, int]:
-    for _ in range(_TRIES):
+def try_lock(descriptor: int) -> bool:
+    """Return whether this process now holds the lock of an open file, which ends when the descriptor is closed.
+
+    False if another process holds it; waits for nothing. Raises OSError.
+    """
+    # A worker of a cluster imports this module, but locks nothing and need not have the library.
+    from filelock import lock_descriptor
+
+    return lock_descriptor(descriptor, blocking=False)
+
+
+def _make_locked(parent: str | None) -> tuple[Path, int]:
+    """Return a new directory and the descriptor that holds its lock."""
+    for _ in range(_ATTEMPTS):
         directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         descriptor = None
-        # A sweep may come between any two of these steps, and take a directory without an owner away.
+        # Another process's sweep can come between any two of these steps and remove the directory, which is not locked.
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            if _locks(descriptor) and os.path.samestat(os.fstat(descriptor), (directory / _LOCK).stat()):
+            # The lock counts only if the locked file is still the one in the directory. `filelock` does not check this
+            # for a descriptor.
+            if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), (directory / _LOCK).stat()):
                 return directory, descriptor
         if descriptor is not None:
             os.close(descriptor)
-    raise OSError(f"no private directory could be made below {parent or tempfile.gettempdir()}")
-
-
-def _locks(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    raise OSError(f"no private directory can be made below {parent or tempfile.gettempdir()}")
 
 
 def _sweep(parent: Path) -> None:
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
-        left = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
-        for directory in left:
+        found = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
+        for directory in found:
             with contextlib.suppress(OSError):
                 _remove_if_ownerless(directory)
 
@@ -74,10 +82,11 @@ def _remove_if_ownerless(directory: Path) -> None:
     try:
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        directory.rmdir()  # Only if it is empty: its process was killed before it could lock it.
+        # `rmdir` removes only an empty directory: its process was killed before it made the lock file.
+        directory.rmdir()
         return
     try:
-        if _locks(descriptor):
+        if try_lock(descriptor):
             shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""This package on its way to workers that may not have it.
+"""Packs this package for workers that do not have it.
 
-Spark unpacks it into a directory of the application, beside which every worker looks for modules: so its files are
-files there, and what the kernels are compiled from can be read.
+Spark unpacks the archive into a directory of the application, beside which every worker looks for modules. The modules
+are files there, because the kernels are compiled from their source text.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 import kcompact
 
 PACKAGE = "kcompact"
-"""The name that the archive is unpacked under. It has no such directory itself."""
+"""The name of the directory that Spark unpacks the archive into. The archive itself has no such directory."""
 
 
 def packed(directory: Path) -> Path:
-    """Return an archive of this package's modules, made in `directory`, which is private."""
+    """Return the path of an archive of this package's modules, written to `directory`, which is private."""
     root = Path(kcompact.__file__).resolve().parent
     target = directory / "kcompact.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:

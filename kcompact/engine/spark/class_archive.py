@@ -1,15 +1,19 @@
-"""A class-data archive: Spark's classes as the JVM keeps them in memory, ready to be mapped. It halves Spark's start.
+"""The class-data archive: Spark's classes in the JVM's memory layout. With it Spark starts in half the time.
 
-The first run of a Java and a Spark writes down which classes it loads. When it is over a process in the background
-makes the archive, in the user's cache directory; later runs start from it. It holds code, so it is only read where
-nobody else could have written, and only with the checksum that is part of its name. Without one Spark starts as it
-always does, only later.
+The first run with a Java and a Spark lists the classes that the JVM loads. When the run ends, a background process
+makes the archive in the user's cache directory, and later runs use it. An archive holds code. It is used only if no
+other user can have written it, and only if its checksum is the one in its name. Without an archive Spark starts more
+slowly, and the result is the same.
+
+    spark-<key>-<checksum>.jsa    an archive; the key is a hash of the Java, the jars and the JVM options
+    spark-<key>.failed            this Java cannot make an archive; no run tries again
+    making-*                      unfinished; removed by the next process that makes an archive
+    making.lock                   held by the process that makes an archive
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
@@ -21,17 +25,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kcompact
+from kcompact.engine.spark.scratch import try_lock
 from kcompact.host.user_cache import cache_directory
 
 MAKING_S = 300.0
 KEPT = 3
-"""How many archives stay: of several virtual environments, or of a Java before and after its update."""
-_CHUNK_BYTES = 4 << 20
+"""How many archives stay: for several virtual environments, or for a Java before and after its update."""
+_READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
-    """The archive for one Java and one class path: where it is, if it is there, and what it would be made from."""
+class ClassArchive:
+    """The archive for one Java and one class path.
+
+    `file` is the archive, None if there is none. `directory` is where it is made, None if it cannot be. `classes` is
+    where the JVM lists the classes that it loads.
+    """
 
     java: Path
     class_path: str
@@ -42,18 +51,18 @@ class Archive:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is none, but could be one."""
+        """Whether there is no archive, and one can be made."""
         return self.directory is not None and self.file is None
 
     def options(self) -> list[str]:
-        """Return the JVM options that use the archive, or gather what it is made from."""
+        """Return the JVM options that use the archive, or that list the classes for a new one."""
         if self.file is not None:
-            # `auto`: an archive of another Java or other jars is passed over, not an error.
+            # With `auto` the JVM ignores an archive of another Java or of other jars; otherwise it would not start.
             return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.file}"]
         return [f"-XX:DumpLoadedClassList={self.classes}"] if self.is_wanted else []
 
     def is_sound(self) -> bool:
-        """Return whether the archive is byte for byte what was made. One that is not is removed."""
+        """Return whether the archive is the file that was made, to the byte. A damaged archive is removed."""
         if self.file is None:
             return True
         with contextlib.suppress(OSError):
@@ -64,12 +73,12 @@ class Archive:
         return False
 
     def make_in_background(self) -> None:
-        """Start a process that makes the archive and outlives this one; never fails, never prints."""
+        """Start a process that makes the archive and can outlive this one. Raises nothing and prints nothing."""
         if not self.is_wanted or self.directory is None:
             return
         with contextlib.suppress(OSError):
             target = self.directory / f"making-{secrets.token_hex(8)}.classes"
-            # The JVM was killed while it wrote: its last line may be half of one.
+            # The JVM was killed while it wrote the list, so the last line can be incomplete.
             text = self.classes.read_bytes().rpartition(b"\n")[0] + b"\n"
             _write_new(target, text)
             subprocess.run(
@@ -83,8 +92,8 @@ class Archive:
             )
 
 
-def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, scratch: Path) -> Archive:
-    """Return the archive for a Java, its class path and its options. Whatever is wrong, there is none."""
+def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, scratch: Path) -> ClassArchive:
+    """Return the archive for a Java, its class path and its options. Raises nothing: a problem means no archive."""
     class_path = os.pathsep.join(map(str, jars))
     key, directory, file = "", None, None
     with contextlib.suppress(OSError):
@@ -94,13 +103,13 @@ def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, sc
             directory = None
         if directory is not None:
             file = next(filter(_is_trusted, directory.glob(f"spark-{key}-*.jsa")), None)
-    return Archive(
+    return ClassArchive(
         java=java, class_path=class_path, key=key, directory=directory, file=file, classes=scratch / "classes"
     )
 
 
 def _key(java: Path, jars: Sequence[Path], options: Iterable[str]) -> str:
-    """Return what an archive depends on, as a hash: the JVM itself refuses only some of what does not fit."""
+    """Return a hash of everything that an archive depends on. The JVM itself detects only some mismatches."""
     found = hashlib.sha256()
     resolved = java.resolve()
     for path in (resolved, resolved.parents[1] / "release", resolved.parents[1] / "lib" / "modules", *jars):
@@ -111,25 +120,27 @@ def _key(java: Path, jars: Sequence[Path], options: Iterable[str]) -> str:
     return found.hexdigest()[:16]
 
 
-# Who could have written it
+# Trust
 
 
 def _is_trusted(file: Path) -> bool:
+    """Return whether only this user can have written the file; its directory has been checked already."""
     status = os.lstat(file)
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 def _checksum(file: Path) -> str:
+    """Return the CRC-32C and the size of a file, in hexadecimal digits."""
     import crc32c
 
     crc = size = 0
     with open(file, "rb", buffering=0) as source:
-        while data := source.read(_CHUNK_BYTES):
+        while data := source.read(_READ_BYTES):
             crc, size = crc32c.crc32c(data, crc), size + len(data)
     return f"{crc:08x}{size:x}"
 
 
-# Making it, in a process of its own
+# Making an archive, in a background process
 
 
 def _environment() -> dict[str, str]:
@@ -138,9 +149,10 @@ def _environment() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make an archive: JAVA CLASS_PATH KEY DIRECTORY CLASSES. Returns at once; a child does it, with no parent to wait.
+    """Make an archive. The arguments are JAVA CLASS_PATH KEY DIRECTORY CLASSES; returns the exit code.
 
-    Two that do so at once do not meet.
+    Forks and returns at once, so that the caller has no child to wait for. A lock keeps out a second process that makes
+    an archive; that process ends without a result.
     """
     java, class_path, key, directory, classes = (*arguments[:3], Path(arguments[3]), Path(arguments[4]))
     if os.fork():
@@ -149,9 +161,7 @@ def main(arguments: Sequence[str]) -> int:
     os.nice(19)
     try:
         descriptor = os.open(directory / "making.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(descriptor):
             return 0
         _remove(path for path in directory.glob("making-*") if path != classes)
         if not any(directory.glob(f"spark-{key}[-.]*")):
@@ -162,6 +172,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _make(java: str, class_path: str, key: str, directory: Path, classes: Path) -> None:
+    """Run `java -Xshare:dump` and rename its result, or record that this Java cannot make an archive."""
     made = directory / f"making-{secrets.token_hex(8)}.jsa"
     command = [
         java, "-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}", "-Xmx256m",
@@ -171,7 +182,7 @@ def _make(java: str, class_path: str, key: str, directory: Path, classes: Path) 
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(command, check=False, timeout=MAKING_S, cwd=directory, capture_output=True)
     if not made.exists():
-        _write_new(directory / f"spark-{key}.failed", b"")  # This Java cannot: do not try each time.
+        _write_new(directory / f"spark-{key}.failed", b"")
         return
     made.chmod(0o600)
     made.rename(directory / f"spark-{key}-{_checksum(made)}.jsa")
