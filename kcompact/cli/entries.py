@@ -31,7 +31,7 @@ from kcompact.plan.partition import plan_partition
 
 if TYPE_CHECKING:
     from kcompact.cleaner import CleanResult
-    from kcompact.inspect.contents import LogSurvey
+    from kcompact.inspect.contents import LogContents
     from kcompact.inspect.findings import Finding
 
 
@@ -216,7 +216,7 @@ class Entry:
     directory: Path
     plan: CleanPlan | None = None
     error: KcompactError | None = None
-    survey: LogSurvey | None = None
+    survey: LogContents | None = None
     findings: tuple[Finding, ...] | None = None
     result: CleanResult | None = None
     recovered: str | None = None

@@ -1,11 +1,11 @@
-"""What the segments of a log contain, counted from their headers."""
+"""What the segments of a log contain, counted from the headers of their batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format import index
@@ -14,38 +14,33 @@ from kcompact.inspect.findings import Finding, Severity
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segment_reader import headers
 
-if TYPE_CHECKING:
-    from kcompact.inspect.segment_kernels import Counts, Ends
-
-
 COMPILED_BATCHES = 1 << 15
-"""From so many batches on it pays to load the kernels to count them by their headers ..."""
+"""Kernels count the headers of a log that has at least as many batches; loading them for fewer takes longer."""
 
+COMPILING_FACTOR = 32
+"""Compiling the kernels takes some ten seconds: it pays for so many times the work that loading them pays for."""
 
-COMPILED_BYTES = 16 << 20
-"""... and from so many bytes on to verify them."""
-
-
-UNCOMPILED = 32
-"""How many times as much it takes where they would have to be compiled first, which takes some ten seconds."""
-
+RUN_BATCHES = 1024
+"""How many batches `BatchCounter` adds up at a time."""
 
 _BYTES_PER_BATCH = index.DEFAULT_INTERVAL_BYTES
-"""How many bytes of a log at least there is one index entry for."""
+"""An offset index has at most one entry for as many bytes of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSurvey:
-    """What one segment contains. Times are Unix milliseconds; None where there is nothing to say.
+class SegmentContents:
+    """What one segment contains. Times are Unix milliseconds; None where there is no value.
 
-    `first_timestamp_ms` is that of the first batch (its greatest, as Kafka's planner takes it), `largest_timestamp_ms`
-    the greatest of all batches. `tombstones` and `null_keys`
-    need the records to be read, and so do the `records` of compressed batches of magic 0 and 1.
-    `walked_bytes` falls short of the size where the batches stopped tiling the file, for the reason in `damage`.
+    `end_position` is the end of the last batch that was read. It is less than the size of the file where the batches
+    do not tile it; `damage` says why. `first_timestamp_ms` is the max timestamp of the first batch, as Kafka's planner
+    takes it, `largest_timestamp_ms` the greatest of all batches. `tombstones` and `null_keys` are None unless the
+    records were read. Compressed batches of magic 0 and 1 add to `records` only if the records were read.
+
+    `a + b` is the contents of two runs of batches of the same segment, `a` before `b`.
     """
 
     base_offset: int
-    walked_bytes: int = 0
+    end_position: int = 0
     batches: int = 0
     records: int = 0
     empty_batches: int = 0
@@ -60,12 +55,39 @@ class SegmentSurvey:
     null_keys: int | None = None
     damage: KcompactError | None = None
 
+    def __add__(self, later: SegmentContents) -> SegmentContents:
+        assert self.base_offset == later.base_offset
+        first, last = (self if self.batches else later), (later if later.batches else self)
+        return SegmentContents(
+            base_offset=self.base_offset,
+            end_position=last.end_position,
+            batches=self.batches + later.batches,
+            records=self.records + later.records,
+            empty_batches=self.empty_batches + later.empty_batches,
+            control_batches=self.control_batches + later.control_batches,
+            transactional_batches=self.transactional_batches + later.transactional_batches,
+            horizon_batches=self.horizon_batches + later.horizon_batches,
+            first_offset=first.first_offset,
+            last_offset=last.last_offset,
+            first_timestamp_ms=first.first_timestamp_ms,
+            largest_timestamp_ms=_combined(max, self.largest_timestamp_ms, later.largest_timestamp_ms),
+            tombstones=_combined(add, self.tombstones, later.tombstones),
+            null_keys=_combined(add, self.null_keys, later.null_keys),
+            damage=self.damage or later.damage,
+        )
+
+
+def _combined(function: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return function(one, other)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogSurvey:
-    """What a log contains, a survey per segment, and what `verify` found; `findings` is empty after `survey`."""
+class LogContents:
+    """What a log contains, segment by segment. Only `verify` fills `findings`."""
 
-    segments: tuple[SegmentSurvey, ...]
+    segments: tuple[SegmentContents, ...]
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -73,122 +95,113 @@ class LogSurvey:
         return any(finding.severity is Severity.DAMAGE for finding in self.findings)
 
 
-@dataclass(slots=True)
-class Tally:
-    """The counters of one segment while its batches go by."""
-
-    base_offset: int
-    batches: int = 0
-    records: int = 0
-    empty_batches: int = 0
-    control_batches: int = 0
-    transactional_batches: int = 0
-    horizon_batches: int = 0
-    walked_bytes: int = 0
-    first_offset: int | None = None
-    first_timestamp_ms: int | None = None
-    last_offset: int | None = None
-    largest_timestamp_ms: int | None = None
-    tombstones: int = 0
-    null_keys: int = 0
-    last_offset_at: dict[int, int] | Ends = field(default_factory=dict)
-
-    @staticmethod
-    def of(base_offset: int, counts: Counts) -> Tally:
-        """Return what the kernels have counted."""
-        names = (each.name for each in fields(Tally) if each.name not in ("base_offset", "last_offset_at"))
-        tally = Tally(base_offset=base_offset, **{name: getattr(counts, name) for name in names})
-        tally.last_offset_at = counts.positions()
-        return tally
-
-    def add(self, position: int, header: Header) -> None:
-        if not self.batches:
-            self.first_offset, self.first_timestamp_ms = header.base_offset, header.max_timestamp
-        self.batches += 1
-        self.records += max(0, header.records_count)  # -1: compressed, of magic 0 or 1.
-        self.empty_batches += header.records_count == 0
-        self.control_batches += header.is_control
-        self.transactional_batches += header.is_transactional
-        self.horizon_batches += header.delete_horizon_ms is not None
-        self.walked_bytes = position + header.size_bytes
-        self.last_offset = header.last_offset
-        if self.largest_timestamp_ms is None or header.max_timestamp > self.largest_timestamp_ms:
-            self.largest_timestamp_ms = header.max_timestamp
-
-    def done(self, *, records_read: bool, damage: KcompactError | None = None) -> SegmentSurvey:
-        return SegmentSurvey(
-            base_offset=self.base_offset,
-            walked_bytes=self.walked_bytes,
-            batches=self.batches,
-            records=self.records,
-            empty_batches=self.empty_batches,
-            control_batches=self.control_batches,
-            transactional_batches=self.transactional_batches,
-            horizon_batches=self.horizon_batches,
-            first_offset=self.first_offset,
-            last_offset=self.last_offset,
-            first_timestamp_ms=self.first_timestamp_ms,
-            largest_timestamp_ms=self.largest_timestamp_ms,
-            tombstones=self.tombstones if records_read else None,
-            null_keys=self.null_keys if records_read else None,
-            damage=damage,
-        )
+# A whole log, or one file
 
 
-# What a log contains
+def log_contents(log: PartitionLog) -> LogContents:
+    """Return what the segments contain, from the headers of their batches. Raises StorageError.
 
-
-def survey_log(log: PartitionLog) -> LogSurvey:
-    """Return what the segments contain, from their headers alone."""
+    A damaged batch ends the counting of its segment and is the segment's `damage`.
+    """
     paths = [log.directory / segment.log_name for segment in log.segments]
+    bases = [segment.base_offset for segment in log.segments]
     expected = sum(
         min(s.index_bytes // index.OFFSET_ENTRY_BYTES, s.size_bytes // _BYTES_PER_BATCH) for s in log.segments
     )
-    counted = _counted(paths, expected)
-    return LogSurvey(
-        segments=tuple(
-            _survey(path, segment.base_offset, counts)
-            for path, segment, counts in zip(paths, log.segments, counted, strict=True)
-        )
+    counted = _counted_by_kernels(paths, bases, expected)
+    return LogContents(segments=tuple(map(_with_the_rest, paths, counted)))
+
+
+def file_contents(path: Path, base_offset: int) -> SegmentContents:
+    """Return what a log file contains, from the headers of its batches. Raises StorageError.
+
+    A damaged batch ends the counting and is the `damage` of the result.
+    """
+    (counted,) = _counted_by_kernels([path], [base_offset], file_size(path) // _BYTES_PER_BATCH)
+    return _with_the_rest(path, counted)
+
+
+def _counted_by_kernels(
+    paths: Sequence[Path], base_offsets: Sequence[int], expected_batches: int
+) -> Iterable[SegmentContents]:
+    """Return what the kernels count at the start of each file: nothing where the kernels are not used."""
+    if not pays(expected_batches, COMPILED_BATCHES, may_compile=False):
+        return [SegmentContents(base_offset=base_offset) for base_offset in base_offsets]
+    from kcompact.inspect import segment_kernels
+
+    return segment_kernels.in_parallel(segment_kernels.header_contents, paths, base_offsets)
+
+
+def _with_the_rest(path: Path, counted: SegmentContents) -> SegmentContents:
+    """Return `counted` and the batches from its end position on."""
+    counter = BatchCounter(counted)
+    try:
+        for position, header in headers(path, start_position=counted.end_position):
+            counter.add(position, header)
+    except (CorruptDataError, RefusedError) as problem:
+        return replace(counter.contents(), damage=problem)
+    return counter.contents()
+
+
+class BatchCounter:
+    """Adds batches to the contents of a segment, in file order.
+
+    Batches are added up in runs: a `SegmentContents` for each batch takes longer than reading its header.
+    """
+
+    def __init__(self, contents: SegmentContents) -> None:
+        self._contents = contents
+        self._run: list[tuple[int, Header]] = []
+
+    def add(self, position: int, header: Header) -> None:
+        """Add the batch that starts at a position of the file."""
+        self._run.append((position, header))
+        if len(self._run) >= RUN_BATCHES:
+            self.contents()
+
+    def contents(self) -> SegmentContents:
+        """Return what the segment contains up to the last batch that was added."""
+        if self._run:
+            self._contents += _contents_of(self._run, self._contents.base_offset)
+            self._run.clear()
+        return self._contents
+
+
+def _contents_of(run: Sequence[tuple[int, Header]], base_offset: int) -> SegmentContents:
+    """Return what a run of at least one batch contains, given the position and header of each."""
+    last_position, last = run[-1]
+    run_headers = [header for _, header in run]
+    first = run_headers[0]
+    return SegmentContents(
+        base_offset=base_offset,
+        end_position=last_position + last.size_bytes,
+        batches=len(run),
+        records=sum(max(0, header.records_count) for header in run_headers),  # -1: compressed, of magic 0 or 1.
+        empty_batches=sum(header.records_count == 0 for header in run_headers),
+        control_batches=sum(header.is_control for header in run_headers),
+        transactional_batches=sum(header.is_transactional for header in run_headers),
+        horizon_batches=sum(header.delete_horizon_ms is not None for header in run_headers),
+        first_offset=first.base_offset,
+        last_offset=last.last_offset,
+        first_timestamp_ms=first.max_timestamp,
+        largest_timestamp_ms=max(header.max_timestamp for header in run_headers),
     )
 
 
-def survey_file(path: Path, base_offset: int) -> SegmentSurvey:
-    """Return what a log file contains, from its headers alone; damage ends the survey and is part of it."""
-    (counts,) = _counted([path], size_of(path) // _BYTES_PER_BATCH)
-    return _survey(path, base_offset, counts)
+def pays(amount: int, least: int, *, may_compile: bool) -> bool:
+    """Return whether the kernels are used for an amount of work.
 
-
-def _counted(paths: list[Path], expected_batches: int) -> Iterable[Counts | None]:
-    """Return what the kernels count in each file, as far as they get; None where it would not pay to load them."""
-    if not pays(expected_batches, COMPILED_BATCHES):
-        return [None] * len(paths)
-    from kcompact.inspect import segment_kernels
-
-    return segment_kernels.side_by_side(segment_kernels.headers_of, paths)
-
-
-def pays(amount: int, least: int) -> bool:
-    """Whether it pays to load the kernels for so much work."""
+    Loading the kernels pays from `least` on. Without `may_compile` they are used only if they are compiled already.
+    """
     if amount < least:
         return False
     from kcompact.kernels import machine
 
-    return machine.is_compiled() or amount >= UNCOMPILED * least
+    return machine.is_compiled() or (may_compile and amount >= COMPILING_FACTOR * least)
 
 
-def _survey(path: Path, base_offset: int, counts: Counts | None) -> SegmentSurvey:
-    tally = Tally(base_offset=base_offset) if counts is None else Tally.of(base_offset, counts)
-    try:
-        for position, header in headers(path, start_position=tally.walked_bytes):
-            tally.add(position, header)
-    except (CorruptDataError, RefusedError) as problem:
-        return tally.done(records_read=False, damage=problem)
-    return tally.done(records_read=False)
-
-
-def size_of(path: Path) -> int:
-    """Return the size of a file, 0 where it cannot be told: opening it says why."""
+def file_size(path: Path) -> int:
+    """Return the size of a file in bytes, 0 if it cannot be read: opening the file raises the detailed error."""
     try:
         return path.stat().st_size
     except OSError:

@@ -11,6 +11,8 @@ from kcompact.errors import CorruptDataError
 
 
 class Severity(StrEnum):
+    """How serious a finding is, the worst first. `verify` says what each one means."""
+
     DAMAGE = "damage"
     WARNING = "warning"
     INFO = "info"
@@ -18,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something to know about one file. `position` is a byte of it, `offset` a record's."""
+    """Something to know about one file. `position` is a byte of the file, `offset` that of a record."""
 
     severity: Severity
     file: str
@@ -28,12 +30,13 @@ class Finding:
 
 
 def worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings by severity, damage first. Findings of one severity keep their order."""
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
 
 def of_error(problem: CorruptDataError, severity: Severity = Severity.DAMAGE) -> Finding:
-    """Return what an error says as a finding."""
+    """Return an error as a finding about the file that the error names."""
     return Finding(
         severity=severity,
         file=Path(problem.file).name,

@@ -1,7 +1,8 @@
-"""What a segment contains, counted by the kernels: the fast twin of the walks in `survey`.
+"""The contents of a segment, counted and verified by compiled kernels.
 
-`headers_of` hops from header to header, as far as it goes; `verified_contents` looks at every byte, and gives up at the
-first thing that is not as it should be. What they leave is for the readable walks, which word what is wrong.
+`header_contents` reads headers, `verified_segment` every byte. Both return what the readable definitions in `contents`
+and `verify` return, or less: at a batch that they cannot confirm the first stops, and the second returns None. The
+definitions then read that batch and describe the problem.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from kcompact import kernels
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Batch, read_header
-from kcompact.format.index import EntryColumns, OffsetEntry
+from kcompact.inspect.contents import SegmentContents
+from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.kernels import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -47,167 +49,147 @@ TABLE_ROWS = 16_384
 WINDOW_BYTES = 8 << 20
 MAX_OFFSET = (1 << 63) - 1
 
-Work = TypeVar("Work")
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
-class Ends:
-    """Where batches start and the last offset of each: like a dict of positions, and quick to compare with an index."""
+def in_parallel(work: Callable[..., Result], *arguments: Iterable[object]) -> Iterator[Result]:
+    """Yield `work` of the first arguments, of the second, and so on, as `map` does: one thread per usable processor.
 
-    def __init__(self, positions: Column, last_offsets: Column) -> None:
-        self._positions, self._last_offsets = positions, last_offsets
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._positions.tolist())
-
-    def get(self, position: int) -> int | None:
-        """Return the last offset of the batch that starts at `position`, None where none does."""
-        at = int(self._positions.searchsorted(position))
-        is_there = at < len(self._positions) and self._positions[at] == position
-        return int(self._last_offsets[at]) if is_there else None
-
-    def agree_with(self, entries: EntryColumns[OffsetEntry], base_offset: int) -> bool:
-        """Whether each entry of an offset index is the start of a batch, and its last offset."""
-        at = self._positions.searchsorted(entries.second)
-        if len(at) and at[-1] >= len(self._positions):
-            return False
-        is_start = self._positions[at] == entries.second
-        return bool((is_start & (self._last_offsets[at] == entries.first + base_offset)).all())
-
-
-@dataclass(slots=True, kw_only=True)
-class Counts:
-    """The counts of the batches seen so far. `first_epoch` is that of the first batch that has one, -1 without any."""
-
-    batches: int = 0
-    records: int = 0
-    empty_batches: int = 0
-    control_batches: int = 0
-    transactional_batches: int = 0
-    horizon_batches: int = 0
-    walked_bytes: int = 0
-    first_offset: int | None = None
-    first_timestamp_ms: int | None = None
-    last_offset: int | None = None
-    largest_timestamp_ms: int | None = None
-    tombstones: int = 0
-    null_keys: int = 0
-    first_epoch: int = -1
-    last_epoch: int = -1
-    starts: list[Column] = field(default_factory=list)
-    ends: list[Column] = field(default_factory=list)
-
-    def add(self, table: Table) -> None:
-        """Count a run of batches."""
-        if not len(table):
-            return
-        attributes, records = table[:, ATTRIBUTES], table[:, RECORDS_COUNT]
-        self.batches += len(table)
-        self.records += int(records.sum())
-        self.empty_batches += int(np.count_nonzero(records == 0))
-        self.control_batches += int(np.count_nonzero(attributes & CONTROL_BIT))
-        self.transactional_batches += int(np.count_nonzero(attributes & TRANSACTIONAL_BIT))
-        self.horizon_batches += int(np.count_nonzero(attributes & DELETE_HORIZON_BIT))
-        self.walked_bytes += int(table[:, SIZE].sum())
-        largest = int(table[:, MAX_TIMESTAMP].max())
-        if self.first_offset is None or self.largest_timestamp_ms is None:
-            self.first_offset = int(table[0, BASE_OFFSET])
-            self.first_timestamp_ms = int(table[0, MAX_TIMESTAMP])
-            self.largest_timestamp_ms = largest
-        self.largest_timestamp_ms = max(self.largest_timestamp_ms, largest)
-        self.last_offset = int(table[-1, LAST_OFFSET])
-
-    def remember(self, table: Table, position: int) -> None:
-        """Keep where these batches lie, behind `position` of the file, and their leader epochs."""
-        self.starts.append(table[:, POSITION] + position)
-        self.ends.append(table[:, LAST_OFFSET].copy())
-        epochs = table[table[:, EPOCH] >= 0, EPOCH]
-        if len(epochs):
-            self.first_epoch = int(epochs[0]) if self.first_epoch < 0 else self.first_epoch
-            self.last_epoch = int(epochs[-1])
-
-    def positions(self) -> Ends:
-        """Return where the remembered batches start and end."""
-        none = [np.empty(0, np.int64)]
-        return Ends(np.concatenate(self.starts or none), np.concatenate(self.ends or none))
-
-
-def side_by_side(work: Callable[[Work], Done], pieces: Iterable[Work]) -> Iterator[Done]:
-    """Yield what `work` makes of each, in order; as many at a time as there are processors for this process.
-
-    The kernels run without the interpreter's lock, so threads do.
+    Kernels release the interpreter's lock, so threads run at the same time. Work that has not begun is cancelled when
+    the caller stops iterating.
     """
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
-        yield from pool.map(work, pieces)
+        yield from pool.map(work, *arguments)
     finally:
-        pool.shutdown(cancel_futures=True)  # Whoever stops listening does not wait for what has not begun.
+        pool.shutdown(cancel_futures=True)
 
 
-def headers_of(path: Path) -> Counts:
-    """Return the counts of the batches up to the first one that the kernel does not know, or that is damaged.
+# Headers
 
-    Where `walked_bytes` is less than the file has, something is left for `log.headers`.
+
+def header_contents(path: Path, base_offset: int) -> SegmentContents:
+    """Return what a log file contains up to the first batch that is damaged or of magic 0 or 1.
+
+    `end_position` says how far that is; `contents.file_contents` reads the rest and reports the damage.
     """
-    counts = Counts()
+    contents = SegmentContents(base_offset=base_offset)
     try:
         for table in header_tables(path, end_position=path.stat().st_size):
-            counts.add(table)
+            contents += _contents_of(table, base_offset)
     except (KcompactError, OSError):
         pass
-    return counts
+    return contents
 
 
-def verified_contents(path: Path, *, base_offset: int, end_offset: int | None) -> Counts | None:
-    """Return the counts of a segment in which nothing is wrong; None where something is, or is of magic 0 or 1.
+def _contents_of(table: Table, base_offset: int, *, start_position: int = 0) -> SegmentContents:
+    """Return what a run of batches contains. Positions in the table count from `start_position` of the file."""
+    if not len(table):
+        return SegmentContents(base_offset=base_offset)
+    attributes, records = table[:, ATTRIBUTES], table[:, RECORDS_COUNT]
+    return SegmentContents(
+        base_offset=base_offset,
+        end_position=start_position + int(table[-1, POSITION] + table[-1, SIZE]),
+        batches=len(table),
+        records=int(records.sum()),
+        empty_batches=int(np.count_nonzero(records == 0)),
+        control_batches=int(np.count_nonzero(attributes & CONTROL_BIT)),
+        transactional_batches=int(np.count_nonzero(attributes & TRANSACTIONAL_BIT)),
+        horizon_batches=int(np.count_nonzero(attributes & DELETE_HORIZON_BIT)),
+        first_offset=int(table[0, BASE_OFFSET]),
+        last_offset=int(table[-1, LAST_OFFSET]),
+        first_timestamp_ms=int(table[0, MAX_TIMESTAMP]),
+        largest_timestamp_ms=int(table[:, MAX_TIMESTAMP].max()),
+    )
 
-    Every byte is read and what `survey.verify` checks of a segment's batches is checked, but for the leader epochs of
-    other segments. `end_offset` is the base of the next segment, None for the last.
+
+# Every byte
+
+
+class _UnconfirmedError(Exception):
+    """The kernels cannot confirm a batch. It is damaged, of magic 0 or 1, or deserves a warning."""
+
+
+class _Run(NamedTuple):
+    """Consecutive batches that were verified. Positions in `table` count from `start_position` of the file."""
+
+    table: Table
+    start_position: int
+    tombstones: int
+    null_keys: int
+
+
+def verified_segment(file: LogFile) -> VerifiedSegment | None:
+    """Return what a segment contains if nothing is wrong with it, else None. Batches of magic 0 and 1 give None too.
+
+    Reads every byte and checks what `verify.read_segment` checks, except the leader epochs against other segments.
     """
-    counts = Counts()
-    end_offset = MAX_OFFSET if end_offset is None else end_offset
+    contents = SegmentContents(base_offset=file.base_offset, tombstones=0, null_keys=0)
+    offset_positions = OffsetPositions()
+    first_epoch = last_epoch = -1
+    try:
+        for table, start_position, tombstones, null_keys in _verified_runs(file):
+            run = _contents_of(table, file.base_offset, start_position=start_position)
+            contents += replace(run, tombstones=tombstones, null_keys=null_keys)
+            positions, last_offsets = table[:, POSITION] + start_position, table[:, LAST_OFFSET]
+            offset_positions.extend(positions.tobytes(), last_offsets.tobytes())
+            epochs = table[table[:, EPOCH] >= 0, EPOCH]
+            if len(epochs):
+                first_epoch = int(epochs[0]) if first_epoch < 0 else first_epoch
+                last_epoch = int(epochs[-1])
+    except (KcompactError, _UnconfirmedError):
+        return None
+    return VerifiedSegment(
+        contents=contents,
+        offset_positions=offset_positions,
+        first_leader_epoch=first_epoch,
+        largest_leader_epoch=last_epoch,  # The kernels confirm that epochs do not fall.
+    )
+
+
+def _verified_runs(file: LogFile) -> Iterator[_Run]:
+    """Yield the batches of a file. A run is valid until the next one. Raises _UnconfirmedError, KcompactError."""
     table, window = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(WINDOW_BYTES, np.uint8)
     buffers = Buffers()
-    try:
-        with open_regular(path) as descriptor:
-            size_bytes = os.fstat(descriptor).st_size
-            while counts.walked_bytes < size_bytes:
-                position = counts.walked_bytes
-                data = window[: min(len(window), size_bytes - position)]
-                if read_into(descriptor, data.data, position, path=path) < len(data):
-                    return None
-                if not _count_window(data, counts, table, buffers, path, base_offset, end_offset):
-                    return None
-                if counts.walked_bytes == position:  # One batch is larger than the window, or this is no batch.
-                    batch_bytes = int.from_bytes(data[8:12].tobytes(), "big", signed=True) + 12
-                    if not len(data) < batch_bytes <= size_bytes - position:
-                        return None
-                    window = np.empty(batch_bytes, np.uint8)
-    except KcompactError:
-        return None
-    return counts
+    end_offset = MAX_OFFSET if file.end_offset is None else file.end_offset
+    position, next_offset, epoch = 0, file.base_offset, -1
+    with open_regular(file.path) as descriptor:
+        size_bytes = os.fstat(descriptor).st_size
+        while position < size_bytes:
+            data = window[: min(len(window), size_bytes - position)]
+            if read_into(descriptor, data.data, position, path=file.path) < len(data):
+                raise _UnconfirmedError
+            start_position, code = position, FULL
+            while code == FULL:
+                rest = data[position - start_position :]
+                count, filled_bytes, code = kernels.walk(rest, len(rest), next_offset, end_offset, epoch, table)
+                batches = table[:count]
+                yield _Run(batches, position, *_checked_records(rest, batches, buffers, file.path, position))
+                if count:
+                    next_offset = int(batches[-1, LAST_OFFSET]) + 1
+                    epoch = max(epoch, int(batches[:, EPOCH].max()))
+                    position += filled_bytes
+            if position == start_position:
+                window = _window_for_batch(data, size_bytes - position)
 
 
-def _count_window(
-    data: Bytes, counts: Counts, table: Table, buffers: Buffers, path: Path, base_offset: int, end_offset: int
-) -> bool:
-    """Count the whole batches at the start of `data`; return whether all that was looked at is as it should be."""
-    start = counts.walked_bytes
-    code = FULL
-    while code == FULL:
-        position = counts.walked_bytes
-        rest = data[position - start :]
-        above = base_offset if counts.last_offset is None else counts.last_offset + 1
-        count, _, code = kernels.walk(rest, len(rest), above, end_offset, counts.last_epoch, table)
-        if not _count_records(rest, counts, table[:count], buffers, path, position):
-            return False
-        counts.remember(table[:count], position)
-        counts.add(table[:count])
-    return True  # If the kernel stopped at damage, the next window starts there and counts nothing.
+def _window_for_batch(data: Bytes, left_bytes: int) -> Bytes:
+    """Return a window that holds the batch at the start of `data`, which is too small for the batch.
+
+    Raises _UnconfirmedError if the batch does not end in `left_bytes`, or is no batch.
+    """
+    batch_bytes = int.from_bytes(data[8:12].tobytes(), "big", signed=True) + 12
+    if not len(data) < batch_bytes <= left_bytes:
+        raise _UnconfirmedError
+    return np.empty(batch_bytes, np.uint8)
 
 
-def _count_records(buffer: Bytes, counts: Counts, table: Table, buffers: Buffers, path: Path, position: int) -> bool:
-    """Look at the records of some batches and count tombstones; return whether they are as they should be."""
+def _checked_records(buffer: Bytes, table: Table, buffers: Buffers, path: Path, position: int) -> tuple[int, int]:
+    """Return the tombstones and the records without a key in some batches. Control records are not counted.
+
+    `buffer` begins at `position` of the file. Raises _UnconfirmedError if a record cannot be read, or if the max
+    timestamp of a batch is not that of its records; CorruptDataError for a marker or compressed data.
+    """
     is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
     for number in np.flatnonzero(is_control).tolist():
         read_marker(_batch(buffer, table[number], path, position), file=str(path))
@@ -215,10 +197,10 @@ def _count_records(buffer: Bytes, counts: Counts, table: Table, buffers: Buffers
     for first, end, inflated in inflated_runs(buffer, table, buffers, file=path, start_position=position):
         _, _, code = kernels.verify_records(buffer, inflated, table, first, end, found)
         if code != DONE:
-            return False
-    counts.tombstones += int(found[~is_control, 0].sum())
-    counts.null_keys += int(found[~is_control, 1].sum())
-    return bool((found[:, 2] == table[:, MAX_TIMESTAMP]).all())
+            raise _UnconfirmedError
+    if not (found[:, 2] == table[:, MAX_TIMESTAMP]).all():
+        raise _UnconfirmedError
+    return int(found[~is_control, 0].sum()), int(found[~is_control, 1].sum())
 
 
 def _batch(buffer: Bytes, row: Column, path: Path, position: int) -> Batch:

@@ -1,4 +1,4 @@
-"""Findings about snapshots, checkpoints and properties, and about names that interrupted work leaves."""
+"""What is wrong with snapshots, checkpoints and properties, and which names interrupted work has left."""
 
 from __future__ import annotations
 
@@ -6,41 +6,33 @@ import os
 from collections.abc import Iterator
 
 from kcompact.errors import CorruptDataError
-from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, parse_leader_epochs
-from kcompact.format.names import Suffix, Temporary, parse_file_name
-from kcompact.format.properties import (
+from kcompact.format.checkpoint import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    parse_leader_epochs,
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.inspect.contents import SegmentSurvey
+from kcompact.format.names import Suffix, Temporary, parse_file_name
 from kcompact.inspect.findings import Finding, Severity, of_error
 from kcompact.log.directory import LogDir, PartitionLog, read_snapshot
 from kcompact.log.files import read_file
 
-# The small files
+# The small files of a partition
 
 
-def small_file_findings(log: PartitionLog, surveys: list[SegmentSurvey]) -> Iterator[Finding]:
-    for offset, identity in sorted(log.snapshots.items()):
-        try:
-            read_snapshot(log.directory, identity)
-        except CorruptDataError as problem:
-            yield of_error(problem)
-        if offset > log.log_end_offset:
-            text = f"taken at offset {offset}, above the log end {log.log_end_offset}; a broker would delete it"
-            yield Finding(severity=Severity.WARNING, file=identity.name, offset=offset, problem=text)
-    epochs_file = log.directory / LEADER_EPOCH_CHECKPOINT
-    if epochs_file.exists():
-        try:
-            epochs = parse_leader_epochs(read_file(epochs_file), file=epochs_file.name)
-            if epochs and epochs[-1].start_offset > log.log_end_offset:
-                last = epochs[-1]
-                text = f"epoch {last.epoch} starts at {last.start_offset}, above the log end {log.log_end_offset}"
-                yield Finding(severity=Severity.WARNING, file=epochs_file.name, problem=text)
-        except CorruptDataError as problem:
-            yield of_error(problem)
+def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
+    """Yield what is wrong with the snapshots, `leader-epoch-checkpoint` and `partition.metadata` of a partition.
+
+    The entries of the partition in the checkpoints of its log directory are checked too. Raises StorageError.
+    """
+    yield from _snapshot_findings(log)
+    yield from _leader_epoch_findings(log)
     metadata_file = log.directory / PARTITION_METADATA
     if metadata_file.exists():
         try:
@@ -50,16 +42,42 @@ def small_file_findings(log: PartitionLog, surveys: list[SegmentSurvey]) -> Iter
     yield from _checkpoint_findings(log)
 
 
+def _snapshot_findings(log: PartitionLog) -> Iterator[Finding]:
+    for offset, identity in sorted(log.snapshots.items()):
+        try:
+            read_snapshot(log.directory, identity)
+        except CorruptDataError as problem:
+            yield of_error(problem)
+        if offset > log.log_end_offset:
+            text = f"taken at offset {offset}, above the log end {log.log_end_offset}; a broker would delete it"
+            yield Finding(severity=Severity.WARNING, file=identity.name, offset=offset, problem=text)
+
+
+def _leader_epoch_findings(log: PartitionLog) -> Iterator[Finding]:
+    file = log.directory / LEADER_EPOCH_CHECKPOINT
+    if not file.exists():
+        return
+    try:
+        epochs = parse_leader_epochs(read_file(file), file=file.name)
+    except CorruptDataError as problem:
+        yield of_error(problem)
+        return
+    if epochs and epochs[-1].start_offset > log.log_end_offset:
+        last = epochs[-1]
+        text = f"epoch {last.epoch} starts at {last.start_offset}, above the log end {log.log_end_offset}"
+        yield Finding(severity=Severity.WARNING, file=file.name, problem=text)
+
+
 def _checkpoint_findings(log: PartitionLog) -> Iterator[Finding]:
-    """Yield the entries of the log directory's checkpoints that contradict the log."""
+    """Yield the entries of a partition in the checkpoints of its log directory that contradict the log."""
     start, end, partition = log.log_start_offset, log.log_end_offset, log.topic_partition
     checkpoint = log.checkpoint_offset
     if checkpoint is not None and not start <= checkpoint <= end:
         text = f"{partition} is clean up to {checkpoint}, outside [{start}, {end}]; a broker would set it to {start}"
-        yield Finding(severity=Severity.WARNING, file="cleaner-offset-checkpoint", offset=checkpoint, problem=text)
+        yield Finding(severity=Severity.WARNING, file=CLEANER_OFFSET_CHECKPOINT, offset=checkpoint, problem=text)
     above = {
-        "recovery-point-offset-checkpoint": (log.log_dir.recovery_points or {}).get(partition),
-        "replication-offset-checkpoint": (log.log_dir.high_watermarks or {}).get(partition),
+        RECOVERY_POINT_CHECKPOINT: (log.log_dir.recovery_points or {}).get(partition),
+        REPLICATION_OFFSET_CHECKPOINT: (log.log_dir.high_watermarks or {}).get(partition),
     }
     for file, offset in above.items():
         if offset is not None and offset > end:
@@ -68,9 +86,12 @@ def _checkpoint_findings(log: PartitionLog) -> Iterator[Finding]:
 
 
 def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
-    """Return what is wrong with the files that describe a whole log directory, its checkpoints apart."""
+    """Return what is wrong with `meta.properties` and the clean shutdown file of a log directory. Raises StorageError.
+
+    The checkpoints of a log directory were read before: `read_log_dir` raises an error for a damaged one.
+    """
     file = log_dir.path / META_PROPERTIES
-    found = []
+    found: list[Finding] = []
     if file.exists():
         try:
             parse_meta_properties(read_file(file), file=file.name)
@@ -78,21 +99,23 @@ def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
             found.append(of_error(problem))
     if log_dir.is_log_dir and not log_dir.is_clean_shutdown:
         text = "missing: the broker was not shut down cleanly, or is running"
-        found.append(Finding(severity=Severity.WARNING, file=".kafka_cleanshutdown", problem=text))
+        found.append(Finding(severity=Severity.WARNING, file=CLEAN_SHUTDOWN_FILE, problem=text))
     return tuple(found)
 
 
-# Names
+# The names in a partition directory
 
 _MEANINGS = {
-    Temporary.CLEANED: "an interrupted cleaning was still writing it; a broker deletes it when it starts",
-    Temporary.SWAP: "complete and about to take its place; whoever wrote it settles it: a broker, or kcompact recover",
+    Temporary.CLEANED: "left by an interrupted cleaning, not complete; a broker deletes it when it starts",
+    Temporary.SWAP: (
+        "complete and about to take its place; kcompact recover finishes a swap of kcompact, a broker finishes its own"
+    ),
     Temporary.DELETED: "replaced and about to be deleted; a broker deletes it when it starts",
 }
 
 
 def name_findings(log: PartitionLog) -> Iterator[Finding]:
-    """Yield what the names of a partition directory tell: interrupted work, orphans, strangers."""
+    """Yield the files that interrupted work left, indexes without a log, and names that are not Kafka's."""
     for name in (*log.leftovers, *log.deleted):
         parsed = parse_file_name(name)
         meaning = _MEANINGS[parsed.temporary] if parsed else ""
@@ -102,10 +125,10 @@ def name_findings(log: PartitionLog) -> Iterator[Finding]:
         text = "an interrupted run of kcompact left it; kcompact recover finishes or undoes that run"
         yield Finding(severity=Severity.WARNING, file=name, problem=text)
     for name in log.foreign:
-        text = "no file of Kafka's; a broker may refuse to start on it, kcompact leaves it alone"
+        text = "no file of Kafka's; a broker may refuse to start because of it, kcompact does not touch it"
         yield Finding(severity=Severity.WARNING, file=name, problem=text)
     bases = {segment.base_offset for segment in log.segments}
-    for entry in sorted(os.listdir(log.directory)):  # noqa: PTH208 - names are all that is needed
+    for entry in sorted(os.listdir(log.directory)):  # noqa: PTH208 - only the names are needed
         parsed = parse_file_name(entry)
         if parsed is None or parsed.temporary is not Temporary.NO or parsed.suffix is Suffix.SNAPSHOT:
             continue

@@ -1,211 +1,268 @@
-"""What a log contains, and what is wrong with it. Serves `inspect`; reads only.
+"""What is wrong with a log: every byte is read and checked.
 
-`survey` hops from header to header and is quick. `verify` reads every byte: it checks each batch and record, then each
-index against the batches, then the small files, and says what the names of interrupted work mean. It never stops at
-the first finding: after a wrong checksum the walk goes on, and where the batches no longer tile a segment, it goes on
-with the next one. In large logs compiled loops go ahead (`census`); what they do not find to be right is gone through
-again here, so that what is found, and how it is worded, is the same.
+Checked are each batch and record, then each index against the batches, then the small files and the names that
+interrupted work leaves. Verification does not stop at the first finding. It goes on after a wrong checksum. Where
+batches no longer tile a segment, it goes on with the next segment.
+
+Large logs are verified by compiled kernels first (`segment_kernels`). Segments that the kernels do not confirm are
+re-read here, so findings do not depend on the kernels.
 
 A finding is *damage* (cleaning would refuse, or a broker would read wrong data), a *warning* (a broker or a cleaning
-has something to do first) or *information*. Sparse, dense or padded indexes are never damage: old releases of Kafka
-wrote entries by other rules, and the index of an active segment is allocated at full size.
+has something to do first) or *information*.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, RefusedError
 from kcompact.format import index
-from kcompact.format.batch import Batch, read_header, read_records, verify_crc
+from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_header, read_records, verify_crc
 from kcompact.format.names import Suffix, parse_file_name
-from kcompact.inspect import contents
-from kcompact.inspect.contents import LogSurvey, Tally, pays, size_of
+from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents, file_size, pays
 from kcompact.inspect.findings import Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import verify_indexes
 from kcompact.inspect.small_files import name_findings, small_file_findings
+from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.log.batch_headers import read_marker
-from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.directory import PartitionLog
 from kcompact.log.files import open_regular, read_at
 from kcompact.log.segment_reader import batches
 
-if TYPE_CHECKING:
-    from kcompact.inspect.segment_kernels import Counts
-
+COMPILED_BYTES = 16 << 20
+"""Kernels verify a log that has at least as many bytes; loading them for fewer takes longer."""
 
 _TAIL_BYTES = 1 << 20
 
 
-# What is wrong with it
+# A whole log, or one file
 
 
 def findings(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES) -> tuple[Finding, ...]:
-    """Return everything that is wrong or remarkable with a log, worst first."""
+    """Return everything that is wrong or remarkable with a log, damage first. Raises StorageError."""
     return verify_log(log, index_interval_bytes=index_interval_bytes).findings
 
 
-def verify_log(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES) -> LogSurvey:
-    """Return what the segments contain, records included, and all findings. Reads every byte of the partition."""
-    found: list[Finding] = []
-    surveys = []
-    epoch = -1
-    walks = [_Walk(log.directory / s.log_name, s.base_offset, _end_offset(log, s)) for s in log.segments]
-    for segment, walk, counts in zip(log.segments, walks, _verified(walks, log.size_bytes), strict=True):
-        is_active = segment is log.active_segment
-        tally, epoch, damage = _walk_records(walk, counts, epoch, found)
-        surveys.append(tally.done(records_read=True, damage=damage))
-        names = {file.name for file in segment.files}
-        found += verify_indexes(
-            log.directory, tally, names, is_active=is_active, interval_bytes=index_interval_bytes, broken=bool(damage)
+def verify_log(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES) -> LogContents:
+    """Return what the segments contain, records included, and all findings, damage first.
+
+    Reads every byte of the partition. Raises StorageError.
+    """
+    files = [
+        LogFile(
+            path=log.directory / segment.log_name,
+            base_offset=segment.base_offset,
+            end_offset=None if segment is log.active_segment else log.end_of(segment),
         )
-    found += small_file_findings(log, surveys)
+        for segment in log.segments
+    ]
+    contents: list[SegmentContents] = []
+    found: list[Finding] = []
+    epoch = -1
+    for segment, file, by_kernels in zip(log.segments, files, _verified_by_kernels(files, log.size_bytes), strict=True):
+        verified = _verified(file, by_kernels, epoch)
+        epoch = max(epoch, verified.largest_leader_epoch)
+        contents.append(verified.contents)
+        found += verified.findings
+        found += verify_indexes(
+            log.directory,
+            verified,
+            {each.name for each in segment.files},
+            is_active=file.is_active,
+            interval_bytes=index_interval_bytes,
+        )
+    found += small_file_findings(log)
     found += name_findings(log)
-    # What reading the directory found and the passes above did not meet again.
+    # `read_log` may have met damage that the checks above do not repeat.
     known = {(finding.file, finding.position) for finding in found}
     found += [of_error(problem) for problem in log.damage if (Path(problem.file).name, problem.position) not in known]
-    return LogSurvey(segments=tuple(surveys), findings=worst_first(found))
+    return LogContents(segments=tuple(contents), findings=worst_first(found))
 
 
-def verify_file(path: Path, base_offset: int) -> LogSurvey:
-    """Return what a single log file contains and what is wrong with it; its indexes are looked at too.
+def verify_file(path: Path, base_offset: int) -> LogContents:
+    """Return what a single log file contains and what is wrong with it and its indexes. Raises StorageError.
 
-    A log with no later one beside it is taken for an active segment, whose time index may lag behind.
+    A log file without a later one beside it counts as an active segment: its time index may lack the last entries.
     """
-    found: list[Finding] = []
-    walk = _Walk(path, base_offset, _next_base(path, base_offset))
-    (counts,) = _verified([walk], size_of(path))
-    tally, _, damage = _walk_records(walk, counts, -1, found)
+    file = LogFile(path=path, base_offset=base_offset, end_offset=_next_base_offset(path, base_offset))
+    (by_kernels,) = _verified_by_kernels([file], file_size(path))
+    verified = _verified(file, by_kernels, -1)
+    found = list(verified.findings)
     if path.suffix == Suffix.LOG:
         names = {path.with_suffix(suffix).name for suffix in Suffix if path.with_suffix(suffix).exists()}
-        found += verify_indexes(path.parent, tally, names, is_active=walk.end_offset is None, broken=bool(damage))
-    return LogSurvey(segments=(tally.done(records_read=True, damage=damage),), findings=worst_first(found))
+        found += verify_indexes(path.parent, verified, names, is_active=file.is_active)
+    return LogContents(segments=(verified.contents,), findings=worst_first(found))
 
 
-def _next_base(path: Path, base_offset: int) -> int | None:
-    """Return the base offset of the segment after this one, if it is there; a file set aside has none."""
+def _next_base_offset(path: Path, base_offset: int) -> int | None:
+    """Return the base offset of the segment after this one, None if there is none. A `.deleted` file has none."""
     if path.suffix != Suffix.LOG:
         return None
     names = (parse_file_name(other.name) for other in path.parent.glob("*.log"))
     return min((name.base_offset for name in names if name and name.base_offset > base_offset), default=None)
 
 
-class _Walk(NamedTuple):
-    """A log file to verify. Its offsets lie in [base_offset, end_offset); None is no end."""
-
-    path: Path
-    base_offset: int
-    end_offset: int | None
-
-
-def _end_offset(log: PartitionLog, segment: Segment) -> int | None:
-    return None if segment is log.active_segment else log.end_of(segment)
-
-
-def _verified(walks: list[_Walk], size_bytes: int) -> Iterable[Counts | None]:
-    """Return what the kernels count in each file that they find to be right; None for any other, and in small logs."""
-    if not pays(size_bytes, contents.COMPILED_BYTES):
-        return [None] * len(walks)
+def _verified_by_kernels(files: Sequence[LogFile], size_bytes: int) -> Iterable[VerifiedSegment | None]:
+    """Return the files in which the kernels find nothing wrong; None for other files, and where kernels do not pay."""
+    if not pays(size_bytes, COMPILED_BYTES, may_compile=True):
+        return [None] * len(files)
     from kcompact.inspect import segment_kernels
 
-    def verified(walk: _Walk) -> Counts | None:
-        return segment_kernels.verified_contents(walk.path, base_offset=walk.base_offset, end_offset=walk.end_offset)
-
-    return segment_kernels.side_by_side(verified, walks)
+    return segment_kernels.in_parallel(segment_kernels.verified_segment, files)
 
 
-def _walk_records(
-    walk: _Walk, counts: Counts | None, epoch: int, found: list[Finding]
-) -> tuple[Tally, int, KcompactError | None]:
-    """Go through the batches of a segment and add what is wrong to `found`, unless the kernels have found it right.
+def _verified(file: LogFile, by_kernels: VerifiedSegment | None, epoch: int) -> VerifiedSegment:
+    """Return what the kernels found if that is conclusive, else read the file. `epoch` is that of earlier segments."""
+    if by_kernels is not None and not -1 < by_kernels.first_leader_epoch < epoch:
+        return by_kernels
+    return read_segment(file, epoch)
 
-    Returns the counts, the greatest leader epoch so far, and why the walk stopped early, if it did.
+
+# Batches and records
+
+
+def read_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
+    """Return what the batches of a log file contain and what is wrong with them.
+
+    `epoch` is the greatest leader epoch of the segments before. Reading ends where batches no longer tile the file;
+    the reason is the `damage` of the contents. Raises StorageError.
     """
-    path, base_offset, end_offset = walk
-    if counts is not None and not -1 < counts.first_epoch < epoch:
-        return Tally.of(base_offset, counts), max(epoch, counts.last_epoch), None
-    tally = Tally(base_offset=base_offset)
-    last_offset_at: dict[int, int] = {}
-    tally.last_offset_at = last_offset_at
-    previous = base_offset - 1
+    reading = _Reading(file, epoch)
     try:
-        for batch in batches(path):
-            for problem, severity in _batch_problems(batch, tally, previous, end_offset, epoch, path):
-                found.append(
-                    Finding(
-                        severity=severity,
-                        file=path.name,
-                        position=batch.position,
-                        offset=batch.header.base_offset,
-                        problem=problem,
-                    )
-                )
-            tally.add(batch.position, batch.header)
-            last_offset_at[batch.position] = batch.header.last_offset
-            previous = max(previous, batch.header.last_offset)
-            epoch = max(epoch, batch.header.partition_leader_epoch)
+        for batch in batches(file.path):
+            reading.check(batch)
     except CorruptBatchError as problem:
-        position = problem.position if problem.position is not None else tally.walked_bytes
-        found.append(_tail_finding(path, position, problem, is_active=end_offset is None))
-        return tally, epoch, problem
+        position = reading.counter.contents().end_position if problem.position is None else problem.position
+        reading.findings.append(_tail_finding(file, position, problem))
+        return reading.segment(damage=problem)
     except RefusedError as problem:
-        found.append(Finding(severity=Severity.WARNING, file=path.name, problem=problem.problem))
-        return tally, epoch, problem
-    return tally, epoch, None
+        reading.findings.append(Finding(severity=Severity.WARNING, file=file.path.name, problem=problem.problem))
+        return reading.segment(damage=problem)
+    return reading.segment()
 
 
-def _batch_problems(
-    batch: Batch, tally: Tally, previous: int, end_offset: int | None, epoch: int, path: Path
-) -> Iterator[tuple[str, Severity]]:
-    header = batch.header
-    if header.base_offset < tally.base_offset:
-        yield f"offset below the segment's base offset {tally.base_offset}", Severity.DAMAGE
-    elif header.base_offset <= previous:
-        yield f"offsets do not rise: {header.base_offset} after {previous}", Severity.DAMAGE
-    if end_offset is not None and header.last_offset >= end_offset:
-        yield f"ends at offset {header.last_offset} and overlaps the next segment, from {end_offset}", Severity.DAMAGE
+class _Reading:
+    """The state of `read_segment` between two batches."""
+
+    def __init__(self, file: LogFile, epoch: int) -> None:
+        self.file = file
+        self.counter = BatchCounter(SegmentContents(base_offset=file.base_offset))
+        self.findings: list[Finding] = []
+        self._offset_positions = OffsetPositions()
+        self._largest_offset = file.base_offset - 1
+        self._first_epoch, self._largest_epoch = -1, epoch
+        self._uncounted_records = self._tombstones = self._null_keys = 0
+
+    def check(self, batch: Batch) -> None:
+        """Check and count the next batch."""
+        header = batch.header
+        for problem in _header_problems(header, self.file, self._largest_offset, self._largest_epoch):
+            self._add_finding(batch, Severity.DAMAGE, problem)
+        try:
+            records = _checked_records(batch, self.file.path)
+        except CorruptDataError as error:
+            self._add_finding(batch, Severity.DAMAGE, error.problem)
+        else:
+            self._count(header, records)
+            if warning := _max_timestamp_problem(header, records):
+                self._add_finding(batch, Severity.WARNING, warning)
+        self.counter.add(batch.position, header)
+        self._offset_positions.append(batch.position, header.last_offset)
+        self._largest_offset = max(self._largest_offset, header.last_offset)
+        if self._first_epoch < 0:
+            self._first_epoch = max(-1, header.partition_leader_epoch)
+        self._largest_epoch = max(self._largest_epoch, header.partition_leader_epoch)
+
+    def _count(self, header: Header, records: Sequence[Record]) -> None:
+        if header.records_count < 0:
+            self._uncounted_records += len(records)
+        if not header.is_control:
+            self._tombstones += sum(record.value is None for record in records)
+            self._null_keys += sum(record.key is None for record in records)
+
+    def _add_finding(self, batch: Batch, severity: Severity, problem: str) -> None:
+        self.findings.append(
+            Finding(
+                severity=severity,
+                file=self.file.path.name,
+                position=batch.position,
+                offset=batch.header.base_offset,
+                problem=problem,
+            )
+        )
+
+    def segment(self, damage: KcompactError | None = None) -> VerifiedSegment:
+        """Return what was read; `damage` is why reading ended early."""
+        contents = self.counter.contents()
+        return VerifiedSegment(
+            contents=replace(
+                contents,
+                records=contents.records + self._uncounted_records,
+                tombstones=self._tombstones,
+                null_keys=self._null_keys,
+                damage=damage,
+            ),
+            offset_positions=self._offset_positions,
+            first_leader_epoch=self._first_epoch,
+            largest_leader_epoch=self._largest_epoch,
+            findings=tuple(self.findings),
+        )
+
+
+def _header_problems(header: Header, file: LogFile, largest_offset: int, epoch: int) -> Iterator[str]:
+    """Yield how a header contradicts the batches before it, or the segment's offsets."""
+    if header.base_offset < file.base_offset:
+        yield f"offset below the segment's base offset {file.base_offset}"
+    elif header.base_offset <= largest_offset:
+        yield f"offsets do not rise: {header.base_offset} after {largest_offset}"
+    if file.end_offset is not None and header.last_offset >= file.end_offset:
+        yield f"ends at offset {header.last_offset} and overlaps the next segment, from {file.end_offset}"
     if -1 < header.partition_leader_epoch < epoch:
-        yield f"leader epoch {header.partition_leader_epoch} after epoch {epoch}", Severity.DAMAGE
-    try:
-        verify_crc(batch, file=str(path))
-        records = read_records(batch, file=str(path))
-        if header.is_control:
-            read_marker(batch, file=str(path))
-    except CorruptDataError as problem:
-        yield problem.problem, Severity.DAMAGE
-        return
-    if header.records_count < 0:
-        tally.records += len(records)
-    if not header.is_control:
-        tally.tombstones += sum(record.value is None for record in records)
-        tally.null_keys += sum(record.key is None for record in records)
-    if records and header.magic == 2 and not header.is_log_append_time:
-        greatest = max(record.timestamp for record in records)
-        if greatest != header.max_timestamp:
-            yield f"max timestamp {header.max_timestamp}, but the records' greatest is {greatest}", Severity.WARNING
+        yield f"leader epoch {header.partition_leader_epoch} after epoch {epoch}"
 
 
-def _tail_finding(path: Path, position: int, problem: CorruptBatchError, *, is_active: bool) -> Finding:
-    """Return what a walk that stopped at `position` means: zeros, a torn tail, or batches that do not tile."""
-    with open_regular(path) as descriptor:
+def _checked_records(batch: Batch, path: Path) -> Sequence[Record]:
+    """Return the records. Raises CorruptDataError for a wrong checksum, bad records, or a marker that is none."""
+    verify_crc(batch, file=str(path))
+    records = read_records(batch, file=str(path))
+    if batch.header.is_control:
+        read_marker(batch, file=str(path))
+    return records
+
+
+def _max_timestamp_problem(header: Header, records: Sequence[Record]) -> str | None:
+    if not records or header.magic != 2 or header.is_log_append_time:
+        return None
+    greatest = max(record.timestamp for record in records)
+    if greatest == header.max_timestamp:
+        return None
+    return f"max timestamp {header.max_timestamp}, but the records' greatest is {greatest}"
+
+
+def _tail_finding(file: LogFile, position: int, problem: CorruptBatchError) -> Finding:
+    """Return what follows the last batch that tiles the file: zeros, a torn batch, or other bytes."""
+    with open_regular(file.path) as descriptor:
         size = os.fstat(descriptor).st_size
-        tail = read_at(descriptor, min(_TAIL_BYTES, size - position), position, path=path)
+        tail = read_at(descriptor, min(_TAIL_BYTES, size - position), position, path=file.path)
     left = f"{size - position:,} bytes are left"
     if not tail.strip(b"\0"):
-        what = "zeros to the end of the file" if len(tail) == size - position else "a run of zeros"
-        text = f"{what}, {left}: space allocated in advance, or data that a crash has lost"
-    elif is_active and _is_torn(tail, size - position):
+        zeros = "zeros to the end of the file" if len(tail) == size - position else "a run of zeros"
+        text = f"{zeros}, {left}: space allocated in advance, or data lost in a crash"
+    elif file.is_active and _is_torn(tail, size - position):
         text = f"torn tail, {left}: {problem.problem}; a broker cuts it off after an unclean shutdown"
     else:
         text = f"{problem.problem}; {left} that are no whole batch"
-    return Finding(severity=Severity.DAMAGE, file=path.name, position=position, offset=problem.offset, problem=text)
+    return Finding(
+        severity=Severity.DAMAGE, file=file.path.name, position=position, offset=problem.offset, problem=text
+    )
 
 
-def _is_torn(tail: bytes, left: int) -> bool:
-    """Whether a sound header begins here whose batch is longer than the file."""
+def _is_torn(tail: bytes, left_bytes: int) -> bool:
+    """Return whether a valid header starts here whose batch is longer than the file."""
     try:
-        return read_header(tail, file="", position=0).size_bytes > left
+        return read_header(tail, file="", position=0).size_bytes > left_bytes
     except KcompactError:
-        return left < 61
+        return left_bytes < HEADER_BYTES

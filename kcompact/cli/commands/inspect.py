@@ -113,7 +113,7 @@ def _entries(directories: Sequence[Path], settings: Settings, verify: bool) -> I
 
 
 def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs: LogDirs, verify: bool) -> Entry:
-    from kcompact.inspect.contents import survey_log
+    from kcompact.inspect.contents import log_contents
     from kcompact.inspect.findings import of_error
     from kcompact.inspect.small_files import log_dir_findings
     from kcompact.inspect.verify import verify_log
@@ -129,7 +129,7 @@ def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs
     plan = noted(plan, configured.notes)
     error = error or trouble
     if not verify:
-        return Entry(directory=directory, plan=plan, error=error, survey=survey_log(plan.log))
+        return Entry(directory=directory, plan=plan, error=error, survey=log_contents(plan.log))
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
     findings += (*contents.findings, *log_dir_findings(log_dir))
     if error is None and contents.is_damaged:
@@ -218,7 +218,7 @@ def _look(path: Path, verify: bool) -> dict[str, Any]:
 
 
 def _look_into_log(path: Path, base_offset: int, verify: bool, look: dict[str, Any]) -> None:
-    from kcompact.inspect.contents import survey_file
+    from kcompact.inspect.contents import file_contents
     from kcompact.inspect.verify import verify_file
 
     if verify:
@@ -228,7 +228,7 @@ def _look_into_log(path: Path, base_offset: int, verify: bool, look: dict[str, A
         if seen.is_damaged:
             look["error"], look["exit_code"] = "damaged", CorruptDataError.exit_code
     else:
-        contents = survey_file(path, base_offset)
+        contents = file_contents(path, base_offset)
     look["contents"] = survey_fields(contents)
     if contents.damage is not None:
         look["error"], look["exit_code"] = str(contents.damage), contents.damage.exit_code

@@ -18,7 +18,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
 
 if TYPE_CHECKING:
-    from kcompact.inspect.contents import SegmentSurvey
+    from kcompact.inspect.contents import SegmentContents
     from kcompact.inspect.findings import Finding
     from kcompact.log.directory import Segment
 
@@ -235,7 +235,7 @@ def _segment(plan: CleanPlan, segment: Segment) -> dict[str, Any]:
     }
 
 
-def survey_fields(contents: SegmentSurvey) -> dict[str, Any]:
+def survey_fields(contents: SegmentContents) -> dict[str, Any]:
     """Return the counts of one segment."""
     return {name: getattr(contents, name) for name in SURVEY_FIELDS}
 

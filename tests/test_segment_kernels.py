@@ -1,4 +1,4 @@
-"""The kernels' count of a log beside the readable one: the same survey and the same findings, for any log."""
+"""The kernels return the same contents and the same findings as the readable definitions, for any log."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from kcompact.errors import StorageError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
-from kcompact.inspect import contents, segment_kernels
-from kcompact.inspect.contents import LogSurvey, survey_file, survey_log
+from kcompact.inspect import contents, segment_kernels, verify
+from kcompact.inspect.contents import LogContents, file_contents, log_contents
+from kcompact.inspect.verified_segment import LogFile
 from kcompact.inspect.verify import verify_file, verify_log
 from kcompact.kernels import machine
 from kcompact.log import header_table, inflate
@@ -31,19 +32,21 @@ from tests.command_line import flip, partition
 from tests.notation import LogSpec
 
 
-def described(seen: LogSurvey) -> list[dict[str, Any]]:
-    """Return a survey in a form that can be compared; errors are not equal to themselves."""
+def described(seen: LogContents) -> list[dict[str, Any]]:
+    """Return the contents of a log in a form that can be compared: two equal errors do not compare equal."""
     rows = [
         asdict(segment) | {"damage": repr(segment.damage), "text": str(segment.damage)} for segment in seen.segments
     ]
     return [*rows, *(asdict(each) for each in seen.findings)]
 
 
-def both_ways(work: Callable[[], LogSurvey], *, window_bytes: int, rows: int) -> tuple[Any, Any]:
-    """Return what the readable walks and the kernels have to say."""
+def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) -> tuple[Any, Any]:
+    """Return what the readable definitions return, and what the kernels do."""
     readable = described(work())
     with (
-        mock.patch.multiple(contents, COMPILED_BATCHES=0, COMPILED_BYTES=0),
+        mock.patch.object(machine, "is_compiled", return_value=True),
+        mock.patch.object(contents, "COMPILED_BATCHES", 0),
+        mock.patch.object(verify, "COMPILED_BYTES", 0),
         mock.patch.multiple(segment_kernels, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
         mock.patch.multiple(header_table, TABLE_ROWS=rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=window_bytes),
@@ -55,14 +58,14 @@ def both_ways(work: Callable[[], LogSurvey], *, window_bytes: int, rows: int) ->
 def agree(
     log: PartitionLog, *, window_bytes: int = segment_kernels.WINDOW_BYTES, rows: int = segment_kernels.TABLE_ROWS
 ) -> bool:
-    """Whether both ways say the same of a log; return whether it is damaged."""
-    for work in (lambda: survey_log(log), lambda: verify_log(log, index_interval_bytes=50)):
+    """Assert that both ways return the same for a log; return whether the log is damaged."""
+    for work in (lambda: log_contents(log), lambda: verify_log(log, index_interval_bytes=50)):
         readable, compiled = both_ways(work, window_bytes=window_bytes, rows=rows)
         assert compiled == readable
     for segment in log.segments:
         path = log.directory / segment.log_name
         for file_work in (
-            lambda path=path, base=segment.base_offset: LogSurvey(segments=(survey_file(path, base),)),
+            lambda path=path, base=segment.base_offset: LogContents(segments=(file_contents(path, base),)),
             lambda path=path, base=segment.base_offset: verify_file(path, base),
         ):
             readable, compiled = both_ways(file_work, window_bytes=window_bytes, rows=rows)
@@ -111,7 +114,7 @@ def damage(path: Path, data: st.DataObject) -> None:
 
 
 def test_every_flipped_bit_of_records_with_a_right_checksum(tmp_path: Path) -> None:
-    """The checksum hides nothing here: it is what a record says that is wrong."""
+    """The checksum is right, so only the records can show the damage."""
     text = "log now=10:00\n0: [a=1 bb=~^09:01{h=x i=~} ~=5]@0..4 c=1(pid=3 epoch=0 seq=0 txn) commit(pid=3 epoch=0)\n9:"
     directory = partition(tmp_path, text)
     path = directory / "00000000000000000000.log"
@@ -135,7 +138,7 @@ def test_every_flipped_bit_of_records_with_a_right_checksum(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, segment_kernels.WINDOW_BYTES])
-def test_the_kernels_go_through_what_is_right(codec: Codec, window_bytes: int, tmp_path: Path) -> None:
+def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tmp_path: Path) -> None:
     path, batches = tmp_path / "0.log", []
     for number in range(60):
         keys = random.Random(number)
@@ -148,21 +151,28 @@ def test_the_kernels_go_through_what_is_right(codec: Codec, window_bytes: int, t
         mock.patch.multiple(header_table, TABLE_ROWS=7),
         mock.patch.multiple(inflate, INFLATED_BYTES=20_000),
     ):
-        counts = segment_kernels.verified_contents(path, base_offset=0, end_offset=3000)
-        assert counts is not None
-        assert segment_kernels.headers_of(path).walked_bytes == path.stat().st_size
+        verified = segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3000))
+        assert verified is not None
+        assert segment_kernels.header_contents(path, 0).end_position == path.stat().st_size
         for base_offset, end_offset in ((1, 3000), (0, 2999)):
-            assert segment_kernels.verified_contents(path, base_offset=base_offset, end_offset=end_offset) is None
-    assert (counts.batches, counts.records, counts.last_offset, counts.walked_bytes) == (
+            file = LogFile(path=path, base_offset=base_offset, end_offset=end_offset)
+            assert segment_kernels.verified_segment(file) is None
+    found = verified.contents
+    assert (found.batches, found.records, found.last_offset, found.end_position) == (
         *(60, 3000, 2999, path.stat().st_size),
     )
-    assert (counts.first_epoch, counts.last_epoch) == (3, 5)
-    expected = verify_file(path, 0).segments[0]
-    assert 0 < counts.tombstones == expected.tombstones
-    assert list(counts.positions()) == [sum(map(len, batches[:number])) for number in range(60)]
-    assert counts.positions().get(len(batches[0])) == 99
-    assert counts.positions().get(len(batches[0]) + 1) is None
-    assert counts.positions().get(1 << 40) is None
+    assert (verified.first_leader_epoch, verified.largest_leader_epoch) == (3, 5)
+    expected = verify.read_segment(LogFile(path=path, base_offset=0, end_offset=3000))
+    assert found == expected.contents
+    assert found.tombstones is not None
+    assert found.tombstones > 0
+    assert (expected.first_leader_epoch, expected.largest_leader_epoch) == (3, 5)
+    starts = [sum(map(len, batches[:number])) for number in range(60)]
+    for offset_positions in (verified.offset_positions, expected.offset_positions):
+        assert list(offset_positions) == starts
+        assert offset_positions.last_offset_at(starts[1]) == 99
+        assert offset_positions.last_offset_at(starts[1] + 1) is None
+        assert offset_positions.last_offset_at(1 << 40) is None
 
 
 def test_epochs_that_fall_from_one_segment_to_the_next(tmp_path: Path) -> None:
@@ -171,23 +181,23 @@ def test_epochs_that_fall_from_one_segment_to_the_next(tmp_path: Path) -> None:
     assert [each.problem for each in verify_log(read_log(directory)).findings] == ["leader epoch 4 after epoch 5"]
 
 
-def test_what_cannot_be_read_is_for_the_readable_walk(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     log = read_log(directory)
     path = directory / log.segments[0].log_name
     target = tmp_path / "elsewhere"
     path.rename(target)
     path.symlink_to(target)
-    assert segment_kernels.verified_contents(path, base_offset=0, end_offset=3) is None
-    assert segment_kernels.headers_of(path).walked_bytes == 0
+    assert segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3)) is None
+    assert segment_kernels.header_contents(path, 0).end_position == 0
     readable, compiled = both_ways(lambda: verify_log(log), window_bytes=1000, rows=10)
     assert compiled == readable
     assert "a symbolic link" in compiled[0]["text"]
     path.unlink()
-    for work in (survey_file, verify_file):
+    for work in (file_contents, verify_file):
         with pytest.raises(StorageError, match="No such file"):
             work(path, 0)
-    with mock.patch.object(contents, "COMPILED_BYTES", 0), pytest.raises(StorageError, match="No such file"):
+    with mock.patch.object(verify, "COMPILED_BYTES", 0), pytest.raises(StorageError, match="No such file"):
         verify_log(log)
 
 
@@ -195,12 +205,32 @@ def test_what_cannot_be_read_is_for_the_readable_walk(tmp_path: Path) -> None:
     ("amount", "is_compiled", "pays"),
     [(999, True, False), (1000, True, True), (1000, False, False), (31_999, False, False), (32_000, False, True)],
 )
-def test_when_it_pays(amount: int, is_compiled: bool, pays: bool) -> None:
+def test_when_kernels_pay(amount: int, is_compiled: bool, pays: bool) -> None:
     with mock.patch.object(machine, "is_compiled", return_value=is_compiled):
-        assert contents.pays(amount, 1000) is pays
+        assert contents.pays(amount, 1000, may_compile=True) is pays
+        assert contents.pays(amount, 1000, may_compile=False) is (pays and is_compiled)
 
 
-def test_work_that_nobody_waits_for_is_not_begun() -> None:
+def test_headers_alone_never_compile(tmp_path: Path) -> None:
+    """Compiling takes longer than the headers of any log; `verify` reads every byte and may compile."""
+    directory = partition(tmp_path)
+    log = read_log(directory)
+    path = directory / log.segments[0].log_name
+    with (
+        mock.patch.object(contents, "COMPILED_BATCHES", 0),
+        mock.patch.object(verify, "COMPILED_BYTES", 0),
+        mock.patch.object(machine, "is_compiled", return_value=False),
+        mock.patch.object(segment_kernels, "header_contents") as header_contents,
+        mock.patch.object(segment_kernels, "verified_segment", return_value=None) as verified_segment,
+    ):
+        assert log_contents(log).segments[0].batches == 3
+        assert file_contents(path, 0).batches == 3
+        assert not header_contents.called
+        verify_log(log)
+        assert verified_segment.called
+
+
+def test_work_that_is_not_waited_for_is_cancelled() -> None:
     begun: list[int] = []
 
     def work(number: int) -> int:
@@ -208,14 +238,14 @@ def test_work_that_nobody_waits_for_is_not_begun() -> None:
         time.sleep(0.05)
         return number
 
-    results = segment_kernels.side_by_side(work, range(1000))
+    results = segment_kernels.in_parallel(work, range(1000))
     assert [next(results), next(results)] == [0, 1]
     results.close()  # type: ignore[attr-defined]
     assert len(begun) < 1000
-    assert list(segment_kernels.side_by_side(work, [5, 6])) == [5, 6]
+    assert list(segment_kernels.in_parallel(work, [5, 6])) == [5, 6]
 
 
-def test_a_large_index_that_lies(tmp_path: Path) -> None:
+def test_a_wrong_large_index(tmp_path: Path) -> None:
     directory = partition(tmp_path, "log now=10:00 index.interval.bytes=0\n0: a=1 b=2 c=3 d=4\n4: e=5")
     log = read_log(directory)
     assert not agree(log)

@@ -1,4 +1,4 @@
-"""What `survey` counts, and each kind of finding that `verify` knows."""
+"""Each kind of finding that `verify` returns."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import CorruptBatchError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
-from kcompact.inspect import contents, segment_kernels
-from kcompact.inspect.contents import survey_log
+from kcompact.inspect import segment_kernels, verify
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.verify import findings, verify_log
 from kcompact.log.directory import read_log
@@ -33,11 +31,10 @@ log now=10:00 index.interval.bytes=50
 
 @pytest.fixture(autouse=True, params=["readable", "compiled"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Everything here goes for small logs, and for large ones, of which the kernels have read what is right."""
+    """Run each test twice: with the readable definitions, as for small logs, and with kernels, as for large logs."""
     way: str = request.param
     if way == "compiled":
-        monkeypatch.setattr(contents, "COMPILED_BATCHES", 0)
-        monkeypatch.setattr(contents, "COMPILED_BYTES", 0)
+        monkeypatch.setattr(verify, "COMPILED_BYTES", 0)
         monkeypatch.setattr(index, "LARGE_INDEX_BYTES", 2 * index.OFFSET_ENTRY_BYTES)
         monkeypatch.setattr(segment_kernels, "WINDOW_BYTES", 200)
     return way
@@ -45,29 +42,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def found(directory: Path) -> tuple[Finding, ...]:
     return findings(read_log(directory), index_interval_bytes=50)
-
-
-def test_counts(tmp_path: Path) -> None:
-    text = """\
-log now=10:00
-0: a=1 [b=2 c=~]@1..4 ~=5 []@6..7
-8: x=1(pid=3 epoch=0 seq=0 txn) commit(pid=3 epoch=0)
-10: d=~(horizon=11:00)
-11:
-"""
-    directory = partition(tmp_path, text)
-    quick = survey_log(read_log(directory)).segments
-    full = verify_log(read_log(directory)).segments
-    first = full[0]
-    assert (first.batches, first.records, first.empty_batches) == (4, 4, 1)
-    assert (first.first_offset, first.last_offset) == (0, 7)
-    assert (first.tombstones, first.null_keys) == (1, 1)
-    assert (full[1].control_batches, full[1].transactional_batches) == (1, 2)
-    assert (full[2].horizon_batches, full[2].tombstones) == (1, 1)
-    assert (full[3].batches, full[3].first_offset, full[3].largest_timestamp_ms) == (0, None, None)
-    for one, other in zip(quick, full, strict=True):
-        assert (one.tombstones, one.null_keys) == (None, None)
-        assert (one.batches, one.records, one.walked_bytes) == (other.batches, other.records, other.walked_bytes)
 
 
 def test_sound_log_has_no_findings(tmp_path: Path) -> None:
@@ -127,7 +101,7 @@ def index_half_entry(directory: Path) -> None:
     rewrite(directory / INDEX, (directory / INDEX).read_bytes()[:-1])
 
 
-def time_index_lies(directory: Path) -> None:
+def wrong_time_index(directory: Path) -> None:
     flip(directory / TIME_INDEX, -5, 0x01)
 
 
@@ -164,7 +138,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str, str]] = [
     (index_elsewhere, INDEX, "no batch starts there"),
     (index_other_offset, INDEX, ""),
     (index_half_entry, INDEX, "multiple of the 8 bytes"),
-    (time_index_lies, TIME_INDEX, "the greatest in the log is"),
+    (wrong_time_index, TIME_INDEX, "the greatest in the log is"),
     (bad_snapshot, "00000000000000000006.snapshot", ""),
     (bad_epochs, "leader-epoch-checkpoint", ""),
     (bad_metadata, "partition.metadata", "topic id"),
@@ -254,20 +228,11 @@ def test_padded_indexes_of_the_active_segment_are_normal(tmp_path: Path) -> None
     assert found(directory) == ()
 
 
-def test_a_walk_goes_on_after_a_bad_checksum(tmp_path: Path) -> None:
+def test_verification_goes_on_after_a_wrong_checksum(tmp_path: Path) -> None:
     directory = partition(tmp_path, SCENE)
     flip(directory / LOG, HEADER_BYTES + 3)
     flip(directory / LOG, -1)
     assert [each.offset for each in found(directory) if each.file == LOG] == [0, 2]
-
-
-def test_a_survey_stops_where_batches_stop(tmp_path: Path) -> None:
-    directory = partition(tmp_path, SCENE)
-    flip_magic(directory)
-    first, second, _ = survey_log(read_log(directory)).segments
-    assert first.batches == 1
-    assert isinstance(first.damage, CorruptBatchError)
-    assert second.batches == 3
 
 
 def test_worst_comes_first(tmp_path: Path) -> None:
@@ -278,7 +243,7 @@ def test_worst_comes_first(tmp_path: Path) -> None:
     assert [each.severity for each in found(directory)] == [Severity.DAMAGE, Severity.WARNING, Severity.INFO]
 
 
-def test_any_flipped_byte_is_found_but_for_a_leader_epoch(tmp_path: Path) -> None:
+def test_any_flipped_byte_is_found_except_in_a_leader_epoch(tmp_path: Path) -> None:
     directory = partition(tmp_path, SCENE)
     log = directory / LOG
     whole = log.read_bytes()
@@ -289,5 +254,5 @@ def test_any_flipped_byte_is_found_but_for_a_leader_epoch(tmp_path: Path) -> Non
         if not verify_log(read_log(directory)).is_damaged:
             unseen.add(position)
         rewrite(log, whole)
-    # The checksum does not cover the leader epoch; only one that falls is noticed, and -1 says nothing.
+    # The checksum does not cover the leader epoch; only an epoch that falls is found, and -1 is no epoch.
     assert unseen <= {batch * size + byte for batch in range(3) for byte in range(12, 16)}

@@ -1,0 +1,86 @@
+"""A segment whose batches and records were checked, as the later checks need it."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcompact.format.index import EntryColumns, OffsetEntry
+from kcompact.inspect.contents import SegmentContents
+from kcompact.inspect.findings import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile:
+    """A log file to verify. Its offsets lie in [base_offset, end_offset).
+
+    `end_offset` is None in the active segment: no segment follows.
+    """
+
+    path: Path
+    base_offset: int
+    end_offset: int | None
+
+    @property
+    def is_active(self) -> bool:
+        return self.end_offset is None
+
+
+class OffsetPositions:
+    """The position and the last offset of each batch of a log file: the pairs that an offset index may hold.
+
+    16 bytes for each batch. Rule: OffsetPosition, OffsetIndex.append.
+    """
+
+    __slots__ = ("_last_offsets", "_positions")
+
+    def __init__(self) -> None:
+        self._positions, self._last_offsets = array("q"), array("q")
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the positions in ascending order."""
+        return iter(self._positions)
+
+    def append(self, position: int, last_offset: int) -> None:
+        """Add a batch that lies after the batches added before."""
+        self._positions.append(position)
+        self._last_offsets.append(last_offset)
+
+    def extend(self, positions: bytes, last_offsets: bytes) -> None:
+        """Add batches, given as 64-bit integers in the byte order of the machine."""
+        self._positions.frombytes(positions)
+        self._last_offsets.frombytes(last_offsets)
+
+    def last_offset_at(self, position: int) -> int | None:
+        """Return the last offset of the batch that starts at `position`, None if no batch does."""
+        at = bisect_left(self._positions, position)
+        is_start = at < len(self._positions) and self._positions[at] == position
+        return self._last_offsets[at] if is_start else None
+
+    def include(self, entries: EntryColumns[OffsetEntry], base_offset: int) -> bool:
+        """Return whether each entry of a large offset index is the start and the last offset of a batch."""
+        import numpy as np
+
+        positions, last_offsets = np.asarray(self._positions), np.asarray(self._last_offsets)
+        at = positions.searchsorted(entries.second)
+        if len(at) and at[-1] >= len(positions):
+            return False
+        is_start = positions[at] == entries.second
+        return bool((is_start & (last_offsets[at] == entries.first + base_offset)).all())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedSegment:
+    """What the batches of a segment contain, and what is wrong with them.
+
+    The leader epochs are those of the first batch that has one and the greatest of all batches, -1 without any.
+    """
+
+    contents: SegmentContents
+    offset_positions: OffsetPositions
+    first_leader_epoch: int = -1
+    largest_leader_epoch: int = -1
+    findings: tuple[Finding, ...] = ()
