@@ -162,7 +162,7 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
         *(60, 3000, 2999, path.stat().st_size),
     )
     assert (verified.first_leader_epoch, verified.largest_leader_epoch) == (3, 5)
-    expected = verify.read_segment(LogFile(path=path, base_offset=0, end_offset=3000))
+    expected = verify.verify_segment(LogFile(path=path, base_offset=0, end_offset=3000))
     assert found == expected.contents
     assert found.tombstones is not None
     assert found.tombstones > 0

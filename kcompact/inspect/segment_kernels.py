@@ -122,7 +122,7 @@ class _Run(NamedTuple):
 def verified_segment(file: LogFile) -> VerifiedSegment | None:
     """Return what a segment contains if nothing is wrong with it, else None. Batches of magic 0 and 1 give None too.
 
-    Reads every byte and checks what `verify.read_segment` checks, except the leader epochs against other segments.
+    Reads every byte and checks what `verify.verify_segment` checks, except the leader epochs against other segments.
     """
     contents = SegmentContents(base_offset=file.base_offset, tombstones=0, null_keys=0)
     offset_positions = OffsetPositions()

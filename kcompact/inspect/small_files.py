@@ -7,18 +7,20 @@ from collections.abc import Iterator
 
 from kcompact.errors import CorruptDataError
 from kcompact.format.checkpoint import (
-    CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    META_PROPERTIES,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     parse_leader_epochs,
+)
+from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.properties import (
+    CLEAN_SHUTDOWN_FILE,
+    META_PROPERTIES,
+    PARTITION_METADATA,
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.format.names import Suffix, Temporary, parse_file_name
 from kcompact.inspect.findings import Finding, Severity, of_error
 from kcompact.log.directory import LogDir, PartitionLog, read_snapshot
 from kcompact.log.files import read_file

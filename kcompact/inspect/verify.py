@@ -1,7 +1,7 @@
 """What is wrong with a log: every byte is read and checked.
 
-Checked are each batch and record, then each index against the batches, then the small files and the names that
-interrupted work leaves. Verification does not stop at the first finding. It goes on after a wrong checksum. Where
+`verify_log` checks each batch and record, then each index against the batches, then the small files and the names
+that interrupted work leaves. It does not stop at the first finding: it goes on after a wrong checksum, and where
 batches no longer tile a segment, it goes on with the next segment.
 
 Large logs are verified by compiled kernels first (`segment_kernels`). Segments that the kernels do not confirm are
@@ -42,14 +42,14 @@ _TAIL_BYTES = 1 << 20
 
 
 def findings(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES) -> tuple[Finding, ...]:
-    """Return everything that is wrong or remarkable with a log, damage first. Raises StorageError."""
+    """Return everything that is wrong or remarkable with a log, damage first. Raises as `verify_log` does."""
     return verify_log(log, index_interval_bytes=index_interval_bytes).findings
 
 
 def verify_log(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES) -> LogContents:
     """Return what the segments contain, records included, and all findings, damage first.
 
-    Reads every byte of the partition. Raises StorageError.
+    Reads every byte of the partition. Raises StorageError; RefusedError for an index that is a link or far too large.
     """
     files = [
         LogFile(
@@ -83,9 +83,10 @@ def verify_log(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_I
 
 
 def verify_file(path: Path, base_offset: int) -> LogContents:
-    """Return what a single log file contains and what is wrong with it and its indexes. Raises StorageError.
+    """Return what a single log file contains and what is wrong with it and its indexes.
 
     A log file without a later one beside it counts as an active segment: its time index may lack the last entries.
+    Raises as `verify_log` does.
     """
     file = LogFile(path=path, base_offset=base_offset, end_offset=_next_base_offset(path, base_offset))
     (by_kernels,) = _verified_by_kernels([file], file_size(path))
@@ -98,7 +99,10 @@ def verify_file(path: Path, base_offset: int) -> LogContents:
 
 
 def _next_base_offset(path: Path, base_offset: int) -> int | None:
-    """Return the base offset of the segment after this one, None if there is none. A `.deleted` file has none."""
+    """Return the base offset of the segment after this one, None if there is none.
+
+    Files set aside, such as `.log.deleted`, have none.
+    """
     if path.suffix != Suffix.LOG:
         return None
     names = (parse_file_name(other.name) for other in path.parent.glob("*.log"))
@@ -118,34 +122,34 @@ def _verified(file: LogFile, by_kernels: VerifiedSegment | None, epoch: int) -> 
     """Return what the kernels found if that is conclusive, else read the file. `epoch` is that of earlier segments."""
     if by_kernels is not None and not -1 < by_kernels.first_leader_epoch < epoch:
         return by_kernels
-    return read_segment(file, epoch)
+    return verify_segment(file, epoch)
 
 
 # Batches and records
 
 
-def read_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
+def verify_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
     """Return what the batches of a log file contain and what is wrong with them.
 
     `epoch` is the greatest leader epoch of the segments before. Reading ends where batches no longer tile the file;
     the reason is the `damage` of the contents. Raises StorageError.
     """
-    reading = _Reading(file, epoch)
+    checks = _SegmentChecks(file, epoch)
     try:
         for batch in batches(file.path):
-            reading.check(batch)
+            checks.add(batch)
     except CorruptBatchError as problem:
-        position = reading.counter.contents().end_position if problem.position is None else problem.position
-        reading.findings.append(_tail_finding(file, position, problem))
-        return reading.segment(damage=problem)
+        position = checks.counter.contents().end_position if problem.position is None else problem.position
+        checks.findings.append(_tail_finding(file, position, problem))
+        return checks.segment(damage=problem)
     except RefusedError as problem:
-        reading.findings.append(Finding(severity=Severity.WARNING, file=file.path.name, problem=problem.problem))
-        return reading.segment(damage=problem)
-    return reading.segment()
+        checks.findings.append(Finding(severity=Severity.WARNING, file=file.path.name, problem=problem.problem))
+        return checks.segment(damage=problem)
+    return checks.segment()
 
 
-class _Reading:
-    """The state of `read_segment` between two batches."""
+class _SegmentChecks:
+    """The state of `verify_segment` between two batches."""
 
     def __init__(self, file: LogFile, epoch: int) -> None:
         self.file = file
@@ -156,7 +160,7 @@ class _Reading:
         self._first_epoch, self._largest_epoch = -1, epoch
         self._uncounted_records = self._tombstones = self._null_keys = 0
 
-    def check(self, batch: Batch) -> None:
+    def add(self, batch: Batch) -> None:
         """Check and count the next batch."""
         header = batch.header
         for problem in _header_problems(header, self.file, self._largest_offset, self._largest_epoch):
