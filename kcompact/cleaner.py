@@ -28,9 +28,9 @@ from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import Expired, expired_segments
 from kcompact.plan.partition import refusal
+from kcompact.swap import copy
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
-from kcompact.swap.copy import copy_partition, write_cleaned
 from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
 from kcompact.swap.replace import replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, write_manifest
@@ -109,7 +109,7 @@ def clean_partition(
     directory = plan.log.directory
     if not plan.eligible:
         if options.output is not None and not options.dry_run:
-            copy_partition(plan.log, options.output)
+            copy.copy_partition(plan.log, options.output)
         elif lock is not None and not options.dry_run:
             reset_checkpoint(plan, lock)
         expired = _retention(plan, plan.log, lock, options)
@@ -138,7 +138,7 @@ def clean_partition(
     if options.dry_run:
         stats, after = count_groups(prepared, executor)
     elif options.output is not None:
-        _, stats, sync_s, verify_s = write_cleaned(prepared, options.output, executor)
+        _, stats, sync_s, verify_s = _write_copy(prepared, options.output, executor)
     else:
         assert lock is not None, "a partition is only changed under its log directory's lock"
         _, stats, sync_s, verify_s = _swap_in(prepared, executor, lock, progress)
@@ -170,6 +170,15 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
     if plan.checkpoint_reset and plan.config.compacts:
         lock.check()
         write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_dirty_offset)
+
+
+def _write_copy(prepared: PreparedClean, output: Path, executor: Executor) -> Written:
+    """Write the cleaned partition into a new directory of `output`, and return what was written."""
+    plan = prepared.plan
+    with copy.new_partition(plan.log, output, checkpoint_offset=plan.first_uncleanable_offset) as target:
+        written = write_groups(prepared, range(len(plan.groups)), str(target), executor)
+        copy.fill(plan.log, target, written.segments)
+    return written
 
 
 def _swap_in(prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress) -> Written:

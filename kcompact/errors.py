@@ -1,7 +1,7 @@
-"""Every exception the package raises: one class for each state of the world a user can be in.
+"""Every exception that the package raises: one class for each state a user can be in.
 
-A class carries the facts as attributes, builds its one message and owns the exit code of the process
-(`EXIT_CODES` in `docs/cli.md`). The command line has a single `except KcompactError`.
+A class has the facts as attributes, builds its one message and has the exit code of the process (listed in
+`docs/cli.md`). The command line has a single `except KcompactError`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class KcompactError(Exception):
     exit_code = 1
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions with keyword-only arguments do not pickle by themselves, and these travel from Spark workers.
+        # Spark workers send these exceptions pickled. Exceptions with keyword-only arguments do not pickle by default.
         return (_restored, (type(self), self.args, self.__dict__.copy()))
 
 
@@ -27,7 +27,7 @@ def _restored(cls: type[KcompactError], args: tuple[object, ...], facts: dict[st
 
 
 class CorruptDataError(KcompactError):
-    """Bytes on the disk contradict Kafka's format, or each other."""
+    """Bytes on the disk contradict Kafka's format or each other."""
 
     exit_code = 3
 
@@ -46,7 +46,7 @@ class CorruptDataError(KcompactError):
 
 
 class CorruptBatchError(CorruptDataError):
-    """A record batch cannot be trusted: checksum, length, offsets or records."""
+    """A record batch is damaged: its checksum, length, offsets or records are wrong."""
 
 
 class CorruptIndexError(CorruptDataError):
@@ -54,11 +54,11 @@ class CorruptIndexError(CorruptDataError):
 
 
 class CorruptCheckpointError(CorruptDataError):
-    """A checkpoint, snapshot or properties file cannot be read."""
+    """A checkpoint, snapshot, manifest or properties file is malformed."""
 
 
 class StorageError(KcompactError):
-    """The operating system would not read or write a file."""
+    """The operating system did not read or write a file."""
 
     def __init__(self, *, path: Path | str, problem: OSError, position: int | None = None) -> None:
         self.path = str(path)
@@ -69,7 +69,7 @@ class StorageError(KcompactError):
 
 
 class RefusedError(KcompactError):
-    """kcompact will not do this here; the message says why and what would make it safe."""
+    """kcompact refuses to work here. The message says why, and what would make it safe."""
 
     exit_code = 4
 
@@ -85,17 +85,17 @@ class UnsupportedError(RefusedError):
 
 
 class StaleReplicaError(RefusedError):
-    """The cluster has another topic under this directory's name: what lies here belongs to a topic that is gone."""
+    """The cluster has another topic with this directory's topic name: the directory belongs to a deleted topic."""
 
 
 class ConfigError(RefusedError):
-    """A setting has a value that Kafka would not accept, or none where one is needed."""
+    """A setting has a value that Kafka would not accept, or a required setting has no value."""
 
     exit_code = 2
 
 
 class EngineError(KcompactError):
-    """Spark did not start, or failed. Nothing is said about the data."""
+    """Spark did not start, or it failed. The error says nothing about the data."""
 
     def __init__(self, *, problem: str, hint: str = "--engine in-process does the same without Spark.") -> None:
         self.problem = problem
@@ -104,7 +104,7 @@ class EngineError(KcompactError):
 
 
 class ClusterUnreachableError(KcompactError):
-    """The cluster of `--bootstrap-server` did not answer, or not in a way that can be used."""
+    """The cluster of `--bootstrap-server` did not answer, or its answer cannot be used."""
 
     def __init__(self, *, address: str, problem: str) -> None:
         self.address = address
@@ -117,20 +117,21 @@ class ClusterUnreachableError(KcompactError):
 
 
 class LogDirLockedError(KcompactError):
-    """The log directory's `.lock` is held: a broker or another kcompact is running."""
+    """Another process holds the log directory's `.lock`: a broker or another kcompact is running."""
 
     exit_code = 5
 
     def __init__(self, *, lock: Path | str) -> None:
         self.lock = str(lock)
         super().__init__(
-            f"{self.lock}: held by another process: a broker, or another kcompact, is using this log directory\n"
-            "Stop it first. Never delete the lock file: that does not stop the process that holds it."
+            f"{self.lock}: another process holds this lock: a broker or another kcompact is using the log directory\n"
+            "Stop that process, then run again. Do not delete the lock file: that does not stop the process, and both "
+            "could then change the log at the same time."
         )
 
 
 class LogChangedError(KcompactError):
-    """The partition changed while kcompact was working on it."""
+    """The partition or the lock file changed while kcompact was working on the partition."""
 
     exit_code = 6
 
@@ -138,12 +139,14 @@ class LogChangedError(KcompactError):
         self.path = str(path)
         self.problem = problem
         super().__init__(
-            f"{self.path}: {problem}\nNothing more was done to this partition. Find what writes to it, then run again."
+            f"{self.path}: {problem}\n"
+            "kcompact stopped and changes nothing more in this partition. Find the process that changed this file "
+            "(a broker that started, for example) and stop it, then run again."
         )
 
 
 class NotEnoughSpaceError(KcompactError):
-    """The file system has too little room for the staged segments."""
+    """The file system has too little free space for the new segments."""
 
     exit_code = 7
 
@@ -152,13 +155,17 @@ class NotEnoughSpaceError(KcompactError):
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
         super().__init__(
-            f"{self.path}: cleaning needs {needed_bytes:,} bytes free here, there are {free_bytes:,}\n"
-            "Free some space, or write the compacted copy elsewhere with --output DIR."
+            f"{self.path}: not enough free space: {needed_bytes:,} bytes are needed, {free_bytes:,} are free\n"
+            "Free some space, or write a compacted copy to another file system with --output DIR. "
+            "If enough space is free, check the quota and the file size limit of this user."
         )
 
 
 class RecoveryNeededError(KcompactError):
-    """A swap was interrupted and its files must be settled first."""
+    """A swap was interrupted. `kcompact recover` must finish or undo it before anything else is done.
+
+    `files` are the names that the swap left in the partition directory `path`.
+    """
 
     exit_code = 8
 
@@ -172,11 +179,11 @@ class RecoveryNeededError(KcompactError):
 
 
 class CleaningAbortedError(KcompactError):
-    """The run was asked to stop and did, between two steps."""
+    """The run was asked to stop, and stopped between two steps."""
 
     exit_code = 130
 
     def __init__(self, *, path: Path | str, exit_code: int = 130) -> None:
         self.path = str(path)
         self.exit_code = exit_code
-        super().__init__(f"{self.path}: interrupted; what was not yet swapped in is unchanged")
+        super().__init__(f"{self.path}: interrupted; segments that were not yet replaced are unchanged")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark
+from tests import crash
 
 settings.register_profile(
     "ci",
@@ -60,3 +62,9 @@ def on_spark() -> Iterator[OnSpark]:
 
     with spark_context("local[2]") as sc:
         yield OnSpark(sc=sc)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> crash.Scene:
+    """A partition with a staged round of two groups."""
+    return crash.build(tmp_path / "data", crash.GROUPS[2])

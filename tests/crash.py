@@ -1,10 +1,11 @@
-"""Interrupted swaps on real directories: build a partition, clean it, stop after any step.
+"""Interrupted swaps on real directories: build a partition, stage a cleaned one, stop the swap after any step.
 
-The files are valid Kafka files, so that Kafka's own loader can be run on every state that `stopped_states` yields.
+The files are valid Kafka files, so Kafka's own loader can be run on every state that `stopped_states` yields.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import struct
@@ -12,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from crc32c import crc32c
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
+from kcompact.errors import RecoveryNeededError
 from kcompact.format.names import (
     Suffix,
     TopicPartition,
@@ -24,11 +27,12 @@ from kcompact.format.names import (
     snapshot_name,
 )
 from kcompact.log.files import FileIdentity
+from kcompact.swap import recovery
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard, write_manifest
-from kcompact.swap.steps import Observer, Step
+from kcompact.swap.steps import Observer, Step, replacement_steps
 
 PARTITION = TopicPartition("orders", 0)
 T0 = 1_700_000_000_000
@@ -38,7 +42,7 @@ Record = tuple[int, str, str]
 
 
 class Stopped(BaseException):
-    """The process died here."""
+    """Stands for the death of the process."""
 
 
 # --- Kafka files ----------------------------------------------------------------------------------------
@@ -132,6 +136,9 @@ GROUPS: dict[int, tuple[tuple[int, ...], ...]] = {
     2: ((0, 100), (200, 300)),
     3: ((0, 100), (200, 300), (400, 500)),
 }
+CHECKPOINT_BEFORE = "0\n1\nother 0 7\n"
+CHECKPOINT_AFTER = "0\n2\norders 0 600\nother 0 7\n"
+"""The cleaner's checkpoint of a scene."""
 
 
 def survivors(bases: Sequence[int]) -> list[Record]:
@@ -142,7 +149,7 @@ def survivors(bases: Sequence[int]) -> list[Record]:
 
 
 def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
-    """Make the partition and stage the round, up to and with the manifest."""
+    """Create the partition and stage a round, up to and with the manifest."""
     directory = log_dir / str(PARTITION)
     directory.mkdir(parents=True)
     for base, records in SEGMENTS.items():
@@ -154,7 +161,7 @@ def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
             (directory / file_name(base, Suffix.TXN_INDEX)).write_bytes(txn_index(base, base + 1))
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     (directory / "partition.metadata").write_text("version: 0\ntopic_id: 1234567890123456789012")
-    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nother 0 7\n")
+    (log_dir / "cleaner-offset-checkpoint").write_text(CHECKPOINT_BEFORE)
     staging = create_staging(directory)
     cleaned = tuple(stage(directory, staging, bases) for bases in groups)
     for one in cleaned:
@@ -192,7 +199,7 @@ def stage(directory: Path, staging: str, bases: Sequence[int]) -> CleanedSegment
 
 
 def run_round(scene: Scene, after_step: Observer | None = None) -> None:
-    """Do what the cleaner's driver does once everything is staged."""
+    """Do what the cleaner does after everything is staged: swap the groups, write the checkpoint, discard."""
     for cleaned in scene.cleaned:
         replace_segments(scene.directory, scene.staging, cleaned, lambda: None, after_step=after_step)
     write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
@@ -203,17 +210,17 @@ def run_round(scene: Scene, after_step: Observer | None = None) -> None:
 
 
 def clone(source: Path, target: Path) -> None:
-    """Copy a tree by hard links: inodes and times stay, and nobody writes into a file in place."""
+    """Copy a tree by hard links. Inodes and times stay. No test may write into a file in place."""
     shutil.copytree(source, target, copy_function=os.link)
 
 
 def stopped_states(
     scene: Scene, work: Path, act: Callable[[Scene, Observer], object] = run_round
 ) -> Iterator[tuple[int, Scene]]:
-    """Yield the directory as a process leaves it that dies after 0, 1, 2 ... steps of a round.
+    """Yield for 0, 1, 2 ... steps the directory that a process leaves when it dies after so many steps of a round.
 
-    `act` may be another function of the scene and an observer, such as a recovery. A state's directory is removed
-    when the next one is asked for.
+    `act` may be another function of the scene and an observer, for example `recover`. The directory of a state is
+    removed before the next state is yielded.
     """
     for number in range(10_000):
         target = work / f"stop-{number}"
@@ -237,24 +244,47 @@ def stopped_states(
         shutil.rmtree(target)
 
 
+def stop_after(number: int) -> Observer:
+    """Return an observer that raises Stopped after so many steps."""
+    left = itertools.count(number - 1, -1)
+
+    def observer(step: Step) -> None:
+        if next(left) <= 0:
+            raise Stopped
+
+    return observer
+
+
+def stopped(scene: Scene, number: int) -> Scene:
+    """Return the scene after a round that died after so many steps."""
+    with pytest.raises(Stopped):
+        run_round(scene, stop_after(number))
+    return scene
+
+
+def recover(state: Scene, observer: Observer | None = None) -> None:
+    """Recover the partition and its checkpoint."""
+    recovery.recover(state.directory, log_dir=state.log_dir, after_step=observer)
+
+
 # --- Looking --------------------------------------------------------------------------------------------
 
 
-def live_logs(directory: Path) -> list[Path]:
+def logs_in_place(directory: Path) -> list[Path]:
     parsed = {path: parse_file_name(path.name) for path in sorted(directory.iterdir())}
     return [path for path, name in parsed.items() if name is not None and str(name) == log_name(name.base_offset)]
 
 
 def latest_values(directory: Path) -> dict[str, str]:
     """Return the last value of each key; offsets must ascend through the log."""
-    records = [record for path in live_logs(directory) for record in records_in(path.read_bytes())]
+    records = [record for path in logs_in_place(directory) for record in records_in(path.read_bytes())]
     offsets = [offset for offset, _, _ in records]
     assert offsets == sorted(set(offsets)), offsets
     return {key: value for _, key, value in records}
 
 
 def groups_done(scene: Scene) -> list[bool]:
-    """Return which groups are new; assert that each is entirely old or entirely new, and that nothing else is there."""
+    """Return which groups are new. Asserts that each is entirely old or entirely new, with no other file left."""
     expected = dict(scene.before)
     present = {path.name: path for path in scene.directory.iterdir()}
     done = []
@@ -281,3 +311,41 @@ def assert_lawful(scene: Scene) -> list[bool]:
     assert done == sorted(done, reverse=True), "a later group was swapped before an earlier one"
     assert latest_values(scene.directory) == scene.view
     return done
+
+
+def log_of(base_offset: int, suffix: str = "") -> str:
+    """`0`, `.swap` -> `00000000000000000000.log.swap`."""
+    return f"{base_offset:020d}.log{suffix}"
+
+
+def all_steps(scene: Scene) -> list[Step]:
+    """Return the steps of all swaps of the round."""
+    return [step for cleaned in scene.cleaned for step in replacement_steps(cleaned, scene.staging)]
+
+
+def cleaner_checkpoint(scene: Scene) -> str:
+    return (scene.log_dir / "cleaner-offset-checkpoint").read_text()
+
+
+def listing(directory: Path) -> dict[str, bytes | None]:
+    """Return the path of everything below the directory with its content, None for what is not a file."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+def replace_content(path: Path, content: bytes) -> None:
+    """Put a new file under the name. The old one may be a hard link that other states share."""
+    path.unlink()
+    path.write_bytes(content)
+
+
+def assert_stops(state: Scene, problem: str) -> RecoveryNeededError:
+    """Assert that recovery refuses, with this problem, and changes nothing; return its error."""
+    before = listing(state.log_dir)
+    with pytest.raises(RecoveryNeededError, match=problem) as stop:
+        recovery.recover(state.directory, log_dir=state.log_dir)
+    assert stop.value.exit_code == 8
+    assert listing(state.log_dir) == before
+    return stop.value

@@ -79,7 +79,7 @@ def log_dir(tmp_path: Path) -> Path:
 def test_makes_a_missing_lock_file_and_leaves_it(log_dir: Path) -> None:
     with log_dir_lock(log_dir) as lock:
         assert lock.created
-        assert lock.still_ours()
+        assert lock.is_in_force()
         lock.check()
         assert is_locked(log_dir)
     assert (log_dir / ".lock").exists()
@@ -149,7 +149,7 @@ def test_a_deleted_lock_file_is_noticed(log_dir: Path, recreated: bool) -> None:
         (log_dir / ".lock").rename(log_dir / "kept")  # as unlink, but the inode cannot be used again
         if recreated:
             (log_dir / ".lock").touch()
-        assert not lock.still_ours()
+        assert not lock.is_in_force()
         with pytest.raises(LogChangedError, match="deleted or replaced"):
             lock.check()
 
@@ -170,7 +170,7 @@ def test_a_file_deleted_while_we_lock_it_is_tried_again(log_dir: Path, monkeypat
     monkeypatch.setattr(fcntl, "fcntl", broker_deletes_it)
     with keep, log_dir_lock(log_dir) as lock:
         assert len(calls) == 2
-        assert lock.still_ours()
+        assert lock.is_in_force()
         assert (log_dir / ".lock").stat().st_ino != first
 
 

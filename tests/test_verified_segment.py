@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.format.index import Columns, OffsetEntry
+from kcompact.format.index import EntryColumns, OffsetEntry
 from kcompact.inspect.verified_segment import OffsetPositions
 
 BASE_OFFSET = 100
@@ -28,6 +28,6 @@ def test_positions_of_batches(positions: list[int], in_one_piece: bool, index: l
         assert found.last_offset_at(position) == batches.get(position)
     for wrong in (0, 1):
         offsets = [position // 2 + wrong for position in index]
-        entries = Columns(np.array(offsets, np.int64), np.array(index, np.int64), OffsetEntry._make)
+        entries = EntryColumns(np.array(offsets, np.int64), np.array(index, np.int64), OffsetEntry._make)
         expected = all(batches.get(at) == BASE_OFFSET + offset for offset, at in zip(offsets, index, strict=True))
         assert found.include(entries, BASE_OFFSET) is expected

@@ -1,18 +1,18 @@
-"""The log directory's `.lock`, taken the way the broker takes it.
+"""The log directory's `.lock`, locked in the way a broker locks it.
 
-A broker holds a POSIX record lock over the whole of `.lock` while it runs (Java's `FileChannel.tryLock`,
-which is `fcntl(F_SETLK)`). `flock` neither sees that lock nor is seen by it. We take an *open file
-description* lock (`F_OFD_SETLK`): it conflicts with the broker's in both directions, and unlike a plain
-record lock it does not vanish when some other part of this process opens and closes the same file.
+A broker holds a POSIX record lock on the whole `.lock` file while it runs (Java's `FileChannel.tryLock`, which is
+`fcntl(F_SETLK)`). A `flock` lock does not conflict with that lock. kcompact takes an *open file description* lock
+(`F_OFD_SETLK`). It conflicts with the broker's lock in both directions. A plain record lock would be released as soon
+as another part of this process opens and closes the same file; this lock is not.
 
-A broker that shuts down unlocks `.lock` and then **deletes** it (`FileLock.destroy`). Whoever locks in
-between holds a file that no longer has a name, and the next broker makes and locks a new one. So the name is
-compared with what we hold, right after locking and again by `LogDirLock.check()` before every commit.
-Nobody waits for that: the work between locking and the first commit is far longer than the moment between a
-broker's unlock and its delete.
+A broker that shuts down unlocks `.lock` and then **deletes** it (`FileLock.destroy`). A process that locks the file in
+between holds a file without a name, and the next broker creates and locks a new one. So the name is compared with the
+locked file right after locking, and again by `LogDirLock.check()` before every swap and checkpoint. No extra wait is
+needed: the work between locking and the first swap takes far longer than the time between a broker's unlock and its
+delete.
 
-A partition directory is locked through its parent, the log directory. `.lock` is never deleted here: deleting
-it is what would let a second process in. A forked child keeps the lock for as long as it lives.
+A partition directory is locked through its parent, the log directory. kcompact never deletes `.lock`, because that
+would let a second process in. A forked child keeps the lock as long as it lives.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ LOCK_NAME = ".lock"
 _FLOCK = struct.Struct("hhqqi4x")
 _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
-# A broker may delete the file just as we lock it; several times in a row is something else.
+# A broker that stops can delete the file once while it is being locked. More deletions have another cause.
 _ATTEMPTS = 5
+
+_NOT_A_BROKERS = "A broker's lock file is a regular file. Find out what created this one before you run kcompact."
 
 
 class LogDirLock:
-    """A held lock. `created` tells whether `.lock` was missing before."""
+    """A held lock. `created` is whether `.lock` was missing before."""
 
     def __init__(self, *, path: Path, directory_fd: int, lock_fd: int, created: bool) -> None:
         self.path = path
@@ -47,26 +49,28 @@ class LogDirLock:
         self._directory_fd = directory_fd
         self._lock_fd = lock_fd
 
-    def still_ours(self) -> bool:
-        """Return whether `.lock` still leads to the file we hold, so that a broker would meet our lock."""
+    def is_in_force(self) -> bool:
+        """Return whether the name `.lock` still leads to the locked file, so that a broker would find it locked."""
         return _same_file(self._directory_fd, self._lock_fd)
 
     def check(self) -> None:
-        """Raise LogChangedError if `.lock` was deleted or replaced; called before every commit.
+        """Raise LogChangedError if `.lock` was deleted or replaced. Called before every swap and checkpoint.
 
-        Rule: FileLock.destroy deletes the file after unlocking it; a lock on a deleted file keeps nobody out.
+        A lock on a deleted file keeps no process out. Rule: FileLock.destroy, which unlocks and then deletes.
         """
-        if not self.still_ours():
-            raise LogChangedError(path=self.path, problem="the lock file was deleted or replaced while it was held")
+        if not self.is_in_force():
+            raise LogChangedError(
+                path=self.path, problem="the lock file was deleted or replaced while kcompact held its lock"
+            )
 
 
 @contextmanager
 def log_dir_lock(log_dir: Path) -> Iterator[LogDirLock]:
-    """Hold the log directory's lock for the length of a `with` block.
+    """Hold the log directory's lock during a `with` block.
 
-    Makes `.lock` if it is missing, owned by the directory's owner: a file of root's would keep the broker
-    from starting. Raises LogDirLockedError if another process holds it, RefusedError if it cannot be opened
-    or locked here. Rule: LogManager.lockLogDirs.
+    Creates `.lock` if it is missing and gives it to the directory's owner, because a file that belongs to root would
+    keep the broker from starting. Raises LogDirLockedError if another process holds the lock, RefusedError if the file
+    cannot be opened or locked, LogChangedError if it is replaced again and again. Rule: LogManager.lockLogDirs.
     """
     path = log_dir / LOCK_NAME
     directory_fd = _open_directory(log_dir)
@@ -75,7 +79,7 @@ def log_dir_lock(log_dir: Path) -> Iterator[LogDirLock]:
         try:
             yield LogDirLock(path=path, directory_fd=directory_fd, lock_fd=lock_fd, created=created)
         finally:
-            os.close(lock_fd)  # The last reference to the open file goes, and the lock with it.
+            os.close(lock_fd)  # Closes the open file description, which releases the lock.
     finally:
         os.close(directory_fd)
 
@@ -83,8 +87,8 @@ def log_dir_lock(log_dir: Path) -> Iterator[LogDirLock]:
 def is_locked(log_dir: Path) -> bool:
     """Return whether a process holds the log directory's lock now. Creates and changes nothing.
 
-    False also where it cannot be asked: no directory, no `.lock`, no permission to open it. For a warning
-    only: the answer may be old by the time it is read.
+    False also if there is no directory or no `.lock`, or if it cannot be opened. A process can take or release the
+    lock right afterwards, so the answer is good for a warning only.
     """
     try:
         lock_fd = os.open(log_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
@@ -103,11 +107,15 @@ def _open_directory(log_dir: Path) -> int:
     try:
         return os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise RefusedError(path=log_dir, problem=f"not a directory that can be locked: {error.strerror}") from error
+        raise RefusedError(
+            path=log_dir,
+            problem=f"this log directory cannot be opened: {error.strerror}",
+            hint="Run as the user that owns it (the broker's user).",
+        ) from error
 
 
 def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
-    """Return the locked descriptor and whether the file is new; the name leads to it when we return."""
+    """Return the locked descriptor, to which the name leads, and whether the file is new."""
     for _ in range(_ATTEMPTS):
         opened = _open(path, directory_fd)
         if opened is None:
@@ -121,11 +129,11 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
             os.close(lock_fd)
             raise
         os.close(lock_fd)
-    raise LogChangedError(path=path, problem=f"the lock file was replaced {_ATTEMPTS} times while it was being locked")
+    raise LogChangedError(path=path, problem=f"the lock file was replaced {_ATTEMPTS} times while kcompact locked it")
 
 
 def _open(path: Path, directory_fd: int) -> tuple[int, bool] | None:
-    """Return a descriptor of `.lock` and whether we made it, or None if it came or went in between."""
+    """Return a descriptor of `.lock` and whether it was created, or None if another process created it meanwhile."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
         try:
@@ -137,15 +145,16 @@ def _open(path: Path, directory_fd: int) -> tuple[int, bool] | None:
     except FileExistsError:
         return None
     except OSError as error:
-        problem = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
+        if error.errno == errno.ELOOP:
+            raise RefusedError(path=path, problem="is a symbolic link", hint=_NOT_A_BROKERS) from error
         raise RefusedError(
             path=path,
-            problem=problem,
+            problem=f"cannot be opened: {error.strerror}",
             hint="Run as the user that owns the log directory (the broker's user).",
         ) from error
     try:
         if not stat.S_ISREG(os.fstat(lock_fd).st_mode):
-            raise RefusedError(path=path, problem="is not a regular file")
+            raise RefusedError(path=path, problem="is not a regular file", hint=_NOT_A_BROKERS)
         if created:
             _give_to_owner(path, directory_fd, lock_fd)
     except BaseException:
@@ -164,7 +173,7 @@ def _give_to_owner(path: Path, directory_fd: int, lock_fd: int) -> None:
         raise RefusedError(
             path=path,
             problem=f"cannot be given to the owner of the log directory: {error.strerror}",
-            hint="The broker could not open it. Run as the user that owns the log directory.",
+            hint="A broker could not open it. Run as the user that owns the log directory (the broker's user).",
         ) from error
 
 
@@ -175,12 +184,15 @@ def _lock(path: Path, lock_fd: int) -> None:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             raise LogDirLockedError(lock=path) from error
         raise RefusedError(
-            path=path, problem=f"this file system does not grant the broker's kind of lock: {error.strerror}"
+            path=path,
+            problem=f"the file system does not grant a lock of the kind that a broker takes: {error.strerror}",
+            hint="A lock keeps brokers out while a log is changed. Without a lock only --dry-run and --output DIR "
+            "are possible.",
         ) from error
 
 
 def _same_file(directory_fd: int, lock_fd: int) -> bool:
-    """Return whether the name leads to the open file. Other hard links do no harm: a backup may hold one."""
+    """Return whether the name leads to the open file. Other hard links to it, as of a backup, do no harm."""
     try:
         named = os.stat(LOCK_NAME, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:

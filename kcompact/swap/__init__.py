@@ -1,42 +1,56 @@
-"""Cleaned segments in the place of the old ones: the only room that renames or deletes files of a partition.
+"""Replaces old segments with cleaned ones. This room makes every change to the files of a log.
 
 In: `CleanedSegment`s in a staging directory. Out: a changed partition directory and its checkpoint.
-Imports: `errors`, `host`, `format`, `log`, `clean`.
+Imports: `errors`, `format`, `log`, `clean.staged_files`.
 
     steps            the steps of a swap as values, and their order
     open_directory   a directory held open; applies steps
     attributes       owner, mode, times and extended attributes of new files
-    staging          the staging directory of a round
-    manifest         what recovery needs to know, as JSON
-    replace          one group swapped in
-    rounds           what interrupted rounds left
-    recovery         an interrupted round finished or undone
+    staging          the staging directory of a round: created, described by a manifest, discarded
+    manifest         the JSON file that tells recovery which new files replace which old ones
+    replace          one group of segments replaced
+    leftovers        the files that an interrupted round left behind
+    recovery         what happens after a crash: an interrupted round is finished or undone
     checkpoint       the cleaner's checkpoint, written last
-    small_files      a small file written in whole or not at all
+    small_files      a small file, written completely or not at all
     deletion         whole segments deleted by retention
     copy             a compacted copy in another directory
 
-**The idea.** A directory has no transactions, but it has renames (each happens entirely or not at all) and
-`fsync` (everything before it is on the disk). Kafka's loader looks at file suffixes when it starts and
-either finishes or undoes what it finds. So a swap is a walk through states that the loader understands, one
-group of segments at a time, with an `fsync` wherever the next step would be dangerous if the disk did it
-first.
+Files are renamed or deleted outside of this room only in directories that kcompact itself has created: `clean.join`
+deletes parts in the staging directory after it has joined them, and `engine.spark` removes its scratch directories.
+
+**The idea.** A directory has no transactions. It has renames (each one happens completely or not at all) and `fsync`
+(everything before it is on the disk). Kafka's loader looks at file suffixes when it starts, and finishes or undoes
+the swap that they show. So a swap moves through states that the loader understands, one group of segments at a time.
+An `fsync` stands wherever the next step would be dangerous if the disk performed it first.
 
     staging/0.log ─▶ 0.log.cleaned ─▶ 0.log.swap ─────────────────────▶ 0.log
                                               0.log ─▶ 0.log.deleted ───────────▶ (gone)
                   ①               ②          ③                       ④         ⑤
                      recovery goes back  │  recovery goes forward
 
-① `.cleaned` is a guard: while one is left, the loader throws away it and every `.swap` beside it, so these renames
-may reach the disk in any order. ② is the commit point: the sync after the last `.swap`. From then on the new
-segment is what counts. ③ the old files step aside, the logs first, then the rest, each with a sync: an old log that
-stays beside the new one puts offsets into the log twice, and one that stays while the disk has lost its `.txnindex`
-is loaded without; the loader notices neither. ④ the new files take their names, the `.log` first and by itself: as
-long as there is a `.log.swap`, the loader deletes whatever has a name in its range, be it the new `.txnindex`. All
-this must be on the disk before the next group starts, as the loader treats all `.swap` files together as one range.
-⑤ only now is anything deleted.
+**Three terms.** They are used in this sense in the whole room.
 
-**Example.** Segments 0 and 500 become one segment 0, of two files for brevity:
+- *Guard*: a `.cleaned` file. While one exists, the loader deletes it and every `.swap` file of its base offset and of
+  higher ones.
+- *Commit point*: the sync after the last rename to `.swap`. From then on the new segment counts, not the old ones.
+- *Set aside*: an old file is set aside when it is renamed to `.deleted`. The loader deletes `.deleted` files. Brokers
+  leave such files too.
+
+**The phases.**
+
+① The staged files become `.cleaned`. The guard makes the order in which the disk performs these renames and those
+of ② irrelevant.
+② The files become `.swap`; the sync is the commit point.
+③ The old files are set aside: first the logs, then the other files, each followed by a sync. An old log that stays
+beside the new one puts its offsets into the log twice. An old log that stays while the disk has lost its `.txnindex`
+is loaded without it. The loader notices neither.
+④ The new files take their names: first the `.log`, alone. While there is a `.log.swap`, the loader deletes every
+file with a name in its range, even the new `.txnindex`. All of this must be on the disk before the next group starts,
+because the loader treats all `.swap` files together as one range.
+⑤ The files that were set aside are deleted.
+
+**Example.** Segments 0 and 500 become one segment 0. Only `.log` and `.index` are shown:
 
     rename .kcompact-7f/0.index 0.index.cleaned     rename 0.index 0.index.deleted
     rename .kcompact-7f/0.log 0.log.cleaned         rename 500.index 500.index.deleted
@@ -48,12 +62,19 @@ this must be on the disk before the next group starts, as the loader treats all 
     rename 500.log 500.log.deleted                  remove every .deleted
     sync                                            sync
 
-A process that dies leaves a state between two lines; a power cut may also leave any part of the renames
-since the last sync. `recover` reads the manifest in the staging directory, sees which state it is, checks
-the new files' digests, and goes back or forward with the same kind of steps. `docs/swap.md` has the table.
+A process that dies leaves the state between two of these lines. A power cut can in addition lose any of the renames
+since the last sync. `recovery.recover` reads the manifest in the staging directory, finds out which state it is,
+checks the digests of the new files, and goes back or forward with the same kinds of steps. `docs/swap.md` lists the
+states.
 
-**What we do not do.** Stage as `.cleaned` (one left over makes the loader drop a committed `.swap`). Have
-two groups under way. Copy where a rename fails. Write into a file of the log. Try a failed `fsync` again:
-what it lost is lost. Delete when in doubt. Rule: LocalLog.replaceSegments, LogLoader.load,
-LogLoader.removeTempFilesAndCollectSwapFiles.
+**What this room does not do.**
+
+- Create staged files under `.cleaned` names: one that is left over makes the loader delete a committed `.swap`.
+- Have two groups in progress at once.
+- Copy a file where a rename fails.
+- Write into an existing file of the log.
+- Repeat a failed `fsync`: the data it lost stays lost.
+- Delete when in doubt.
+
+Rule: LocalLog.replaceSegments, LogLoader.load, LogLoader.removeTempFilesAndCollectSwapFiles.
 """

@@ -1,4 +1,4 @@
-"""Owner, mode, extended attributes and modification time of new files, taken from the files they replace."""
+"""Owner, mode, extended attributes and modification time of new files, copied from the files that they replace."""
 
 from __future__ import annotations
 
@@ -7,31 +7,39 @@ import os
 import stat
 from pathlib import Path
 
+from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import RefusedError
 from kcompact.format.names import Suffix
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.steps import Replacement, replaced_names
+from kcompact.swap.steps import replaced_names
 
-# Signatures over a file's own content and attributes: the kernel makes them, and a copy would be wrong.
-_XATTRS_NOT_CARRIED = frozenset({"security.ima", "security.evm"})
+# Signatures over a file's own content and attributes. The kernel makes them; a copy would be wrong.
+_XATTRS_NOT_COPIED = frozenset({"security.ima", "security.evm"})
 
 
 def give_to_owner(directory: OpenDirectory, fd: int) -> None:
+    """Give a new file to the owner and group of the directory if this process is root; else do nothing.
+
+    Raises RefusedError where the file system does not allow it.
+    """
     if os.geteuid() == 0:
         owner = os.fstat(directory.fd())
         try:
             os.fchown(fd, owner.st_uid, owner.st_gid)
         except OSError as error:
-            problem = f"root cannot give a file to the owner: {error.strerror}"
-            raise RefusedError(path=directory.path, problem=problem) from error
+            raise RefusedError(
+                path=directory.path,
+                problem=f"root cannot give a new file to the owner of this directory: {error.strerror}",
+                hint="Run as the user that owns this directory (the broker's user).",
+            ) from error
 
 
-def carry_over(partition_dir: Path, staging: str, cleaned: Replacement) -> None:
-    """Give the staged files what the old ones had: owner, group, mode, extended attributes, time.
+def carry_over(partition_dir: Path, staging: str, cleaned: CleanedSegment) -> None:
+    """Give the staged files of a group the attributes of the old ones: owner, group, mode, extended attributes, time.
 
-    Each file takes after the group's first old file of its kind, or else its first `.log`. The modification
-    time is that of the group's last old `.log`, in whole milliseconds, for all but `.txnindex`. Synced.
-    Raises RefusedError if anything cannot be carried over: the broker takes a log directory with one
+    The model of a file is the group's first old file of the same kind, or else its first `.log`. The modification
+    time is that of the group's last old `.log`, in whole milliseconds, for all files but `.txnindex`. The files are
+    synced. Raises RefusedError if an attribute cannot be copied, because the broker takes a log directory with one
     unreadable file offline. Rule: Cleaner.cleanSegments, LogSegment.setLastModified.
     """
     old = replaced_names(cleaned)
@@ -42,7 +50,7 @@ def carry_over(partition_dir: Path, staging: str, cleaned: Replacement) -> None:
             model = next((name for name in old if name.endswith(suffix)), first_log)
             try:
                 copy_attributes(directory, f"{staging}/{file.staged_as}", model)
-                _finish_staged(
+                _set_time_and_sync(
                     directory,
                     f"{staging}/{file.staged_as}",
                     mtime_ns=None if suffix == Suffix.TXN_INDEX else modified_ns(cleaned),
@@ -50,15 +58,15 @@ def carry_over(partition_dir: Path, staging: str, cleaned: Replacement) -> None:
             except OSError as error:
                 raise RefusedError(
                     path=partition_dir / model,
-                    problem=f"its owner, mode or attributes cannot be carried over: {error.strerror}",
-                    hint="Nothing was changed. Run as the user that owns these files (the broker's user).",
+                    problem=f"its owner, mode or attributes cannot be copied to the new file: {error.strerror}",
+                    hint="This segment was not changed. Run as the user that owns these files (the broker's user).",
                 ) from error
 
 
-def modified_ns(cleaned: Replacement) -> int:
+def modified_ns(cleaned: CleanedSegment) -> int:
     """Return the modification time of the new files: that of the last old `.log`, in whole milliseconds.
 
-    Rule: `Cleaner.cleanSegments`; retention and lag look at it where records have no timestamps.
+    Unit: nanoseconds. Retention and lag use this time where records have no timestamps. Rule: Cleaner.cleanSegments.
     """
     last_log = max(file.name for file in cleaned.replaces if file.name.endswith(Suffix.LOG))
     mtime_ns = next(file.mtime_ns for file in cleaned.replaces if file.name == last_log)
@@ -66,6 +74,10 @@ def modified_ns(cleaned: Replacement) -> int:
 
 
 def copy_attributes(directory: OpenDirectory, name: str, model: str) -> None:
+    """Give a file the owner, group, mode and extended attributes of `model`; both are in the directory.
+
+    Raises OSError, also where the file system accepts a call and changes nothing.
+    """
     source = directory.open(model, os.O_RDONLY)
     try:
         target = directory.open(name, os.O_RDONLY)
@@ -91,7 +103,7 @@ def copy_attributes(directory: OpenDirectory, name: str, model: str) -> None:
 def _copy_xattrs(source: int, target: int) -> None:
     wanted, actual = _xattrs(source), _xattrs(target)
     for name in actual.keys() - wanted.keys():
-        os.removexattr(target, name)  # Such as an ACL that the directory gave to the new file.
+        os.removexattr(target, name)  # For example a default ACL of the directory, which every new file gets.
     for name, value in wanted.items():
         if actual.get(name) != value:
             os.setxattr(target, name, value)
@@ -104,10 +116,10 @@ def _xattrs(fd: int) -> dict[str, bytes]:
         if error.errno == errno.ENOTSUP:
             return {}
         raise
-    return {name: os.getxattr(fd, name) for name in names if name not in _XATTRS_NOT_CARRIED}
+    return {name: os.getxattr(fd, name) for name in names if name not in _XATTRS_NOT_COPIED}
 
 
-def _finish_staged(directory: OpenDirectory, name: str, *, mtime_ns: int | None) -> None:
+def _set_time_and_sync(directory: OpenDirectory, name: str, *, mtime_ns: int | None) -> None:
     fd = directory.open(name, os.O_RDONLY)
     try:
         if mtime_ns is not None:

@@ -1,4 +1,4 @@
-"""`cleaner-offset-checkpoint` and the other offset checkpoints of a log directory, one entry at a time."""
+"""`cleaner-offset-checkpoint` and the other offset checkpoints of a log directory, written one entry at a time."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ from kcompact.format.names import TopicPartition
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.small_files import write_small_file
 
-# --- The checkpoint -------------------------------------------------------------------------------------
-
-_CHECKPOINT = threading.Lock()
-"""The partitions of a log directory share the file, and may be cleaned side by side."""
+_WRITING = threading.Lock()
+"""The partitions of a log directory share each checkpoint, and threads may clean them at the same time."""
 
 
 def write_checkpoint(
     log_dir: Path, topic_partition: TopicPartition, offset: int, *, name: str = CLEANER_OFFSET_CHECKPOINT
 ) -> None:
-    """Set the offset of one partition in a checkpoint, the cleaner's if not told otherwise; other entries are kept.
+    """Set the offset of one partition in a checkpoint file, by default the cleaner's. Other entries are kept.
 
-    The last act of a round: a checkpoint ahead of the log would bring deleted keys back, one behind costs
-    work. Owner and mode stay; a new file takes after the other checkpoints. Raises CorruptCheckpointError,
-    and touches nothing, if the present file is malformed. Rule: LogCleanerManager.updateCheckpoints,
-    CheckpointFile.write.
+    The last change of a round: a checkpoint ahead of the log would bring deleted keys back, a checkpoint behind it
+    only costs work. Owner and mode of the file stay; a new file gets those of another checkpoint. Raises
+    CorruptCheckpointError, with nothing changed, if the present file is malformed.
+    Rule: LogCleanerManager.updateCheckpoints, CheckpointFile.write.
     """
-    with _CHECKPOINT, OpenDirectory(log_dir, follow=True) as directory:
+    with _WRITING, OpenDirectory(log_dir, follow=True) as directory:
         content = build_offset_checkpoint(
             updated_offset_checkpoint(read_checkpoint(directory, name), topic_partition, offset)
         )
@@ -53,6 +51,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(directory: OpenDirectory, name: str) -> dict[TopicPartition, int]:
+    """Return the offsets of a checkpoint file, none if it is missing. Raises CorruptCheckpointError."""
     if directory.status(name) is None:
         return {}
     path = directory.path / name

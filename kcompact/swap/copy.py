@@ -1,8 +1,8 @@
-"""A compacted copy of a partition in another directory; the source is only read.
+"""A compacted copy of a partition in another directory. The source is only read.
 
-The copy is made under another name and renamed when it is complete and synced, so that a partition directory in the
-output is always whole. What a broker needs beside it (checkpoints, `meta.properties`, the mark of a clean shutdown) is
-copied too, so that one can be started on the output.
+The copy is made under another name and renamed when it is complete and synced, so a partition directory in the output
+is always whole. Checkpoints, `meta.properties` and the clean shutdown file are copied too, so a broker can be started
+on the output.
 """
 
 from __future__ import annotations
@@ -11,14 +11,10 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from kcompact.clean.executor import Executor
-from kcompact.clean.groups import Written, write_groups
-from kcompact.clean.join import COPY_BYTES
-from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment, create, sync, write_all
 from kcompact.errors import RefusedError, StorageError
 from kcompact.format.checkpoint import (
@@ -32,68 +28,31 @@ from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PAR
 from kcompact.log.directory import PartitionLog, read_log_dir
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
-from kcompact.swap import copy
 from kcompact.swap.attributes import modified_ns
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.replace import require_unchanged
-from kcompact.swap.steps import Rename, Replacement, SyncDir
+from kcompact.swap.steps import Rename, SyncDir
 
-# --- A copy in another directory ------------------------------------------------------------------------
-
-
-def place_new(target: Path, cleaned: Replacement) -> None:
-    """Give the staged files of one group their names, in a new directory that nobody reads yet."""
-    with OpenDirectory(target) as directory:
-        renamed = [Rename(file.staged_as, file.name) for file in cleaned.files if file.staged_as != file.name]
-        apply_steps(directory, renamed, None)
+_COPY_BYTES = 64 << 20
 
 
-def publish(unfinished: Path, final: Path) -> None:
-    """Give a complete directory its name, durably; both have the same parent. Raises RefusedError if it is taken."""
-    with OpenDirectory(unfinished) as directory:
-        apply_steps(directory, (SyncDir(),), None)
-    with OpenDirectory(final.parent, follow=True) as parent:
-        try:
-            apply_steps(parent, (Rename(unfinished.name, final.name), SyncDir()), None)
-        except FileExistsError:
-            raise RefusedError(path=final, problem="exists already") from None
-
-
-def write_cleaned(prepared: PreparedClean, output: Path, executor: Executor) -> Written:
-    """Write the cleaned partition into a new directory of `output`. Raises RefusedError when there is one already."""
-    plan = prepared.plan
-    with _new_partition(plan.log, output, checkpoint_offset=plan.first_uncleanable_offset) as target:
-        written = write_groups(prepared, range(len(plan.groups)), str(target), executor)
-        replaced = {file.name for segment in written.segments for file in segment.replaces}
-        _copy_files(plan.log, target, (file for file in _own_files(plan.log) if file.name not in replaced))
-        for segment in written.segments:
-            copy.place_new(target, segment)
-            copy_attributes(plan.log, target, segment)
-    return written
-
-
-def copy_partition(log: PartitionLog, output: Path) -> None:
-    """Copy a partition that needs no cleaning as it is."""
-    with _new_partition(log, output, checkpoint_offset=log.checkpoint_offset) as target:
-        _copy_files(log, target, _own_files(log))
+# --- The directory of the copy --------------------------------------------------------------------------
 
 
 @contextmanager
-def _new_partition(log: PartitionLog, output: Path, *, checkpoint_offset: int | None) -> Iterator[Path]:
-    """Yield a new directory to fill; afterwards give it its name, between its checkpoints.
+def new_partition(log: PartitionLog, output: Path, *, checkpoint_offset: int | None) -> Iterator[Path]:
+    """Yield a new directory in `output` to fill; after the block give it the partition's name and its checkpoints.
 
-    Until then it is named like a directory that a broker has marked for deletion: one that starts on the output takes
-    it for that, where any other name would keep it from starting.
+    Until then the directory is named like one that a broker has marked for deletion. A broker that starts on the
+    output accepts such a name; any other name would keep it from starting. If the block raises, the directory is
+    removed. `checkpoint_offset` becomes the cleaner's checkpoint; None writes none.
+
+    Raises RefusedError if `output` has the partition already or lies inside the source; LogChangedError if the source
+    has changed since the plan was made; LogDirLockedError, StorageError.
     """
     final = output / log.directory.name
-    if final.exists() or final.is_symlink():
-        raise RefusedError(
-            path=final, problem="exists already", hint="Pass an --output directory that has no such partition."
-        )
-    source = log.log_dir.path.resolve() if log.log_dir.is_log_dir else log.directory
-    if output.resolve().is_relative_to(source):
-        raise RefusedError(path=output, problem="lies inside the directory that it is to be a copy of")
+    _require_output(log, output, final)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -109,22 +68,73 @@ def _new_partition(log: PartitionLog, output: Path, *, checkpoint_offset: int | 
             require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
             shutil.copystat(log.directory, target)
             _copy_log_dir_files(log, output)
-            copy.publish(target, final)
+            _publish(target, final)
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)
             raise
-        # Last, as always: a checkpoint must not be ahead of its log.
+        # Last, because a checkpoint must not be ahead of its log.
         if checkpoint_offset is not None:
             write_checkpoint(output, log.topic_partition, checkpoint_offset)
 
 
+def _require_output(log: PartitionLog, output: Path, final: Path) -> None:
+    if final.exists() or final.is_symlink():
+        raise RefusedError(
+            path=final, problem="exists already", hint="Pass an --output directory that has no such partition."
+        )
+    source = log.log_dir.path.resolve() if log.log_dir.is_log_dir else log.directory
+    if output.resolve().is_relative_to(source):
+        raise RefusedError(
+            path=output,
+            problem=f"lies inside {source}, which is the directory to copy from",
+            hint="Pass an --output directory outside of it.",
+        )
+
+
 def _lock_of(output: Path) -> AbstractContextManager[object]:
-    """Return the lock of the output where it is, or looks like, a broker's directory."""
+    """Return the lock of the output if the output is a broker's log directory or looks like one."""
     is_brokers = (output / LOCK_NAME).exists() or read_log_dir(output).is_log_dir
     return log_dir_lock(output) if is_brokers else nullcontext()
 
 
-def _own_files(log: PartitionLog) -> list[FileIdentity]:
+def _publish(unfinished: Path, final: Path) -> None:
+    """Give a complete directory its name, durably; both have the same parent. Raises RefusedError if it is taken."""
+    with OpenDirectory(unfinished) as directory:
+        apply_steps(directory, (SyncDir(),))
+    with OpenDirectory(final.parent, follow=True) as parent:
+        try:
+            apply_steps(parent, (Rename(unfinished.name, final.name), SyncDir()))
+        except FileExistsError:
+            raise RefusedError(
+                path=final, problem="exists already", hint="Pass an --output directory that has no such partition."
+            ) from None
+
+
+# --- Its files ------------------------------------------------------------------------------------------
+
+
+def fill(log: PartitionLog, target: Path, cleaned: Sequence[CleanedSegment]) -> None:
+    """Complete a directory that holds the staged files of `cleaned`; with none it becomes an exact copy.
+
+    Copies every file of the partition that no cleaned segment replaces, and gives the staged files their names, times,
+    modes and, as root, owners. Raises StorageError, NotEnoughSpaceError.
+    """
+    replaced = {file.name for segment in cleaned for file in segment.replaces}
+    for file in _broker_files(log):
+        if file.name not in replaced:
+            _copy_file(log.directory / file.name, target / file.name)
+    for segment in cleaned:
+        _name_staged_files(target, segment)
+        _set_attributes(log, target, segment)
+
+
+def copy_partition(log: PartitionLog, output: Path) -> None:
+    """Copy a partition that needs no cleaning as it is. Raises as `new_partition` and `fill` do."""
+    with new_partition(log, output, checkpoint_offset=log.checkpoint_offset) as target:
+        fill(log, target, ())
+
+
+def _broker_files(log: PartitionLog) -> list[FileIdentity]:
     """Return every file of the partition that a broker reads, and no other."""
     files = [file for segment in log.segments for file in segment.files]
     files += [log.snapshots[offset] for offset in sorted(log.snapshots)]
@@ -135,18 +145,13 @@ def _own_files(log: PartitionLog) -> list[FileIdentity]:
     return files
 
 
-def _copy_files(log: PartitionLog, target: Path, files: Iterable[FileIdentity]) -> None:
-    for file in files:
-        _copy_file(log.directory / file.name, target / file.name)
-
-
 def _copy_file(source: Path, target: Path) -> None:
-    """Copy content, mode, times, attributes and, as root, the owner; synced."""
+    """Copy content, mode, times, extended attributes and, as root, the owner; then sync."""
     try:
         descriptor = create(target)
         try:
             with source.open("rb") as reader:
-                while data := reader.read(COPY_BYTES):
+                while data := reader.read(_COPY_BYTES):
                     write_all(descriptor, data, path=target)
             shutil.copystat(source, target, follow_symlinks=False)
             if os.geteuid() == 0:
@@ -159,8 +164,16 @@ def _copy_file(source: Path, target: Path) -> None:
         raise StorageError(path=source, problem=problem) from None
 
 
-def copy_attributes(log: PartitionLog, target: Path, cleaned: CleanedSegment) -> None:
-    """Give new files the mode and time they would have had in place and, as root, the owner."""
+def _name_staged_files(target: Path, cleaned: CleanedSegment) -> None:
+    """Rename the staged files of one group to their final names, in a directory that no process reads yet."""
+    with OpenDirectory(target) as directory:
+        apply_steps(
+            directory, [Rename(file.staged_as, file.name) for file in cleaned.files if file.staged_as != file.name]
+        )
+
+
+def _set_attributes(log: PartitionLog, target: Path, cleaned: CleanedSegment) -> None:
+    """Give new files the mode and time that a swap would give them and, as root, the owner."""
     model = (log.directory / cleaned.replaces[0].name).stat()
     for file in cleaned.files:
         path = target / file.name
@@ -171,8 +184,11 @@ def copy_attributes(log: PartitionLog, target: Path, cleaned: CleanedSegment) ->
             os.utime(path, ns=(modified_ns(cleaned), modified_ns(cleaned)))
 
 
+# --- The files beside it --------------------------------------------------------------------------------
+
+
 def _copy_log_dir_files(log: PartitionLog, output: Path) -> None:
-    """Bring the partition's entries of the checkpoints, and what marks a log directory, into the output."""
+    """Write the partition's entries into the output's checkpoints, and copy the files that mark a log directory."""
     source = log.log_dir
     for name, entries in (
         (RECOVERY_POINT_CHECKPOINT, source.recovery_points),

@@ -1,4 +1,4 @@
-"""Whole segments deleted because retention asks for it, and the leader epochs that follow."""
+"""Whole segments deleted by retention, and the leader epochs that start at the new log start."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ from kcompact.format.checkpoint import (
     parse_leader_epochs,
 )
 from kcompact.log.files import FileIdentity, read_file
+from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.replace import require_as_planned
-from kcompact.swap.rounds import require_nothing_unfinished
 from kcompact.swap.small_files import write_small_file
-from kcompact.swap.steps import DELETED, Remove, removal_steps
+from kcompact.swap.steps import Remove, removal_steps, stale_deleted_names
 
 
 def remove_segment(partition_dir: Path, files: Sequence[FileIdentity], lock_check: Callable[[], None]) -> None:
-    """Delete one segment, the oldest of the log, with its snapshot. Raises LogChangedError if a file was changed."""
+    """Delete the files of one segment, the oldest of the log, with its snapshot.
+
+    Raises with nothing changed: RecoveryNeededError if a swap is unfinished, LogChangedError if a file differs from
+    the plan or the lock is lost.
+    """
     with OpenDirectory(partition_dir) as directory:
-        require_nothing_unfinished(directory, directory.names())
+        present = directory.names()
+        require_nothing_unfinished(directory, present)
         require_as_planned(directory, files)
         lock_check()
-        stale = [file.name + DELETED for file in files if directory.status(file.name + DELETED) is not None]
-        apply_steps(directory, (*(Remove(name) for name in stale), *removal_steps([file.name for file in files])), None)
+        names = [file.name for file in files]
+        stale = stale_deleted_names(names, present)
+        apply_steps(directory, (*(Remove(name) for name in stale), *removal_steps(names)))
 
 
 def start_leader_epochs_at(partition_dir: Path, start_offset: int) -> None:
-    """Let `leader-epoch-checkpoint` start where the log starts after its first segments were deleted.
+    """Rewrite `leader-epoch-checkpoint` so that it starts at the new log start. Does nothing if the file is missing.
 
     Rule: UnifiedLog.maybeIncrementLogStartOffset, LeaderEpochFileCache.truncateFromStart.
     """

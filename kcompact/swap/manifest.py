@@ -1,7 +1,8 @@
-"""The manifest of a round: which staged files replace which old ones. What recovery needs to know, as JSON.
+"""The manifest of a round as JSON: which staged files replace which old files.
 
-It names every file that recovery may rename or delete, so it is read strictly: exactly these fields, no field twice,
-only names of segment files, groups that ascend. Nothing in it is executed, and it holds no keys or values.
+Recovery renames and deletes the files that the manifest names, and no others. So it is read strictly: exactly these
+fields, no field twice, only names of segment files, groups in ascending order. It holds no keys or values.
+`docs/swap.md` describes the fields.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from kcompact.clean.staged_files import StagedFile
+from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
 from kcompact.log.files import FileIdentity
 
@@ -23,22 +24,16 @@ _STAGED_AS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """One group as the manifest has it."""
-
-    base_offset: int
-    files: tuple[StagedFile, ...]
-    replaces: tuple[FileIdentity, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a round is about to do. `end_offset` is its checkpoint, None while more groups are to come."""
+    """The groups of a round, in the order of their swaps, and the process that runs it.
+
+    `end_offset` is the checkpoint after the round, None if a later manifest of the round has more groups.
+    """
 
     topic_partition: TopicPartition
     end_offset: int | None
     pid: int
-    groups: tuple[Group, ...]
+    groups: tuple[CleanedSegment, ...]
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -74,7 +69,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(content: bytes) -> Manifest:
-    """Return the manifest. Raises ValueError on anything but exactly what `encode` writes."""
+    """Return the manifest. Raises ValueError for any document that `encode` does not write."""
     document = json.loads(content, object_pairs_hook=_object, parse_float=_no_number, parse_constant=_no_number)
     root = _fields(document, "version", "pid", "topic", "partition", "end_offset", "groups")
     if _integer(root["version"]) != VERSION:
@@ -96,9 +91,9 @@ def decode(content: bytes) -> Manifest:
     return manifest
 
 
-def _group(value: object) -> Group:
+def _group(value: object) -> CleanedSegment:
     fields = _fields(value, "base_offset", "outputs", "inputs")
-    return Group(
+    return CleanedSegment(
         base_offset=_integer(fields["base_offset"]),
         files=tuple(_output(one) for one in _list(fields["outputs"])),
         replaces=tuple(_input(one) for one in _list(fields["inputs"])),
@@ -162,27 +157,42 @@ def _integer(value: object, *, least: int = 0) -> int:
 
 
 def inconsistency(manifest: Manifest) -> str | None:
-    """Return what no round could have written, or None. Names are all that recovery will rename or delete."""
+    """Return why no round can have written this manifest, or None."""
     previous_last = -1
     for group in manifest.groups:
-        outputs = [parse_file_name(file.name) for file in group.files]
-        inputs = [parse_file_name(file.name) for file in group.replaces]
-        names = [file.name for file in group.files], [file.name for file in group.replaces]
-        if any(len(set(some)) != len(some) for some in names):
-            return f"group {group.base_offset}: a name occurs twice"
-        live = {None if name is None else name.temporary for name in outputs + inputs}
-        if live - {Temporary.NO}:
-            return f"group {group.base_offset}: a name that is no segment file"
-        bases = sorted(name.base_offset for name in inputs if name is not None)
-        staged_as = {file.staged_as for file in group.files}
-        if len(staged_as) != len(group.files) or not all(map(_STAGED_AS.fullmatch, staged_as)):
-            return f"group {group.base_offset}: a staged file without a name of its own"
-        if not bases or bases[0] != group.base_offset or bases[0] <= previous_last:
-            return f"group {group.base_offset}: not in ascending order"
-        previous_last = bases[-1]
-        suffixes = {name.suffix for name in outputs if name is not None and name.base_offset == group.base_offset}
-        if len(suffixes) != len(outputs) or Suffix.SNAPSHOT in suffixes or Suffix.LOG not in suffixes:
-            return f"group {group.base_offset}: outputs are not one segment"
-        if log_name(group.base_offset) not in names[1]:
-            return f"group {group.base_offset}: does not replace its first log"
+        problem = _names_problem(group) or _segments_problem(group, previous_last)
+        if problem is not None:
+            return f"group {group.base_offset}: {problem}"
+        previous_last = _base_offsets(group)[-1]
     return None
+
+
+def _names_problem(group: CleanedSegment) -> str | None:
+    for names in ([file.name for file in group.files], [file.name for file in group.replaces]):
+        if len(set(names)) != len(names):
+            return "a name occurs twice"
+        parsed = map(parse_file_name, names)
+        if any(name is None or name.temporary is not Temporary.NO for name in parsed):
+            return "a name that is not the name of a segment file"
+    staged_as = {file.staged_as for file in group.files}
+    if len(staged_as) != len(group.files) or not all(map(_STAGED_AS.fullmatch, staged_as)):
+        return "a staged file without a name of its own"
+    return None
+
+
+def _segments_problem(group: CleanedSegment, previous_last: int) -> str | None:
+    bases = _base_offsets(group)
+    if not bases or bases[0] != group.base_offset or bases[0] <= previous_last:
+        return "not in ascending order"
+    outputs = [parse_file_name(file.name) for file in group.files]
+    suffixes = {name.suffix for name in outputs if name is not None and name.base_offset == group.base_offset}
+    if len(suffixes) != len(outputs) or Suffix.SNAPSHOT in suffixes or Suffix.LOG not in suffixes:
+        return "the outputs are not one segment"
+    if log_name(group.base_offset) not in {file.name for file in group.replaces}:
+        return "the first log is not replaced"
+    return None
+
+
+def _base_offsets(group: CleanedSegment) -> list[int]:
+    parsed = (parse_file_name(file.name) for file in group.replaces)
+    return sorted(name.base_offset for name in parsed if name is not None)

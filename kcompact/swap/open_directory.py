@@ -1,6 +1,6 @@
-"""A partition directory held open, and the one loop that applies steps to it.
+"""A directory held open, and the loop that applies steps to it.
 
-Names are resolved from the open descriptor and through no symbolic link.
+Every name is resolved from the open descriptor and through no symbolic link.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kcompact.errors import RefusedError, StorageError
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 _OPEN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
-# --- The one place that touches the disk ----------------------------------------------------------------
+_DIGEST_BLOCK_BYTES = 4 << 20
 
 
 class OpenDirectory:
-    """A partition directory held open. Names are resolved from it and through no symbolic link."""
+    """A directory held open; a `with` block closes it and raises StorageError for an OSError that leaves the block.
+
+    A name is that of a file in the directory or, with one `/`, in a sub-directory. With `follow` the directory itself
+    may be a symbolic link. Raises RefusedError if it cannot be opened.
+    """
 
     def __init__(self, path: Path, *, follow: bool = False) -> None:
         self.path = path
@@ -36,7 +36,11 @@ class OpenDirectory:
             self._fds = {"": os.open(path, _OPEN_DIRECTORY & ~(os.O_NOFOLLOW if follow else 0))}
         except OSError as error:
             problem = "a symbolic link or not a directory" if error.errno == errno.ENOTDIR else error.strerror
-            raise RefusedError(path=path, problem=f"cannot be opened: {problem}") from error
+            raise RefusedError(
+                path=path,
+                problem=f"cannot be opened: {problem}",
+                hint="Pass the directory itself, and run as the user that owns it (the broker's user).",
+            ) from error
 
     def __enter__(self) -> OpenDirectory:
         return self
@@ -50,60 +54,65 @@ class OpenDirectory:
             raise StorageError(path=self.path, problem=error) from error
 
     def fd(self, name: str = "") -> int:
+        """Return the descriptor of a sub-directory, or of the directory itself."""
         if name not in self._fds:
             self._fds[name] = os.open(name, _OPEN_DIRECTORY, dir_fd=self._fds[""])
         return self._fds[name]
 
-    def at(self, name: str) -> tuple[int, str]:
-        """Return the open directory that holds the name, and the name in it."""
+    def locate(self, name: str) -> tuple[int, str]:
+        """Return the descriptor of the directory that holds the name, and the name in it."""
         parent, _, leaf = name.rpartition("/")
         return self.fd(parent), leaf
 
     def names(self, name: str = "") -> frozenset[str]:
+        """Return the names in a sub-directory, or in the directory itself."""
         return frozenset(os.listdir(self.fd(name)))  # noqa: PTH208 - a Path has no descriptor
 
     def open(self, name: str, flags: int, mode: int = 0) -> int:
-        fd, leaf = self.at(name)
+        """Return a new descriptor of a file; the caller closes it."""
+        fd, leaf = self.locate(name)
         return os.open(leaf, flags | _OPEN_FILE, mode, dir_fd=fd)
 
     def status(self, name: str) -> os.stat_result | None:
-        fd, leaf = self.at(name)
+        """Return the status of a name, that of a symbolic link itself; None if the name is not there."""
+        fd, leaf = self.locate(name)
         try:
             return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def size(self, name: str) -> int | None:
-        """Return the size of a regular file, None for anything else."""
+        """Return the size in bytes of a regular file, None for anything else."""
         status = self.status(name)
         return None if status is None or not stat.S_ISREG(status.st_mode) else status.st_size
 
     def digest(self, name: str) -> int:
-        """Return the CRC-32C of a file as the disk has it: pages that are only in memory prove nothing."""
+        """Return the CRC-32C of a file as the disk has it: cached pages are dropped before the file is read."""
         fd = self.open(name, os.O_RDONLY)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             crc = 0
-            while block := os.read(fd, 4 << 20):
+            while block := os.read(fd, _DIGEST_BLOCK_BYTES):
                 crc = int(crc32c(block, crc))
             return crc
         finally:
             os.close(fd)
 
-    def holds(self, name: str, staged: StagedFile) -> bool:
-        """Return whether the file of this name is the staged one, byte for byte."""
+    def has_content_of(self, name: str, staged: StagedFile) -> bool:
+        """Return whether the file of this name has the size and the digest of the staged one."""
         return self.size(name) == staged.size_bytes and self.digest(name) == staged.crc32c
 
-    def do(self, step: Step) -> None:
+    def apply_step(self, step: Step) -> None:
+        """Perform one step. Raises OSError; FileExistsError for a rename to a name that is taken."""
         match step:
             case Rename(source, target):
-                source_fd, source_leaf = self.at(source)
-                target_fd, target_leaf = self.at(target)
+                source_fd, source_leaf = self.locate(source)
+                target_fd, target_leaf = self.locate(target)
                 if self.status(target) is not None:
-                    raise FileExistsError(errno.EEXIST, "a file of that name is in the way", target)
+                    raise FileExistsError(errno.EEXIST, "a file with the new name exists already", target)
                 os.rename(source_leaf, target_leaf, src_dir_fd=source_fd, dst_dir_fd=target_fd)
             case Remove(name):
-                fd, leaf = self.at(name)
+                fd, leaf = self.locate(name)
                 os.unlink(leaf, dir_fd=fd)
             case RemoveDir(name):
                 os.rmdir(name, dir_fd=self.fd())
@@ -113,16 +122,11 @@ class OpenDirectory:
                 os.fsync(self.fd(name))
 
 
-def apply(partition_dir: Path, steps: Iterable[Step], *, after_step: Observer | None = None) -> None:
-    """Do the steps one after the other; stop at the first that fails, with StorageError."""
-    with OpenDirectory(partition_dir) as directory:
-        apply_steps(directory, steps, after_step)
-
-
-def apply_steps(directory: OpenDirectory, steps: Iterable[Step], after_step: Observer | None) -> None:
+def apply_steps(directory: OpenDirectory, steps: Iterable[Step], after_step: Observer | None = None) -> None:
+    """Perform the steps in order. The first one that fails stops them: its OSError carries the step as a note."""
     for step in steps:
         try:
-            directory.do(step)
+            directory.apply_step(step)
         except OSError as error:
             error.add_note(str(step))
             raise

@@ -1,30 +1,36 @@
-"""What an interrupted round left behind, finished or undone.
+"""What happens after a crash: an interrupted round is finished or undone.
 
-`decide` is pure: it looks at names, digests and identities and returns the steps. `recover` applies them. Repeating it
-changes nothing.
+`decide` is pure: it looks at names, digests and identities and returns the steps. `recover` applies them. Running it
+again changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from kcompact.clean.staged_files import StagedFile
+from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, UnsupportedError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.log.files import FileIdentity
 from kcompact.swap.checkpoint import read_checkpoint, write_checkpoint
-from kcompact.swap.manifest import Group, Manifest
+from kcompact.swap.leftovers import (
+    is_same_file,
+    read_manifests,
+    require_in_a_manifest,
+    unfinished_groups,
+    unfinished_names,
+)
+from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
-from kcompact.swap.rounds import groups_under_way, is_same_file, require_explained, staged_rounds, unfinished_names
 from kcompact.swap.staging import discard_steps
 from kcompact.swap.steps import (
     CLEANED,
     DELETED,
     SWAP,
     Observer,
-    Replacement,
     Step,
     SyncDir,
     log_last,
@@ -34,23 +40,27 @@ from kcompact.swap.steps import (
     undo_steps,
 )
 
-# --- Recovery -------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryAction:
-    """What recovery does with one group: `steps` to go "forward" or "back", or why it must "stop"."""
+    """What recovery does with one group.
 
-    direction: str
+    "forward" finishes its swap and "back" undoes it, both with `steps`; "stop" changes nothing, for the reason in
+    `problem`; "none" if no swap is unfinished.
+    """
+
+    direction: Literal["none", "forward", "back", "stop"]
     steps: tuple[Step, ...] = ()
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What recovery did: the base offset of the group that it finished or undid, and the rest.
+    """What recovery did.
 
-    `left_behind` are `.deleted` files that are not ours; the broker deletes them when it starts.
+    `finished` or `undone` is the base offset of the group whose swap was unfinished, `checkpoint` the offset that was
+    written, `removed_staging` the staging directories that were removed. `left_behind` are `.deleted` files that no
+    swap of kcompact has set aside; the broker deletes them when it starts.
     """
 
     finished: int | None = None
@@ -64,20 +74,24 @@ class RecoveryReport:
         return bool(self.removed_staging)
 
 
+# --- The decision ---------------------------------------------------------------------------------------
+
+
 def decide(
-    group: Replacement,
+    group: CleanedSegment,
     present: Collection[str],
     *,
     is_new: Callable[[str, StagedFile], bool],
     is_old: Callable[[str, FileIdentity], bool],
 ) -> RecoveryAction:
-    """Return how to end the swap of a group that is under way, from the names in the partition directory.
+    """Return how to end the unfinished swap of a group, from the names that are present in the partition directory.
 
-    `is_new` tells whether a file is the staged one, by its digest; `is_old` whether it is the replaced one,
-    by its identity. Every delete pass is synced before the next rename pass, and stopping after any step
-    leaves a state that is settled in the same direction. Rule: LogLoader.removeTempFilesAndCollectSwapFiles
-    and load, but for two things: the content of a `.swap` counts here, and where Kafka would lose the old
-    files we stop.
+    `is_new` returns whether a file is the staged one, by its digest; `is_old` whether it is the replaced one, by its
+    identity. All removals of a pass are synced before the next renames. After a stop at any of the steps, `decide`
+    returns the same direction again.
+
+    Rule: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load. Two differences: the content of a `.swap` file
+    is checked here, and where Kafka would lose the old files the action is "stop".
     """
     new, old = log_last(file.name for file in group.files), replaced_names(group)
     identities = {file.name: file for file in group.replaces}
@@ -87,15 +101,17 @@ def decide(
     if cleaned:
         if all(name in present and is_old(name, identities[name]) for name in old):
             return RecoveryAction(direction="back", steps=undo_steps(swapped, cleaned))
-        return RecoveryAction(direction="stop", problem="the new files are not committed and old ones are missing")
+        return RecoveryAction(
+            direction="stop", problem="the new files are not committed, but old files are missing or changed"
+        )
 
     if all(is_new(file.name + (SWAP if file.name in swapped else ""), file) for file in group.files):
-        # A live file is an old one as long as its successor is still in `.swap`, or if it has none.
-        live = [name for name in old if name in present and (name in swapped or name not in new)]
-        if any(name + DELETED in present or not is_old(name, identities[name]) for name in live):
+        # A file under its own name is still an old one if the new file is still in `.swap`, or if there is no new one.
+        in_place = [name for name in old if name in present and (name in swapped or name not in new)]
+        if any(name + DELETED in present or not is_old(name, identities[name]) for name in in_place):
             return RecoveryAction(direction="stop", problem="an old file was changed after the swap began")
-        aside = [name for name in old if name in live or name + DELETED in present]
-        return RecoveryAction(direction="forward", steps=steps_after_commit(live, swapped, aside))
+        aside = [name for name in old if name in in_place or name + DELETED in present]
+        return RecoveryAction(direction="forward", steps=steps_after_commit(in_place, swapped, aside))
 
     aside = [name for name in old if name + DELETED in present]
     if len(swapped) == len(new) and all(
@@ -103,7 +119,12 @@ def decide(
         for name in old
     ):
         return RecoveryAction(direction="back", steps=put_back_steps(aside, swapped))
-    return RecoveryAction(direction="stop", problem="the new files are damaged or missing, and so are old ones")
+    return RecoveryAction(
+        direction="stop", problem="new files are damaged or missing, and the old files are not complete either"
+    )
+
+
+# --- The recovery of a partition directory --------------------------------------------------------------
 
 
 def recover(
@@ -113,66 +134,57 @@ def recover(
     foreign: bool = False,
     after_step: Observer | None = None,
 ) -> RecoveryReport:
-    """Finish or undo what an interrupted round left; repeating it changes nothing. Needs the lock.
+    """Finish or undo what an interrupted round left, and return what was done. The caller holds the lock.
 
-    At most one group can be under way: it is finished if its new files are committed and intact, undone if
-    the old ones are complete. Groups that had not begun are dropped with the staging directory. With
-    `log_dir`, the checkpoint is written if every group of the round turns out to be in place; otherwise it
-    stays behind, which is harmless.
+    At most one swap can be unfinished. It is finished if its new files are committed and intact, and undone if the
+    old files are complete. Groups whose swap has not begun are removed with the staging directory. With `log_dir` the
+    checkpoint is written if every group of the round is in place; otherwise it stays behind, which does no harm.
+    `.deleted` files alone are reported and are no error.
 
-    RecoveryNeededError, with nothing touched: files of an interrupted swap that no manifest explains (a
-    broker's; it settles them when it starts), or a state in which going either way could lose records. Lone
-    `.deleted` files are reported, not an error. `foreign` will settle a broker's leftovers. Rule:
-    LogLoader.load, passes 1 to 3.
+    Raises RecoveryNeededError, with nothing changed, for `.cleaned` and `.swap` files that no manifest names (a
+    broker's: it finishes or removes them when it starts), and for states in which either direction could lose
+    records; the same error, with steps done, if a step fails. `foreign` is reserved for a broker's files and raises
+    UnsupportedError. Rule: LogLoader.load, passes 1 to 3.
     """
     if foreign:
-        raise UnsupportedError(path=partition_dir, problem="settling what a broker left is not supported yet")
+        raise UnsupportedError(
+            path=partition_dir,
+            problem="kcompact cannot finish or undo the swap of a broker",
+            hint="Start the broker once on this log directory and stop it: it finishes or removes its own files.",
+        )
     with OpenDirectory(partition_dir) as directory:
         present = directory.names()
-        rounds = staged_rounds(directory, present)
-        require_explained(directory, present, rounds)
-        under_way = [
+        manifests = read_manifests(directory, present)
+        require_in_a_manifest(directory, present, manifests)
+        unfinished = [
             group
-            for staging, manifest in rounds.items()
+            for staging, manifest in manifests.items()
             if manifest is not None
-            for group in groups_under_way(directory, staging, manifest, present)
+            for group in unfinished_groups(directory, staging, manifest, present)
         ]
-        action = _recovery_action(directory, present, under_way)
-        try:
-            if rounds:
-                # A killed process leaves renames that are done but not on the disk: act on nothing that can
-                # still vanish.
-                apply_steps(directory, (SyncDir(), *action.steps), after_step)
-            checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, rounds)
-            for staging in rounds:
-                apply_steps(directory, discard_steps(directory, staging), after_step)
-        except OSError as error:
-            raise RecoveryNeededError(
-                path=partition_dir,
-                problem=f"recovery was interrupted ({error.strerror})",
-                files=unfinished_names(directory.names()),
-                hint="Nothing is lost. See to the cause, then run `kcompact recover` again.",
-            ) from error
-        base_offset = under_way[0].base_offset if under_way else None
+        action = _action(directory, present, unfinished)
+        checkpoint = _apply(directory, action, manifests, log_dir=log_dir, after_step=after_step)
+        base_offset = unfinished[0].base_offset if unfinished else None
         return RecoveryReport(
             finished=base_offset if action.direction == "forward" else None,
             undone=base_offset if action.direction == "back" else None,
             checkpoint=checkpoint,
-            removed_staging=tuple(rounds),
+            removed_staging=tuple(manifests),
             left_behind=tuple(sorted(name for name in directory.names() if name.endswith(DELETED))),
         )
 
 
-def _recovery_action(directory: OpenDirectory, present: Collection[str], under_way: Sequence[Group]) -> RecoveryAction:
-    if not under_way:
+def _action(directory: OpenDirectory, present: Collection[str], unfinished: Sequence[CleanedSegment]) -> RecoveryAction:
+    """Return the action for the groups whose swap is unfinished. Raises RecoveryNeededError for "stop"."""
+    if not unfinished:
         return RecoveryAction(direction="none")
-    if len(under_way) > 1:
+    if len(unfinished) > 1:
         action = RecoveryAction(direction="stop", problem="more than one swap is unfinished")
     else:
         action = decide(
-            under_way[0],
+            unfinished[0],
             present,
-            is_new=directory.holds,
+            is_new=directory.has_content_of,
             is_old=lambda name, old: is_same_file(directory, name, old),
         )
     if action.direction == "stop":
@@ -180,17 +192,48 @@ def _recovery_action(directory: OpenDirectory, present: Collection[str], under_w
             path=directory.path,
             problem=action.problem,
             files=sorted(name for name in present if name.endswith((CLEANED, SWAP, DELETED))),
-            hint="Nothing was touched. Copy this directory before anything else, and start no broker on it: "
-            "it would delete some of these files.",
+            hint=f"kcompact changed nothing. Copy the directory first: cp -a {directory.path} BACKUP\n"
+            "Start no broker on it: a broker would delete some of these files. "
+            "docs/swap.md describes this state under “What to do”.",
         )
     return action
 
 
-def _finish_checkpoint(directory: OpenDirectory, log_dir: Path, rounds: dict[str, Manifest | None]) -> int | None:
+def _apply(
+    directory: OpenDirectory,
+    action: RecoveryAction,
+    manifests: Mapping[str, Manifest | None],
+    *,
+    log_dir: Path | None,
+    after_step: Observer | None,
+) -> int | None:
+    """Apply the action, remove the staging directories and return the checkpoint that was written, or None."""
+    try:
+        if manifests:
+            # A killed process leaves renames that are done but not yet on the disk. Recovery must not act on names
+            # that a power cut can still take back.
+            apply_steps(directory, (SyncDir(), *action.steps), after_step)
+        checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, manifests)
+        for staging in manifests:
+            apply_steps(directory, discard_steps(directory, staging), after_step)
+    except OSError as error:
+        raise RecoveryNeededError(
+            path=directory.path,
+            problem=f"recovery stopped: {error.strerror}",
+            files=unfinished_names(directory.names()),
+            hint=f"Nothing is lost. Remove the cause, then run `kcompact recover {directory.path}` again.",
+        ) from error
+    return checkpoint
+
+
+# --- The checkpoint of the interrupted round ------------------------------------------------------------
+
+
+def _finish_checkpoint(directory: OpenDirectory, log_dir: Path, manifests: Mapping[str, Manifest | None]) -> int | None:
     """Write and return the round's checkpoint if all of its groups are in place, else None."""
-    if len(rounds) != 1:
+    if len(manifests) != 1:
         return None
-    ((staging, manifest),) = rounds.items()
+    ((staging, manifest),) = manifests.items()
     if manifest is None or manifest.end_offset is None or not manifest.groups:
         return None
     staged = directory.names(staging)
@@ -203,13 +246,13 @@ def _finish_checkpoint(directory: OpenDirectory, log_dir: Path, rounds: dict[str
             return None
         write_checkpoint(log_dir, manifest.topic_partition, manifest.end_offset)
     except CorruptCheckpointError:
-        return None  # Whoever plans next reports it. The partition is settled all the same.
+        return None  # The next plan reports it. The partition itself is recovered.
     return manifest.end_offset
 
 
-def _is_in_place(directory: OpenDirectory, group: Group) -> bool:
+def _is_in_place(directory: OpenDirectory, group: CleanedSegment) -> bool:
     new = {file.name for file in group.files}
     gone = [file.name for file in group.replaces if file.name not in new]
     return all(directory.status(name) is None for name in gone) and all(
-        directory.holds(file.name, file) for file in group.files
+        directory.has_content_of(file.name, file) for file in group.files
     )

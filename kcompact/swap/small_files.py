@@ -1,4 +1,4 @@
-"""Small files, written in whole or not at all."""
+"""Small files that are written completely or not at all: checkpoints and the manifest."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kcompact.swap.steps import Remove
 def write_small_file(
     directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None = None
 ) -> None:
-    """Write a file in whole or not at all, in the place of one of that name: `.tmp`, sync, rename, sync.
+    """Write a file completely or not at all; a file of that name is replaced. Order: `.tmp`, sync, rename, sync.
 
-    Owner, mode and attributes are those of `model`; without one the directory's owner and `mode`.
-    Rule: CheckpointFile.write, Utils.atomicMoveWithFallback.
+    The new file gets owner, mode and extended attributes of the file `model`; without one, the owner of the directory
+    and `mode`. Raises OSError, RefusedError. Rule: CheckpointFile.write, Utils.atomicMoveWithFallback.
     """
-    parent, leaf = directory.at(name)
+    parent, leaf = directory.locate(name)
     temporary = f"{name}.tmp"
     if directory.status(temporary) is not None:
-        directory.do(Remove(temporary))  # Of a write that was interrupted.
+        directory.apply_step(Remove(temporary))  # An interrupted write left it.
     fd = directory.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         view = memoryview(content)
@@ -28,7 +28,7 @@ def write_small_file(
             view = view[os.write(fd, view) :]
         if model is None:
             give_to_owner(directory, fd)
-            os.fchmod(fd, mode)  # Whatever our umask is.
+            os.fchmod(fd, mode)  # `open` would apply the umask.
         else:
             copy_attributes(directory, temporary, model)
         os.fsync(fd)

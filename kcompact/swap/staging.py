@@ -7,25 +7,25 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import RecoveryNeededError, RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import STAGING_NAME
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import give_to_owner
-from kcompact.swap.manifest import Group, Manifest
+from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, unfinished_groups
+from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
-from kcompact.swap.rounds import groups_under_way, require_nothing_unfinished, staged_rounds
 from kcompact.swap.small_files import write_small_file
-from kcompact.swap.steps import Observer, Remove, RemoveDir, Replacement, Step, SyncDir
-
-# --- Staging --------------------------------------------------------------------------------------------
+from kcompact.swap.steps import Observer, Remove, RemoveDir, Step, SyncDir
 
 
 def create_staging(partition_dir: Path) -> str:
-    """Make this round's staging directory in the partition directory and return its name.
+    """Create the staging directory of a round in the partition directory and return its name.
 
-    Hidden, new, mode 0700, on the same file system. The broker ignores sub-directories. Raises RefusedError
-    if the partition directory is a symbolic link or, for root, one that others may write to.
+    It is hidden, new, of mode 0700 and on the partition's file system. The broker ignores sub-directories. Raises
+    RefusedError if the partition directory is a symbolic link or cannot be written to, and for root also if other
+    users may write to it.
     """
     with OpenDirectory(partition_dir) as directory:
         parent = os.fstat(directory.fd())
@@ -33,56 +33,64 @@ def create_staging(partition_dir: Path) -> str:
             raise RefusedError(
                 path=partition_dir,
                 problem="other users may write to this directory, so root will not work in it",
-                hint="Run as the directory's owner, or take the write permission of group and others away.",
+                hint=f"Run as the directory's owner, or remove the permission: chmod go-w {partition_dir}",
             )
         name = f".kcompact-{secrets.token_hex(8)}"
         try:
             os.mkdir(name, 0o700, dir_fd=directory.fd())
         except OSError as error:
-            raise RefusedError(path=partition_dir, problem=f"cannot be written to: {error.strerror}") from error
+            raise RefusedError(
+                path=partition_dir,
+                problem=f"cannot be written to: {error.strerror}",
+                hint="Run as the user that owns this directory (the broker's user), "
+                "or write a compacted copy with --output DIR.",
+            ) from error
         if os.fstat(directory.fd(name)).st_dev != parent.st_dev:
-            apply_steps(directory, (RemoveDir(name),), None)
-            raise RefusedError(path=partition_dir / name, problem="is not on the partition's file system")
-        # Root may be interrupted; whoever owns the partition must be able to recover.
+            apply_steps(directory, (RemoveDir(name),))
+            raise RefusedError(
+                path=partition_dir / name,
+                problem="is not on the partition's file system, so its files cannot be renamed into the partition",
+                hint="Write a compacted copy with --output DIR instead.",
+            )
+        # If root is interrupted, the owner of the partition must be able to recover it.
         give_to_owner(directory, directory.fd(name))
         return name
-
-
-# --- The manifest: what recovery needs to know ----------------------------------------------------------
 
 
 def write_manifest(
     partition_dir: Path,
     staging: str,
-    segments: Sequence[Replacement],
+    segments: Sequence[CleanedSegment],
     *,
     topic_partition: TopicPartition,
     end_offset: int | None,
 ) -> None:
-    """Write and sync the manifest of the groups that are completely staged, then the directories.
+    """Write and sync the manifest of groups that are completely staged, then sync the directories.
 
-    Every `replace` needs its group in the manifest on the disk. A round that stages in waves writes it
-    again for each wave, with `end_offset` None but for the last. Never while a swap is unfinished.
+    Every group must be in the manifest on the disk before `replace_segments` begins with it. A round in several waves
+    replaces the manifest for each wave, with `end_offset` None for all but the last; never while a swap is
+    unfinished. Raises RefusedError if the manifest is larger than recovery would read.
     """
-    groups = tuple(
-        Group(base_offset=one.base_offset, files=tuple(one.files), replaces=tuple(one.replaces)) for one in segments
-    )
-    manifest = Manifest(topic_partition=topic_partition, end_offset=end_offset, pid=os.getpid(), groups=groups)
+    manifest = Manifest(topic_partition=topic_partition, end_offset=end_offset, pid=os.getpid(), groups=tuple(segments))
     problem = manifest_format.inconsistency(manifest)
     assert problem is None, problem
     content = manifest_format.encode(manifest)
     if len(content) > manifest_format.MAX_BYTES:
-        raise RefusedError(path=partition_dir, problem=f"too many segments: a manifest of {len(content):,} bytes")
+        raise RefusedError(
+            path=partition_dir,
+            problem=f"too many segments for one round: its manifest would have {len(content):,} bytes, "
+            f"the limit is {manifest_format.MAX_BYTES:,}",
+            hint="Write a compacted copy with --output DIR instead.",
+        )
     with OpenDirectory(partition_dir) as directory:
         write_small_file(directory, f"{staging}/{manifest_format.NAME}", content, mode=0o600)
-        apply_steps(directory, (SyncDir(),), None)  # The staging directory itself.
+        apply_steps(directory, (SyncDir(),))  # Makes the staging directory's own entry durable.
 
 
 def discard(partition_dir: Path, staging: str, *, after_step: Observer | None = None) -> None:
-    """Remove this round's staging directory and nothing else; nothing to do if it is gone.
+    """Remove the staging directory of this round and nothing else. Does nothing if it is already gone.
 
-    Raises RecoveryNeededError, and removes nothing, while a swap is unfinished: its manifest is needed to
-    recover.
+    Raises RecoveryNeededError, with nothing removed, while a swap is unfinished: recovery needs the manifest.
     """
     assert STAGING_NAME.fullmatch(staging), staging
     with OpenDirectory(partition_dir) as directory:
@@ -90,12 +98,17 @@ def discard(partition_dir: Path, staging: str, *, after_step: Observer | None = 
         if staging not in present:
             return
         require_nothing_unfinished(directory, present)
-        manifest = staged_rounds(directory, (staging,))[staging]
-        if manifest is not None and groups_under_way(directory, staging, manifest, present):
-            raise RecoveryNeededError(path=partition_dir, problem="replaced files are not all deleted yet")
+        manifest = read_manifests(directory, (staging,))[staging]
+        if manifest is not None and unfinished_groups(directory, staging, manifest, present):
+            raise RecoveryNeededError(
+                path=partition_dir,
+                problem="an earlier swap is unfinished: its old files are not all deleted",
+                hint=f"Run `kcompact recover {partition_dir}` first.",
+            )
         apply_steps(directory, discard_steps(directory, staging), after_step)
 
 
 def discard_steps(directory: OpenDirectory, staging: str) -> tuple[Step, ...]:
+    """Return the steps that remove a staging directory and all files in it."""
     inside = sorted(directory.names(staging))
     return (*(Remove(f"{staging}/{name}") for name in inside), RemoveDir(staging), SyncDir())

@@ -1,28 +1,33 @@
 """The steps of a swap as values: renames, removals and syncs, in the order that the package docstring explains.
 
-Functions here are pure: names in, steps out. `open_directory` is the only module that applies a step.
+The functions are pure: names in, steps out. `open_directory` is the only module that applies a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from kcompact.clean.staged_files import StagedFile
+from kcompact.clean.staged_files import CleanedSegment
 from kcompact.format.names import Suffix, Temporary, parse_file_name
-from kcompact.log.files import FileIdentity
 
-CLEANED, SWAP, DELETED = Temporary.CLEANED.value, Temporary.SWAP.value, Temporary.DELETED.value
+CLEANED = Temporary.CLEANED.value
+"""Suffix of a new file before the commit point: a guard."""
+
+SWAP = Temporary.SWAP.value
+"""Suffix of a new file that is committed and has not taken its name yet."""
+
+DELETED = Temporary.DELETED.value
+"""Suffix of an old file that is set aside."""
 
 
-# --- A swap as a list of steps --------------------------------------------------------------------------
+# --- Kinds of steps -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Give a file another name, in the same file system. A file that already has that name is an error."""
+    """Give a file another name in the same file system. A file that already has that name is an error."""
 
     source: str
     target: str
@@ -69,22 +74,14 @@ Observer = Callable[[Step], None]
 """Called after each step."""
 
 
-class Replacement(Protocol):
-    """Staged files and the files they replace: a `CleanedSegment`, or a `Group` read from a manifest."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def files(self) -> tuple[StagedFile, ...]: ...
-    @property
-    def replaces(self) -> tuple[FileIdentity, ...]: ...
+# --- The swap of one group ------------------------------------------------------------------------------
 
 
-def replacement_steps(cleaned: Replacement, staging: str) -> tuple[Step, ...]:
-    """Return the steps that put the staged files of one group in the place of the old ones.
+def replacement_steps(cleaned: CleanedSegment, staging: str) -> tuple[Step, ...]:
+    """Return the steps that replace the old files of one group with its staged files.
 
-    In the order of the essay above. Of the old `.snapshot` files only those in `replaces` go.
-    Rule: LocalLog.replaceSegments; the syncs and the guard of `.cleaned` are ours.
+    Of the old `.snapshot` files only those in `cleaned.replaces` are deleted. Rule: LocalLog.replaceSegments; kcompact
+    adds the syncs and the guard.
     """
     new = log_last(file.name for file in cleaned.files)
     old = replaced_names(cleaned)
@@ -99,9 +96,19 @@ def replacement_steps(cleaned: Replacement, staging: str) -> tuple[Step, ...]:
     )
 
 
-def steps_after_commit(live: Sequence[str], swapped: Sequence[str], old: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps after the commit point; recovery goes on with those that are left."""
-    old_logs, old_others = logs_and_others(live)
+def commit_position(steps: Sequence[Step]) -> int:
+    """Return the position of the commit point in the steps of a swap: the first sync after the renames to `.swap`."""
+    renames = (place for place, step in enumerate(steps) if isinstance(step, Rename) and step.target.endswith(SWAP))
+    return steps.index(SyncDir(), next(renames))
+
+
+def steps_after_commit(in_place: Sequence[str], swapped: Sequence[str], aside: Sequence[str]) -> tuple[Step, ...]:
+    """Return the steps after the commit point; recovery passes only the files for which a step is left.
+
+    `in_place` are old files under their own names, `swapped` new files under `.swap`, `aside` old files that are set
+    aside now or by these steps. All are names without those suffixes.
+    """
+    old_logs, old_others = logs_and_others(in_place)
     new_logs, new_others = logs_and_others(swapped)
     return (
         *(Rename(name, name + DELETED) for name in old_logs),
@@ -111,49 +118,17 @@ def steps_after_commit(live: Sequence[str], swapped: Sequence[str], old: Sequenc
         *(Rename(name + SWAP, name) for name in new_logs),
         SyncDir(),  # Without it: while there is a `.log.swap`, the loader deletes the new `.txnindex`.
         *(Rename(name + SWAP, name) for name in new_others),
-        SyncDir(),  # Without it: two groups in `.swap`, and the loader deletes what is between.
-        *(Remove(name + DELETED) for name in old),
+        SyncDir(),  # Without it: two groups in `.swap`, and the loader deletes all files between them.
+        *(Remove(name + DELETED) for name in aside),
         SyncDir(),
     )
 
 
-def log_last(names: Iterable[str]) -> tuple[str, ...]:
-    order = (Suffix.INDEX.value, Suffix.TIME_INDEX.value, Suffix.TXN_INDEX.value, Suffix.LOG.value)
-    return tuple(sorted(names, key=lambda name: order.index(Path(name).suffix)))
-
-
-def logs_and_others(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    logs = [name for name in names if name.endswith(Suffix.LOG)]
-    return logs, [name for name in names if name not in logs]
-
-
-def replaced_names(cleaned: Replacement) -> tuple[str, ...]:
-    """Return the replaced names, segment by segment: `.log`, its indexes, its snapshot."""
-    order = tuple(Suffix)
-    parsed = (parse_file_name(identity.name) for identity in cleaned.replaces)
-    known = sorted((name.base_offset, order.index(name.suffix), str(name)) for name in parsed if name is not None)
-    return tuple(name for _, _, name in known)
-
-
-# --- Retention ------------------------------------------------------------------------------------------
-
-
-def removal_steps(names: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps that delete the files of one segment: set aside, the `.log` first, and then removed.
-
-    A segment without its `.log` is none, and what is left of it goes when a broker starts, so stopping anywhere leaves
-    a whole log. Rule: LocalLog.deleteSegmentFiles.
-    """
-    return (
-        *(Rename(name, name + DELETED) for name in sorted(names, key=lambda name: not name.endswith(Suffix.LOG))),
-        SyncDir(),
-        *(Remove(name + DELETED) for name in names),
-        SyncDir(),
-    )
+# --- A swap undone --------------------------------------------------------------------------------------
 
 
 def undo_steps(swapped: Sequence[str], cleaned: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps that undo an uncommitted swap. The guard goes last, as the loader does it."""
+    """Return the steps that undo a swap before its commit point. The guard is deleted last, as the loader does it."""
     return (
         *(Remove(name + SWAP) for name in swapped),
         SyncDir(),
@@ -163,19 +138,68 @@ def undo_steps(swapped: Sequence[str], cleaned: Sequence[str]) -> tuple[Step, ..
 
 
 def put_back_steps(aside: Sequence[str], swapped: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps that undo a committed swap whose new files are damaged.
+    """Return the steps that undo a committed swap whose new files are damaged; `swapped` has the `.log` last.
 
-    The `.log.swap` becomes a guard again before anything is deleted: without it the loader would install what is
-    left of the indexes.
+    The `.log.swap` becomes a guard again before anything is deleted. Otherwise the loader would install the indexes
+    that are left.
     """
     logs, others = logs_and_others(aside)
     *indexes, log = swapped
     return (
         *(Rename(name + DELETED, name) for name in others),
-        SyncDir(),  # An old log is never there without its .txnindex.
+        SyncDir(),  # An old log never stands without its `.txnindex`.
         *(Rename(name + DELETED, name) for name in logs),
         SyncDir(),
         Rename(log + SWAP, log + CLEANED),
         SyncDir(),
         *undo_steps(indexes, [log]),
     )
+
+
+# --- Retention ------------------------------------------------------------------------------------------
+
+
+def removal_steps(names: Sequence[str]) -> tuple[Step, ...]:
+    """Return the steps that delete the files of one segment: all are set aside, the `.log` first, then removed.
+
+    A broker that starts deletes the other files of a segment without a `.log`. So a stop after any step leaves a whole
+    log.
+    Rule: LocalLog.deleteSegmentFiles.
+    """
+    return (
+        *(Rename(name, name + DELETED) for name in sorted(names, key=lambda name: not name.endswith(Suffix.LOG))),
+        SyncDir(),
+        *(Remove(name + DELETED) for name in names),
+        SyncDir(),
+    )
+
+
+# --- Names ----------------------------------------------------------------------------------------------
+
+
+def log_last(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of one segment's files with the `.log` at the end."""
+    order = (Suffix.INDEX.value, Suffix.TIME_INDEX.value, Suffix.TXN_INDEX.value, Suffix.LOG.value)
+    return tuple(sorted(names, key=lambda name: order.index(Path(name).suffix)))
+
+
+def logs_and_others(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the names of `.log` files, and the other names; both keep their order."""
+    logs = [name for name in names if name.endswith(Suffix.LOG)]
+    return logs, [name for name in names if name not in logs]
+
+
+def replaced_names(cleaned: CleanedSegment) -> tuple[str, ...]:
+    """Return the names of the old files, segment by segment: `.log`, its indexes, its snapshot."""
+    order = tuple(Suffix)
+    parsed = (parse_file_name(identity.name) for identity in cleaned.replaces)
+    known = sorted((name.base_offset, order.index(name.suffix), str(name)) for name in parsed if name is not None)
+    return tuple(name for _, _, name in known)
+
+
+def stale_deleted_names(names: Iterable[str], present: Collection[str]) -> list[str]:
+    """Return the `.deleted` files that stand in the way of files which will be set aside.
+
+    A broker that stops within a minute of cleaning leaves `.deleted` files. It deletes them when it starts.
+    """
+    return [name + DELETED for name in names if name + DELETED in present]

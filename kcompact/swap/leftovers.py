@@ -1,0 +1,133 @@
+"""The files that an interrupted round left behind: its staging directory, and a group whose swap is unfinished."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable
+
+from kcompact.clean.staged_files import CleanedSegment
+from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, RefusedError
+from kcompact.log.directory import STAGING_NAME
+from kcompact.log.files import FileIdentity
+from kcompact.swap import manifest as manifest_format
+from kcompact.swap.manifest import Manifest
+from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.steps import CLEANED, DELETED, SWAP
+
+
+def read_manifests(directory: OpenDirectory, present: Iterable[str]) -> dict[str, Manifest | None]:
+    """Return the name of each staging directory with its manifest; None if that is missing or malformed.
+
+    Raises RefusedError if a file or link has the name of a staging directory.
+    """
+    manifests: dict[str, Manifest | None] = {}
+    for name in sorted(present):
+        if not STAGING_NAME.fullmatch(name):
+            continue
+        status = directory.status(name)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            raise RefusedError(
+                path=directory.path / name,
+                problem="has the name of a kcompact staging directory, but is not a directory",
+                hint="kcompact did not create it. Move it to another place, then run again.",
+            )
+        try:
+            manifests[name] = _read_manifest(directory, name)
+        except CorruptCheckpointError:
+            # A malformed manifest does no harm while no swap is unfinished. Otherwise `require_in_a_manifest` stops.
+            manifests[name] = None
+    return manifests
+
+
+def _read_manifest(directory: OpenDirectory, staging: str) -> Manifest | None:
+    """Return the manifest of a staging directory, None if it has none. Raises CorruptCheckpointError."""
+    name = f"{staging}/{manifest_format.NAME}"
+    if directory.status(name) is None:
+        return None
+    path = directory.path / name
+    size = directory.size(name)
+    if size is None or size > manifest_format.MAX_BYTES:
+        raise CorruptCheckpointError(file=path, problem="not a regular file of reasonable size")
+    with os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file:
+        content = file.read(manifest_format.MAX_BYTES + 1)
+    try:
+        return manifest_format.decode(content)
+    except (ValueError, RecursionError) as error:
+        raise CorruptCheckpointError(file=path, problem=f"not a manifest of this version: {error}") from error
+
+
+def unfinished_names(present: Iterable[str]) -> list[str]:
+    """Return every name that ends in `.cleaned` or `.swap`, sorted.
+
+    Names that are not Kafka's are included, because Kafka's loader reads those files too.
+    """
+    return sorted(name for name in present if name.endswith((CLEANED, SWAP)))
+
+
+def require_nothing_unfinished(directory: OpenDirectory, present: Collection[str]) -> None:
+    """Raise RecoveryNeededError if there is a `.cleaned` or `.swap` file."""
+    unfinished = unfinished_names(present)
+    if unfinished:
+        raise RecoveryNeededError(
+            path=directory.path,
+            problem="an earlier swap is unfinished",
+            files=unfinished,
+            hint=f"Run `kcompact recover {directory.path}` first.",
+        )
+
+
+def require_in_a_manifest(
+    directory: OpenDirectory, present: Iterable[str], manifests: dict[str, Manifest | None]
+) -> None:
+    """Raise RecoveryNeededError if there is a `.cleaned` or `.swap` file that no manifest names."""
+    named = {
+        file.name + suffix
+        for manifest in manifests.values()
+        if manifest is not None
+        for group in manifest.groups
+        for file in group.files
+        for suffix in (CLEANED, SWAP)
+    }
+    unknown = [name for name in unfinished_names(present) if name not in named]
+    if unknown:
+        raise RecoveryNeededError(
+            path=directory.path,
+            problem="files of an interrupted swap that no kcompact manifest names",
+            files=unknown,
+            hint="kcompact changed nothing. If a broker left these files, start that broker once on this log directory "
+            "and stop it: it finishes or removes them. Then run kcompact again.",
+        )
+
+
+def unfinished_groups(
+    directory: OpenDirectory, staging: str, manifest: Manifest, present: Collection[str]
+) -> list[CleanedSegment]:
+    """Return the groups of a manifest whose swap has begun and is not complete."""
+    staged = directory.names(staging)
+    return [group for group in manifest.groups if _is_unfinished(directory, group, present, staged)]
+
+
+def _is_unfinished(
+    directory: OpenDirectory, group: CleanedSegment, present: Collection[str], staged: Collection[str]
+) -> bool:
+    if any(file.name + suffix in present for file in group.files for suffix in (CLEANED, SWAP)):
+        return True
+    # There are only `.deleted` files. This swap has set them aside if its staged files have left the staging directory
+    # and the inodes are those of the manifest. Other `.deleted` files are a broker's.
+    return not any(file.staged_as in staged for file in group.files) and any(
+        is_same_file(directory, file.name + DELETED, file, same_inode=True) for file in group.replaces
+    )
+
+
+def is_same_file(directory: OpenDirectory, name: str, identity: FileIdentity, *, same_inode: bool = False) -> bool:
+    """Return whether a regular file has the recorded size and time and, with `same_inode`, the recorded inode.
+
+    In a copy of a directory the inodes differ.
+    """
+    status = directory.status(name)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return False
+    if same_inode and status.st_ino != identity.inode:
+        return False
+    return (status.st_size, status.st_mtime_ns) == (identity.size_bytes, identity.mtime_ns)
