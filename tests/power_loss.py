@@ -34,7 +34,7 @@ Names = Mapping[str, File]
 
 
 Change = tuple[str | None, str | None, File]
-"""In one directory: the name that goes, the name that comes, the file."""
+"""In one directory: the name that disappears, the name that appears, the file."""
 
 
 @dataclass
@@ -109,11 +109,11 @@ def split(name: str) -> tuple[str, str]:
 def persist(names: Names, changes: Sequence[Change]) -> dict[str, File]:
     """Apply changes of which earlier ones may be missing: a file ends up under the last name that was kept."""
     result = dict(names)
-    for gone, come, file in changes:
-        for name in [name for name, other in result.items() if other is file and (come or name == gone)]:
+    for gone, new, file in changes:
+        for name in [name for name, other in result.items() if other is file and (new or name == gone)]:
             del result[name]
-        if come is not None:
-            result[come] = file
+        if new is not None:
+            result[new] = file
     return result
 
 

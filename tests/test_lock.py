@@ -1,4 +1,4 @@
-"""The log directory's lock: who is kept out, and when we notice that we no longer keep anyone out."""
+"""The log directory's lock: which processes it keeps out, and when kcompact notices that it keeps none out any more."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ public class Holder {
 
 @contextmanager
 def other_process(*command: str) -> Iterator[str]:
-    """Run a process that tries the lock, says `held` or `refused`, and stays until the block ends."""
+    """Run a process that tries the lock until the block ends; yield its answer, `held` or `refused`."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -95,15 +95,15 @@ def test_an_existing_lock_file_is_used_as_it_is(log_dir: Path) -> None:
     assert (before.st_ino, before.st_mode, before.st_size) == (after.st_ino, after.st_mode, after.st_size)
 
 
-def test_two_of_us_do_not_meet(log_dir: Path) -> None:
+def test_a_second_kcompact_is_kept_out(log_dir: Path) -> None:
     with log_dir_lock(log_dir), pytest.raises(LogDirLockedError) as refused, log_dir_lock(log_dir):
         pass
     assert refused.value.exit_code == 5
     with log_dir_lock(log_dir):
-        pass  # the refused attempt left nothing behind
+        pass  # the refused attempt left no lock
 
 
-def test_a_process_with_a_record_lock_keeps_us_out(log_dir: Path) -> None:
+def test_a_process_with_a_record_lock_keeps_kcompact_out(log_dir: Path) -> None:
     (log_dir / ".lock").touch()
     with other_process(*python_holder(log_dir)) as answer:
         assert answer == "held"
@@ -113,7 +113,7 @@ def test_a_process_with_a_record_lock_keeps_us_out(log_dir: Path) -> None:
     assert not is_locked(log_dir)
 
 
-def test_we_keep_out_a_process_with_a_record_lock(log_dir: Path) -> None:
+def test_kcompact_keeps_out_a_process_with_a_record_lock(log_dir: Path) -> None:
     with log_dir_lock(log_dir), other_process(*python_holder(log_dir)) as answer:
         assert answer == "refused"
 
@@ -127,7 +127,7 @@ def test_the_lock_outlives_another_descriptor_of_the_file(log_dir: Path) -> None
 
 
 @pytest.mark.oracle
-def test_a_jvm_keeps_us_out(log_dir: Path, java_holder: tuple[str, ...]) -> None:
+def test_a_jvm_keeps_kcompact_out(log_dir: Path, java_holder: tuple[str, ...]) -> None:
     with other_process(*java_holder, str(log_dir / ".lock")) as answer:
         assert answer == "held"
         assert is_locked(log_dir)
@@ -138,7 +138,7 @@ def test_a_jvm_keeps_us_out(log_dir: Path, java_holder: tuple[str, ...]) -> None
 
 
 @pytest.mark.oracle
-def test_we_keep_out_a_jvm(log_dir: Path, java_holder: tuple[str, ...]) -> None:
+def test_kcompact_keeps_out_a_jvm(log_dir: Path, java_holder: tuple[str, ...]) -> None:
     with log_dir_lock(log_dir), other_process(*java_holder, str(log_dir / ".lock")) as answer:
         assert answer == "refused"
 
@@ -146,7 +146,7 @@ def test_we_keep_out_a_jvm(log_dir: Path, java_holder: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("recreated", [False, True])
 def test_a_deleted_lock_file_is_noticed(log_dir: Path, recreated: bool) -> None:
     with log_dir_lock(log_dir) as lock:
-        (log_dir / ".lock").rename(log_dir / "kept")  # as unlink, but the inode cannot be used again
+        (log_dir / ".lock").rename(log_dir / "kept")  # like unlink, but the inode stays in use
         if recreated:
             (log_dir / ".lock").touch()
         assert not lock.is_in_force()
@@ -154,7 +154,7 @@ def test_a_deleted_lock_file_is_noticed(log_dir: Path, recreated: bool) -> None:
             lock.check()
 
 
-def test_a_file_deleted_while_we_lock_it_is_tried_again(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_deleted_while_it_is_locked_is_tried_again(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (log_dir / ".lock").touch()
     first = (log_dir / ".lock").stat().st_ino
     keep = (log_dir / ".lock").open()
@@ -174,7 +174,7 @@ def test_a_file_deleted_while_we_lock_it_is_tried_again(log_dir: Path, monkeypat
         assert (log_dir / ".lock").stat().st_ino != first
 
 
-def test_a_file_replaced_without_end_is_given_up(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_always_replaced_is_refused(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = fcntl.fcntl
 
     def always_deletes_it(fd: int, command: int, argument: bytes) -> bytes:
@@ -199,7 +199,7 @@ def symlink(lock: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [symlink, Path.mkdir, os.mkfifo])
-def test_what_is_not_a_plain_file_is_refused(log_dir: Path, make: object) -> None:
+def test_a_lock_that_is_not_a_regular_file_is_refused(log_dir: Path, make: object) -> None:
     assert callable(make)
     make(log_dir / ".lock")
     with pytest.raises(RefusedError), log_dir_lock(log_dir):

@@ -7,7 +7,7 @@ Imports: `errors`, `format`, `log`, `clean.staged_files`.
     open_directory   a directory held open; applies steps
     attributes       owner, mode, times and extended attributes of new files
     staging          the staging directory of a round: created, described by a manifest, discarded
-    manifest         the JSON file that tells recovery which new files replace which old ones
+    manifest         the JSON file that names the new files and the old files they replace
     replace          one group of segments replaced
     leftovers        the files that an interrupted round left behind
     recovery         what happens after a crash: an interrupted round is finished or undone
@@ -17,7 +17,8 @@ Imports: `errors`, `format`, `log`, `clean.staged_files`.
     copy             a compacted copy in another directory
 
 Files are renamed or deleted outside of this room only in directories that kcompact itself has created: `clean.join`
-deletes parts in the staging directory after it has joined them, and `engine.spark` removes its scratch directories.
+deletes parts in the staging directory after it has joined them, `engine.spark` removes its scratch directories, and
+`kernels` deletes unfinished files in the user's cache.
 
 **The idea.** A directory has no transactions. It has renames (each one happens completely or not at all) and `fsync`
 (everything before it is on the disk). Kafka's loader looks at file suffixes when it starts, and finishes or undoes
