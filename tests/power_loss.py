@@ -15,10 +15,7 @@ from pathlib import Path
 from kcompact.swap import manifest
 from kcompact.swap.steps import Remove, RemoveDir, Rename, Step, SyncDir
 from tests import crash
-from tests.crash import (
-    PARTITION,
-    Scene,
-)
+from tests.crash import PARTITION, Scene
 
 
 @dataclass(frozen=True)

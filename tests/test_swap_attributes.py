@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import (
-    RefusedError,
-)
+from kcompact.errors import RefusedError
 from kcompact.swap.attributes import carry_over
-from tests.crash import (
-    Scene,
-    log_of,
-)
+from tests.crash import Scene, log_of
 
 
 def test_mode_and_time_are_carried_over(scene: Scene) -> None:

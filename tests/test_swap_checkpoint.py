@@ -7,19 +7,10 @@ import stat
 
 import pytest
 
-from kcompact.errors import (
-    CorruptCheckpointError,
-    StorageError,
-)
+from kcompact.errors import CorruptCheckpointError, StorageError
 from kcompact.swap.checkpoint import write_checkpoint
 from tests import crash
-from tests.crash import (
-    CHECKPOINT_AFTER,
-    CHECKPOINT_BEFORE,
-    PARTITION,
-    Scene,
-    cleaner_checkpoint,
-)
+from tests.crash import CHECKPOINT_AFTER, CHECKPOINT_BEFORE, PARTITION, Scene, cleaner_checkpoint
 
 
 def test_a_lone_checkpoint_tmp_is_harmless(scene: Scene) -> None:

@@ -12,15 +12,7 @@ import pytest
 from kcompact.swap import recovery
 from kcompact.swap.steps import Remove, Rename, Step, SyncDir, replacement_steps
 from tests import crash
-from tests.crash import (
-    GROUPS,
-    PARTITION,
-    Scene,
-    all_steps,
-    assert_lawful,
-    replace_content,
-    stopped_states,
-)
+from tests.crash import GROUPS, PARTITION, Scene, all_steps, assert_lawful, replace_content, stopped_states
 from tests.oracle.real_kafka import RealKafka
 from tests.power_loss import Disk, File, faults, load, make_real
 

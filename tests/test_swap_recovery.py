@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import (
-    RecoveryNeededError,
-    RefusedError,
-    UnsupportedError,
-)
+from kcompact.errors import RecoveryNeededError, RefusedError, UnsupportedError
 from kcompact.swap import manifest, recovery
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard

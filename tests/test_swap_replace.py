@@ -11,28 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import (
-    CorruptDataError,
-    LogChangedError,
-    RecoveryNeededError,
-    StorageError,
-)
+from kcompact.errors import CorruptDataError, LogChangedError, RecoveryNeededError, StorageError
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap import manifest, recovery
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import discard
 from tests import crash
-from tests.crash import (
-    CHECKPOINT_AFTER,
-    GROUPS,
-    PARTITION,
-    Scene,
-    assert_lawful,
-    cleaner_checkpoint,
-    listing,
-    log_of,
-)
+from tests.crash import CHECKPOINT_AFTER, GROUPS, PARTITION, Scene, assert_lawful, cleaner_checkpoint, listing, log_of
 
 
 @pytest.mark.parametrize("count", GROUPS)

@@ -10,21 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import (
-    RefusedError,
-)
+from kcompact.errors import RefusedError
 from kcompact.swap import manifest, recovery
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, write_manifest
-from tests.crash import (
-    PARTITION,
-    Scene,
-    assert_lawful,
-    assert_stops,
-    log_of,
-    replace_content,
-    stopped,
-)
+from tests.crash import PARTITION, Scene, assert_lawful, assert_stops, log_of, replace_content, stopped
 
 
 def test_a_staging_directory_is_private_and_new(scene: Scene) -> None:

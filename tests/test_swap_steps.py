@@ -9,18 +9,12 @@ from pathlib import Path
 import pytest
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
-from kcompact.errors import (
-    StorageError,
-)
+from kcompact.errors import StorageError
 from kcompact.log.files import FileIdentity
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.recovery import decide
 from kcompact.swap.steps import Rename, Step, replacement_steps
-from tests.crash import (
-    Scene,
-    listing,
-    log_of,
-)
+from tests.crash import Scene, listing, log_of
 
 CASES = Path(__file__).parent / "cases" / "swap"
 
