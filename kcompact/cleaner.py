@@ -21,8 +21,8 @@ from pathlib import Path
 from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
-from kcompact.clean.prepare import PreparedClean, Tuning, is_for_kernels, prepare_clean
-from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError
+from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_kernels
+from kcompact.errors import KcompactError, KernelsUnavailableError, NotEnoughSpaceError, RecoveryNeededError
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
@@ -117,19 +117,7 @@ def clean_partition(
 
     if not options.dry_run and options.output is None:
         _require_space(plan)
-    if is_for_kernels(plan):
-        from kcompact.kernels import machine
-
-        if not machine.is_compiled():
-            progress.compiling()
-    prepared = prepare_clean(
-        plan,
-        executor,
-        keep_tombstones=options.keep_tombstones,
-        rebuild_indexes=options.rebuild_indexes,
-        max_bytes_per_second=options.max_bytes_per_second,
-        tuning=Tuning(memory_bytes=options.memory_bytes),
-    )
+    prepared = _prepared(plan, executor, options, progress)
     map_s = time.monotonic() - started
     map_bytes_read = map_bytes(plan)  # Asks the offset index, which the swap will replace.
     progress.check()
@@ -158,6 +146,29 @@ def clean_partition(
         elapsed_s=time.monotonic() - started,
         expired=expired,
     )
+
+
+def _prepared(plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress) -> PreparedClean:
+    """Return the plan with its survivors known, found by the kernels if all workers can use them."""
+
+    def prepared(*, compiled: bool) -> PreparedClean:
+        return prepare_clean(
+            plan,
+            executor,
+            keep_tombstones=options.keep_tombstones,
+            rebuild_indexes=options.rebuild_indexes,
+            max_bytes_per_second=options.max_bytes_per_second,
+            tuning=Tuning(memory_bytes=options.memory_bytes, compiled=compiled),
+        )
+
+    if not uses_kernels(plan, progress):
+        return prepared(compiled=False)
+    try:
+        return prepared(compiled=True)
+    except KernelsUnavailableError as problem:
+        # They work here, but not on the machine of some worker.
+        progress.without_kernels(problem.problem)
+        return prepared(compiled=False)
 
 
 def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:

@@ -103,6 +103,16 @@ class EngineError(KcompactError):
         super().__init__(f"Spark: {problem}" + (f"\n{hint}" if hint else ""))
 
 
+class KernelsUnavailableError(KcompactError):
+    """The compiled kernels cannot be used in this process. The readable definitions give the same results, slower."""
+
+    def __init__(self, *, problem: str) -> None:
+        self.problem = problem
+        super().__init__(
+            f"compiled code: {problem}\nKCOMPACT_KERNELS=off works without it: the same result, many times slower."
+        )
+
+
 class ClusterUnreachableError(KcompactError):
     """The cluster of `--bootstrap-server` did not answer, or its answer cannot be used."""
 

@@ -42,11 +42,12 @@ ONLY_IN = {
     # Whoever compiles or calls machine code can crash the process: one package, and its arrays are checked there.
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
-    "ctypes": {"kernels"},
+    "ctypes": {"kernels.link"},
     "kafka": {"config.admin_client"},
     "fcntl": {"log.lock"},
-    "filelock": {"engine.spark.scratch"},
-    "subprocess": {"engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"},
+    "filelock": {"engine.spark.scratch", "kernels.load"},
+    "platformdirs": {"host.user_cache"},
+    "subprocess": {"engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool", "kernels.load"},
     "socket": {"engine.spark.worker_pool"},
     "tempfile": {"engine.spark.scratch", "engine.in_process"},
     "pickle": {"engine.spark.executor"},
@@ -71,7 +72,7 @@ MAY_CREATE_FILES = {
     *("clean.staged_files", "swap", "log.lock", "engine.spark"),
     *("host.user_cache", "kernels"),  # The machine code, in the user's cache.
 }
-MAY_EVALUATE = {"kernels.machine"}
+MAY_EVALUATE = {"kernels.build"}
 """Makes the functions that numba compiles, from names in its own table."""
 MAY_READ_WALL_CLOCK = {"cli"}
 MAY_PRINT = {"cli"}

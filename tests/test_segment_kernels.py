@@ -24,7 +24,7 @@ from kcompact.inspect import contents, segment_kernels, verify
 from kcompact.inspect.contents import LogContents, file_contents, log_contents
 from kcompact.inspect.verified_segment import LogFile
 from kcompact.inspect.verify import verify_file, verify_log
-from kcompact.kernels import machine
+from kcompact.kernels import load
 from kcompact.log import header_table, inflate
 from kcompact.log.directory import PartitionLog, read_log
 from tests import notation, strategies
@@ -44,7 +44,7 @@ def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) 
     """Return what the readable definitions return, and what the kernels do."""
     readable = described(work())
     with (
-        mock.patch.object(machine, "is_compiled", return_value=True),
+        mock.patch.object(load, "is_compiled", return_value=True),
         mock.patch.object(contents, "COMPILED_BATCHES", 0),
         mock.patch.object(verify, "COMPILED_BYTES", 0),
         mock.patch.multiple(segment_kernels, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
@@ -206,9 +206,17 @@ def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -
     [(999, True, False), (1000, True, True), (1000, False, False), (31_999, False, False), (32_000, False, True)],
 )
 def test_when_kernels_pay(amount: int, is_compiled: bool, pays: bool) -> None:
-    with mock.patch.object(machine, "is_compiled", return_value=is_compiled):
+    with (
+        mock.patch.object(load, "is_compiled", return_value=is_compiled),
+        mock.patch.object(load, "available", return_value=True),
+    ):
         assert contents.pays(amount, 1000, may_compile=True) is pays
         assert contents.pays(amount, 1000, may_compile=False) is (pays and is_compiled)
+    with (
+        mock.patch.object(load, "is_compiled", return_value=False),
+        mock.patch.object(load, "available", return_value=False),
+    ):
+        assert not contents.pays(amount, 1000, may_compile=True)
 
 
 def test_headers_alone_never_compile(tmp_path: Path) -> None:
@@ -219,7 +227,7 @@ def test_headers_alone_never_compile(tmp_path: Path) -> None:
     with (
         mock.patch.object(contents, "COMPILED_BATCHES", 0),
         mock.patch.object(verify, "COMPILED_BYTES", 0),
-        mock.patch.object(machine, "is_compiled", return_value=False),
+        mock.patch.object(load, "is_compiled", return_value=False),
         mock.patch.object(segment_kernels, "header_contents") as header_contents,
         mock.patch.object(segment_kernels, "verified_segment", return_value=None) as verified_segment,
     ):

@@ -34,6 +34,9 @@ class Progress:
     def compiling(self) -> None:
         """The kernels are compiled next. That takes about ten seconds and happens once on a machine."""
 
+    def without_kernels(self, problem: str) -> None:
+        """The kernels cannot be used, for this reason; the readable definitions do the work, many times slower."""
+
     def advance(self, done_bytes: int) -> None:
         """The stage has processed `done_bytes` more of its source."""
 

@@ -63,7 +63,7 @@ def latest_mask(keys: Keys, *, compiled: bool, scratch: kernels.Scratch | None =
     from kcompact import kernels
 
     is_latest = np.empty(keys.rows, np.uint8)
-    kernels.mark_living(*keys, is_latest, scratch)
+    kernels.mark_latest(*keys, is_latest, scratch)
     return is_latest.view(np.bool_)
 
 
@@ -223,7 +223,7 @@ class Collector:
         if self._compiled:
             from kcompact import kernels
 
-            self._rows = kernels.keep_living(is_latest.view(np.uint8), *held)
+            self._rows = kernels.keep_latest(is_latest.view(np.uint8), *held)
         else:
             kept = take(held, is_latest)
             for column, latest_column in zip(self._keys, kept, strict=True):

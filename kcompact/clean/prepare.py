@@ -14,7 +14,8 @@ from itertools import groupby
 
 import numpy as np
 
-from kcompact.clean.executor import Executor
+from kcompact import kernels
+from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.job import CleanJob, Split, WriteTask
 from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.scan import Scanned
@@ -47,7 +48,7 @@ class Tuning:
     """How the work is cut into pieces. No value changes the result.
 
     None: decided by the size of the log. `memory_bytes` is for all workers together. `compiled`: whether kernels do the
-    work.
+    work; None also asks whether they can be used.
     """
 
     split_bytes: int = SPLIT_BYTES
@@ -92,7 +93,7 @@ def prepare_clean(
     """
     tuning = tuning or Tuning()
     total_bytes = sum(segment.size_bytes for segment in plan.segments)
-    compiled = is_for_kernels(plan) if tuning.compiled is None else tuning.compiled
+    compiled = uses_kernels(plan, Progress()) if tuning.compiled is None else tuning.compiled
     keys_bytes, bucket_count = _key_memory(plan, tuning, executor.parallelism)
     job = CleanJob(
         directory=str(plan.log.directory),
@@ -157,6 +158,21 @@ def prepare_clean(
 def is_for_kernels(plan: CleanPlan) -> bool:
     """Whether the log is so large that kernels save time."""
     return sum(segment.size_bytes for segment in plan.segments) >= COMPILED_BYTES
+
+
+def uses_kernels(plan: CleanPlan, progress: Progress) -> bool:
+    """Return whether the kernels are to clean this log; compiles them if need be, so that no task has to.
+
+    Tells the watch what takes long, and why the kernels cannot be used. Raises ConfigError for a bad switch.
+    """
+    if kernels.is_off() or not is_for_kernels(plan):
+        return False
+    if not kernels.is_compiled() and kernels.failure() is None:
+        progress.compiling()
+    if kernels.available():
+        return True
+    progress.without_kernels(kernels.failure() or "")
+    return False
 
 
 def _key_memory(plan: CleanPlan, tuning: Tuning, parallelism: int) -> tuple[int, int]:

@@ -39,11 +39,11 @@ from kcompact.kernels import (
     EMPTIED,
     ENCODED,
     EPOCH,
+    EXCLUDED_FROM_MAP,
     FLAGS,
     HEADER_BYTES,
     INVALID_MESSAGES,
     LAST_OFFSET,
-    LEFT_OUT,
     MAX_TIMESTAMP,
     MESSAGES_WRITTEN,
     MIN_RECORD_BYTES,
@@ -91,11 +91,11 @@ def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
         if read_into(descriptor, view, split.start_position, path=path) < split.size_bytes:
             return None
     table = buffers.table("batches", split.size_bytes // HEADER_BYTES + 1, COLUMNS)
-    count, _, code = kernels.walk(buffer, split.size_bytes, split.base_offset, split.end_offset, -1, table)
+    count, _, code = kernels.parse_batches(buffer, split.size_bytes, split.base_offset, split.end_offset, -1, table)
     if code != DONE:
         return None
     table = table[:count]
-    for flag, offsets in ((LEFT_OUT, split.excluded_from_map), (DISCARDABLE, split.discardable)):
+    for flag, offsets in ((EXCLUDED_FROM_MAP, split.excluded_from_map), (DISCARDABLE, split.discardable)):
         if offsets:
             flagged = np.isin(table[:, BASE_OFFSET], np.fromiter(offsets, np.int64, len(offsets)))
             table[flagged, FLAGS] |= flag
@@ -390,7 +390,7 @@ def verify_batches(data: memoryview, previous_offset: int, expected: tuple[Colum
     last_offsets, max_timestamps, sizes = expected
     table = np.empty((len(sizes) + 1, COLUMNS), np.int64)
     buffer = np.frombuffer(data, np.uint8)
-    count, _, code = kernels.walk(buffer, len(data), previous_offset + 1, (1 << 63) - 1, -1, table)
+    count, _, code = kernels.parse_batches(buffer, len(data), previous_offset + 1, (1 << 63) - 1, -1, table)
     table = table[:count]
     is_right = (
         code == DONE

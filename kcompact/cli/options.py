@@ -161,8 +161,10 @@ def configuration(command: Command) -> Command:
         high_watermark: int | str | None,
         **kwargs: Any,
     ) -> Any:
+        from kcompact import kernels
         from kcompact.config.settings import parse_override
 
+        kernels.is_off()  # A wrong value of the switch is a mistake even where no log is large enough for it to matter.
         settings = Settings(
             now_ms=clock_ms() if now is None else now,
             by_clock=now is None,

@@ -1,4 +1,4 @@
-"""The user's cache directory: what is kept there is run, so nobody else may have written it."""
+"""The user's cache directory. Machine code from it is run, so only this user may have written it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,39 @@ import os
 import stat
 from pathlib import Path
 
+import platformdirs
+
+_MODE = 0o700
+
 
 def cache_directory() -> Path | None:
-    """Return this user's private directory, made if need be; None where there cannot be one. Raises nothing."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
+    """Return this user's private directory, made if need be; None if there cannot be one. Raises nothing.
+
+    It is `kcompact` in `$XDG_CACHE_HOME`, or in `~/.cache` where that is not set or not absolute.
+    """
     try:
-        base = Path(given) if given.startswith("/") else Path("~/.cache").expanduser()
+        base = platformdirs.user_cache_path()
+        if not base.is_absolute():
+            base = Path("~/.cache").expanduser()
         directory = base.resolve() / "kcompact"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(directory)
+        is_private = _is_private(directory)
     except (OSError, RuntimeError):
         return None
-    return directory if _is_private(directory) and os.access(directory, os.W_OK) else None
+    return directory if is_private and os.access(directory, os.W_OK) else None
+
+
+def _make(directory: Path) -> None:
+    """Make a directory and those above it that are missing, each for this user alone, whatever the umask."""
+    if directory.is_dir():
+        return
+    _make(directory.parent)
+    try:
+        directory.mkdir(mode=_MODE)
+    except FileExistsError:
+        return  # Another process was quicker; or it is no directory, which `_is_private` finds.
+    if stat.S_IMODE(os.lstat(directory).st_mode) & 0o777 != _MODE:
+        directory.chmod(_MODE)  # The umask has taken bits away.
 
 
 def _is_private(directory: Path) -> bool:

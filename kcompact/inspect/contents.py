@@ -192,12 +192,13 @@ def pays(amount: int, least: int, *, may_compile: bool) -> bool:
     """Return whether the kernels are used for an amount of work.
 
     Loading the kernels pays from `least` on. Without `may_compile` they are used only if they are compiled already.
+    Raises ConfigError if `KCOMPACT_KERNELS` has another value than `auto` or `off`.
     """
     if amount < least:
         return False
-    from kcompact.kernels import machine
+    from kcompact import kernels
 
-    return machine.is_compiled() or (may_compile and amount >= COMPILING_FACTOR * least)
+    return kernels.is_compiled() or (may_compile and amount >= COMPILING_FACTOR * least and kernels.available())
 
 
 def file_size(path: Path) -> int:

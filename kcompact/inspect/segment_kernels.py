@@ -162,7 +162,9 @@ def _verified_runs(file: LogFile) -> Iterator[_Run]:
             start_position, code = position, FULL
             while code == FULL:
                 rest = data[position - start_position :]
-                count, filled_bytes, code = kernels.walk(rest, len(rest), next_offset, end_offset, epoch, table)
+                count, filled_bytes, code = kernels.parse_batches(
+                    rest, len(rest), next_offset, end_offset, epoch, table
+                )
                 batches = table[:count]
                 yield _Run(batches, position, *_checked_records(rest, batches, buffers, file.path, position))
                 if count:

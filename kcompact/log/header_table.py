@@ -34,7 +34,7 @@ def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> 
     with open_regular(path) as descriptor:
         while code == FULL:
             table = np.empty((TABLE_ROWS, COLUMNS), np.int64)
-            count, position, code = kernels.hop(descriptor, position, end_position, scratch, table)
+            count, position, code = kernels.scan_headers(descriptor, position, end_position, scratch, table)
             yield table[:count]
 
 

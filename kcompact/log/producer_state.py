@@ -69,8 +69,11 @@ def _snapshot_and_rest(
 
 def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]:
     segments = log.segments_between(start_offset, log.log_end_offset)
-    # The kernels take a while to load.
     compiled = sum(segment.size_bytes for segment in segments) >= COMPILED_BYTES
+    if compiled:
+        from kcompact import kernels
+
+        compiled = kernels.is_compiled()  # A plan compiles nothing: that takes longer than reading the headers.
     for segment in segments:
         path = log.directory / segment.log_name
         for batch in read_producer_headers(path, end_position=segment.size_bytes, compiled=compiled).batches:

@@ -62,6 +62,8 @@ def run(
             return shared_exit_code(codes)
     entries = list(_entries(directories, settings, verify))
     looks = [_look(file, verify) for file in files]
+    if verify:
+        _tell_without_kernels()
     codes += [entry.exit_code for entry in (*entries, *unusable)] + [look["exit_code"] for look in looks]
     if as_json and not (with_batches or with_records):
         content: dict[str, object] = {"partitions": [inspect_entry(entry) for entry in (*entries, *unusable)]}
@@ -72,6 +74,16 @@ def run(
         _print(entries, looks, as_json)
         complain_of(unusable)
     return shared_exit_code(codes)
+
+
+def _tell_without_kernels() -> None:
+    """Say why this took so long, if the kernels were wanted and could not be used."""
+    from kcompact import kernels
+    from kcompact.cli.output.progress import without_kernels
+
+    problem = kernels.failure()
+    if problem is not None:
+        streams.tell(without_kernels(problem))
 
 
 def _print(entries: Sequence[Entry], looks: Sequence[dict[str, Any]], as_json: bool) -> None:

@@ -28,6 +28,7 @@ class ProgressBar:
         self._quiet = quiet and not self._is_terminal
         self._progress: rich_progress.Progress | None = None
         self._lock = threading.Lock()
+        self._told: set[str] = set()
 
     def of(self, directory: Path) -> PartitionProgress:
         """Return the `Watch` of one partition."""
@@ -51,6 +52,24 @@ class ProgressBar:
         with suppress(OSError), self._lock:
             if not self._quiet:
                 streams.tell(message)
+
+    def tell_compiling(self) -> None:
+        """Say once in a run that the kernels are being compiled."""
+        if self._is_first("compiling"):
+            self.tell("compiling for this processor: once, it takes some ten seconds")
+
+    def tell_without_kernels(self, problem: str) -> None:
+        """Say once in a run why it goes on without compiled code; also where progress is not shown."""
+        if self._is_first("without kernels"):
+            with suppress(OSError), self._lock:
+                streams.tell(without_kernels(problem))
+
+    def _is_first(self, subject: str) -> bool:
+        """Return whether no partition has asked this about a subject before."""
+        with self._lock:
+            is_first = subject not in self._told
+            self._told.add(subject)
+        return is_first
 
     def advance(self, task: TaskID | None, done_bytes: int) -> None:
         if self._progress is not None and task is not None:
@@ -95,6 +114,11 @@ class ProgressBar:
         return self._progress
 
 
+def without_kernels(problem: str) -> str:
+    """Return the one line that says why a run is slow: it goes on without compiled code."""
+    return f"working without compiled code, with the same result but many times slower: {text.safe(problem)}"
+
+
 class PartitionProgress(Progress):
     """The `Watch` of one partition."""
 
@@ -108,7 +132,10 @@ class PartitionProgress(Progress):
         self._task = self._progress.begin(label, total_bytes, self._task)
 
     def compiling(self) -> None:
-        self._progress.tell("compiling for this processor: once, it takes some ten seconds")
+        self._progress.tell_compiling()
+
+    def without_kernels(self, problem: str) -> None:
+        self._progress.tell_without_kernels(problem)
 
     def advance(self, done_bytes: int) -> None:
         self._progress.advance(self._task, done_bytes)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread, SparkContext
 
+from kcompact import kernels
 from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
@@ -62,9 +63,9 @@ class OnSpark:
             report = _Report.of(self.sc)
             rdd = (
                 self.sc.parallelize(tasks, max(1, len(tasks)))
-                .mapPartitions(partial(_scan_partition, job, self._throttle(job, tasks), None, report))
+                .mapPartitions(partial(_scan_partition, _ShippedJob.of(job), self._throttle(job, tasks), None, report))
                 .partitionBy(job.bucket_count, _bucket_number)
-                .mapPartitions(partial(_reduce_partition, job, report))
+                .mapPartitions(partial(_reduce_partition, _ShippedJob.of(job), report))
             )
         results = self._collect(rdd, report, "scan", _size_bytes(tasks))
         scanned = [one for result in results if not isinstance(result, Reduced) for one in result]
@@ -74,14 +75,14 @@ class OnSpark:
         """Pass the blocks through files of a private directory, which needs all workers on this machine.
 
         Spark's shuffle copies each byte some ten times between processes, in a JVM without the optimizing compiler. The
-        files hold places and hashes of keys, under a hash key that only this run has.
+        files hold record references and hashes of keys, under a hash key that only this run has.
         """
         local_dirs = self.sc.getConf().get("spark.local.dir")
         with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
             with _engine_errors():
                 report = _Report.of(self.sc)
                 rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
-                    partial(_scan_partition, job, self._throttle(job, tasks), str(directory), report)
+                    partial(_scan_partition, _ShippedJob.of(job), self._throttle(job, tasks), str(directory), report)
                 )
             scanned: list[Scanned] = []
             buckets: dict[int, list[_BlockFile]] = {}
@@ -96,7 +97,7 @@ class OnSpark:
             with _engine_errors():
                 report = _Report.of(self.sc)
                 rdd = self.sc.parallelize(list(buckets.values()), min(len(buckets), self.parallelism)).mapPartitions(
-                    partial(_reduce_file_partition, job, report)
+                    partial(_reduce_file_partition, _ShippedJob.of(job), report)
                 )
             return scanned, self._collect(rdd, report, "reduce", 0)
 
@@ -104,7 +105,7 @@ class OnSpark:
         with _engine_errors():
             report = _Report.of(self.sc)
             rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
-                partial(_write_partition, job, self._throttle(job, tasks), staging, report)
+                partial(_write_partition, _ShippedJob.of(job), self._throttle(job, tasks), staging, report)
             )
         return self._collect(rdd, report, "write", _size_bytes(tasks))
 
@@ -231,9 +232,10 @@ def _engine_errors() -> Iterator[None]:
 
 
 def _scan_partition(
-    job: CleanJob, throttle: Throttle, directory: str | None, report: _Report, tasks: Iterable[Sequence[Split]]
+    shipped: _ShippedJob, throttle: Throttle, directory: str | None, report: _Report, tasks: Iterable[Sequence[Split]]
 ) -> Iterator[tuple[int, Any]]:
     """Yield each block, or its file, with its bucket, and at the end the list of `Scanned` with _SUMMARIES."""
+    job = shipped.unpacked()
     for splits in tasks:
         with report.errors_reported():
             scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))
@@ -244,6 +246,23 @@ def _scan_partition(
                     yield _SUMMARIES, end.value
                     break
                 yield bucket, block if directory is None else _BlockFile.write(directory, block)
+
+
+class _ShippedJob(NamedTuple):
+    """A job on its way to a worker, with the driver's machine code for a worker that has no cache of its own."""
+
+    job: CleanJob
+    machine_code: tuple[str, bytes] | None
+
+    @classmethod
+    def of(cls, job: CleanJob) -> _ShippedJob:
+        return cls(job, kernels.exported() if job.compiled else None)
+
+    def unpacked(self) -> CleanJob:
+        """Return the job in the worker, whose kernels may use the machine code from here on."""
+        if self.machine_code is not None:
+            kernels.provide(*self.machine_code)
+        return self.job
 
 
 class _BlockFile(NamedTuple):
@@ -268,8 +287,9 @@ def _reduce_files(job: CleanJob, blocks: Iterable[_BlockFile]) -> Reduced:
 
 
 def _reduce_file_partition(
-    job: CleanJob, report: _Report, buckets: Iterable[Sequence[_BlockFile]]
+    shipped: _ShippedJob, report: _Report, buckets: Iterable[Sequence[_BlockFile]]
 ) -> Iterator[Reduced]:
+    job = shipped.unpacked()
     for blocks in buckets:
         with report.errors_reported():
             yield _reduce_files(job, blocks)
@@ -280,8 +300,9 @@ def _bucket_number(key: int) -> int:
 
 
 def _reduce_partition(
-    job: CleanJob, report: _Report, pairs: Iterable[tuple[int, Any]]
+    shipped: _ShippedJob, report: _Report, pairs: Iterable[tuple[int, Any]]
 ) -> Iterator[Reduced | list[Scanned]]:
+    job = shipped.unpacked()
     scanned: list[Scanned] = []
     buckets: dict[int, list[bytes]] = {}
     for key, value in pairs:
@@ -296,8 +317,13 @@ def _reduce_partition(
 
 
 def _write_partition(
-    job: CleanJob, throttle: Throttle, staging: str | None, report: _Report, tasks: Iterable[Sequence[WriteTask]]
+    shipped: _ShippedJob,
+    throttle: Throttle,
+    staging: str | None,
+    report: _Report,
+    tasks: Iterable[Sequence[WriteTask]],
 ) -> Iterator[WrittenPart]:
+    job = shipped.unpacked()
     for parts in tasks:
         with report.errors_reported():
             for part in parts:

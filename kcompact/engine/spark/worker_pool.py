@@ -97,9 +97,11 @@ def _run_worker_pool(descriptor: int) -> None:
 def _import_for_workers() -> None:
     import gc
 
-    import kcompact.engine.spark.executor  # noqa: F401  # Imported for the workers that are forked from this process.
+    import kcompact.engine.spark.executor  # Imported for the workers that are forked from this process.
 
     pyspark_private.import_worker()
+    with contextlib.suppress(Exception):  # Without llvmlite a worker reports the reason when it needs the kernels.
+        import kcompact.kernels.link  # noqa: F401
     gc.collect()
     gc.freeze()  # The workers share these pages. A collection in a worker would write to all of them, and copy them.
 

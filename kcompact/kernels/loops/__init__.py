@@ -1,0 +1,32 @@
+"""The kernels as Python functions, in the part of the language that numba compiles. Only `build` imports this package.
+
+    memory      words of any alignment, in either byte order; copies
+    checksum    CRC-32C
+    siphash     the hash of a key
+    headers     the header of a batch; tables of batches, from memory or from a file
+    records     a record of a batch; the records of a run of batches
+    latest      which record of a key is the latest
+    bitmaps     a bit for each record
+    filter      batches as they are after a cleaning
+    indexes     the entries of the offset index and the time index
+
+Each kernel repeats a readable definition, which its docstring names; the tests of the kernels compare the two. A kernel
+trusts no byte that it reads: each read is bounded by its array and each loop by a length. It raises nothing and
+allocates nothing: where it cannot go on it returns a code and a position.
+"""
+
+from __future__ import annotations
+
+from kcompact.kernels.loops.bitmaps import clear_bits as clear_bits
+from kcompact.kernels.loops.bitmaps import set_bits as set_bits
+from kcompact.kernels.loops.checksum import crc32c as crc32c
+from kcompact.kernels.loops.filter import filter_batches as filter_batches
+from kcompact.kernels.loops.headers import parse_batches as parse_batches
+from kcompact.kernels.loops.headers import scan_headers as scan_headers
+from kcompact.kernels.loops.indexes import index_entries as index_entries
+from kcompact.kernels.loops.latest import deal as deal
+from kcompact.kernels.loops.latest import keep_latest as keep_latest
+from kcompact.kernels.loops.latest import mark_latest as mark_latest
+from kcompact.kernels.loops.records import scan_records as scan_records
+from kcompact.kernels.loops.records import verify_records as verify_records
+from kcompact.kernels.loops.siphash import siphash128 as siphash128

@@ -1,0 +1,281 @@
+"""Batches as they are after a cleaning: copied, encoded again with the records that stay, or left to the definition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kcompact.kernels.columns import (
+    ACTION,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_BIT,
+    COPIED,
+    DELETE_HORIZON_BIT,
+    DISCARDABLE,
+    EMPTIED,
+    ENCODED,
+    FLAGS,
+    HEADER_BYTES,
+    INVALID_MESSAGES,
+    LOG_APPEND_TIME_BIT,
+    MAX_TIMESTAMP,
+    MESSAGES_WRITTEN,
+    MIN_RECORD_BYTES,
+    NEW_ATTRIBUTES,
+    NEW_BASE_TIMESTAMP,
+    NEW_MAX_TIMESTAMP,
+    OUT_END,
+    OUT_START,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORDS_COUNT,
+    ROW,
+    SECTION_END,
+    SECTION_START,
+    TRANSACTIONAL_BIT,
+    UNKNOWN,
+)
+from kcompact.kernels.loops.checksum import crc32c
+from kcompact.kernels.loops.memory import copy_bytes, loop, store_be16, store_be32, store_be64
+from kcompact.kernels.loops.records import read_record, read_varint
+
+if TYPE_CHECKING:
+    from kcompact.kernels.arrays import Bytes, Table
+
+
+@loop
+def _put_varint(out, at, value):
+    """Write the shortest zigzag encoding of a 64-bit value, at most 10 bytes; return its end."""
+    zigzag = np.uint64(value << 1) ^ np.uint64(value >> 63)
+    while zigzag > np.uint64(0x7F):
+        out[at] = np.uint8(zigzag & np.uint64(0x7F) | np.uint64(0x80))
+        zigzag >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(zigzag)
+    return at + 1
+
+
+@loop
+def _varint_bytes(value):
+    """Return the size of the shortest zigzag encoding of a 64-bit value."""
+    zigzag = np.uint64(value << 1) ^ np.uint64(value >> 63)
+    count = 1
+    while zigzag > np.uint64(0x7F):
+        zigzag >>= np.uint64(7)
+        count += 1
+    return count
+
+
+@loop
+def _plain_field(buffer, at, end, is_text):
+    """Return the end of a field that Kafka's writer would write as the same bytes, -1 for any other field.
+
+    Its length is encoded in as few bytes as possible and is -1 for null. The key of a header must also be ASCII,
+    because Kafka decodes it.
+    """
+    length, start = read_varint(buffer, at, end)
+    if start < 0 or length < -1 or start - at != _varint_bytes(length) or length > end - start:
+        return np.int64(-1)
+    if is_text:
+        for i in range(start, start + length):
+            if buffer[i] >= 0x80:
+                return np.int64(-1)
+    return start + max(length, 0)
+
+
+@loop
+def _is_plain(buffer, at, end):
+    """Whether key, value and headers of a record, [at, end), can be copied as they are."""
+    at = _plain_field(buffer, at, end, False)
+    if at < 0:
+        return False
+    at = _plain_field(buffer, at, end, False)
+    if at < 0:
+        return False
+    if end - at == 1:
+        return buffer[at] == 0
+    count, start = read_varint(buffer, at, end)
+    if start < 0 or count < 0 or count > end - start or start - at != _varint_bytes(count):
+        return False
+    at = start
+    for _ in range(count):
+        at = _plain_field(buffer, at, end, True)
+        if at < 0:
+            return False
+        at = _plain_field(buffer, at, end, False)
+        if at < 0:
+            return False
+    return at == end
+
+
+@loop
+def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scratch):
+    """Fill `scratch` with the records of a batch that stay.
+
+    Returns (how many stay, how many had no key, whether a tombstone stays, lowest and greatest timestamp of those that
+    stay); -1 records where one contradicts itself. Definition: `retain.keeps_record`.
+    """
+    attributes = row[ATTRIBUTES]
+    is_control = attributes & CONTROL_BIT != 0
+    is_append_time = attributes & LOG_APPEND_TIME_BIT != 0
+    is_expired = attributes & DELETE_HORIZON_BIT != 0 and row[BASE_TIMESTAMP] <= expires_ms
+    kept = invalid = np.int64(0)
+    has_tombstone = False
+    lowest = np.int64(0x7FFFFFFFFFFFFFFF)
+    greatest = np.int64(-0x8000000000000000)
+    at, section_end = row[SECTION_START], row[SECTION_END]
+    for index in range(row[RECORDS_COUNT]):
+        at, timestamp_delta, offset_delta, fields_start, key_start, _, value_start = read_record(
+            section, at, section_end, False
+        )
+        if at < 0:
+            return np.int64(-1), invalid, has_tombstone, lowest, greatest
+        if is_control or row[BASE_OFFSET] + offset_delta >= upper_bound_offset:
+            is_kept = True
+        elif key_start < 0:
+            invalid += 1
+            is_kept = False
+        else:
+            bit = row[ROW] + index
+            is_kept = survivors[bit >> 3] >> np.uint8(bit & 7) & 1 != 0
+            if value_start < 0 and is_expired:
+                is_kept = False
+        if is_kept:
+            has_tombstone = has_tombstone or value_start < 0
+            timestamp = row[MAX_TIMESTAMP] if is_append_time else row[BASE_TIMESTAMP] + timestamp_delta
+            scratch[kept, 0] = fields_start
+            scratch[kept, 1] = at
+            scratch[kept, 2] = timestamp
+            scratch[kept, 3] = offset_delta
+            lowest = min(lowest, timestamp)
+            greatest = max(greatest, timestamp)
+            kept += 1
+    return kept, invalid, has_tombstone, lowest, greatest
+
+
+@loop
+def _put_records(out, to, section, scratch, kept, base_timestamp):
+    """Encode the records that `scratch` lists at `to`; return their end, -1 where Kafka would write other bytes.
+
+    A row of `scratch`: start and end of key, value and headers in the section, timestamp, offset delta.
+    """
+    for i in range(kept):
+        fields_start, fields_end = scratch[i, 0], scratch[i, 1]
+        if not _is_plain(section, fields_start, fields_end):
+            return np.int64(-1)
+        timestamp_delta = scratch[i, 2] - base_timestamp
+        offset_delta = scratch[i, 3]
+        fields_bytes = fields_end - fields_start
+        to = _put_varint(out, to, 1 + _varint_bytes(timestamp_delta) + _varint_bytes(offset_delta) + fields_bytes)
+        out[to] = 0  # Attributes.
+        to = _put_varint(out, to + 1, timestamp_delta)
+        to = _put_varint(out, to, offset_delta)
+        copy_bytes(out, to, section, fields_start, fields_bytes)
+        to += fields_bytes
+    return to
+
+
+@loop
+def _put_header(out, start, end, buffer, row, kept, base_timestamp, max_timestamp, attributes):
+    """Complete the batch [start, end) of `out`, whose records are there: the old header with the new values."""
+    copy_bytes(out, start, buffer, row[POSITION], HEADER_BYTES)
+    store_be32(out, start + 8, end - start - 12)
+    store_be16(out, start + 21, attributes)
+    store_be64(out, start + 27, base_timestamp)
+    store_be64(out, start + 35, max_timestamp)
+    store_be32(out, start + 57, kept)
+    store_be32(out, start + 17, np.int64(crc32c(out, start + 21, end)))
+
+
+@loop
+def filter_batches(
+    buffer: Bytes,
+    inflated: Bytes,
+    table: Table,
+    first: int,
+    end: int,
+    survivors: Bytes,
+    upper_bound_offset: int,
+    expires_ms: int,
+    new_horizon_ms: int,
+    scratch: Table,
+    out: Bytes,
+    at_out: int,
+    outcomes: Table,
+) -> int:
+    """table i64[m, 16], survivors u8[records / 8], scratch i64[>= records of a batch, 4] -> the new end of `out`.
+
+    Decides the batches [first, end) as `filter.clean_batch` does and fills their rows of outcomes i64[m, 8]. `out`
+    receives each batch that is encoded again: the whole batch, or only its records if the batch is compressed.
+    `new_horizon_ms` is the horizon that tombstones get, -1 for none. The caller provides room in `out` for a header of
+    each batch, and for its records with RECORD_GROWTH_BYTES more each.
+    """
+    for number in range(first, end):
+        row = table[number]
+        outcome = outcomes[number]
+        outcome[:] = 0
+        count = row[RECORDS_COUNT]
+        attributes = row[ATTRIBUTES]
+        is_control = attributes & CONTROL_BIT != 0
+        has_horizon = attributes & DELETE_HORIZON_BIT != 0
+        if row[FLAGS] & DISCARDABLE or (has_horizon and row[BASE_TIMESTAMP] < 0) or (is_control and count == 0):
+            outcome[ACTION] = UNKNOWN
+            continue
+        section = inflated if attributes & CODEC_MASK else buffer
+        if count > (row[SECTION_END] - row[SECTION_START]) // MIN_RECORD_BYTES or count > scratch.shape[0]:
+            outcome[ACTION] = UNKNOWN
+            continue
+        kept, invalid, has_tombstone, lowest, greatest = _keep_records(
+            row, section, survivors, upper_bound_offset, expires_ms, scratch
+        )
+        if kept < 0:
+            outcome[ACTION] = UNKNOWN
+            continue
+        outcome[MESSAGES_WRITTEN] = kept
+        outcome[INVALID_MESSAGES] = invalid
+        if is_control and has_tombstone:
+            outcome[ACTION] = UNKNOWN
+            continue
+        if kept == 0:
+            outcome[ACTION] = EMPTIED
+            continue
+        needs_horizon = has_tombstone and not has_horizon
+        if kept == count and not needs_horizon:
+            outcome[ACTION] = COPIED
+            continue
+        has_producer = row[PRODUCER_ID] != -1
+        if (
+            lowest < -1
+            or (attributes & TRANSACTIONAL_BIT and not has_producer)
+            or (has_producer and (row[PRODUCER_EPOCH] == -1 or row[BASE_SEQUENCE] < 0))
+        ):
+            outcome[ACTION] = UNKNOWN  # Kafka's writer refuses it.
+            continue
+        horizon = row[BASE_TIMESTAMP] if has_horizon else new_horizon_ms if needs_horizon else np.int64(-1)
+        base_timestamp = scratch[0, 2] if horizon < 0 else horizon
+        is_compressed = attributes & CODEC_MASK != 0
+        start = at_out
+        to = _put_records(out, start if is_compressed else start + HEADER_BYTES, section, scratch, kept, base_timestamp)
+        if to < 0:
+            outcome[ACTION] = UNKNOWN
+            continue
+        new_attributes = attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+        if horizon >= 0:
+            new_attributes |= DELETE_HORIZON_BIT
+        max_timestamp = row[MAX_TIMESTAMP] if attributes & LOG_APPEND_TIME_BIT else greatest
+        outcome[ACTION] = ENCODED
+        outcome[OUT_START] = start
+        outcome[OUT_END] = to
+        outcome[NEW_BASE_TIMESTAMP] = base_timestamp
+        outcome[NEW_MAX_TIMESTAMP] = max_timestamp
+        outcome[NEW_ATTRIBUTES] = new_attributes
+        if not is_compressed:
+            _put_header(out, start, to, buffer, row, kept, base_timestamp, max_timestamp, new_attributes)
+        at_out = to
+    return at_out

@@ -1,0 +1,235 @@
+"""A record of a batch, and the kernels that read all records of a run of batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kcompact.kernels.columns import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_BIT,
+    DAMAGED,
+    DONE,
+    EXCLUDED_FROM_MAP,
+    FLAGS,
+    LAST_OFFSET,
+    LOG_APPEND_TIME_BIT,
+    MAX_TIMESTAMP,
+    MIN_RECORD_BYTES,
+    RECORDS_COUNT,
+    ROW,
+    SECTION_END,
+    SECTION_START,
+)
+from kcompact.kernels.loops.memory import loop
+from kcompact.kernels.loops.siphash import siphash128
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kcompact.kernels.arrays import Bytes, Table
+
+
+@loop
+def read_varint(buffer, at, end):
+    """Return (value, position after it) of a zigzag varint of at most 5 bytes; position -1 where there is none."""
+    if at >= end:
+        return np.int64(0), np.int64(-1)
+    byte = np.int64(buffer[at])
+    if byte < 0x80:  # Nearly all of them.
+        return byte >> 1 ^ -(byte & 1), at + 1
+    value = byte & 0x7F
+    shift = 7
+    while shift < 35:
+        at += 1
+        if at >= end:
+            return np.int64(0), np.int64(-1)
+        byte = np.int64(buffer[at])
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFFFFFF  # The last group may carry bits beyond the type; Java shifts them out.
+            return value >> 1 ^ -(value & 1), at + 1
+        shift += 7
+    return np.int64(0), np.int64(-1)
+
+
+@loop
+def read_varlong(buffer, at, end):
+    """Return (value, position after it) of a zigzag varint of at most 10 bytes; position -1 where there is none."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    while shift < 70:
+        if at >= end:
+            return np.int64(0), np.int64(-1)
+        byte = np.uint64(buffer[at])
+        value |= (byte & np.uint64(0x7F)) << shift
+        at += 1
+        if byte < np.uint64(0x80):
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+        shift += np.uint64(7)
+    return np.int64(0), np.int64(-1)
+
+
+@loop
+def read_field(buffer, at, end):
+    """Return (start, end) of a field of bytes; start -1 for null, end -1 where it does not fit before `end`."""
+    length, at = read_varint(buffer, at, end)
+    if at < 0 or length > end - at:
+        return np.int64(-1), np.int64(-1)
+    if length < 0:
+        return np.int64(-1), at
+    return at, at + length
+
+
+@loop
+def _headers_end(buffer, at, end):
+    """Return where the headers of a record end, -1 where a length or their count contradicts another."""
+    count, at = read_varint(buffer, at, end)
+    if at < 0 or count < 0 or count > end - at:
+        return np.int64(-1)
+    for _ in range(count):
+        start, at = read_field(buffer, at, end)
+        if at < 0 or start < 0:
+            return np.int64(-1)
+        _, at = read_field(buffer, at, end)
+        if at < 0:
+            return np.int64(-1)
+    return at
+
+
+@loop
+def read_record(section, at, section_end, checks_headers):
+    """Return (end, timestamp delta, offset delta, fields start, key start, key end, value start) of a record.
+
+    The record is at `at` of a section of records that ends at `section_end`. Its key, value and headers are the bytes
+    from `fields start` to `end`. The end is -1 where a length or a count contradicts another; the start of a key or a
+    value that is null is -1. This is the only kernel function that takes a record apart. `checks_headers` is a constant
+    of the caller: a filter leaves out the headers, which the scan of the same bytes has checked.
+    Definition: `format.batch.read_records`, but for the order of the offsets, which the caller checks.
+    """
+    bad = np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    length, at = read_varint(section, at, section_end)
+    if at < 0 or length < 0 or length > section_end - at:
+        return bad
+    end = at + length
+    timestamp_delta, at = read_varlong(section, at + 1, section_end)  # After the attributes, which Kafka does not use.
+    if at < 0:
+        return bad
+    offset_delta, at = read_varint(section, at, section_end)
+    if at < 0:
+        return bad
+    fields_start = at
+    key_start, key_end = read_field(section, at, end)
+    if key_end < 0:
+        return bad
+    value_start, at = read_field(section, key_end, end)
+    if at < 0:
+        return bad
+    has_headers = end - at != 1 or section[at] != 0
+    if checks_headers and has_headers and _headers_end(section, at, end) != end:
+        return bad
+    return end, timestamp_delta, offset_delta, fields_start, key_start, key_end, value_start
+
+
+@loop
+def scan_records(
+    buffer: Bytes,
+    inflated: Bytes,
+    table: Table,
+    first: int,
+    end: int,
+    first_dirty_offset: int,
+    record_ref: int,
+    k0: int,
+    k1: int,
+    hash_high: npt.NDArray[np.uint64],
+    hash_low: npt.NDArray[np.uint64],
+    record_refs: npt.NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """table i64[m, 16], the outputs [>= records] -> (keyed records, records that are unkeyed or tombstones, code).
+
+    Reads every record of the batches [first, end) of the table and checks it as `format.batch.read_records` does.
+    Outputs the SipHash-1-3-128 and the reference, `record_ref + (row << 1 | in_map)`, of each record with a key in a data
+    batch. A cleaning can drop or rewrite a record that is unkeyed or a tombstone though no newer record supersedes it.
+    """
+    entries = unkeyed_or_tombstones = 0
+    for number in range(first, end):
+        row = table[number]
+        count = row[RECORDS_COUNT]
+        if count == 0:
+            continue  # Kafka does not read the bytes after such a header either.
+        attributes = row[ATTRIBUTES]
+        section = inflated if attributes & CODEC_MASK else buffer
+        at, section_end = row[SECTION_START], row[SECTION_END]
+        if count > (section_end - at) // MIN_RECORD_BYTES:
+            return entries, unkeyed_or_tombstones, DAMAGED
+        is_control = attributes & CONTROL_BIT != 0
+        previous = np.int64(-1)
+        span = row[LAST_OFFSET] - row[BASE_OFFSET]
+        is_excluded_from_map = row[FLAGS] & EXCLUDED_FROM_MAP != 0
+        for index in range(count):
+            at, _, offset_delta, _, key_start, key_end, value_start = read_record(section, at, section_end, True)
+            if at < 0 or offset_delta <= previous or offset_delta > span:
+                return entries, unkeyed_or_tombstones, DAMAGED
+            previous = offset_delta
+            if is_control:
+                continue  # The key of a marker holds its type; it is not a record's key (KAFKA-14055).
+            if key_start < 0 or value_start < 0:
+                unkeyed_or_tombstones += 1
+            if key_start >= 0:
+                low, high = siphash128(section, key_start, key_end, k0, k1, 1, 3)
+                in_map = row[BASE_OFFSET] + offset_delta >= first_dirty_offset and not is_excluded_from_map
+                hash_low[entries], hash_high[entries] = low, high
+                record_refs[entries] = record_ref + ((row[ROW] + index) << 1 | np.int64(in_map))
+                entries += 1
+        if at != section_end:
+            return entries, unkeyed_or_tombstones, DAMAGED
+    return entries, unkeyed_or_tombstones, DONE
+
+
+@loop
+def verify_records(
+    buffer: Bytes, inflated: Bytes, table: Table, first: int, end: int, found: Table
+) -> tuple[int, int, int]:
+    """table i64[m, 16], found i64[m, 3] -> (batches done, records, code); rows of `found`: tombstones, records without
+    a key, greatest timestamp (of a batch with records; else that of its header).
+
+    Reads every record of the batches [first, end) as `format.batch.read_records` does; stops at the first bad batch.
+    """
+    records = 0
+    for number in range(first, end):
+        row = table[number]
+        count = row[RECORDS_COUNT]
+        attributes = row[ATTRIBUTES]
+        section = inflated if attributes & CODEC_MASK else buffer
+        at, section_end = row[SECTION_START], row[SECTION_END]
+        found[number, 0] = found[number, 1] = 0
+        found[number, 2] = row[MAX_TIMESTAMP]
+        if count == 0:
+            continue
+        if count > (section_end - at) // MIN_RECORD_BYTES:
+            return number, records, DAMAGED
+        previous = np.int64(-1)
+        span = row[LAST_OFFSET] - row[BASE_OFFSET]
+        is_append_time = attributes & LOG_APPEND_TIME_BIT != 0
+        greatest = np.int64(-0x8000000000000000)
+        for _ in range(count):
+            at, timestamp_delta, offset_delta, _, key_start, _, value_start = read_record(
+                section, at, section_end, True
+            )
+            if at < 0 or offset_delta <= previous or offset_delta > span:
+                return number, records, DAMAGED
+            previous = offset_delta
+            found[number, 0] += value_start < 0
+            found[number, 1] += key_start < 0
+            greatest = max(greatest, row[BASE_TIMESTAMP] + timestamp_delta)
+        if at != section_end:
+            return number, records, DAMAGED
+        if not is_append_time:
+            found[number, 2] = greatest
+        records += count
+    return end, records, DONE

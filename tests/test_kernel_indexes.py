@@ -1,0 +1,47 @@
+"""The kernel that makes index entries, against `format.index.IndexBuilder`."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcompact.clean import split_kernels
+from kcompact.errors import KcompactError
+from kcompact.format.index import IndexBuilder
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 1, 1, 9, 2**30, 2**31]), st.integers(-1, 20) | st.just(2**62), st.integers(61, 300)
+        ),
+        max_size=30,
+    ),
+    st.sampled_from([0, 5, 2**40]),
+    st.sampled_from([0, 61, 200, 4096]),
+    st.sampled_from([0, 8, 12, 24, 36, 50, 10_000]),
+)
+def test_indexes(batches: list[tuple[int, int, int]], base_offset: int, interval_bytes: int, max_bytes: int) -> None:
+    builder = IndexBuilder(base_offset, interval_bytes=interval_bytes, max_index_bytes=max_bytes)
+    offsets = list(itertools.accumulate((step for step, _, _ in batches), initial=base_offset - 1))[1:]
+    expected: tuple[bytes, bytes] | None
+    try:
+        position = 0
+        for offset, (_, timestamp, size) in zip(offsets, batches, strict=True):
+            builder.append(offset, position, size, timestamp)
+            position += size
+        expected = builder.finish()
+    except KcompactError:
+        expected = None
+    columns = [offsets, [timestamp for _, timestamp, _ in batches], [size for _, _, size in batches]]
+    found = split_kernels.indexes(
+        *(np.array(column, np.int64) for column in columns),
+        base_offset=base_offset,
+        interval_bytes=interval_bytes,
+        max_index_bytes=max_bytes,
+    )
+    assert found == expected
