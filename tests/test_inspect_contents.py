@@ -15,7 +15,7 @@ from kcompact.errors import CorruptBatchError
 from kcompact.inspect import contents, verify
 from kcompact.inspect.contents import SegmentContents, file_contents, log_contents
 from kcompact.inspect.verify import verify_log
-from kcompact.kernels import machine
+from kcompact.kernels import load
 from kcompact.log.directory import read_log
 from tests.command_line import flip, partition
 
@@ -35,7 +35,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run each test twice: with the readable definitions, as for small logs, and with kernels, as for large logs."""
     way: str = request.param
     if way == "compiled":
-        monkeypatch.setattr(machine, "is_compiled", lambda: True)
+        monkeypatch.setattr(load, "is_compiled", lambda: True)
         monkeypatch.setattr(contents, "COMPILED_BATCHES", 0)
         monkeypatch.setattr(verify, "COMPILED_BYTES", 0)
     return way

@@ -76,10 +76,10 @@ def test_a_signature_says_which_arrays_the_loop_writes(name: str) -> None:
 
 def test_a_prototype() -> None:
     assert KERNELS["scan_headers"].c_prototype("scan_headers") == (
-        "void kcompact_hop(int64_t descriptor, int64_t start, int64_t end, uint8_t *scratch, int64_t scratch_0, "
-        "int64_t *table, int64_t table_0, int64_t table_1, int64_t *results);"
+        "void kcompact_scan_headers(int64_t descriptor, int64_t start, int64_t end, uint8_t *scratch, "
+        "int64_t scratch_0, int64_t *table, int64_t table_0, int64_t table_1, int64_t *results);"
     )
-    assert "const int64_t *places, int64_t places_0" in KERNELS["set_bits"].c_prototype("set_bits")
+    assert "const int64_t *record_refs, int64_t record_refs_0" in KERNELS["set_bits"].c_prototype("set_bits")
 
 
 def page_part() -> str:

@@ -26,7 +26,7 @@ def set_bits(record_refs: npt.NDArray[np.int64], first_record_ref: int, bitmap: 
 
 @loop
 def clear_bits(record_refs: npt.NDArray[np.int64], first_record_ref: int, bitmap: Bytes) -> None:
-    """Clear the bit of each reference's row, counted from the row of `first_record_ref`: bit `r & 7` of byte `r >> 3`."""
+    """Clear the bits that `set_bits` sets for these references."""
     limit = np.int64(bitmap.shape[0]) << 3
     for i in range(record_refs.shape[0]):
         row = record_refs[i] - first_record_ref >> 1

@@ -25,11 +25,11 @@ def mark_latest(
     order: npt.NDArray[np.int64],
     table: npt.NDArray[np.int32],
 ) -> None:
-    """hash_high, hash_low u64[n], record_refs i64[n] ascending -> is_latest u8[n]: 0 where another row supersedes the row.
+    """hash_high, hash_low u64[n], record_refs i64[n] ascending -> is_latest u8[n]: 0 where a row is superseded.
 
-    Definition: `clean.offset_map.latest`. The rows are sorted by hash into runs that fit the processor's cache. Each run is read
-    from its newest record to its oldest, with an open-addressing table of row numbers that holds the newest record in
-    the map of each key.
+    Definition: `clean.offset_map.latest`. The rows are sorted by hash into runs that fit the processor's cache. Each
+    run is read from its newest record to its oldest, with an open-addressing table of row numbers that holds the newest
+    record in the map of each key.
     Scratch: starts i64[2^b + 2] for 2^b runs, dealt u64[n, 2], order i64[n], table i32[a power of two above 2n].
     """
     n = record_refs.shape[0]

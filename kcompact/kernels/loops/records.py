@@ -153,8 +153,8 @@ def scan_records(
     """table i64[m, 16], the outputs [>= records] -> (keyed records, records that are unkeyed or tombstones, code).
 
     Reads every record of the batches [first, end) of the table and checks it as `format.batch.read_records` does.
-    Outputs the SipHash-1-3-128 and the reference, `record_ref + (row << 1 | in_map)`, of each record with a key in a data
-    batch. A cleaning can drop or rewrite a record that is unkeyed or a tombstone though no newer record supersedes it.
+    Outputs the SipHash-1-3-128 and the reference, `record_ref + (row << 1 | in_map)`, of each record with a key in a
+    data batch. A cleaning can drop or rewrite an unkeyed record or a tombstone though no newer record supersedes it.
     """
     entries = unkeyed_or_tombstones = 0
     for number in range(first, end):
