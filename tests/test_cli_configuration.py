@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 import uuid
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from kcompact.config.settings import Source
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.metadata_record import MetadataRecord, RemoveTopicRecord
 from kcompact.format.properties import encode_uuid
-from tests.command_line import NOW, digest, environment, kcompact, partition
+from tests.command_line import NOW, ROOT, digest, environment, kcompact, partition
 from tests.metadata import CLUSTER_ID, ORDERS, OTHER, USERS, batches, give_id, log, of_broker, topic, write
 
 AT = ("--now", NOW)
@@ -285,7 +286,7 @@ def test_a_live_cluster_makes_up_for_a_damaged_log(tmp_path: Path, monkeypatch: 
     (log_dir / METADATA_DIRECTORY / log()).write_bytes(b"rubbish")
     monkeypatch.setattr(admin_client, "ask_cluster", lambda *_, **__: answer())
     assert entry_of(*LIVE, log_dir)["reason"] == "dirty-ratio"
-    assert "compact (topic override, says the live cluster)" in kcompact("plan", *AT, *LIVE, log_dir).out
+    assert "compact (topic override in the running cluster)" in kcompact("plan", *AT, *LIVE, log_dir).out
 
 
 def test_what_a_live_cluster_contradicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,12 +319,10 @@ def test_nobody_listens(tmp_path: Path) -> None:
     assert "Without --bootstrap-server" in ran.stderr
 
 
-def test_kafka_python_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kafka", None)
-    partition(tmp_path)
-    ran = kcompact("plan", *LIVE, tmp_path)
-    assert (ran.code, ran.out) == (4, "")
-    assert "pip install 'kcompact[live]'" in ran.err
+def test_asking_a_cluster_needs_no_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert any(name.startswith("kafka-python") for name in project["dependencies"])
+    assert project["optional-dependencies"]["live"] == []
 
 
 def test_the_client_is_loaded_only_when_asked() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcompact.config.settings import BROKER_NAMES, ClusterConfig, Source
-from kcompact.errors import ClusterUnreachableError, RefusedError
+from kcompact.errors import ClusterUnreachableError
 from kcompact.format.properties import encode_uuid
 
 ORIGIN = "bootstrap-server"
@@ -64,17 +64,11 @@ def parse_address(text: str) -> str:
 def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
     """Return what the cluster behind an address says of topics and brokers; of those it does not know, nothing.
 
-    Raises ClusterUnreachableError, RefusedError without kafka-python.
+    Raises ClusterUnreachableError.
     """
-    try:
-        from kafka import KafkaAdminClient
-        from kafka.errors import KafkaError
-    except ImportError:
-        raise RefusedError(
-            path="--bootstrap-server",
-            problem="asking a cluster needs kafka-python, which is not installed",
-            hint="pip install 'kcompact[live]'",
-        ) from None
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What went wrong becomes one message of ours.
     try:
         client = KafkaAdminClient(
