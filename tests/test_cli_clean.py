@@ -23,9 +23,9 @@ from kcompact import cleaner
 from kcompact.clean import prepare
 from kcompact.clean.job import CleanerStats
 from kcompact.cleaner import CleanResult, Status
-from kcompact.cli import entries
-from kcompact.cli.commands import clean as clean_command
-from kcompact.cli.output import tables, text
+from kcompact.cli import planning
+from kcompact.cli.commands import engines
+from kcompact.cli.output import outcome, text
 from kcompact.cli.output.json import CLEAN_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS
 from kcompact.cli.signals import StopRequest
 from kcompact.engine.in_process import InProcess
@@ -203,7 +203,7 @@ def test_summary_in_kafkas_numbers(tmp_path: Path) -> None:
         map_s=484.9,
         elapsed_s=1554.6,
     )
-    assert tables.summary(result) == [
+    assert outcome.summary(result) == [
         "Log cleaner thread 0 cleaned log orders-0 (dirty section = [310715098, 325968881])",
         "25,706.8 MB of log processed in 1,554.6 seconds (16.5 MB/sec).",
         "Indexed 12,405.3 MB in 484.9 seconds (25.6 Mb/sec, 31.2% of total time)",
@@ -448,7 +448,7 @@ def test_unexpected_errors_show_no_traceback_but_with_debug(tmp_path: Path, monk
     def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("\x1b[31mred")
 
-    monkeypatch.setattr(entries, "plan_partition", fail)
+    monkeypatch.setattr(planning, "plan_partition", fail)
     ran = clean(directory)
     assert (ran.code, "Traceback" in ran.err, "\x1b" in ran.err) == (1, False, False)
     assert "ZeroDivisionError" in ran.err
@@ -483,7 +483,7 @@ def test_a_signal_stops_between_two_steps(
 
 def test_a_signal_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
-    monkeypatch.setattr(entries, "plan_partition", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(planning, "plan_partition", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     assert kcompact("clean", *COMPACT, directory).code == 143
 
 
@@ -681,7 +681,7 @@ def test_spark_that_does_not_start_is_each_partitions_failure(tmp_path: Path, mo
         raise NotEnoughSpaceError(path=tmp_path, needed_bytes=2, free_bytes=1)
         yield
 
-    monkeypatch.setattr(clean_command, "_spark", broken)
+    monkeypatch.setattr(engines, "_spark", broken)
     directory = partition(tmp_path)
     ran = kcompact("clean", "--json", *COMPACT, directory)
     assert (ran.code, ran.partition["status"]) == (7, "failed")

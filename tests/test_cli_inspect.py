@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fixtures import checkout
 from kcompact.cli.output import text
-from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS, SEGMENT_FIELDS, SURVEY_FIELDS
+from kcompact.cli.output.json import CONTENTS_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS, SEGMENT_FIELDS
 from kcompact.format.batch import Record, build
 from tests.command_line import COMPACT, DIRTY, command, digest, environment, flip, kcompact, partition, process
 
@@ -38,7 +38,7 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     }
     assert (entry["topic"], entry["partition"], entry["directory"]) == ("orders", 0, str(directory))
     for segment in entry["segments"]:
-        assert segment.keys() == {*SEGMENT_FIELDS, *SURVEY_FIELDS}
+        assert segment.keys() == {*SEGMENT_FIELDS, *CONTENTS_FIELDS}
         assert segment.keys() >= CONTRACT | {"batches", "records"}
     assert [(s["base_offset"], s["role"], s["batches"], s["records"]) for s in entry["segments"]] == [
         (0, "dirty", 3, 3),

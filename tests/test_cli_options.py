@@ -1,4 +1,4 @@
-"""Options that take sizes: what they come to, and what is no size."""
+"""Options that take sizes: what they come to, and what is not a size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from kcompact.cleaner import CleanOptions
 from kcompact.cli.commands import clean as clean_command
-from kcompact.cli.options import Size
+from kcompact.cli.option_types import Size
 from tests.command_line import COMPACT, digest, kcompact, partition
 
 MIB = 1 << 20
@@ -76,7 +76,7 @@ def test_a_wrong_size_is_a_usage_error(option: str, tmp_path: Path) -> None:
     before = digest(tmp_path)
     ran = kcompact("clean", *COMPACT, option, "lots", directory)
     assert (ran.code, ran.out) == (2, "")
-    assert f"Invalid value for '{option}': 'lots' is no size, such as 500000, 64m, 1.5g or 100 MiB" in ran.err
+    assert f"Invalid value for '{option}': 'lots' is not a size, such as 500000, 64m, 1.5g or 100 MiB" in ran.err
     assert digest(tmp_path) == before
 
 

@@ -348,7 +348,7 @@ def test_a_setting_of_a_topic_that_is_not_there(tmp_path: Path) -> None:
     ran = kcompact("plan", "--json", *COMPACT, "--config", "nosuch:min.cleanable.dirty.ratio=0.9", tmp_path)
     assert (ran.code, ran.partition["reason"]) == (0, "dirty-ratio")
     assert ran.err == (
-        "note: --config nosuch:min.cleanable.dirty.ratio=0.9 is of no use: "
+        "note: --config nosuch:min.cleanable.dirty.ratio=0.9 has no effect: "
         "no partition of the topic nosuch is among the paths\n"
     )
     assert kcompact("plan", *COMPACT, "--config", "orders:min.cleanable.dirty.ratio=0.9", tmp_path).err == ""

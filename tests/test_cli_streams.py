@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kcompact.cleaner import CleanOptions
-from kcompact.cli import entries as entries_module
+from kcompact.cli import planning
 from kcompact.cli.commands import clean as clean_command
 from kcompact.cli.commands import recover as recover_command
-from kcompact.cli.commands.clean import Request
+from kcompact.cli.commands.request import Request
 from kcompact.cli.options import Settings
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest
@@ -100,7 +100,7 @@ def test_standard_input_is_looked_at_for_questions_only(tmp_path: Path, monkeypa
         def isatty(self) -> bool:
             raise AssertionError("looked at")
 
-    monkeypatch.setattr("kcompact.cli.commands.clean.sys.stdin", Unread())
+    monkeypatch.setattr("kcompact.cli.commands.consent.sys.stdin", Unread())
     for yes in (True, False):
         directory = partition(tmp_path / str(yes))
         settings = Settings(now_ms=1_704_103_200_000, overrides=(parse_override("cleanup.policy=compact"),))
@@ -234,7 +234,7 @@ def test_a_partition_that_may_not_be_read(command: str, tmp_path: Path, monkeypa
             raise denied(bad / "somewhere")
         return plan_partition(directory, *arguments, **options)
 
-    monkeypatch.setattr(entries_module, "plan_partition", guarded)
+    monkeypatch.setattr(planning, "plan_partition", guarded)
     ran = kcompact(command, "--json", *(("--engine", "in-process") if command == "clean" else ()), *COMPACT, bad, good)
     entries = {entry["topic"]: entry for entry in ran.json["partitions"]}
     assert (ran.code, entries["users"]["exit_code"], entries["users"]["reason"]) == (1, 0, "dirty-ratio")

@@ -3,11 +3,13 @@
 In: arguments, a terminal. Out: text or JSON, and exit codes.
 Imports: every other room.
 
-    app        the commands, their options and their help
-    options    options that several commands share
-    entries    a plan for each partition that the arguments name
-    failures   errors to messages and exit codes
-    signals    Ctrl-C, SIGTERM and SIGHUP
-    commands   what each command does
-    output     what each command prints
+    app            the commands, their options and their help
+    options        options that several commands share     option_types   sizes, times and other values of options
+    planning       from the paths to a plan for each partition
+    entries        what the commands report: one entry for each partition or file
+    failures       errors to messages and exit codes
+    locks          the locks of the log directories
+    signals        Ctrl-C, SIGTERM and SIGHUP
+    commands       what each command does: inspect, plan, clean, recover
+    output         what each command prints: tables, JSON, dumps, progress
 """

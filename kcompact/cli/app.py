@@ -1,7 +1,7 @@
-"""The command line: what each command takes, and the one place where errors become messages and exit codes.
+"""The commands with their options and help, and the one place where errors become messages and exit codes.
 
-The bodies live in the modules beside this one and are imported when a command runs, so that `--help` is quick and
-reading commands load no more than they need.
+The bodies of the commands are in `commands`. They are imported when a command runs, so `--help` is fast and commands
+that only read load neither Spark nor the kernels.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import Any
 import click
 
 from kcompact.cli import options
-from kcompact.cli.failures import exit_code_of
+from kcompact.cli.failures import DEBUG, exit_code_of
+from kcompact.cli.option_types import Size
 
 
 class Commands(click.Group):
-    """The group of commands. Every error of every command ends here, as a message and an exit code."""
+    """The group of commands. Every error of a command becomes a message and an exit code here."""
 
     def main(self, args: Any = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
-        """Run a command line and leave the process with its exit code."""
+        """Run a command line and end the process with its exit code."""
         from kcompact.cli.output import streams
 
         streams.open_missing()
@@ -33,7 +34,7 @@ class Commands(click.Group):
         except click.Abort:
             streams.tell("interrupted")
             code = 130
-        except Exception as problem:  # In printing help or the version: every command's own end in `invoke`.
+        except Exception as problem:  # While help or the version is printed; `invoke` handles errors of commands.
             code = exit_code_of(problem, debug=False)
         code = code if isinstance(code, int) else 0
         try:
@@ -43,12 +44,13 @@ class Commands(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a command and return its exit code. Errors of click go on to `main`."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as problem:
-            return exit_code_of(problem, debug=bool(ctx.meta.get(options.DEBUG)))
+            return exit_code_of(problem, debug=bool(ctx.meta.get(DEBUG)))
 
 
 def _show_usage_problem(problem: click.ClickException) -> None:
@@ -64,15 +66,10 @@ def _show_usage_problem(problem: click.ClickException) -> None:
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value:
         return
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        number = version("kcompact")
-    except PackageNotFoundError:
-        number = "of a source tree"
+    from kcompact import __version__
     from kcompact.cli.output import streams
 
-    streams.echo(f"kcompact {number}")
+    streams.echo(f"kcompact {__version__}")
     ctx.exit()
 
 
@@ -81,7 +78,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
 )
 def main() -> None:
-    """Inspect and compact Kafka partition directories with no broker running.
+    """Inspect and compact Kafka partition directories while no broker runs.
 
     PATH is a partition directory (orders-0) or a log directory (one entry of log.dirs).
 
@@ -95,10 +92,10 @@ def main() -> None:
 
 @main.command()
 @options.paths
-@click.option("--batches", is_flag=True, help="List the batches, in the words of kafka-dump-log.sh.")
-@click.option("--records", is_flag=True, help="List the records: offsets, times and sizes, no contents.")
+@click.option("--batches", is_flag=True, help="List the batches, as kafka-dump-log.sh does.")
+@click.option("--records", is_flag=True, help="List the records: offsets, times and sizes, no keys and no values.")
 @click.option("--print-data", is_flag=True, help="List the records with keys and values.")
-@click.option("--verify", is_flag=True, help="Read and check every byte; exit 3 if something is damaged.")
+@click.option("--verify", is_flag=True, help="Read and check every byte; exit with 3 if something is damaged.")
 @options.configuration
 @options.json_option
 @options.debug_option
@@ -113,10 +110,11 @@ def inspect(
 ) -> int:
     """Show what is on the disk.
 
-    Segments with their sizes, times and offsets, their role for the next cleaning (clean, dirty, uncleanable, active)
-    and why. PATH may also be a single file: a .log, .index, .timeindex, .txnindex, .snapshot or a checkpoint.
+    Each segment is shown with its size, times and offsets, its role in the next cleaning (clean, dirty, uncleanable,
+    active) and the reason for the role. PATH may also be a single file: a .log, .index, .timeindex, .txnindex,
+    .snapshot or a checkpoint.
 
-    Changes nothing. Takes no lock: on a running broker's directory the answer may be old at once.
+    Changes nothing and takes no lock. While a broker runs, the answer may be outdated at once.
 
     \b
     Examples:
@@ -126,15 +124,14 @@ def inspect(
     """
     from kcompact.cli.commands import inspect as command
 
-    return command.run(
-        paths,
-        settings,
+    request = command.Request(
         with_batches=batches,
-        with_records=records,
+        with_records=records or print_data,
         print_data=print_data,
         verify=verify,
         as_json=as_json,
     )
+    return command.run(paths, settings, request)
 
 
 @main.command()
@@ -145,10 +142,10 @@ def inspect(
 def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> int:
     """Show what Kafka's cleaner would decide, and why.
 
-    For each partition, dirtiest first: how much is clean and dirty, the ratio, whether it would be cleaned and the
-    reason, and which segments would become one.
+    Each partition, dirtiest first, is shown with the sizes of its clean and dirty sections, the ratio, the verdict and
+    its reason, and the segments that would become one.
 
-    Changes nothing. A partition that cannot be planned is listed with its error, and decides the exit code.
+    Changes nothing. A partition that cannot be planned is listed with its error, and the exit code is that error's.
 
     \b
     Examples:
@@ -162,75 +159,70 @@ def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> 
 
 @main.command()
 @options.paths
-@click.option("--dry-run", is_flag=True, help="Do all the work and write nothing.")
-@click.option("--force", is_flag=True, help="Clean whatever the ratio. Lag and open transactions still count.")
+@click.option("--dry-run", is_flag=True, help="Do all the work, but write nothing.")
+@click.option("--force", is_flag=True, help="Clean at any ratio. Lag and open transactions still count.")
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write a compacted copy of each partition into DIR and leave PATH alone.",
+    help="Write a compacted copy of each partition into DIR and leave PATH unchanged.",
 )
-@click.option("--keep-tombstones", is_flag=True, help="Set delete horizons, but let nothing expire.")
+@click.option("--keep-tombstones", is_flag=True, help="Set delete horizons, but let no tombstone expire.")
 @click.option(
     "--apply-retention",
     is_flag=True,
-    help="Afterwards delete the whole segments that a broker would: below the log start and, where the policy has "
-    "delete, past retention.bytes and retention.ms.",
+    help="Then delete the whole segments that a broker would delete: below the log start and, if the policy "
+    "contains delete, past retention.bytes and retention.ms.",
 )
-@click.option("--include-internal", is_flag=True, help="Also __consumer_offsets and __transaction_state.")
-@click.option("--rebuild-indexes", is_flag=True, help="Trust no index: read the batches and write the indexes anew.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask. Off a terminal nothing is ever asked.")
+@click.option("--include-internal", is_flag=True, help="Also clean __consumer_offsets and __transaction_state.")
+@click.option("--rebuild-indexes", is_flag=True, help="Ignore all indexes: read the batches and write new indexes.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask. Without a terminal there is no question.")
 @click.option(
     "--engine",
     type=click.Choice(("spark", "in-process")),
     default="spark",
     show_default=True,
-    help="What runs the stages. The result is the same to the byte.",
+    help="What runs the stages. Both give the same bytes.",
 )
 @click.option(
     "--memory",
     "memory_bytes",
-    type=options.Size(),
+    type=Size(),
     metavar="SIZE",
-    help="Memory for the keys and for what is being read and written, such as 2g. Default: a quarter of the machine's, "
-    "or of what a container may have.",
+    help="Memory for keys and for data being read and written, such as 2g. Default: a quarter of the machine's "
+    "memory, or of a container's limit.",
 )
 @click.option(
     "--max-bytes-per-second",
-    type=options.Size(),
+    type=Size(),
     metavar="SIZE",
-    help="Read and write no more than this together, on average, such as 50m.",
+    help="Upper limit for reading and writing together, on average, such as 50m.",
 )
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
-@click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's. Repeatable.")
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The Spark master.")
+@click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting. Repeatable.")
 @options.configuration
 @options.json_option
 @options.debug_option
 def clean(
     paths: tuple[Path, ...],
     settings: options.Settings,
-    dry_run: bool,
+    *,
     force: bool,
-    output: Path | None,
-    keep_tombstones: bool,
-    apply_retention: bool,
     include_internal: bool,
-    rebuild_indexes: bool,
     yes: bool,
+    as_json: bool,
     engine: str,
-    memory_bytes: int | None,
-    max_bytes_per_second: int | None,
     master: str,
     spark_conf: tuple[str, ...],
-    as_json: bool,
+    **cleaning: Any,
 ) -> int:
     """Clean the partitions that are eligible, dirtiest first.
 
     Replaces the dirty segments by compacted ones, as Kafka's cleaner would at this time, and writes the new checkpoint.
-    The log directory is locked meanwhile, so that no broker can start on it. An earlier run that was interrupted is
-    settled first. One partition's failure does not stop the others.
+    The log directory is locked during the run, so no broker can start on it. If an earlier run was interrupted, its
+    swap is finished or undone first. A failure of one partition does not stop the others.
 
-    With --dry-run or --output nothing below PATH changes.
+    With --dry-run or --output nothing in PATH changes.
 
     \b
     Examples:
@@ -240,19 +232,14 @@ def clean(
     """
     from kcompact.cleaner import CleanOptions
     from kcompact.cli.commands import clean as command
+    from kcompact.cli.commands.request import Request
 
-    if output is not None and apply_retention:
-        raise click.UsageError("--apply-retention deletes segments in place; it does not go with --output.")
-    request = command.Request(
-        options=CleanOptions(
-            dry_run=dry_run,
-            output=output,
-            keep_tombstones=keep_tombstones,
-            rebuild_indexes=rebuild_indexes,
-            apply_retention=apply_retention,
-            max_bytes_per_second=max_bytes_per_second,
-            memory_bytes=memory_bytes,
-        ),
+    # The remaining options have the names of the fields of CleanOptions.
+    chosen = CleanOptions(**cleaning)
+    if chosen.output is not None and chosen.apply_retention:
+        raise click.UsageError("--apply-retention deletes segments in place; it cannot be combined with --output.")
+    request = Request(
+        options=chosen,
         force=force,
         include_internal=include_internal,
         assume_yes=yes,
@@ -271,9 +258,9 @@ def clean(
 def recover(paths: tuple[Path, ...], as_json: bool) -> int:
     """Finish or undo a swap that was interrupted.
 
-    Completes a swap whose new segment was committed, takes any other back, and removes the staging directory. Every
-    clean does this first; running it again changes nothing. Files that a broker left are for the broker: they are
-    named, not touched, and the exit code is 8.
+    A swap whose new segment was committed is finished, any other swap is undone, and the staging directory is removed.
+    Every clean does this first; a second run changes nothing. Files that a broker left are listed and not touched, and
+    the exit code is 8: the broker finishes or undoes its own swaps when it starts.
 
     \b
     Example:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import traceback
-from os import PathLike, fsdecode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kcompact.cli import options
-
 if TYPE_CHECKING:
     from kcompact.errors import KcompactError
 
+DEBUG = "kcompact.debug"
+"""The key under which click's context holds the value of `--debug`."""
+_DEBUG_HINT = "Run again with --debug to see where it happened."
+
 
 def exit_code_of(problem: Exception, *, debug: bool) -> int:
-    """Say what went wrong and return the exit code."""
+    """Print an error that ends the command, and return the exit code."""
     from kcompact.cli.output import streams
     from kcompact.errors import KcompactError
 
     if debug:
         _show_traceback(problem)
     if isinstance(problem, BrokenPipeError):
-        # Who stops reading has read enough, and is told nothing; who closed it beforehand may not know.
+        # A reader that leaves early has read enough. A stream that was closed from the start may be an oversight.
         if streams.was_closed():
             streams.tell("error: standard output is closed")
         streams.forget_output()
@@ -33,24 +38,21 @@ def exit_code_of(problem: Exception, *, debug: bool) -> int:
 
 
 def unexpected(problem: Exception) -> KcompactError:
-    """Return an exception that is no KcompactError as one; with --debug its traceback is shown."""
-    if click.get_current_context().meta.get(options.DEBUG):
+    """Return any exception as a KcompactError; with --debug its traceback is printed."""
+    if click.get_current_context().meta.get(DEBUG):
         _show_traceback(problem)
     return _as_failure(problem)
 
 
 def _as_failure(problem: Exception) -> KcompactError:
-    """Return what the operating system would not do as such, anything else as a fault of ours."""
+    """Return an error of the operating system as a StorageError, anything else as a fault of kcompact."""
     from kcompact.errors import KcompactError, StorageError
 
-    if isinstance(problem, OSError) and isinstance(problem.filename, str | bytes | PathLike):
-        return StorageError(path=fsdecode(problem.filename), problem=problem)
+    if isinstance(problem, OSError) and isinstance(problem.filename, str | bytes | os.PathLike):
+        return StorageError(path=os.fsdecode(problem.filename), problem=problem)
     if isinstance(problem, OSError) and problem.strerror:
-        return KcompactError(f"{problem.strerror}\nRun again with --debug to see where it happened.")
-    return KcompactError(
-        f"unexpected error, a fault of kcompact's: {type(problem).__name__}: {problem}\n"
-        "Run again with --debug to see where it happened."
-    )
+        return KcompactError(f"{problem.strerror}\n{_DEBUG_HINT}")
+    return KcompactError(f"unexpected error, a fault of kcompact's: {type(problem).__name__}: {problem}\n{_DEBUG_HINT}")
 
 
 def _show_traceback(problem: Exception) -> None:
@@ -60,8 +62,44 @@ def _show_traceback(problem: Exception) -> None:
 
 
 def complain(problem: KcompactError) -> None:
-    """Say on standard error what went wrong."""
+    """Print an error on standard error."""
     from kcompact.cli.output import streams
     from kcompact.cli.output.text import relative_to_here
 
     streams.tell(relative_to_here(f"error: {problem}"))
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Raise an OSError inside the block as a StorageError, which fails one partition instead of the command.
+
+    `path` is named where the OSError names no file.
+    """
+    from kcompact.errors import StorageError
+
+    try:
+        yield
+    except OSError as problem:
+        named = problem.filename
+        raise StorageError(
+            path=os.fsdecode(named) if isinstance(named, str | bytes) else path, problem=problem
+        ) from problem
+
+
+def delivered(show: Callable[[], None]) -> int:
+    """Print a report of work that is done, and return 1 if it could not be printed.
+
+    A reader that has left is no failure: the work is done.
+    """
+    from kcompact.cli.output import streams
+    from kcompact.errors import StorageError
+
+    try:
+        show()
+    except BrokenPipeError:
+        streams.forget_output()
+    except StorageError as problem:
+        complain(problem)
+        streams.forget_output()
+        return problem.exit_code
+    return 0

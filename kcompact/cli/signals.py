@@ -1,7 +1,8 @@
-"""Signals: asked to stop, a run finishes the step that it must not leave half-done, and then stops.
+"""Ctrl-C, SIGTERM and SIGHUP.
 
-Before the first partition is cleaned a signal stops at once. While one is being cleaned it only sets a flag, which
-`Watch.check` reads between two steps; a second Ctrl-C ends the process where it is, which `recover` can settle.
+Before the first partition is cleaned, a signal ends the command at once. During the cleaning a signal only sets a
+flag. `Progress.check` looks at the flag between two steps and stops the run there, so a swap that has begun always
+finishes. A second Ctrl-C ends the process at once; `recover` then finishes or undoes the swap.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from types import FrameType
 from kcompact.errors import CleaningAbortedError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_FIRST = b"\nstopping after the current step; press Ctrl-C again to stop at once (then run kcompact recover)\n"
+_FIRST = b"\nstopping after the current step; press Ctrl-C again to stop at once, then run `kcompact recover`\n"
 
 
 class StopRequest:
-    """Whether someone has asked to stop, and with which exit code the process ends then."""
+    """Whether a signal has asked the run to stop, and the exit code that follows from the signal."""
 
     def __init__(self) -> None:
         self.exit_code: int | None = None
@@ -32,6 +33,7 @@ class StopRequest:
             raise CleaningAbortedError(path=path, exit_code=self.exit_code)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: raise CleaningAbortedError, or only set the flag while stopping is deferred."""
         code = 128 + number
         if not self.is_deferred:
             self.exit_code = code
@@ -45,7 +47,7 @@ class StopRequest:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let a step finish that must not be torn in two; a request that came meanwhile takes effect behind it."""
+        """Defer signals for the length of the block. Raises CleaningAbortedError at its end if one has arrived."""
         before, self.is_deferred = self.is_deferred, True
         try:
             yield
@@ -55,7 +57,7 @@ class StopRequest:
             self.check("kcompact")
 
     def install(self) -> None:
-        """Handle the signals from now on. Ones that are ignored stay ignored, as under nohup."""
+        """Handle the signals from now on. Signals that are ignored stay ignored, as under nohup."""
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self.on_signal)
@@ -63,7 +65,7 @@ class StopRequest:
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Handle the signals for the length of a `with` block."""
+    """Handle the signals for the length of the block."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     request = StopRequest()
     request.install()

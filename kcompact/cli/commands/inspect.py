@@ -1,83 +1,77 @@
-"""`inspect`: what is on the disk, by partition or by file."""
+"""`inspect`: what is on the disk, by partition, by batch and record, or by file."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kcompact.cli.entries import (
-    Entry,
-    LogDirs,
-    clock_notes,
-    complain_of,
-    failed,
-    make_plan,
-    noted,
-    partitions,
-    shared_exit_code,
-    storage_errors,
-)
-from kcompact.cli.failures import complain
+from kcompact.cli.commands.single_files import file_entry, is_file
+from kcompact.cli.entries import Entry, FileEntry, complain_of, failed, shared_exit_code
+from kcompact.cli.failures import complain, storage_errors
 from kcompact.cli.options import Settings
-from kcompact.cli.output import dump, streams
-from kcompact.cli.output.json import document, dumps, finding, inspect_entry, survey_fields
+from kcompact.cli.output import streams
+from kcompact.cli.output.dump import dump_log
+from kcompact.cli.output.file_entries import is_log
+from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry
+from kcompact.cli.planning import LogDirs, clock_notes, make_plan, named_partitions, noted
 from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError
 from kcompact.log.directory import LogDir, read_log
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 
 if TYPE_CHECKING:
-    from kcompact.cli.output.tables import Printer
     from kcompact.config.resolve import Configured
     from kcompact.config.settings import TopicConfig
     from kcompact.inspect.findings import Finding
 
 
-def run(
-    paths: Sequence[Path],
-    settings: Settings,
-    *,
-    with_batches: bool,
-    with_records: bool,
-    print_data: bool,
-    verify: bool,
-    as_json: bool,
-) -> int:
-    """Show what the paths hold and return the exit code."""
-    files = [path for path in paths if _is_file(path)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The options of an `inspect` command line, except the configuration."""
+
+    with_batches: bool = False
+    with_records: bool = False
+    print_data: bool = False
+    verify: bool = False
+    as_json: bool = False
+
+    @property
+    def dumps(self) -> bool:
+        """Return whether batches or records are listed."""
+        return self.with_batches or self.with_records
+
+
+def run(paths: Sequence[Path], settings: Settings, request: Request) -> int:
+    """Show the contents of the paths and return the exit code."""
+    files = [path for path in paths if is_file(path)]
     named = [path for path in paths if path not in files]
-    directories, unusable = partitions(named, settings, what="file or directory") if named else ([], [])
-    with_records = with_records or print_data
+    directories, unusable = named_partitions(named, settings, what="file or directory") if named else ([], [])
     codes: list[int] = []
-    if with_batches or with_records:
-        targets = [(file, file.name) for file in files]
+    if request.dumps:
+        logs = [(file, file.name) for file in files]
         for directory in directories:
-            targets += _log_files(directory, unusable)
-        for path, label in targets:
-            codes.append(_dump(path, label, with_batches, with_records, print_data, as_json))
-        if not verify:
-            complain_of(unusable)
-            codes += [entry.exit_code for entry in unusable]
-            return shared_exit_code(codes)
-    entries = list(_entries(directories, settings, verify))
-    looks = [_look(file, verify) for file in files]
-    if verify:
-        _tell_without_kernels()
-    codes += [entry.exit_code for entry in (*entries, *unusable)] + [look["exit_code"] for look in looks]
-    if as_json and not (with_batches or with_records):
-        content: dict[str, object] = {"partitions": [inspect_entry(entry) for entry in (*entries, *unusable)]}
-        if files:
-            content["files"] = looks
-        streams.echo(dumps(document("inspect", settings.now_ms, **content)))
-    else:
-        _print(entries, looks, as_json)
+            logs += _log_files(directory, unusable)
+        codes += [_dump(path, label, request) for path, label in logs]
+    if request.verify or not request.dumps:
+        entries = list(_entries(directories, settings, verify=request.verify))
+        file_entries = [file_entry(file, verify=request.verify) for file in files]
+        if request.verify:
+            _tell_without_kernels()
+        codes += [entry.exit_code for entry in entries] + [entry.exit_code for entry in file_entries]
+        if request.as_json and not request.dumps:
+            _print_json([*entries, *unusable], file_entries, settings)
+        else:
+            _print(entries, file_entries, request)
+    if request.dumps or not request.as_json:
         complain_of(unusable)
+    codes += [entry.exit_code for entry in unusable]
     return shared_exit_code(codes)
 
 
 def _tell_without_kernels() -> None:
-    """Say why this took so long, if the kernels were wanted and could not be used."""
+    """Print a notice if the kernels were needed and could not be used: the verification was slow."""
     from kcompact import kernels
     from kcompact.cli.output.progress import without_kernels
 
@@ -86,45 +80,47 @@ def _tell_without_kernels() -> None:
         streams.tell(without_kernels(problem))
 
 
-def _print(entries: Sequence[Entry], looks: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """Print for people; on standard error where standard output belongs to JSON Lines."""
-    from kcompact.cli.output.tables import Printer, show_inspection
+def _print_json(entries: Sequence[Entry], file_entries: Sequence[FileEntry], settings: Settings) -> None:
+    content: dict[str, object] = {"partitions": [inspect_entry(entry) for entry in entries]}
+    if file_entries:
+        content["files"] = [file_fields(entry) for entry in file_entries]
+    streams.echo(dumps(document("inspect", settings.now_ms, **content)))
 
-    printer = Printer(sys.stderr if as_json else None)
+
+def _print(entries: Sequence[Entry], file_entries: Sequence[FileEntry], request: Request) -> None:
+    """Print for people; on standard error where standard output carries JSON Lines."""
+    from kcompact.cli.output.inspection import show_file, show_inspection
+    from kcompact.cli.output.printer import Printer
+
+    printer = Printer(sys.stderr if request.as_json else None)
     for number, entry in enumerate(entries):
         if number:
             printer.line()
         show_inspection(entry, printer)
-    for number, look in enumerate(looks):
+    for number, single in enumerate(file_entries):
         if number or entries:
             printer.line()
-        _print_look(look, printer)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False  # Why not is said where it is looked for as a directory.
+        show_file(single, printer)
 
 
 # Partitions
 
 
-def _entries(directories: Sequence[Path], settings: Settings, verify: bool) -> Iterator[Entry]:
+def _entries(directories: Sequence[Path], settings: Settings, *, verify: bool) -> Iterator[Entry]:
     configs = settings.configs_of(directories)
     log_dirs = LogDirs()
     for directory in directories:
         try:
             with storage_errors(directory):
-                yield _entry(directory, configs[directory], settings, log_dirs, verify)
+                yield _entry(directory, configs[directory], settings, log_dirs, verify=verify)
         except ConfigError:
             raise
         except KcompactError as problem:
             yield failed(directory, problem)
 
 
-def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs: LogDirs, verify: bool) -> Entry:
+def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs: LogDirs, *, verify: bool) -> Entry:
+    """Return the entry of a partition. Damage outside its segments is an error beside the plan, not instead of it."""
     from kcompact.inspect.contents import log_contents
     from kcompact.inspect.findings import of_error
     from kcompact.inspect.small_files import log_dir_findings
@@ -137,11 +133,11 @@ def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs
     except CorruptDataError as problem:
         error, log_dir = problem, LogDir(path=directory.parent, is_log_dir=True)
         findings += (of_error(problem),)
-    plan, trouble = _plan(directory, configured.config, settings, log_dir)
+    plan, damage = _plan(directory, configured.config, settings, log_dir)
     plan = noted(plan, configured.notes)
-    error = error or trouble
+    error = error or damage
     if not verify:
-        return Entry(directory=directory, plan=plan, error=error, survey=log_contents(plan.log))
+        return Entry(directory=directory, plan=plan, error=error, contents=log_contents(plan.log))
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
     findings += (*contents.findings, *log_dir_findings(log_dir))
     if error is None and contents.is_damaged:
@@ -149,13 +145,13 @@ def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs
         error = CorruptDataError(
             file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem
         )
-    return Entry(directory=directory, plan=plan, error=error, survey=contents, findings=findings)
+    return Entry(directory=directory, plan=plan, error=error, contents=contents, findings=findings)
 
 
 def _plan(
     directory: Path, config: TopicConfig, settings: Settings, log_dir: LogDir
 ) -> tuple[CleanPlan, KcompactError | None]:
-    """Return the plan, and the damage there is; where that hides the producers, the plan is made without them."""
+    """Return the plan and the damage. Where damage hides the producer state, the plan is made without it."""
     try:
         plan = make_plan(directory, config, settings, log_dir=log_dir)
     except CorruptDataError as problem:
@@ -169,110 +165,34 @@ def _plan(
 
 
 def _log_files(directory: Path, unusable: list[Entry]) -> list[tuple[Path, str]]:
-    """Return the logs of a partition in offset order, and what to call them."""
+    """Return the logs of a partition in offset order, each with its label. A failure is added to `unusable`."""
     try:
         with storage_errors(directory):
-            # Not `glob`, which takes a directory that it may not read for an empty one.
-            names = sorted(each.name for each in directory.iterdir() if each.match("[0-9]*.log"))
+            # Not `glob`, which finds nothing in a directory that may not be read, instead of failing.
+            names = sorted(path.name for path in directory.iterdir() if path.match("[0-9]*.log"))
     except KcompactError as problem:
         unusable.append(failed(directory, problem))
         return []
     return [(directory / name, f"{directory.name}/{name}") for name in names]
 
 
-def _dump(path: Path, label: str, with_batches: bool, with_records: bool, print_data: bool, as_json: bool) -> int:
+def _dump(path: Path, label: str, request: Request) -> int:
     """Print the batches and records of one log and return its exit code."""
     try:
-        if not dump.is_log(path):
+        if not is_log(path):
             raise RefusedError(path=path, problem="--batches and --records need a .log file or a partition directory")
-        for line in dump.dump_log(
+        for line in dump_log(
             path,
             label,
-            with_batches=with_batches or not as_json,
-            with_records=with_records,
-            print_data=print_data,
-            as_json=as_json,
+            with_batches=request.with_batches or not request.as_json,
+            with_records=request.with_records,
+            print_data=request.print_data,
+            as_json=request.as_json,
         ):
             streams.echo(line)
-    except StorageError as problem:
-        if problem.path == streams.OUTPUT:
+    except KcompactError as problem:
+        if isinstance(problem, StorageError) and problem.path == streams.OUTPUT:
             raise
         complain(problem)
         return problem.exit_code
-    except KcompactError as problem:
-        complain(problem)
-        return problem.exit_code
     return 0
-
-
-# Single files
-
-
-def _look(path: Path, verify: bool) -> dict[str, Any]:
-    """Return what a single file holds."""
-    look: dict[str, Any] = {"file": str(path), "kind": None, "base_offset": None, "size_bytes": None}
-    look |= {"contents": None, "entries": None, "findings": None, "error": None, "exit_code": 0}
-    try:
-        with storage_errors(path):
-            look["size_bytes"] = path.stat().st_size
-        look["kind"] = dump.kind_of(path)
-        parsed = dump.base_offset_of(path)
-        look["base_offset"] = parsed if path.name[:1].isdigit() else None
-        if dump.is_log(path):
-            _look_into_log(path, parsed, verify, look)
-        else:
-            look["entries"] = dump.entries_of(path)
-            if verify:
-                _verify_beside(path, parsed, look)
-    except KcompactError as problem:
-        look["error"], look["exit_code"] = str(problem), problem.exit_code
-    return look
-
-
-def _look_into_log(path: Path, base_offset: int, verify: bool, look: dict[str, Any]) -> None:
-    from kcompact.inspect.contents import file_contents
-    from kcompact.inspect.verify import verify_file
-
-    if verify:
-        seen = verify_file(path, base_offset)
-        look["findings"] = [finding(each) for each in seen.findings]
-        contents = seen.segments[0]
-        if seen.is_damaged:
-            look["error"], look["exit_code"] = "damaged", CorruptDataError.exit_code
-    else:
-        contents = file_contents(path, base_offset)
-    look["contents"] = survey_fields(contents)
-    if contents.damage is not None:
-        look["error"], look["exit_code"] = str(contents.damage), contents.damage.exit_code
-
-
-def _verify_beside(path: Path, base_offset: int, look: dict[str, Any]) -> None:
-    """Check an index against the log that lies beside it."""
-    look["findings"] = []
-    log = path.with_suffix(".log")
-    if look["kind"] not in ("index", "timeindex", "txnindex") or dump.is_aside(path) or not log.exists():
-        return
-    from kcompact.inspect.findings import Severity
-    from kcompact.inspect.verify import verify_file
-
-    seen = verify_file(log, base_offset)
-    own = [each for each in seen.findings if each.file == path.name]
-    look["findings"] = [finding(each) for each in own]
-    if any(each.severity is Severity.DAMAGE for each in own):
-        look["error"], look["exit_code"] = "damaged", CorruptDataError.exit_code
-
-
-def _print_look(look: dict[str, Any], printer: Printer) -> None:
-    printer.line(f"{look['file']}: {look['kind'] or 'unknown'}, {look['size_bytes'] or 0:,} bytes")
-    for fields in look["entries"] or ():
-        printer.line("  " + dump.line(fields))
-    if look["contents"]:
-        shown = {name: value for name, value in look["contents"].items() if value is not None}
-        printer.line("  " + ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in shown.items()))
-    for each in look["findings"] or ():
-        where = "".join(f", {name} {each[name]}" for name in ("position", "offset") if each[name] is not None)
-        printer.line(f"  {each['severity']}: {each['file']}{where}: {each['problem']}")
-    if look["findings"] is not None and not look["findings"]:
-        printer.line("  verified: nothing is wrong")
-    if look["error"]:
-        printer.line(f"  error: {look['error']}")

@@ -1,52 +1,23 @@
-"""Batches, records and single files, in the words of Kafka's `DumpLogSegments`: as its lines, or as JSON Lines.
+"""Batches and records as `kafka-dump-log.sh` (Kafka's `DumpLogSegments`) prints them, or as JSON Lines.
 
-A dump goes on as far as the bytes can be read; the error that ends it is raised after everything before it is out.
+A dump continues as far as the bytes can be read. The error that ends a dump is raised after all lines before it.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kcompact.cli.output.text import safe
-from kcompact.errors import CorruptBatchError, RefusedError
-from kcompact.format import index
+from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Record, read_records, verify_crc
-from kcompact.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-    parse_leader_epochs,
-    parse_offset_checkpoint,
-)
 from kcompact.format.codec import Codec
-from kcompact.format.names import FileName, Suffix, Temporary, parse_file_name
-from kcompact.format.producer_snapshot import parse_snapshot
-from kcompact.format.properties import (
-    META_PROPERTIES,
-    PARTITION_METADATA,
-    parse_meta_properties,
-    parse_partition_metadata,
-)
+from kcompact.format.names import parse_file_name
 from kcompact.log.batch_headers import ABORT, COMMIT, read_marker
-from kcompact.log.files import read_file
 from kcompact.log.segment_reader import batches
-
-_OFFSET_CHECKPOINTS = (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-)
-
-
-# Batches and records
 
 
 def batch_fields(batch: Batch) -> dict[str, Any]:
@@ -75,7 +46,7 @@ def batch_fields(batch: Batch) -> dict[str, Any]:
 
 
 def record_fields(batch: Batch, record: Record, *, file: str, print_data: bool) -> dict[str, Any]:
-    """Return a record under the names that `DumpLogSegments` prints; its key and payload only if asked for."""
+    """Return a record under the names that `DumpLogSegments` prints; its key and payload only with `print_data`."""
     header = batch.header
     sequence = (
         -1 if header.base_sequence < 0 else (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
@@ -99,6 +70,7 @@ def record_fields(batch: Batch, record: Record, *, file: str, print_data: bool) 
 
 
 def _is_valid(batch: Batch) -> bool:
+    """Return whether the checksum of a batch is right."""
     try:
         verify_crc(batch, file="")
     except CorruptBatchError:
@@ -111,7 +83,7 @@ def _timestamp_type(batch: Batch) -> str:
 
 
 def _content(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Return a key or a payload: `name` for text, `nameBase64` for bytes that are none."""
+    """Return a key or a payload: under `name` if it is printable text, else in base64 under `nameBase64`."""
     if data is None:
         return {name: None}
     try:
@@ -165,104 +137,3 @@ def _printed(name: str, value: object) -> str:
     if isinstance(value, list):
         return "[" + ",".join(safe(str(each)) for each in value) + "]"
     return safe(str(value))
-
-
-# Single files
-
-
-def kind_of(path: Path) -> str:
-    """Return what a single file is: `log`, `index`, ..., or the name of a checkpoint. Raises RefusedError."""
-    if path.name in (*_OFFSET_CHECKPOINTS, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, META_PROPERTIES):
-        return path.name
-    parsed = _parsed(path)
-    if parsed is None:
-        raise RefusedError(
-            path=path,
-            problem="no file of Kafka's, by its name",
-            hint="inspect reads .log, .index, .timeindex, .txnindex, .snapshot and the checkpoint files.",
-        )
-    return parsed.suffix.removeprefix(".")
-
-
-def base_offset_of(path: Path) -> int:
-    """Return the number in a file's name."""
-    parsed = _parsed(path)
-    return parsed.base_offset if parsed else 0
-
-
-def is_aside(path: Path) -> bool:
-    """Whether the file carries a second suffix, `.cleaned`, `.swap` or `.deleted`."""
-    parsed = _parsed(path)
-    return parsed is not None and parsed.temporary is not Temporary.NO
-
-
-def _parsed(path: Path) -> FileName | None:
-    return parse_file_name(path.name)
-
-
-def entries_of(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a single file other than a log, under Kafka's names. Raises CorruptDataError."""
-    data, file, base = read_file(path), str(path), base_offset_of(path)
-    readers: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "index": lambda: _offset_entries(data, base, file),
-        "timeindex": lambda: _time_entries(data, base, file),
-        "txnindex": lambda: _txn_entries(data, base, file),
-        "snapshot": lambda: _producer_entries(data, file),
-        LEADER_EPOCH_CHECKPOINT: lambda: [
-            {"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in parse_leader_epochs(data, file=file)
-        ],
-        PARTITION_METADATA: lambda: [asdict(parse_partition_metadata(data, file=file))],
-        META_PROPERTIES: lambda: [asdict(parse_meta_properties(data, file=file))],
-    } | dict.fromkeys(_OFFSET_CHECKPOINTS, lambda: _checkpoint_entries(data, file))
-    return readers[kind_of(path)]()
-
-
-def _offset_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
-    entries = index.parse_offset_index(data, base_offset=base, file=file)
-    return [{"offset": base + relative, "position": position} for relative, position in entries]
-
-
-def _time_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
-    entries = index.parse_time_index(data, base_offset=base, file=file)
-    return [{"timestamp": timestamp, "offset": base + relative} for timestamp, relative in entries]
-
-
-def _txn_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "version": index.ABORTED_TXN_VERSION,
-            "producerId": entry.producer_id,
-            "firstOffset": entry.first_offset,
-            "lastOffset": entry.last_offset,
-            "lastStableOffset": entry.last_stable_offset,
-        }
-        for entry in index.parse_txn_index(data, base_offset=base, file=file)
-    ]
-
-
-def _producer_entries(data: bytes, file: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "producerId": entry.producer_id,
-            "producerEpoch": entry.producer_epoch,
-            "coordinatorEpoch": entry.coordinator_epoch,
-            "currentTxnFirstOffset": entry.current_txn_first_offset,
-            "lastTimestamp": entry.timestamp,
-            "lastSequence": entry.last_sequence,
-            "lastOffset": entry.last_offset,
-            "offsetDelta": entry.offset_delta,
-        }
-        for entry in parse_snapshot(data, file=file)
-    ]
-
-
-def _checkpoint_entries(data: bytes, file: str) -> list[dict[str, Any]]:
-    return [
-        {"topic": key.topic, "partition": key.partition, "offset": offset}
-        for key, offset in parse_offset_checkpoint(data, file=file).items()
-    ]
-
-
-def is_log(path: Path) -> bool:
-    """Whether the file is a segment's log."""
-    return kind_of(path) == Suffix.LOG.removeprefix(".")

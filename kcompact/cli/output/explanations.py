@@ -1,4 +1,4 @@
-"""Sentences and fields that both tables and JSON show: the policy, its source, the role of a segment."""
+"""Sentences and fields that text and JSON share: the policy, the sources of settings, the roles of segments."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ _SOURCES = {
     Source.BROKER_CONFIG: "static setting of the broker",
     Source.DEFAULT: "Kafka's default",
 }
-
-
-_ORIGINS = {None: "", "metadata-log": " in the cluster metadata", "bootstrap-server": ", says the live cluster"}
+_ORIGINS = {None: "", "metadata-log": " in the cluster metadata", "bootstrap-server": " in the running cluster"}
 
 
 def policy_line(config: TopicConfig) -> str:
-    """Return the policy, and unless it was given with --config also who says so."""
+    """Return the policy, with its source unless that is --config."""
     setting = config.settings.get("cleanup.policy")
     if config.policy_text is None or setting is None or setting.source is Source.OPTION:
         return config.policy_text or "unknown"
@@ -37,7 +35,7 @@ def policy_line(config: TopicConfig) -> str:
 
 
 def config_fields(config: TopicConfig) -> dict[str, Any]:
-    """Return every setting that counts under Kafka's name, with its value and where that is from."""
+    """Return the value, source and origin of every setting that kcompact uses, under Kafka's names."""
     fields = {}
     for field, name in FIELD_NAMES.items():
         value = config.policy_text if field == "cleanup_policy" else getattr(config, field)
@@ -58,27 +56,28 @@ def role_reason(plan: CleanPlan, segment: Segment) -> str:
         case Role.CLEAN:
             return f"ends below the first dirty offset {plan.first_dirty_offset}"
         case Role.DIRTY if segment.base_offset < plan.first_dirty_offset:
-            return f"clean below offset {plan.first_dirty_offset}, dirty from there on"
+            return f"clean below offset {plan.first_dirty_offset}, dirty from that offset"
         case Role.DIRTY:
             return f"between the first dirty offset {plan.first_dirty_offset} and {plan.first_uncleanable_offset}"
     match plan.bound:
         case Reason.OPEN_TRANSACTION:
             return f"a transaction is open from offset {plan.last_stable_offset}"
         case Reason.HIGH_WATERMARK:
-            return f"not wholly below the high watermark {plan.high_watermark}"
+            return f"not entirely below the high watermark {plan.high_watermark}"
         case Reason.MIN_COMPACTION_LAG:
-            return f"it or one before it is younger than min.compaction.lag.ms {plan.config.min_compaction_lag_ms}"
+            lag_ms = plan.config.min_compaction_lag_ms
+            return f"this segment or an earlier one is younger than min.compaction.lag.ms {lag_ms}"
     return f"at or above the first uncleanable offset {plan.first_uncleanable_offset}"
 
 
 def clean_below_offset(plan: CleanPlan, segment: Segment) -> int | None:
-    """Return where the dirty part of a dirty segment starts, None when it is dirty from its start."""
+    """Return the offset at which the dirty part of a dirty segment starts, None for its base offset."""
     straddles = segment.base_offset < plan.first_dirty_offset < plan.log.end_of(segment)
     return plan.first_dirty_offset if straddles and plan.role_of(segment) is Role.DIRTY else None
 
 
 def plan_forecast(plan: CleanPlan) -> tuple[RetentionForecast, ...]:
-    """Return which segments of a compacted topic a broker would delete after the cleaning."""
+    """Return the segments of a compacted topic that a broker would delete after the cleaning."""
     if not plan.config.compacts or plan.log.damage:
         return ()
     return retention_forecast(

@@ -1,18 +1,18 @@
-"""What the commands found and did, as values: one entry per partition, and the JSON that describes it.
+"""The answers of the commands as JSON.
 
-The field names are a contract, `docs/cli.md`; `VERSION` rises when one changes its meaning or goes. Every entry has
-all fields of its command; what could not be known is null.
+The field names are a contract, described in `docs/cli.md`. `VERSION` rises when a field changes its meaning or goes.
+Every entry has all fields of its command; unknown values are null.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcompact.cli.entries import Entry
+from kcompact.cli.entries import Entry, FileEntry, RecoveryEntry
 from kcompact.cli.output.explanations import clean_below_offset, config_fields, plan_forecast, role_reason
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
-
 IDENTITY_FIELDS = ("topic", "partition", "directory")
-
 
 PLAN_FIELDS = (
     "cleanup_policy",
@@ -55,9 +53,7 @@ PLAN_FIELDS = (
     "retention",
 )
 
-
 OUTCOME_FIELDS = ("error", "exit_code")
-
 
 CLEAN_FIELDS = (
     "status",
@@ -76,7 +72,6 @@ CLEAN_FIELDS = (
     "deleted_segments",
 )
 
-
 SEGMENT_FIELDS = (
     "base_offset",
     "size_bytes",
@@ -88,8 +83,7 @@ SEGMENT_FIELDS = (
     "last_modified_ms",
 )
 
-
-SURVEY_FIELDS = (
+CONTENTS_FIELDS = (
     "batches",
     "records",
     "first_offset",
@@ -103,9 +97,6 @@ SURVEY_FIELDS = (
 )
 
 
-# JSON
-
-
 def document(command: str, now_ms: int | None, **content: object) -> dict[str, Any]:
     """Return the one object that a command prints with --json."""
     clock = {} if now_ms is None else {"now_ms": now_ms}
@@ -113,12 +104,15 @@ def document(command: str, now_ms: int | None, **content: object) -> dict[str, A
 
 
 def dumps(value: object) -> str:
-    """Return JSON that any terminal can show: ASCII, and null for a number that JSON does not have."""
+    """Return JSON as ASCII, with null for numbers that JSON lacks."""
     return json.dumps(value, ensure_ascii=True, allow_nan=False)
 
 
-def identity(directory: Path) -> dict[str, Any]:
-    """Return the fields that say which partition an entry is about."""
+# A partition
+
+
+def _identity(directory: Path) -> dict[str, Any]:
+    """Return the fields that name the partition of an entry."""
     from kcompact.format.names import parse_directory
 
     parsed = parse_directory(directory.name)
@@ -131,84 +125,97 @@ def identity(directory: Path) -> dict[str, Any]:
 
 
 def plan_entry(entry: Entry) -> dict[str, Any]:
-    """Return what `plan` says of a partition."""
-    fields: dict[str, Any] = identity(entry.directory) | dict.fromkeys(PLAN_FIELDS)
-    plan = entry.plan
-    if plan is not None:
-        fields |= {
-            "cleanup_policy": plan.config.policy_text,
-            "config": config_fields(plan.config),
-            "log_start_offset": plan.log.log_start_offset,
-            "log_end_offset": plan.log.log_end_offset,
-            "high_watermark": plan.high_watermark,
-            "last_stable_offset": plan.last_stable_offset,
-            "first_dirty_offset": plan.first_dirty_offset,
-            "first_uncleanable_offset": plan.first_uncleanable_offset,
-            "checkpoint_offset": plan.log.checkpoint_offset,
-            "checkpoint_reset": plan.checkpoint_reset,
-            "clean_bytes": plan.clean_bytes,
-            "cleanable_bytes": plan.cleanable_bytes,
-            "cleanable_ratio": plan.cleanable_ratio,
-            "kafka_passes_at_most": kafka_passes_at_most(plan),
-            "max_compaction_delay_ms": plan.max_compaction_delay_ms,
-            "need_compaction_now": plan.need_compaction_now,
-            "groups": [[segment.base_offset for segment in group] for group in plan.groups],
-            "retention": [
-                {
-                    "base_offset": due.segment.base_offset,
-                    "size_bytes": due.segment.size_bytes,
-                    "reason": str(due.reason),
-                    "postponed_by_merge": due.is_postponed,
-                }
-                for due in plan_forecast(plan)
-            ],
-        }
+    """Return the plan of a partition. Without a plan its fields are null."""
+    fields: dict[str, Any] = _identity(entry.directory) | dict.fromkeys(PLAN_FIELDS)
+    if entry.plan is not None:
+        fields |= _plan_fields(entry.plan)
     return fields | {
-        "eligible": plan is not None and plan.eligible and entry.error is None,
+        "eligible": entry.is_eligible,
         "reason": str(entry.reason) if entry.reason else None,
         "explanation": entry.explanation,
         "segments": _segments(entry),
         "groups": fields["groups"] or [],
-        "notes": list(plan.log.notes) if plan else [],
+        "notes": list(entry.plan.log.notes) if entry.plan else [],
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
     }
 
 
+def _plan_fields(plan: CleanPlan) -> dict[str, Any]:
+    return {
+        "cleanup_policy": plan.config.policy_text,
+        "config": config_fields(plan.config),
+        "log_start_offset": plan.log.log_start_offset,
+        "log_end_offset": plan.log.log_end_offset,
+        "high_watermark": plan.high_watermark,
+        "last_stable_offset": plan.last_stable_offset,
+        "first_dirty_offset": plan.first_dirty_offset,
+        "first_uncleanable_offset": plan.first_uncleanable_offset,
+        "checkpoint_offset": plan.log.checkpoint_offset,
+        "checkpoint_reset": plan.checkpoint_reset,
+        "clean_bytes": plan.clean_bytes,
+        "cleanable_bytes": plan.cleanable_bytes,
+        "cleanable_ratio": plan.cleanable_ratio,
+        "kafka_passes_at_most": kafka_passes_at_most(plan),
+        "max_compaction_delay_ms": plan.max_compaction_delay_ms,
+        "need_compaction_now": plan.need_compaction_now,
+        "groups": [[segment.base_offset for segment in group] for group in plan.groups],
+        "retention": [
+            _deleted_segment(due.segment, due.reason) | {"postponed_by_merge": due.is_postponed}
+            for due in plan_forecast(plan)
+        ],
+    }
+
+
+def _deleted_segment(segment: Segment, reason: object) -> dict[str, Any]:
+    return {"base_offset": segment.base_offset, "size_bytes": segment.size_bytes, "reason": str(reason)}
+
+
 def inspect_entry(entry: Entry) -> dict[str, Any]:
-    """Return what `inspect` says of a partition: the plan, the contents of each segment, and the findings."""
+    """Return what `inspect` found in a partition: the plan, the contents of each segment, and the findings."""
     fields = plan_entry(entry)
     log = entry.plan.log if entry.plan else None
     fields["leftovers"] = [*log.leftovers, *log.staging] if log else []
     fields["deleted"] = list(log.deleted) if log else []
     fields["foreign"] = list(log.foreign) if log else []
-    fields["findings"] = None if entry.findings is None else [finding(each) for each in entry.findings]
+    fields["findings"] = _findings(entry.findings)
     return fields
 
 
 def clean_entry(entry: Entry) -> dict[str, Any]:
     """Return what `clean` did with a partition."""
     fields = plan_entry(entry) | dict.fromkeys(CLEAN_FIELDS)
-    fields["status"] = "failed" if entry.result is None else str(entry.result.status)
+    fields["status"] = entry.status
     fields["recovered"] = entry.recovered
     if entry.result is not None:
         fields |= asdict(entry.result.stats)
         fields["end_offset"] = entry.result.end_offset
-        if entry.plan is not None and entry.result.end_offset is not None:
+        if entry.plan is not None and entry.is_cleaned:
             map_keys = entry.result.stats.map_keys
             fields["kafka_passes_at_most"] = kafka_passes_at_most(entry.plan, map_keys=map_keys)
             fields["kafka_passes_at_least"] = kafka_passes_at_least(entry.plan, map_keys=map_keys)
         fields["engine"] = entry.result.engine
         fields["elapsed_s"] = round(entry.result.elapsed_s, 3)
-        fields["deleted_segments"] = [
-            {
-                "base_offset": gone.segment.base_offset,
-                "size_bytes": gone.segment.size_bytes,
-                "reason": str(gone.reason),
-            }
-            for gone in entry.result.expired
-        ]
+        fields["deleted_segments"] = [_deleted_segment(gone.segment, gone.reason) for gone in entry.result.expired]
     return fields
+
+
+def recovery_entry(entry: RecoveryEntry) -> dict[str, Any]:
+    """Return what `recover` did with a partition."""
+    report = entry.report
+    return _identity(entry.directory) | {
+        "status": entry.status,
+        "finished": report.finished,
+        "undone": report.undone,
+        "checkpoint": report.checkpoint,
+        "removed_staging": list(report.removed_staging),
+        "left_behind": list(report.left_behind),
+        "error": str(entry.error) if entry.error else None,
+        "exit_code": entry.exit_code,
+    }
+
+
+# Segments, files and findings
 
 
 def _segments(entry: Entry) -> list[dict[str, Any]]:
@@ -216,9 +223,9 @@ def _segments(entry: Entry) -> list[dict[str, Any]]:
     if plan is None:
         return []
     described = [_segment(plan, segment) for segment in plan.log.segments]
-    if entry.survey is not None:
-        for fields, contents in zip(described, entry.survey.segments, strict=True):
-            fields |= survey_fields(contents)
+    if entry.contents is not None:
+        for fields, contents in zip(described, entry.contents.segments, strict=True):
+            fields |= contents_fields(contents)
     return described
 
 
@@ -235,11 +242,26 @@ def _segment(plan: CleanPlan, segment: Segment) -> dict[str, Any]:
     }
 
 
-def survey_fields(contents: SegmentContents) -> dict[str, Any]:
+def contents_fields(contents: SegmentContents) -> dict[str, Any]:
     """Return the counts of one segment."""
-    return {name: getattr(contents, name) for name in SURVEY_FIELDS}
+    return {name: getattr(contents, name) for name in CONTENTS_FIELDS}
 
 
-def finding(found: Finding) -> Mapping[str, Any]:
-    """Return a finding as JSON has it."""
-    return asdict(found) | {"severity": str(found.severity)}
+def file_fields(entry: FileEntry) -> dict[str, Any]:
+    """Return what `inspect` found in a single file."""
+    return {
+        "file": str(entry.path),
+        "kind": entry.kind,
+        "base_offset": entry.base_offset,
+        "size_bytes": entry.size_bytes,
+        "contents": None if entry.contents is None else contents_fields(entry.contents),
+        "entries": entry.entries,
+        "findings": _findings(entry.findings),
+        "error": entry.error,
+        "exit_code": entry.exit_code,
+    }
+
+
+def _findings(findings: Sequence[Finding] | None) -> list[dict[str, Any]] | None:
+    """Return the findings, None where nothing was verified."""
+    return None if findings is None else [asdict(finding) | {"severity": str(finding.severity)} for finding in findings]

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar with rate and time left on a terminal, a line per stage elsewhere."""
+"""Progress on standard error: bars with rate and time left on a terminal, a line for each stage elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _VERBS = {"scan": "reading", "write": "writing"}
 
 
 class ProgressBar:
-    """The progress of all partitions: shows what is going on and passes requests to stop on. For several threads."""
+    """The progress of all partitions, and the request to stop them. Safe for several threads.
+
+    A standard error that is full or closed never fails a cleaning.
+    """
 
     def __init__(self, request: StopRequest, *, quiet: bool) -> None:
         self.request = request
@@ -31,12 +34,11 @@ class ProgressBar:
         self._told: set[str] = set()
 
     def of(self, directory: Path) -> PartitionProgress:
-        """Return the `Watch` of one partition."""
+        """Return the `Progress` of one partition."""
         return PartitionProgress(self, directory)
 
     def begin(self, label: str, total_bytes: int, earlier: TaskID | None) -> TaskID | None:
-        """Show a stage, instead of the partition's earlier one."""
-        # That standard error is full or gone must not fail a cleaning.
+        """Show a stage instead of the partition's earlier one. Returns None where there is no bar."""
         with suppress(OSError), self._lock:
             if self._is_terminal:
                 bars = self._bars()
@@ -48,7 +50,7 @@ class ProgressBar:
         return None
 
     def tell(self, message: str) -> None:
-        """Say something on standard error."""
+        """Print a message on standard error, unless only JSON is wanted."""
         with suppress(OSError), self._lock:
             if not self._quiet:
                 streams.tell(message)
@@ -72,17 +74,18 @@ class ProgressBar:
         return is_first
 
     def advance(self, task: TaskID | None, done_bytes: int) -> None:
+        """Move a bar forward."""
         if self._progress is not None and task is not None:
             self._progress.advance(task, done_bytes)
 
     def finish(self, task: TaskID | None) -> None:
-        """Take the bar of a partition away."""
+        """Remove the bar of a partition."""
         with suppress(OSError), self._lock:
             if self._progress is not None and task is not None:
                 self._progress.remove_task(task)
 
     def end(self) -> None:
-        """Take the bars away for good."""
+        """Remove all bars."""
         shown, self._progress = self._progress, None
         if shown is not None:
             with suppress(OSError):
@@ -98,7 +101,7 @@ class ProgressBar:
             TransferSpeedColumn,
         )
 
-        from kcompact.cli.output.tables import console
+        from kcompact.cli.output.printer import console
 
         if self._progress is None:
             self._progress = rich_progress.Progress(
@@ -120,7 +123,7 @@ def without_kernels(problem: str) -> str:
 
 
 class PartitionProgress(Progress):
-    """The `Watch` of one partition."""
+    """The `Progress` of one partition."""
 
     def __init__(self, progress: ProgressBar, directory: Path) -> None:
         self._progress = progress
@@ -144,5 +147,5 @@ class PartitionProgress(Progress):
         self._progress.request.check(self._directory)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.finish(self._task)

@@ -1,4 +1,4 @@
-"""The standard streams: one may be closed, its disk full, its reader gone. None of that may harm a log."""
+"""The standard streams. A closed stream, a full disk behind it or a reader that has left must not harm a log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OUTPUT = "standard output"
 
 
 class ClosedOutput(io.TextIOBase):
-    """Standard output that was closed before we started: nothing can be written to it."""
+    """Standard output that was closed when the process started: writing fails."""
 
     encoding = "utf-8"
 
@@ -27,8 +27,8 @@ class ClosedOutput(io.TextIOBase):
         raise BrokenPipeError(errno.EPIPE, "closed")
 
 
-class Unheard(io.TextIOBase):
-    """Standard error that was closed before we started: what is written to it goes nowhere."""
+class ClosedErrors(io.TextIOBase):
+    """Standard error that was closed when the process started: writing has no effect."""
 
     encoding = "utf-8"
 
@@ -37,23 +37,23 @@ class Unheard(io.TextIOBase):
 
 
 def open_missing() -> None:
-    """Put something in the place of closed streams, so that no file of a log is opened under their numbers."""
+    """Replace closed streams, because else a file of a log could be opened under the number of a stream."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is given out. Children inherit it: they are no better off without.
+            # `open` takes the lowest free number. Child processes inherit it, for the same reason.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for as long as the process lives
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
     if sys.stdout is None:
         sys.stdout = ClosedOutput()
     if sys.stderr is None:
-        sys.stderr = Unheard()
+        sys.stderr = ClosedErrors()
 
 
 def was_closed() -> bool:
-    """Whether standard output was closed from the start."""
+    """Return whether standard output was closed when the process started."""
     return isinstance(sys.stdout, ClosedOutput)
 
 
@@ -65,7 +65,7 @@ def echo(line: str = "", stream: TextIO | None = None) -> None:
 
 @contextmanager
 def errors(stream: TextIO | None) -> Iterator[None]:
-    """Raise what is wrong with a stream as a StorageError, but for BrokenPipeError."""
+    """Raise an OSError of a stream as a StorageError, except BrokenPipeError."""
     try:
         yield
     except BrokenPipeError:
@@ -75,7 +75,7 @@ def errors(stream: TextIO | None) -> Iterator[None]:
 
 
 def tell(line: str) -> None:
-    """Say something on standard error. That nobody can hear it is no reason to stop."""
+    """Print a message on standard error. A failure to do so is ignored."""
     with suppress(OSError):
         click.echo(safe_lines(line), err=True)
 
@@ -97,7 +97,7 @@ def flush() -> None:
 
 
 def forget_output() -> None:
-    """Let the interpreter flush into nothing what could not be printed."""
+    """Discard what is still buffered for standard output, so that flushing it at exit cannot fail."""
     if not was_closed():
         _to_nowhere(1)
 

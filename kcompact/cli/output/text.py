@@ -19,9 +19,9 @@ _UNSAFE = re.compile(
 
 
 def safe(text: str | bytes, *, max_chars: int = MAX_SHOWN_CHARS) -> str:
-    """Return foreign text so that a terminal shows it and does nothing else; cut when it is very long.
+    """Return foreign text as a terminal can safely show it, cut when it is very long.
 
-    Bytes are read as UTF-8. What does not print becomes `\\xNN`, `\\uNNNN` or `\\UNNNNNNNN`; a backslash stays one.
+    Bytes are read as UTF-8. Unprintable characters become `\\xNN`, `\\uNNNN` or `\\UNNNNNNNN`; a backslash stays.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogateescape")
@@ -34,19 +34,19 @@ def safe(text: str | bytes, *, max_chars: int = MAX_SHOWN_CHARS) -> str:
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     if 0xDC80 <= code <= 0xDCFF:
-        code -= 0xDC00  # How Python holds a byte that is not UTF-8.
+        code -= 0xDC00  # `surrogateescape` adds this to a byte that is not UTF-8.
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def safe_lines(text: str) -> str:
-    """Return text of several lines, each one safe."""
+    """Return text of several lines with each line made safe."""
     return "\n".join(safe(line) for line in text.split("\n"))
 
 
 def size(count_bytes: int) -> str:
-    """Return a number of bytes for people: `305 B`, `1.2 GiB`."""
+    """Return a number of bytes with a unit: `305 B`, `1.2 GiB`."""
     if abs(count_bytes) < 1024:
         return f"{count_bytes} B"
     value = float(count_bytes)
@@ -72,7 +72,7 @@ def time(timestamp_ms: int | None) -> str:
 
 
 def path(directory: Path) -> str:
-    """Return a path as short as it can be: relative when it lies below the working directory."""
+    """Return a path, relative to the working directory if it lies below it."""
     try:
         return safe(str(directory.relative_to(Path.cwd())))
     except (ValueError, OSError):
@@ -80,7 +80,7 @@ def path(directory: Path) -> str:
 
 
 def relative_to_here(text: str) -> str:
-    """Return a message in which paths below the working directory are relative."""
+    """Return a message with paths below the working directory made relative."""
     try:
         here = f"{Path.cwd()}{os.sep}"
     except OSError:
@@ -89,7 +89,7 @@ def relative_to_here(text: str) -> str:
 
 
 def java_number(value: float, digits: int = 1) -> str:
-    """Return a number as Java's `%,.1f` has it: grouped, half rounded up, `NaN` and `Infinity` by name."""
+    """Return a number as Java's `%,.1f` prints it: grouped, half rounded up, `NaN` and `Infinity` by name."""
     if isnan(value):
         return "NaN"
     if isinf(value):

@@ -1,0 +1,78 @@
+"""`inspect` of files that are named themselves: a log, an index, a snapshot, a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from kcompact.cli.entries import FileEntry
+from kcompact.cli.failures import storage_errors
+from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_second_suffix, is_log, kind_of
+from kcompact.errors import CorruptDataError, KcompactError
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path is a file. An unreadable path is none, so it is reported as a directory would be."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def file_entry(path: Path, *, verify: bool) -> FileEntry:
+    """Return the contents of a single file, as far as they can be read, and the error that ended the reading."""
+    entry = FileEntry(path=path)
+    try:
+        with storage_errors(path):
+            entry = replace(entry, size_bytes=path.stat().st_size)
+        entry = replace(entry, kind=kind_of(path))
+        if path.name[:1].isdigit():
+            entry = replace(entry, base_offset=base_offset_of(path))
+        if is_log(path):
+            return _with_contents(entry, verify=verify)
+        entry = replace(entry, entries=entries_of(path))
+        if verify:
+            entry = replace(entry, findings=())
+            return _with_findings_of_index(entry)
+    except KcompactError as problem:
+        return replace(entry, error=str(problem), exit_code=problem.exit_code)
+    return entry
+
+
+def _with_contents(entry: FileEntry, *, verify: bool) -> FileEntry:
+    """Return the entry of a log with its counts and, with `verify`, its findings."""
+    from kcompact.inspect.contents import file_contents
+    from kcompact.inspect.verify import verify_file
+
+    base_offset = base_offset_of(entry.path)
+    if verify:
+        verified = verify_file(entry.path, base_offset)
+        contents = verified.segments[0]
+        entry = replace(entry, contents=contents, findings=tuple(verified.findings))
+        if verified.is_damaged:
+            entry = _damaged(entry)
+    else:
+        contents = file_contents(entry.path, base_offset)
+        entry = replace(entry, contents=contents)
+    if contents.damage is not None:
+        entry = replace(entry, error=str(contents.damage), exit_code=contents.damage.exit_code)
+    return entry
+
+
+def _with_findings_of_index(entry: FileEntry) -> FileEntry:
+    """Return the entry of an index with the contradictions to the log beside it; any other entry as it is."""
+    log = entry.path.with_suffix(".log")
+    if entry.kind not in ("index", "timeindex", "txnindex") or has_second_suffix(entry.path) or not log.exists():
+        return entry
+    from kcompact.inspect.findings import Severity
+    from kcompact.inspect.verify import verify_file
+
+    verified = verify_file(log, base_offset_of(entry.path))
+    findings = tuple(finding for finding in verified.findings if finding.file == entry.path.name)
+    entry = replace(entry, findings=findings)
+    is_damaged = any(finding.severity is Severity.DAMAGE for finding in findings)
+    return _damaged(entry) if is_damaged else entry
+
+
+def _damaged(entry: FileEntry) -> FileEntry:
+    return replace(entry, error="damaged", exit_code=CorruptDataError.exit_code)

@@ -1,0 +1,96 @@
+"""What the values of options are: a time, an address, a size, a high watermark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+MAX_DIGITS = 19
+"""The number of digits of the greatest long in Java."""
+MAX_SHOWN_CHARS = 60
+LATEST_MS = 253_402_300_799_999
+"""The last moment that ISO 8601 can write with a year of four digits."""
+
+_SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+"""Powers of two, as in all sizes that kcompact prints."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+
+
+class Now(click.ParamType[Any]):
+    """A time as Unix milliseconds: digits are taken as they are, ISO 8601 is UTC unless it names another zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        if text.isascii() and text.isdigit():
+            if len(text) > MAX_DIGITS or int(text) > LATEST_MS:
+                self.fail(f"'{_cut(text)}' Unix milliseconds are after the year 9999", param, ctx)
+            return int(text)
+        from datetime import UTC, datetime, timedelta
+
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(
+                f"'{_cut(text)}' is neither Unix milliseconds nor ISO 8601, such as 2024-02-29T12:00:00Z", param, ctx
+            )
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+class Address(click.ParamType[Any]):
+    """HOST:PORT, unchanged."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from kcompact.config.admin_client import parse_address
+
+        try:
+            return parse_address(str(value).strip())
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+class Size(click.ParamType[Any]):
+    """A size as a number of bytes, 1 to 2^63 - 1."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        import re
+        from decimal import Decimal
+
+        text = str(value).strip()
+        parsed = re.fullmatch(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(?:i?b)?", text, re.ASCII | re.IGNORECASE)
+        if parsed is None:
+            self.fail(f"'{_cut(text)}' is not a size, such as 500000, 64m, 1.5g or 100 MiB", param, ctx)
+        number, unit = parsed.groups()
+        size_bytes = int(Decimal(number) * (1 << _SIZE_UNITS[unit.lower()]))
+        if not 1 <= size_bytes < 1 << 63:
+            self.fail(f"'{_cut(text)}' is less than 1 byte or more than 2^63 - 1 bytes", param, ctx)
+        return size_bytes
+
+
+class HighWatermark(click.ParamType[Any]):
+    """An offset, or `leo` for the log end offset."""
+
+    name = "offset"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value).strip().lower()
+        if text == "leo":
+            return text
+        if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
+            return int(text)
+        raise click.BadParameter(f"'{_cut(text)}' is neither an offset nor leo", ctx=ctx, param=param)

@@ -1,0 +1,130 @@
+"""Single files: which kind a file is, and the entries of an index, a snapshot or a checkpoint under Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kcompact.errors import RefusedError
+from kcompact.format import index
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    parse_leader_epochs,
+    parse_offset_checkpoint,
+)
+from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.producer_snapshot import parse_snapshot
+from kcompact.format.properties import (
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    parse_meta_properties,
+    parse_partition_metadata,
+)
+from kcompact.log.files import read_file
+
+_OFFSET_CHECKPOINTS = (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+
+
+def kind_of(path: Path) -> str:
+    """Return what a single file is: `log`, `index`, ..., or the name of a checkpoint. Raises RefusedError."""
+    if path.name in (*_OFFSET_CHECKPOINTS, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, META_PROPERTIES):
+        return path.name
+    parsed = parse_file_name(path.name)
+    if parsed is None:
+        raise RefusedError(
+            path=path,
+            problem="not a file name of Kafka's",
+            hint="inspect reads .log, .index, .timeindex, .txnindex, .snapshot and the checkpoint files.",
+        )
+    return parsed.suffix.removeprefix(".")
+
+
+def base_offset_of(path: Path) -> int:
+    """Return the base offset in a file's name, 0 without one."""
+    parsed = parse_file_name(path.name)
+    return parsed.base_offset if parsed else 0
+
+
+def has_second_suffix(path: Path) -> bool:
+    """Return whether the file has a second suffix: `.cleaned`, `.swap` or `.deleted`."""
+    parsed = parse_file_name(path.name)
+    return parsed is not None and parsed.temporary is not Temporary.NO
+
+
+def entries_of(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a file other than a log. Raises CorruptDataError, RefusedError, StorageError."""
+    data, file, base = read_file(path), str(path), base_offset_of(path)
+    readers: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "index": lambda: _offset_entries(data, base, file),
+        "timeindex": lambda: _time_entries(data, base, file),
+        "txnindex": lambda: _txn_entries(data, base, file),
+        "snapshot": lambda: _producer_entries(data, file),
+        LEADER_EPOCH_CHECKPOINT: lambda: [
+            {"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in parse_leader_epochs(data, file=file)
+        ],
+        PARTITION_METADATA: lambda: [asdict(parse_partition_metadata(data, file=file))],
+        META_PROPERTIES: lambda: [asdict(parse_meta_properties(data, file=file))],
+    } | dict.fromkeys(_OFFSET_CHECKPOINTS, lambda: _checkpoint_entries(data, file))
+    return readers[kind_of(path)]()
+
+
+def _offset_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
+    entries = index.parse_offset_index(data, base_offset=base, file=file)
+    return [{"offset": base + relative, "position": position} for relative, position in entries]
+
+
+def _time_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
+    entries = index.parse_time_index(data, base_offset=base, file=file)
+    return [{"timestamp": timestamp, "offset": base + relative} for timestamp, relative in entries]
+
+
+def _txn_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "version": index.ABORTED_TXN_VERSION,
+            "producerId": entry.producer_id,
+            "firstOffset": entry.first_offset,
+            "lastOffset": entry.last_offset,
+            "lastStableOffset": entry.last_stable_offset,
+        }
+        for entry in index.parse_txn_index(data, base_offset=base, file=file)
+    ]
+
+
+def _producer_entries(data: bytes, file: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "producerId": entry.producer_id,
+            "producerEpoch": entry.producer_epoch,
+            "coordinatorEpoch": entry.coordinator_epoch,
+            "currentTxnFirstOffset": entry.current_txn_first_offset,
+            "lastTimestamp": entry.timestamp,
+            "lastSequence": entry.last_sequence,
+            "lastOffset": entry.last_offset,
+            "offsetDelta": entry.offset_delta,
+        }
+        for entry in parse_snapshot(data, file=file)
+    ]
+
+
+def _checkpoint_entries(data: bytes, file: str) -> list[dict[str, Any]]:
+    return [
+        {"topic": key.topic, "partition": key.partition, "offset": offset}
+        for key, offset in parse_offset_checkpoint(data, file=file).items()
+    ]
+
+
+def is_log(path: Path) -> bool:
+    """Return whether the file is a segment's log. Raises RefusedError for a file that is not Kafka's."""
+    return kind_of(path) == Suffix.LOG.removeprefix(".")

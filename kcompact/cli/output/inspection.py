@@ -1,0 +1,169 @@
+"""The answer of `inspect` for people: a partition with its segments and findings, or a single file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kcompact.cli.entries import Entry, FileEntry
+from kcompact.cli.output import dump, text
+from kcompact.cli.output.explanations import policy_line, role_reason
+from kcompact.cli.output.json import contents_fields
+from kcompact.cli.output.log_bar import ROLE_STYLES, show_bar
+from kcompact.cli.output.printer import Printer, cell
+from kcompact.errors import CorruptDataError
+from kcompact.plan.clean_plan import CleanPlan
+
+if TYPE_CHECKING:
+    from kcompact.inspect.findings import Finding
+
+_SEVERITY_STYLES = {"damage": "bold red", "warning": "yellow", "info": ""}
+_VERIFIED = "  verified: nothing is wrong"
+
+_COUNTS = {
+    "empty_batches": "empty batches",
+    "control_batches": "control batches",
+    "transactional_batches": "transactional batches",
+    "horizon_batches": "batches with a delete horizon",
+    "tombstones": "tombstones",
+    "null_keys": "records without a key",
+}
+"""Counts of a segment that are shown as a total of the partition, unless the total is zero."""
+
+
+# A partition
+
+
+def show_inspection(entry: Entry, printer: Printer) -> None:
+    """Print what `inspect` found in one partition."""
+    _show_heading(entry, printer)
+    plan = entry.plan
+    if plan is None:
+        _show_error(entry, printer)
+        return
+    _show_facts(plan, entry, printer)
+    printer.line()
+    _show_segments(plan, entry, printer)
+    if totals := _totals(entry):
+        printer.line()
+        printer.line(f"  {totals}")
+    show_notes(plan, printer)
+    for name in (*plan.log.leftovers, *plan.log.staging):
+        printer.line(f"  left over: {name}")
+    for name in plan.log.foreign:
+        printer.line(f"  not a file of Kafka's: {name}")
+    if entry.findings is not None:
+        _show_findings(entry.findings, printer)
+    # The findings name the damage already.
+    if entry.error is not None and (entry.findings is None or not isinstance(entry.error, CorruptDataError)):
+        _show_error(entry, printer)
+
+
+def _show_heading(entry: Entry, printer: Printer) -> None:
+    """Print the name of a partition and its path."""
+    heading = cell(entry.name, "bold")
+    printer.line(heading.append(f"  {text.path(entry.directory)}", style="dim"))
+
+
+def _show_facts(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
+    """Print the policy, the offsets, the verdict and the bar of one partition."""
+    printer.line(f"  policy   {policy_line(plan.config)}")
+    printer.line(
+        f"  offsets  log start {plan.log.log_start_offset}, first dirty {plan.first_dirty_offset}, "
+        f"first uncleanable {plan.first_uncleanable_offset}, last stable {plan.last_stable_offset}, "
+        f"high watermark {plan.high_watermark}, log end {plan.log.log_end_offset}"
+    )
+    verdict = "to be cleaned" if plan.eligible and entry.error is None else "not to be cleaned"
+    printer.line(f"  ratio    {plan.cleanable_ratio:.4f}, {verdict}: {entry.reason}, {entry.explanation}")
+    if plan.log.size_bytes:
+        show_bar(plan, printer)
+
+
+def _show_segments(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
+    """Print a table with a row for each segment."""
+    columns = ("base offset", "size", "role", "batches", "records", "first time", "largest time", "modified", "why")
+    all_contents = entry.contents.segments if entry.contents else (None,) * len(plan.log.segments)
+    rows = []
+    for segment, contents in zip(plan.log.segments, all_contents, strict=True):
+        role = plan.role_of(segment)
+        cells = (
+            cell(segment.base_offset),
+            cell(text.size(segment.size_bytes)),
+            cell(role, ROLE_STYLES[role]),
+            cell(contents and contents.batches),
+            cell(contents and contents.records),
+            cell(text.time(segment.first_batch_max_timestamp_ms)),
+            cell(text.time(segment.largest_timestamp_ms)),
+            cell(text.time(segment.last_modified_ms)),
+            cell(role_reason(plan, segment)),
+        )
+        rows.append(dict(zip(columns, cells, strict=True)))
+    printer.table(
+        columns,
+        rows,
+        numbers=("base offset", "size", "batches", "records"),
+        whole=("role", "first time", "largest time", "modified"),
+        optional=("first time", "modified", "largest time", "batches", "records"),
+    )
+
+
+def _totals(entry: Entry) -> str:
+    """Return the counts of the whole partition that are not zero."""
+    if entry.contents is None:
+        return ""
+    totals = {
+        label: sum(getattr(segment, name) or 0 for segment in entry.contents.segments)
+        for name, label in _COUNTS.items()
+    }
+    return ", ".join(f"{label}: {count:,}" for label, count in totals.items() if count)
+
+
+def show_notes(plan: CleanPlan, printer: Printer) -> None:
+    """Print the assumptions behind a plan."""
+    for note in plan.log.notes:
+        printer.line(f"  note: {note}")
+
+
+def _show_findings(findings: Sequence[Finding], printer: Printer) -> None:
+    """Print the findings as a table, or a line if there is none."""
+    printer.line()
+    if not findings:
+        printer.line(_VERIFIED)
+        return
+    rows = [
+        {
+            "severity": cell(finding.severity, _SEVERITY_STYLES[finding.severity]),
+            "file": cell(finding.file),
+            "position": cell(finding.position),
+            "offset": cell(finding.offset),
+            "problem": cell(finding.problem),
+        }
+        for finding in findings
+    ]
+    printer.table(tuple(rows[0]), rows, numbers=("position", "offset"), whole=("severity",))
+
+
+def _show_error(entry: Entry, printer: Printer) -> None:
+    if entry.error is not None:
+        printer.line(f"  error: {text.relative_to_here(str(entry.error))}")
+
+
+# A single file
+
+
+def show_file(entry: FileEntry, printer: Printer) -> None:
+    """Print what `inspect` found in a single file."""
+    printer.line(f"{entry.path}: {entry.kind or 'unknown'}, {entry.size_bytes or 0:,} bytes")
+    for fields in entry.entries or ():
+        printer.line("  " + dump.line(fields))
+    if entry.contents is not None:
+        counts = {name: value for name, value in contents_fields(entry.contents).items() if value is not None}
+        printer.line("  " + ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in counts.items()))
+    for finding in entry.findings or ():
+        places = (("position", finding.position), ("offset", finding.offset))
+        where = "".join(f", {name} {value}" for name, value in places if value is not None)
+        printer.line(f"  {finding.severity}: {finding.file}{where}: {finding.problem}")
+    if entry.findings is not None and not entry.findings:
+        printer.line(_VERIFIED)
+    if entry.error:
+        printer.line(f"  error: {entry.error}")

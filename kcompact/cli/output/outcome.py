@@ -1,0 +1,141 @@
+"""What `clean` and `recover` did, for people: a table, and the summary that Kafka's cleaner logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcompact.cleaner import CleanResult
+from kcompact.cli.entries import Entry, RecoveryEntry
+from kcompact.cli.output import text
+from kcompact.cli.output.printer import Printer, cell
+from kcompact.plan.passes import offset_map_slots
+
+_MIB = 1_048_576
+
+
+# clean
+
+
+def show_outcome(entries: Sequence[Entry], printer: Printer) -> None:
+    """Print Kafka's summary of each partition that was cleaned, then a table of all partitions."""
+    cleaned = [entry.result for entry in entries if entry.result is not None and entry.is_cleaned]
+    for result in cleaned:
+        printer.line()
+        for line in summary(result):
+            printer.line(f"  {line}")
+    if cleaned and (delayed := _delayed_line(entries)):
+        printer.line(f"  {delayed}")
+    printer.line()
+    _show_results(entries, printer)
+
+
+def summary(result: CleanResult) -> list[str]:
+    """Return the lines of Kafka's summary of a cleaning, in Kafka's words and roundings.
+
+    Rule: LogCleaner.CleanerThread.recordStats.
+    """
+    assert result.plan is not None, "only a cleaned partition has a summary"
+    plan, stats = result.plan, result.stats
+    number = text.java_number
+    run_s, mapping_s = result.elapsed_s, result.map_s
+    cleaning_s = run_s - mapping_s
+    read, mapped, written = (count / _MIB for count in (stats.bytes_read, stats.map_bytes_read, stats.bytes_written))
+
+    def share(part_s: float) -> str:
+        return number(100 * text.ratio(part_s, run_s))
+
+    slots = offset_map_slots(plan.config)
+    smaller = 100 * (1 - text.ratio(stats.bytes_written, stats.bytes_read))
+    fewer = 100 * (1 - text.ratio(stats.messages_written, stats.messages_read))
+    lines = [
+        f"Log cleaner thread 0 cleaned log {plan.log.topic_partition} "
+        f"(dirty section = [{plan.first_dirty_offset}, {result.end_offset}])",
+        f"{number(read)} MB of log processed in {number(run_s)} seconds ({number(text.ratio(read, run_s))} MB/sec).",
+        f"Indexed {number(mapped)} MB in {_ungrouped(mapping_s)} seconds "
+        f"({number(text.ratio(mapped, mapping_s))} Mb/sec, {share(mapping_s)}% of total time)",
+        f"Buffer utilization: {number(100 * stats.map_keys / slots)}%",
+        f"Cleaned {number(read)} MB in {_ungrouped(cleaning_s)} seconds "
+        f"({number(text.ratio(read, cleaning_s))} Mb/sec, {share(cleaning_s)}% of total time)",
+        f"Start size: {number(read)} MB ({stats.messages_read:,} messages)",
+        f"End size: {number(written)} MB ({stats.messages_written:,} messages)",
+        f"{number(smaller)}% size reduction ({number(fewer)}% fewer messages)",
+    ]
+    if stats.invalid_messages:
+        lines.append(f"Found {stats.invalid_messages} invalid messages during compaction.")
+    return lines
+
+
+def _ungrouped(value: float) -> str:
+    return text.java_number(value).replace(",", "")
+
+
+def _delayed_line(entries: Sequence[Entry]) -> str:
+    """Return Kafka's line about partitions past `max.compaction.lag.ms`, empty if there is none."""
+    delays_ms = [entry.plan.max_compaction_delay_ms for entry in entries if entry.plan is not None]
+    if not any(delays_ms):
+        return ""
+    delayed = sum(delay_ms > 0 for delay_ms in delays_ms)
+    eligible = sum(entry.plan is not None and entry.plan.eligible for entry in entries)
+    return f"Cleanable partitions: {eligible}, Delayed partitions: {delayed}, max delay: {max(delays_ms)}"
+
+
+def _show_results(entries: Sequence[Entry], printer: Printer) -> None:
+    columns = ("partition", "status", "before", "after", "checkpoint", "")
+    rows = []
+    for entry in entries:
+        result = entry.result if entry.is_cleaned else None
+        style = "bold red" if entry.result is None else "green" if result else ""
+        cells = (
+            cell(entry.name),
+            cell(entry.status, style),
+            cell(text.size(result.stats.bytes_read) if result else None),
+            cell(text.size(result.stats.bytes_written) if result else None),
+            cell(result.end_offset if result else None),
+            cell(_remark(entry)),
+        )
+        rows.append(dict(zip(columns, cells, strict=True)))
+    printer.table(columns, rows, numbers=("before", "after"), whole=("status", "checkpoint"))
+
+
+def _remark(entry: Entry) -> str:
+    """Return what recovery did first, why a partition was not cleaned, and the segments that retention deleted."""
+    remarks = []
+    if entry.recovered:
+        remarks.append(f"recovery: {entry.recovered}")
+    if entry.error is not None:
+        return "; ".join((*remarks, text.relative_to_here(str(entry.error).splitlines()[0])))
+    if entry.result is not None and not entry.is_cleaned:
+        remarks.append(f"{entry.reason}: {entry.explanation}")
+    if entry.result is not None and entry.result.expired:
+        bases = ", ".join(str(gone.segment.base_offset) for gone in entry.result.expired)
+        remarks.append(f"retention: segments {bases}")
+    return "; ".join(remarks)
+
+
+# recover
+
+
+def show_recovery(entries: Sequence[RecoveryEntry], printer: Printer) -> None:
+    """Print what recovery did to each partition."""
+    rows = [
+        {
+            "partition": cell(entry.directory.name),
+            "status": cell(entry.status, "bold red" if entry.error else ""),
+            "what": cell("; ".join(_recovery_steps(entry))),
+        }
+        for entry in entries
+    ]
+    printer.table(("partition", "status", "what"), rows, whole=("status",))
+
+
+def _recovery_steps(entry: RecoveryEntry) -> list[str]:
+    report, steps = entry.report, []
+    if report.finished is not None:
+        steps.append(f"the swap of segment {report.finished} was completed")
+    if report.undone is not None:
+        steps.append(f"the swap of segment {report.undone} was taken back")
+    if report.checkpoint is not None:
+        steps.append(f"checkpoint {report.checkpoint} written")
+    steps += [f"{name} removed" for name in report.removed_staging]
+    steps += [f"{name} left for the broker" for name in report.left_behind]
+    return steps

@@ -1,0 +1,126 @@
+"""Lines and tables for people: styled by rich on a terminal, plain and complete text anywhere else.
+
+Text from names, records and errors is escaped with `text.safe` before it is printed, and rich gets `Text` objects,
+never strings with markup. Away from a terminal a table is as wide as its content, so nothing is cut.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from kcompact.cli.output import streams, text
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+PIPED_WIDTH = 100_000
+"""Wider than any table, so that rich folds nothing."""
+NARROWEST_FOLD = 14
+"""A column of sentences or names is folded at this width before an optional column is left out."""
+
+
+class Printer:
+    """Prints to a stream: styled if the stream is a terminal, otherwise plain text of any width."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stdout
+        self.is_terminal = self.stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.has_unicode = "utf" in (getattr(self.stream, "encoding", None) or "").lower()
+
+    @property
+    def width(self) -> int:
+        """Return the number of columns of the terminal, or `PIPED_WIDTH` without one."""
+        return console(self.stream).width if self.is_terminal else PIPED_WIDTH
+
+    def line(self, content: str | Text = "") -> None:
+        """Print one line, or several for a string with line ends. A string is escaped, a `Text` is escaped already."""
+        if isinstance(content, str):
+            streams.echo(text.safe_lines(content), self.stream)
+        else:
+            self.show(content)
+
+    def show(self, renderable: RenderableType, *, min_width: int = 0) -> None:
+        """Print something of rich's, at least `min_width` wide: the terminal breaks lines wider than itself."""
+        if self.is_terminal:
+            with streams.errors(self.stream):
+                console(self.stream, width=max(self.width, min_width)).print(renderable)
+            return
+        plain = io.StringIO()
+        console(plain, width=PIPED_WIDTH).print(renderable)
+        lines = plain.getvalue().splitlines()
+        streams.echo("\n".join(line.rstrip() for line in lines), self.stream)
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Mapping[str, Text]],
+        *,
+        numbers: Iterable[str] = (),
+        whole: Iterable[str] = (),
+        optional: Iterable[str] = (),
+    ) -> None:
+        """Print a table.
+
+        `numbers` are aligned to the right. Neither `numbers` nor `whole` columns are ever cut or folded; the other
+        columns are folded. Where the terminal is still too narrow, the `optional` columns are left out, the first
+        one first.
+        """
+        right, unfolded = frozenset(numbers), frozenset((*numbers, *whole))
+        shown, leaving = list(columns), list(optional)
+
+        def filled(fold_at: int | None) -> Table:
+            made = _table(shown, right=right, unfolded=unfolded, fold_at=fold_at)
+            for row in rows:
+                made.add_row(*(row[name] for name in shown))
+            return made
+
+        unlimited = console(self.stream, width=PIPED_WIDTH)
+        min_width = unlimited.measure(filled(NARROWEST_FOLD)).maximum
+        while min_width > self.width and leaving:
+            shown.remove(leaving.pop(0))
+            min_width = unlimited.measure(filled(NARROWEST_FOLD)).maximum
+        self.show(filled(None), min_width=min_width)
+
+
+def console(stream: Any, *, width: int | None = None) -> Console:
+    """Return a console that prints text as it is: no markup, no emoji, no highlighting."""
+    from rich.console import Console
+
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+
+def _table(names: Iterable[str], *, right: frozenset[str], unfolded: frozenset[str], fold_at: int | None) -> Table:
+    """Return an empty table whose columns outside `unfolded` have at most `fold_at` cells; None: no limit."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, padding=(0, 1))
+    for name in names:
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        made.add_column(
+            Text(name),
+            justify=justify,
+            header_style="bold",
+            overflow="fold",
+            no_wrap=name in unfolded,
+            max_width=None if name in unfolded else fold_at,
+        )
+    return made
+
+
+def cell(value: object, style: str = "") -> Text:
+    """Return a value for a table, escaped; None is shown as a dash."""
+    from rich.text import Text
+
+    return Text("-" if value is None else text.safe(str(value)), style=style)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 segment`, `2 segments`."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
