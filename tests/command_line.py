@@ -9,12 +9,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from click.testing import CliRunner
 
 from kcompact.cli.app import main
+from kcompact.format.batch import read_records
+from kcompact.log.segment_reader import batches
 from tests import notation
 
 ROOT = Path(__file__).parent.parent
@@ -28,6 +31,13 @@ log now=10:00
 6: a=6
 """
 """Two dirty segments and an active one."""
+COMPACTED = {3: (b"b", b"4"), 2: (b"a", b"3"), 4: (b"c", b"5"), 5: (b"d", None), 6: (b"a", b"6")}
+"""The `values` of DIRTY once it is cleaned."""
+LOG0, LOG3, LOG6 = (f"{base:020d}.log" for base in (0, 3, 6))
+"""The logs of DIRTY."""
+
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal obeys, or that hide or reorder text."""
 
 
 class Ran(NamedTuple):
@@ -117,6 +127,21 @@ def partition(log_dir: Path, text: str = DIRTY) -> Path:
     return notation.write(notation.parse(text), log_dir)
 
 
+def settings(words: str, text: str = DIRTY) -> str:
+    """Return the text of a log with more words in its first line."""
+    return text.replace("now=10:00", f"now=10:00 {words}")
+
+
+def values(directory: Path) -> dict[int, tuple[bytes | None, bytes | None]]:
+    """Return the records of a partition as a reader sees them: key and value by offset."""
+    return {
+        record.offset: (record.key, record.value)
+        for log in sorted(directory.glob("*.log"))
+        for batch in batches(log)
+        for record in read_records(batch, file=log.name)
+    }
+
+
 def digest(directory: Path) -> dict[str, str]:
     """Return names, contents and times of everything below, but for the lock, which is made to be locked."""
     found = {}
@@ -141,3 +166,32 @@ def rewrite(path: Path, content: bytes) -> None:
     status = path.stat()
     path.write_bytes(content)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def leave_swap(directory: Path) -> None:
+    """Leave a file of an interrupted swap, as a broker would."""
+    (directory / f"{LOG0}.swap").write_bytes(b"")
+
+
+HOLD = """
+import fcntl, sys
+lock = open(sys.argv[1], "a+")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def running_broker(log_dir: Path) -> Iterator[None]:
+    """Hold the lock as a broker does: a POSIX record lock of another process."""
+    arguments = [sys.executable, "-c", HOLD, str(log_dir / ".lock")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        assert broker.stdin is not None
+        assert broker.stdout.readline() == "held\n"
+        try:
+            yield
+        finally:
+            broker.stdin.close()
+            broker.wait()

@@ -16,17 +16,13 @@ from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELD
 from kcompact.plan.clean_plan import Reason
 from kcompact.plan.partition import plan_partition
 from tests import notation
-from tests.command_line import COMPACT, DIRTY, NOW, digest, flip, kcompact, partition
+from tests.command_line import COMPACT, DIRTY, NOW, digest, flip, kcompact, partition, settings
 
 CONTRACT = {
     *("topic", "partition", "directory", "cleanup_policy", "log_start_offset", "log_end_offset", "high_watermark"),
     *("last_stable_offset", "first_dirty_offset", "first_uncleanable_offset", "clean_bytes", "cleanable_bytes"),
     *("cleanable_ratio", "max_compaction_delay_ms", "need_compaction_now", "eligible", "reason", "segments", "groups"),
 }
-
-
-def settings(words: str, text: str = DIRTY) -> str:
-    return text.replace("now=10:00", f"now=10:00 {words}")
 
 
 def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:

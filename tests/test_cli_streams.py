@@ -1,9 +1,8 @@
-"""Standard streams that are closed, full, narrow, or whose reader has left; and what the system will not do."""
+"""Standard streams that are closed or full, or whose reader has left; and what the system will not do."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -29,40 +28,11 @@ from tests.command_line import (
     environment,
     in_shell,
     kcompact,
-    on_terminal,
     partition,
 )
 
 CLEAN = ("clean", "--engine", "in-process", *COMPACT)
 NO_SPACE = "error: standard output: No space left on device\n"
-
-
-# Narrow terminals
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160, 200])
-def test_a_narrow_terminal_crops_nothing(width: int, tmp_path: Path) -> None:
-    directory = partition(tmp_path, DIRTY.replace("now=10:00", "now=10:00 hw=4"))
-    shown = "\n".join(on_terminal(width, "inspect", *COMPACT, directory))
-    for row in (r"0 +210 B +dirty", r"3 +209 B +uncleanable", r"6 +70 B +active"):
-        assert re.search(rf"^ *{row}  ", shown, re.MULTILINE), shown
-    (header,) = [line for line in shown.splitlines() if line.startswith("base offset")]
-    assert header.split()[-1] == "why"
-    assert "…" not in shown
-    times = [name for name in ("largest time", "modified", "first time") if name in header]
-    assert times == ["largest time", "modified", "first time"][: len(times)]
-    assert (width >= 80) == ("batches" in header)
-    assert len(times) == {40: 0, 60: 0, 80: 0, 100: 1, 120: 2, 160: 3, 200: 3}[width]
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_a_narrow_terminal_breaks_no_reason(width: int, tmp_path: Path) -> None:
-    directory = partition(
-        tmp_path, DIRTY.replace("now=10:00", "now=10:00 name=topic-of-forty-characters-0 checkpoint=6")
-    )
-    shown = on_terminal(width, "plan", *COMPACT, directory)
-    assert any(re.search(r"  no +active-only  all that is", line) for line in shown), shown
-    assert ("ratio" in shown[0]) == (width >= 80)
 
 
 # Closed streams
