@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import checkout
-from tests.command_line import COMPACT, CONTROL, DIRTY, flip, on_terminal, partition, process
+from tests.command_line import COMPACT, CONTROL, DIRTY, flip, kcompact, on_terminal, partition, process
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160, 200])
@@ -63,10 +63,14 @@ def test_a_terminal_shows_the_numbers_of_a_pipe(
     log_dir = checkout.copy_directory("mixed", "before", tmp_path / "logs")
     if "--verify" in arguments:
         flip(next(log_dir.glob("*-0/*.log")), 65)
-    header, rows = table(process(*arguments, log_dir).stdout.splitlines(), start)
+    header, rows = table(kcompact(*arguments, log_dir).out.splitlines(), start)
     names = re.split(r"  +", header.strip())
     piped = [dict(zip(names, re.split(r"  +", row.strip()), strict=False)) for row in rows]
-    header, rows = table(on_terminal(width, *arguments, log_dir), start)
+    lines = on_terminal(width, *arguments, log_dir)
+    header, rows = table(lines, start)
+    assert max(map(len, (header, *rows))) <= width
+    bars = {(len(line), line[-1]) for line in lines if line.startswith("  [")}
+    assert bars <= {(min(64, width), "]")}
     shown = [name for name in numbers if name in re.split(r"  +", header.strip())]
     assert shown == list(numbers) or width < 100
     assert shown or "plan" in arguments
@@ -74,18 +78,6 @@ def test_a_terminal_shows_the_numbers_of_a_pipe(
         # A row may go on in more lines, but its numbers are all in the first.
         pattern = r"\s.*?".join(rf"(?<!\S){re.escape(row[name])}(?!\S)" for name in shown)
         assert any(re.search(pattern, line) for line in rows), (row, rows)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_no_line_of_a_table_or_bar_is_wider_than_the_terminal(width: int, tmp_path: Path) -> None:
-    log_dir = checkout.copy_directory("mixed", "before", tmp_path / "logs")
-    for arguments, start, _ in TABLES:
-        lines = on_terminal(width, *arguments, log_dir)
-        if "--verify" not in arguments:
-            header, rows = table(lines, start)
-            assert max(map(len, (header, *rows))) <= width
-        if bars := [line for line in lines if line.startswith("  [")]:
-            assert {(len(line), line[-1]) for line in bars} == {(min(64, width), "]")}
 
 
 def test_piped_output_is_complete_and_plain(tmp_path: Path) -> None:

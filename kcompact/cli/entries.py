@@ -110,7 +110,7 @@ class RecoveryEntry:
 
 def failed(directory: Path, problem: KcompactError) -> Entry:
     """Return the entry of a directory without a plan."""
-    # Only a plain refusal tells that there is no partition; a locked or unreadable directory may well be one.
+    # A plain refusal means that there is no partition. A locked or unreadable directory may be one.
     is_refused = type(problem) is RefusedError
     return Entry(directory=directory, error=problem, is_partition=not is_refused or _may_be_partition(directory))
 
