@@ -1,12 +1,12 @@
-"""A round of cleaning, from a directory to the checkpoint: lock, recover, plan, run, swap, write the checkpoint.
+"""A round of cleaning: from a plan to the checkpoint. Read this module first.
 
     plan = plan_partition(directory, config, now_ms=...)
     with log_dir_lock(directory.parent) as lock:
-        result = clean(plan, executor, lock=lock)
+        result = clean_partition(plan, executor, lock=lock)
 
-Groups are written in *waves* that fit the free space of the disk, as many at a time as there is room for, and
-swapped in one by one in ascending order. The checkpoint comes last: until then an interrupted round only means that
-some of the work is done again.
+The stages find the survivors (`prepare_clean`). Then the groups are written in *waves*, as many groups as the free space
+holds, and swapped in one by one in ascending order. The checkpoint is written last. Until then an interrupted round costs
+nothing but time: the next one repeats its work.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import contextlib
 import enum
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from kcompact.errors import KcompactError, KernelsUnavailableError, NotEnoughSpa
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deletion import Expired, expired_segments
+from kcompact.plan.deletion import ExpiredSegment, expired_segments
 from kcompact.plan.partition import refusal
 from kcompact.swap import copy
 from kcompact.swap.attributes import carry_over
@@ -36,10 +37,12 @@ from kcompact.swap.replace import replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, write_manifest
 
 SPACE_MARGIN = 1.05
-"""Staged segments may grow a little: an empty batch that stays, a horizon that lengthens timestamps."""
+"""A staged segment can be a little larger than its sources: a batch that stays empty, timestamps beside a horizon."""
 
 
 class Status(enum.StrEnum):
+    """What a round did with a partition. Its errors are exceptions."""
+
     CLEANED = "cleaned"
     DRY_RUN = "dry-run"
     SKIPPED = "skipped"
@@ -47,10 +50,10 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanOptions:
-    """How to clean. `output` is a directory that receives a compacted copy; the source is then only read.
+    """How to clean.
 
-    `max_bytes_per_second` limits reading and writing together, None not at all; `memory_bytes` is what the stages may
-    use, None for `machine.default_memory_bytes`.
+    `output` is a directory for a compacted copy; the source is then only read. `max_bytes_per_second` limits reading and
+    writing together; None: no limit. `memory_bytes` is for all stages together; None: `host.memory.default_memory_bytes`.
     """
 
     dry_run: bool = False
@@ -64,11 +67,11 @@ class CleanOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanResult:
-    """What became of one partition.
+    """The result of a round on one partition.
 
-    `end_offset` is the new checkpoint, `map_s` the time until survivors were known, `sync_s` and `verify_s` what all
-    workers together spent on syncing and reading back, `expired` what retention deleted
-    after the cleaning (or would have, in a dry run).
+    `end_offset` is the new checkpoint. `map_s` is the time until the survivors were known; `sync_s` and `verify_s` are
+    the seconds that all workers together spent on syncing and reading back. `expired` are the segments that retention
+    deleted after the cleaning, or would have deleted in a dry run.
     """
 
     directory: Path
@@ -81,10 +84,7 @@ class CleanResult:
     sync_s: float = 0.0
     verify_s: float = 0.0
     elapsed_s: float = 0.0
-    expired: tuple[Expired, ...] = ()
-
-
-# Cleaning
+    expired: tuple[ExpiredSegment, ...] = ()
 
 
 def clean_partition(
@@ -95,61 +95,72 @@ def clean_partition(
     options: CleanOptions | None = None,
     progress: Progress | None = None,
 ) -> CleanResult:
-    """Clean one partition by its plan; where that is not eligible, at most put its checkpoint right.
+    """Clean one partition by its plan. A partition that is not eligible is copied, or only gets its checkpoint reset.
 
-    `lock` is the held lock of the log directory; only a dry run and a copy go without. Raises KcompactError:
-    CorruptDataError and RefusedError with nothing changed, RecoveryNeededError when a swap stopped half-way.
+    `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. Raises KcompactError:
+    CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped half-way.
     """
-    options = options or CleanOptions()
-    progress = progress or Progress()
+    options, progress = options or CleanOptions(), progress or Progress()
     problem = refusal(plan)
     if problem is not None:
         raise problem
-    started = time.monotonic()
-    directory = plan.log.directory
     if not plan.eligible:
-        if options.output is not None and not options.dry_run:
-            copy.copy_partition(plan.log, options.output)
-        elif lock is not None and not options.dry_run:
-            reset_checkpoint(plan, lock)
-        expired = _retention(plan, plan.log, lock, options)
-        return CleanResult(directory=directory, status=Status.SKIPPED, plan=plan, expired=expired)
-
-    if not options.dry_run and options.output is None:
+        return _skip(plan, lock, options)
+    started = time.monotonic()
+    in_place = not options.dry_run and options.output is None
+    if in_place:
         _require_space(plan)
-    prepared = _prepared(plan, executor, options, progress)
+    prepared = _prepare(plan, executor, options, progress)
     map_s = time.monotonic() - started
-    map_bytes_read = map_bytes(plan)  # Asks the offset index, which the swap will replace.
+    map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
     progress.check()
-    after = plan.log
-    sync_s = verify_s = 0.0
+    written, after = Written([], CleanerStats(), 0.0, 0.0), plan.log
     if options.dry_run:
         stats, after = count_groups(prepared, executor)
+        written = written._replace(stats=stats)
     elif options.output is not None:
-        _, stats, sync_s, verify_s = _write_copy(prepared, options.output, executor)
+        written = _write_copy(prepared, options.output, executor)
     else:
-        assert lock is not None, "a partition is only changed under its log directory's lock"
-        _, stats, sync_s, verify_s = _swap_in(prepared, executor, lock, progress)
-        after = read_log(directory)
-    expired = _retention(plan, after, lock, options)
-    stats += CleanerStats(map_bytes_read=map_bytes_read, map_keys=prepared.map_keys)
+        written = _write_and_swap(prepared, executor, _held(lock), progress)
+        after = read_log(plan.log.directory)
     return CleanResult(
-        directory=directory,
+        directory=plan.log.directory,
         status=Status.DRY_RUN if options.dry_run else Status.CLEANED,
         plan=plan,
-        stats=stats,
+        stats=written.stats + CleanerStats(map_bytes_read=map_bytes_read, map_keys=prepared.map_keys),
         end_offset=plan.first_uncleanable_offset,
         engine=executor.name,
         map_s=map_s,
-        sync_s=sync_s,
-        verify_s=verify_s,
+        sync_s=written.sync_s,
+        verify_s=written.verify_s,
+        expired=_apply_retention(plan, after, lock, options),
         elapsed_s=time.monotonic() - started,
-        expired=expired,
     )
 
 
-def _prepared(plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress) -> PreparedClean:
-    """Return the plan with its survivors known, found by the kernels if all workers can use them."""
+def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> CleanResult:
+    if options.output is not None and not options.dry_run:
+        copy.copy_partition(plan.log, options.output)
+    elif lock is not None and not options.dry_run:
+        reset_checkpoint(plan, lock)
+    expired = _apply_retention(plan, plan.log, lock, options)
+    return CleanResult(directory=plan.log.directory, status=Status.SKIPPED, plan=plan, expired=expired)
+
+
+def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
+    """Move the checkpoint of a compacted partition to the log start if it lies outside the log.
+
+    Otherwise the growing log would reach the checkpoint one day. Everything below it would then count as clean although
+    no cleaning has read it, and tombstones would be dropped before the values that they delete.
+    Rule: `LogCleanerManager.grabFilthiestCompactedLog`, which resets checkpoints before it chooses a log.
+    """
+    if plan.checkpoint_reset and plan.config.compacts:
+        lock.check()
+        write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_dirty_offset)
+
+
+def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress) -> PreparedClean:
+    """Return the survivors. Kernels find them if they are available here and on all workers."""
 
     def prepared(*, compiled: bool) -> PreparedClean:
         return prepare_clean(
@@ -165,26 +176,12 @@ def _prepared(plan: CleanPlan, executor: Executor, options: CleanOptions, progre
         return prepared(compiled=False)
     try:
         return prepared(compiled=True)
-    except KernelsUnavailableError as problem:
-        # They work here, but not on the machine of some worker.
+    except KernelsUnavailableError as problem:  # On a worker on another machine.
         progress.without_kernels(problem.problem)
         return prepared(compiled=False)
 
 
-def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
-    """Move the checkpoint of a compacted partition to the log start if it lies outside of the log.
-
-    Left alone it would one day lie inside again, when the log has grown, and what is below it would count as clean
-    though no cleaning has seen it: tombstones would go before the values that they delete.
-    Rule: `LogCleanerManager.grabFilthiestCompactedLog`, which does so before it chooses.
-    """
-    if plan.checkpoint_reset and plan.config.compacts:
-        lock.check()
-        write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_dirty_offset)
-
-
 def _write_copy(prepared: PreparedClean, output: Path, executor: Executor) -> Written:
-    """Write the cleaned partition into a new directory of `output`, and return what was written."""
     plan = prepared.plan
     with copy.new_partition(plan.log, output, checkpoint_offset=plan.first_uncleanable_offset) as target:
         written = write_groups(prepared, range(len(plan.groups)), str(target), executor)
@@ -192,36 +189,37 @@ def _write_copy(prepared: PreparedClean, output: Path, executor: Executor) -> Wr
     return written
 
 
-def _swap_in(prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress) -> Written:
+def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress) -> Written:
+    """Write the groups wave by wave, swap them in, and write the checkpoint."""
     plan = prepared.plan
-    directory, partition = plan.log.directory, plan.log.topic_partition
-    end_offset = plan.first_uncleanable_offset
-    total = Written([], CleanerStats(), 0.0, 0.0)
-    # Nobody writes to the rest of the log either while we hold its lock; if someone does, they do not respect it.
+    directory = plan.log.directory
+    # The lock keeps other writers out. A changed file shows that one of them ignores the lock.
     untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
+    total = Written([], CleanerStats(), 0.0, 0.0)
     staging = create_staging(directory)
     try:
-        done = 0
-        while done < len(plan.groups):
-            wave = _wave(prepared, done)
+        for wave in _waves(prepared):
             written = write_groups(prepared, wave, str(directory / staging), executor)
-            cleaned, total = written.segments, total.plus(written)
-            for segment in cleaned:
+            total = total.plus(written)
+            for segment in written.segments:
                 carry_over(directory, staging, segment)
-            done += len(wave)
-            is_last = done == len(plan.groups)
+            is_last = wave[-1] == len(plan.groups) - 1
             write_manifest(
-                directory, staging, cleaned, topic_partition=partition, end_offset=end_offset if is_last else None
+                directory,
+                staging,
+                written.segments,
+                topic_partition=plan.log.topic_partition,
+                end_offset=plan.first_uncleanable_offset if is_last else None,
             )
             require_unchanged(directory, untouched)
-            for segment in cleaned:
-                progress.check()
+            for segment in written.segments:
+                progress.check()  # A swap that has begun is always finished.
                 replace_segments(directory, staging, segment, lock.check)
         lock.check()
         require_unchanged(directory, untouched)
-        write_checkpoint(plan.log.log_dir.path, partition, end_offset)
+        write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_uncleanable_offset)
     except RecoveryNeededError:
-        raise  # The staging directory holds what recovery needs.
+        raise  # Recovery needs the staging directory.
     except BaseException:
         with contextlib.suppress(KcompactError, OSError):
             discard(directory, staging)
@@ -230,54 +228,63 @@ def _swap_in(prepared: PreparedClean, executor: Executor, lock: LogDirLock, prog
     return total
 
 
-def _retention(
+def _apply_retention(
     plan: CleanPlan, log: PartitionLog, lock: LogDirLock | None, options: CleanOptions
-) -> tuple[Expired, ...]:
-    """Delete the whole segments that a broker would delete now, oldest first, if asked to; return them.
+) -> tuple[ExpiredSegment, ...]:
+    """Delete the whole segments that a broker would delete now, oldest first, if the options ask for it; return them.
 
-    `log` is as the cleaning left it: merged segments count as they are now. The base of the first segment that is left
-    becomes the log start. Rule: `LogCleaner.CleanerThread.cleanFilthiestLog`, which does so on compacted logs only.
+    `log` is the log after the cleaning: merged segments count as they are now. The base offset of the first remaining
+    segment becomes the log start. Rule: `LogCleaner.CleanerThread.cleanFilthiestLog`, for compacted logs only.
     """
     if not options.apply_retention or not plan.config.compacts:
         return ()
     expired = expired_segments(log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
     if options.dry_run:
         return expired
-    assert lock is not None, "a partition is only changed under its log directory's lock"
     for one in expired:
         files = one.segment.files
         snapshot = log.snapshots.get(one.segment.base_offset)
-        remove_segment(log.directory, files if snapshot is None else (*files, snapshot), lock.check)
+        remove_segment(log.directory, files if snapshot is None else (*files, snapshot), _held(lock).check)
     if expired:
         start_leader_epochs_at(log.directory, log.segments[len(expired)].base_offset)
     return expired
 
 
-def _group_bytes(plan: CleanPlan, number: int) -> int:
-    return int(sum(s.size_bytes + s.index_bytes + s.time_index_bytes for s in plan.groups[number]) * SPACE_MARGIN)
+def _held(lock: LogDirLock | None) -> LogDirLock:
+    assert lock is not None, "a partition is only changed under the lock of its log directory"
+    return lock
 
 
-def _wave(prepared: PreparedClean, start: int) -> list[int]:
-    """Return the numbers of the groups to write next: as many as fit the free space, at least one."""
+# Free space
+
+
+def _waves(prepared: PreparedClean) -> Iterator[list[int]]:
+    """Yield the numbers of the groups to write next: as many as the free space holds, at least one."""
     plan = prepared.plan
-    free = _free_bytes(plan.log.directory)
-    wave = [start]
-    # A part is on the disk twice while it is joined to those before it.
+    # While a part is joined to those before it, the disk holds it twice.
     joined_bytes = max((task.size_bytes for task in prepared.tasks if not task.is_only), default=0)
-    needed = _group_bytes(plan, start) + joined_bytes
-    for number in range(start + 1, len(plan.groups)):
-        needed += _group_bytes(plan, number)
-        if needed > free:
-            break
-        wave.append(number)
-    return wave
+    number = 0
+    while number < len(plan.groups):
+        free_bytes = _free_bytes(plan.log.directory)
+        wave, needed_bytes = [], joined_bytes
+        while number < len(plan.groups):
+            needed_bytes += _group_bytes(plan, number)
+            if wave and needed_bytes > free_bytes:
+                break
+            wave.append(number)
+            number += 1
+        yield wave
 
 
 def _require_space(plan: CleanPlan) -> None:
-    needed = max(_group_bytes(plan, number) for number in range(len(plan.groups)))
-    free = _free_bytes(plan.log.directory)
-    if needed > free:
-        raise NotEnoughSpaceError(path=plan.log.directory, needed_bytes=needed, free_bytes=free)
+    needed_bytes = max(_group_bytes(plan, number) for number in range(len(plan.groups)))
+    free_bytes = _free_bytes(plan.log.directory)
+    if needed_bytes > free_bytes:
+        raise NotEnoughSpaceError(path=plan.log.directory, needed_bytes=needed_bytes, free_bytes=free_bytes)
+
+
+def _group_bytes(plan: CleanPlan, number: int) -> int:
+    return int(sum(s.size_bytes + s.index_bytes + s.time_index_bytes for s in plan.groups[number]) * SPACE_MARGIN)
 
 
 def _free_bytes(path: Path) -> int:
