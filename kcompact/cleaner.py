@@ -4,9 +4,9 @@
     with log_dir_lock(directory.parent) as lock:
         result = clean_partition(plan, executor, lock=lock)
 
-The stages find the survivors (`prepare_clean`). Then the groups are written in *waves*, as many groups as the free space
-holds, and swapped in one by one in ascending order. The checkpoint is written last. Until then an interrupted round costs
-nothing but time: the next one repeats its work.
+The stages find the survivors (`prepare_clean`). Then the groups are written in *waves*, as many groups as the free
+space holds, and swapped in one by one in ascending order. The checkpoint is written last. Until then an interrupted
+round costs nothing but time: the next one repeats its work.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class Status(enum.StrEnum):
 class CleanOptions:
     """How to clean.
 
-    `output` is a directory for a compacted copy; the source is then only read. `max_bytes_per_second` limits reading and
-    writing together; None: no limit. `memory_bytes` is for all stages together; None: `host.memory.default_memory_bytes`.
+    `output` is a directory for a compacted copy; the source is then only read. `max_bytes_per_second` limits reading
+    and writing together, None: no limit. `memory_bytes` is for all stages together, None:
+    `host.memory.default_memory_bytes`.
     """
 
     dry_run: bool = False
@@ -266,7 +267,8 @@ def _waves(prepared: PreparedClean) -> Iterator[list[int]]:
     number = 0
     while number < len(plan.groups):
         free_bytes = _free_bytes(plan.log.directory)
-        wave, needed_bytes = [], joined_bytes
+        wave: list[int] = []
+        needed_bytes = joined_bytes
         while number < len(plan.groups):
             needed_bytes += _group_bytes(plan, number)
             if wave and needed_bytes > free_bytes:

@@ -195,6 +195,20 @@ def test_formats_are_pure(path: Path) -> None:
     assert not {"open", "print", "input"} & {name for name, _ in names_called(path)}
 
 
+PURE_PLAN = [one for one in SOURCES if module_of(one) in ("plan.clean_plan", "plan.passes", "plan.deletion")]
+
+
+@pytest.mark.parametrize("path", PURE_PLAN, ids=module_of)
+def test_the_plan_is_a_pure_function(path: Path) -> None:
+    """Only `plan.discovery` and `plan.partition` read the disk."""
+    imported = set(imports_of(path))
+    assert not {"os", "pathlib", "time", "datetime", "logging", "sys", "io", "shutil"} & imported
+    readers = {"log.files", "log.segment_reader", "log.batch_headers", "log.header_table", "config.metadata_log"}
+    assert not {f"kcompact.{module}" for module in readers} & imported
+    assert not {"open", "print", "input"} & {name for name, _ in names_called(path)}
+    assert not [name for name in imported if name.split(".")[-1].startswith(("read_", "load_"))]
+
+
 @pytest.mark.parametrize("path", MODULES)
 def test_confinement(path: Path) -> None:
     module = module_of(path)

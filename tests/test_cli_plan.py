@@ -320,12 +320,12 @@ def test_a_clock_that_is_slow_is_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [
-        ("--config", "segment.bytes=abc", "segment.bytes: 'abc' is no whole number"),
-        ("--config", "segment.bytes=1_000_000", "'1_000_000' is no whole number"),
-        ("--config", "segment.bytes=" + "9" * 50, "9' is no whole number"),
+        ("--config", "segment.bytes=abc", "segment.bytes: 'abc' is not a whole number"),
+        ("--config", "segment.bytes=1_000_000", "'1_000_000' is not a whole number"),
+        ("--config", "segment.bytes=" + "9" * 50, "9' is not a whole number"),
         ("--config", "segment.bytes=3", "segment.bytes: '3' must be between 14 and 2147483647"),
-        ("--config", "log.retention.hours=1.5", "log.retention.hours: '1.5' is no whole number"),
-        ("--config", "min.cleanable.dirty.ratio=half", "'half' is no number"),
+        ("--config", "log.retention.hours=1.5", "log.retention.hours: '1.5' is not a whole number"),
+        ("--config", "min.cleanable.dirty.ratio=half", "'half' is not a number"),
         ("--config", ":cleanup.policy=compact", "is not [TOPIC:]NAME=VALUE"),
         ("--now", "99999999999999999999", "after the year 9999"),
         ("--now", "9" * 5000, "after the year 9999"),

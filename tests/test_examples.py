@@ -14,7 +14,7 @@ import pytest
 import kcompact
 from fixtures import checkout
 from kcompact.format.index import OFFSET_ENTRY_BYTES
-from kcompact.log.producer_state import load
+from kcompact.log.producer_state import load_producers
 from kcompact.plan.clean_plan import dirtiest_first
 from tests import examples
 from tests.command_line import environment
@@ -133,7 +133,7 @@ def test_the_ratio_of_the_listing(tmp_path: Path) -> None:
 
 def test_the_snapshot_at_the_log_end_is_the_state_of_the_producers(tmp_path: Path) -> None:
     (directory,) = kcompact.find_partitions([examples.build("another-topic", tmp_path / "logs")])
-    state = load(kcompact.read_log(directory), now_ms=1, expiration_ms=86_400_000)
+    state = load_producers(kcompact.read_log(directory), now_ms=1, expiration_ms=86_400_000)
     assert sorted(state) == [1000, 1001]
 
 
@@ -204,10 +204,15 @@ def _module(name: str) -> tuple[str, object]:
     """Return the longest beginning of a dotted name that is a module, and the module."""
     parts = name.split(".")
     length = len(parts) - 1
-    while not (ROOT / "kcompact" / Path(*parts[:length])).with_suffix(".py").exists():
+    while not _is_module(ROOT / "kcompact" / Path(*parts[:length])):
         length -= 1
+        assert length, f"{name}: no such module"
     module = ".".join(parts[:length])
     return module, importlib.import_module(f"kcompact.{module}")
+
+
+def _is_module(path: Path) -> bool:
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
 
 
 def test_the_public_names() -> None:

@@ -196,7 +196,7 @@ def test_damage_is_the_same_error_whoever_finds_it(
         data[:at] + sealed(read_header(data[at:], file="", position=0), broken[HEADER_BYTES:]) + data[at + size :]
     )
     monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 2))
-    monkeypatch.setattr(inflate, "CHUNK_RECORDS", 30)
+    monkeypatch.setattr(inflate, "RUN_RECORDS", 30)
     problems = []
     for by_kernels in (False, True):
         with pytest.raises(CorruptBatchError) as stopped:

@@ -1,4 +1,4 @@
-"""Metadata logs: which snapshot counts, what is replayed, what does not count, and what is refused."""
+"""`config.metadata_log`: the snapshot that is used, the replay, what is ignored at the end, damage."""
 
 from __future__ import annotations
 
@@ -67,9 +67,13 @@ REPLAYS: list[tuple[str, Rows, dict[str, dict[str, str]]]] = [
     ("changed", [*MADE, of_topic("orders", "cleanup.policy", "delete")], {"orders": {"cleanup.policy": "delete"}}),
     ("taken back", [*MADE, of_topic("orders", "cleanup.policy", None)], {"orders": {}}),
     ("taken back twice", [*MADE, *[of_topic("orders", "cleanup.policy", None) for _ in range(2)]], {"orders": {}}),
-    ("another's", [*MADE, *topic("users", USERS, segment_ms="1")], {"orders": POLICY, "users": {"segment.ms": "1"}}),
+    (
+        "another topic",
+        [*MADE, *topic("users", USERS, segment_ms="1")],
+        {"orders": POLICY, "users": {"segment.ms": "1"}},
+    ),
     ("removed", [*MADE, RemoveTopicRecord(ORDERS)], {}),
-    ("made again", [*MADE, RemoveTopicRecord(ORDERS), *topic("orders", OTHER)], {"orders": {}}),
+    ("created again", [*MADE, RemoveTopicRecord(ORDERS), *topic("orders", OTHER)], {"orders": {}}),
     ("removal of another", [*MADE, RemoveTopicRecord(OTHER)], {"orders": POLICY}),
     (
         "settings before the topic",
@@ -169,15 +173,15 @@ def test_snapshot_and_log(files: dict[str, bytes], used: str | None, notes: int,
         ({EARLY: batches(MADE)}, "header first"),
         ({EARLY: HEAD + control(4, 9)}, "footer last"),
         ({log(): batches(ROWS[:3]), log(4): batches(ROWS[4:], start=4)}, "nothing from offset 3 to 4"),
-        ({log(): batches(ROWS[:3]) + batches(ROWS[4:], start=4)}, "base offset 4, but the batch before ends at 3"),
-        ({log(): batches([EndTransaction()])}, "none was begun"),
-        ({log(): batches([AbortTransaction()])}, "none was begun"),
-        ({log(): batches([BeginTransaction(), BeginTransaction()])}, "begins inside that of offset 0"),
+        ({log(): batches(ROWS[:3]) + batches(ROWS[4:], start=4)}, "base offset 4, but the previous batch ends at 3"),
+        ({log(): batches([EndTransaction()])}, "none has begun"),
+        ({log(): batches([AbortTransaction()])}, "none has begun"),
+        ({log(): batches([BeginTransaction(), BeginTransaction()])}, "begins inside the transaction of offset 0"),
         ({log(): batches([b"\x01\x02\x00"])}, "metadata record: a field"),
         ({log(): batches([of_broker("one", "a", "b")])}, "a broker whose id is 'one'"),
     ],
 )
-def test_what_is_refused(files: dict[str, bytes], problem: str, tmp_path: Path) -> None:
+def test_damaged_metadata_logs_are_errors(files: dict[str, bytes], problem: str, tmp_path: Path) -> None:
     log_dir = write(tmp_path / "log-dir", files)
     with pytest.raises(CorruptDataError, match=problem) as refused:
         read_cluster_metadata(log_dir)
@@ -235,16 +239,16 @@ def test_only_the_last_segment_may_be_torn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("position", range(0, len(WRITTEN), 7))
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_flipped_byte_is_noticed(position: int, clean: bool, tmp_path: Path) -> None:
+def test_a_flipped_byte_is_detected(position: int, clean: bool, tmp_path: Path) -> None:
     flipped = bytearray(WRITTEN)
     flipped[position] ^= 0xFF
-    in_epoch = position % FIRST_BATCH in range(12, 16)  # Outside the checksum, and of no meaning here.
+    in_epoch = position % FIRST_BATCH in range(12, 16)  # Outside the checksum, and not used here.
     try:
         metadata = read(tmp_path / "log-dir", {log(): bytes(flipped)}, clean=clean)
     except CorruptDataError:
         assert not in_epoch
     else:
-        # A length that reaches beyond the end looks like a batch whose end is missing.
+        # A length field that is too large looks like a partial batch.
         assert in_epoch or (not clean and metadata.notes)
 
 
@@ -283,7 +287,7 @@ def test_the_bootstrap_checkpoint(tmp_path: Path) -> None:
     assert "bootstrap.checkpoint is not used" in metadata.notes[0]
 
 
-def test_a_real_brokers() -> None:
+def test_the_metadata_log_of_a_real_broker() -> None:
     metadata = read_cluster_metadata(checkout.LOGS / "broker" / "before")
     assert metadata is not None
     assert overrides(metadata) == {

@@ -1,4 +1,4 @@
-"""The limit on bytes per second: by a clock of its own, and for a moment by the real one."""
+"""`host.throttle`: the average rate, bursts and aborts, with a simulated clock and shortly with the real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 @dataclass
 class Clock:
-    """A clock that moves when someone sleeps, by a little more than asked, as clocks do."""
+    """A simulated clock. A sleep takes a little longer than requested, as real sleeps do."""
 
     now: float = 1000.0
     late_s: float = 60e-6
@@ -67,8 +67,8 @@ def test_the_average_is_the_limit(rate: int, piece_bytes: int, share: float) -> 
     st.lists(st.tuples(st.integers(0, 64 * MIB), st.floats(0, 3)), min_size=1, max_size=50),
     st.integers(MIB, 100 * MIB),
 )
-def test_no_pause_is_made_up_for_by_a_rush(pieces: list[tuple[int, float]], rate: int) -> None:
-    """Between any two moments no more goes by than the limit allows and one burst."""
+def test_a_pause_is_not_followed_by_a_burst(pieces: list[tuple[int, float]], rate: int) -> None:
+    """In any interval no more bytes pass than the rate allows, plus one burst."""
     clock = Clock()
     throttle = throttle_of(clock, rate)
     moments = []
@@ -85,7 +85,7 @@ def test_no_pause_is_made_up_for_by_a_rush(pieces: list[tuple[int, float]], rate
             assert taken <= rate * (elapsed_s + BURST_S) + 1
 
 
-def test_slower_than_the_limit_never_waits() -> None:
+def test_a_caller_below_the_limit_never_waits() -> None:
     clock = Clock()
     throttle = throttle_of(clock, 1000)
     for _ in range(100):
@@ -94,7 +94,7 @@ def test_slower_than_the_limit_never_waits() -> None:
     assert clock.longest_s == 0
 
 
-def test_no_limit_is_no_wait() -> None:
+def test_without_a_limit_nothing_waits() -> None:
     clock = Clock()
     throttle = Throttle(None, clock=clock.read, sleep=clock.sleep)
     throttle.take(1 << 60)
@@ -102,7 +102,7 @@ def test_no_limit_is_no_wait() -> None:
     assert pickle.loads(pickle.dumps(Throttle(None))).max_bytes_per_second is None
 
 
-def test_an_abort_is_noticed_while_it_waits() -> None:
+def test_an_abort_ends_the_wait() -> None:
     clock = Clock()
     throttle = throttle_of(clock, 1000)
 
@@ -115,7 +115,7 @@ def test_an_abort_is_noticed_while_it_waits() -> None:
     assert clock.now == pytest.approx(1003, abs=2 * SLICE_S)
 
 
-def test_a_copy_starts_afresh() -> None:
+def test_an_unpickled_copy_has_its_own_bucket() -> None:
     clock = Clock()
     throttle = throttle_of(clock, 1 << 30, 0.5)
     throttle.take(5 << 30)
@@ -123,7 +123,7 @@ def test_a_copy_starts_afresh() -> None:
     assert (copy.max_bytes_per_second, copy.share) == (1 << 30, 0.5)
     started = time.monotonic()
     copy.take(64 * MIB)
-    assert 0.12 < time.monotonic() - started < 5  # An eighth of a second, whatever the other has to wait for.
+    assert 0.12 < time.monotonic() - started < 5  # 64 MiB at 512 MiB/s; the original is still seconds behind.
 
 
 def test_threads_share_the_limit() -> None:
@@ -139,4 +139,4 @@ def test_threads_share_the_limit() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert time.monotonic() - started >= 0.5  # 50 MiB, and the bucket was empty.
+    assert time.monotonic() - started >= 0.5  # 50 MiB at 100 MiB/s, from an empty bucket.

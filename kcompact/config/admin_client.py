@@ -1,11 +1,12 @@
-"""What a running cluster says of its topics, asked with kafka-python. The only module that imports it, when asked to.
+"""Reads topics and settings from a running cluster with kafka-python. Only this module imports kafka-python.
 
-One connection, three questions: who the brokers are, which topics there are under which ids, and how topics and the
-broker of the log directory are configured. Nothing is changed there, and no topic is made by asking for it.
+One connection, three requests: the brokers, the ids of the topics, and the configuration of the topics and of the log
+directory's broker. The requests change nothing and create no topic.
 
-The broker that answers need not be the one whose disk this is, so of its answer about a topic only what holds for
-the whole cluster counts: the topic's overrides and the dynamic default of all brokers. The rest is asked of the
-broker itself; if that one is down, its own settings must come from elsewhere, and a note says so.
+The broker that answers about a topic can be another one than the broker of the log directory. So only the
+cluster-wide part of its answer is used: the topic's overrides and the dynamic default of all brokers. The other
+settings are requested from the log directory's own broker. If that broker is down, the caller passes its settings as a
+fallback.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _SOURCES = {
 _STRENGTH = (Source.DEFAULT, Source.BROKER_CONFIG, Source.CLUSTER_DEFAULT, Source.BROKER_OVERRIDE)
 
 Described = Mapping[str, Mapping[str, Any]]
-"""The answer about one topic or broker: an entry for each setting."""
+"""The answer about one topic or broker: the name of each setting, and its value and source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTopic:
-    """A topic: its id as Kafka shows it, and its overrides."""
+    """A topic: its id in Kafka's text form, None when the answer has none, and its overrides."""
 
     topic_id: str | None
     overrides: Mapping[str, str]
@@ -44,7 +45,10 @@ class LiveTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """What a cluster answered. `brokers` are the settings of those asked for that are up, layer by layer."""
+    """The answers of a cluster. `brokers` has the settings of each requested broker that is up, weakest layer first.
+
+    `topics` has only topics that exist and whose configuration the cluster shows.
+    """
 
     address: str
     cluster_id: str | None
@@ -54,7 +58,7 @@ class LiveCluster:
 
 
 def parse_address(text: str) -> str:
-    """Return HOST:PORT as it is. Raises ValueError for anything else."""
+    """Return `text` if it has the form HOST:PORT. Raises ValueError for any other text."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ValueError(f"'{text}' is not HOST:PORT")
@@ -62,14 +66,14 @@ def parse_address(text: str) -> str:
 
 
 def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
-    """Return what the cluster behind an address says of topics and brokers; of those it does not know, nothing.
+    """Return the cluster's answers about these topics and brokers. Unknown topics and brokers are left out.
 
     Raises ClusterUnreachableError.
     """
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # What went wrong becomes one message of ours.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # ClusterUnreachableError reports the problem.
     try:
         client = KafkaAdminClient(
             bootstrap_servers=address,
@@ -88,6 +92,7 @@ def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) ->
 
 
 def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
+    """Return the answers to the three requests. Raises what kafka-python raises."""
     from uuid import UUID
 
     from kafka.admin import ConfigResource
@@ -102,7 +107,7 @@ def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[i
     asked = [ConfigResource("topic", name) for name in ids]
     asked += [ConfigResource("broker", str(node)) for node in nodes if node in up]
     described = client.describe_configs(asked, include_synonyms=True, config_filter="all") if asked else {}
-    # Without the right to describe it, a topic comes without any setting: then nothing is known of it.
+    # A topic that the client is not authorized to describe has no settings at all.
     of_topics = {name: entries for name, entries in described.get("topic", {}).items() if entries}
     of_brokers = {int(name): entries for name, entries in described.get("broker", {}).items() if entries}
     return LiveCluster(
@@ -117,6 +122,7 @@ def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[i
 
 
 def _overrides(entries: Described) -> dict[str, str]:
+    """Return the settings that the topic itself overrides."""
     return {
         name: entry["value"]
         for name, entry in entries.items()
@@ -125,7 +131,7 @@ def _overrides(entries: Described) -> dict[str, str]:
 
 
 def _cluster_defaults(topics: Mapping[str, Described]) -> dict[str, str]:
-    """Return the dynamic defaults of all brokers, as far as topics inherit them."""
+    """Return the dynamic defaults of all brokers, as listed in the synonyms of the topics' settings."""
     return {
         synonym["name"]: synonym["value"]
         for entries in topics.values()
@@ -136,7 +142,7 @@ def _cluster_defaults(topics: Mapping[str, Described]) -> dict[str, str]:
 
 
 def _layers(entries: Described) -> list[tuple[Source, dict[str, str]]]:
-    """Return a broker's settings by where they are set, weakest first."""
+    """Return a broker's settings grouped by source, weakest source first."""
     layers: dict[Source, dict[str, str]] = {source: {} for source in _STRENGTH}
     for name in BROKER_NAMES & entries.keys():
         source = _SOURCES.get(entries[name]["config_source"])
@@ -149,9 +155,9 @@ def _layers(entries: Described) -> list[tuple[Source, dict[str, str]]]:
 def live_config(
     cluster: LiveCluster, topic: str, *, node_id: int | None, fallback: Mapping[str, str] | None = None
 ) -> ClusterConfig | None:
-    """Return the settings that count for a topic on a broker, None when the cluster does not know the topic.
+    """Return the settings that apply to a topic on a broker, or None when the cluster does not know the topic.
 
-    `fallback` are the broker's own dynamic settings as they are known from elsewhere, for one that is down.
+    `fallback` has the broker's own dynamic settings from another source, used when the broker is down.
     """
     found = cluster.topics.get(topic)
     if found is None:

@@ -1,6 +1,6 @@
-"""Several sources of settings to the effective configuration of one topic.
+"""Merges several sources of settings into the effective configuration of one topic.
 
-A stronger source replaces the values of a weaker one; `settings` lists the sources in order. Rule: `TopicConfig`,
+A stronger source replaces the values of a weaker one. `settings` lists the sources by strength. Rule: `TopicConfig`,
 `LogConfig`, `ServerTopicConfigSynonyms`, `DynamicBrokerConfig` of Kafka 4.3.1; KIP-226.
 """
 
@@ -37,65 +37,78 @@ def topic_config(
 ) -> TopicConfig:
     """Return the effective configuration of a topic.
 
-    A later override beats an earlier one of the same name; one that names the topic beats one for all topics.
-    Without a `cluster` that knows the topic, its `cleanup.policy` is unknown unless something else says it.
-    Raises ConfigError for a value that Kafka would refuse, UnsupportedError where the cluster has such a one.
+    A later override replaces an earlier one of the same name. An override that names the topic replaces one for all
+    topics. Without `cluster`, and without another source for it, `cleanup_policy` is None.
+    Raises ConfigError for a value that Kafka does not accept, UnsupportedError when the cluster has such a value.
     """
-    made = TopicConfigBuilder(topic)
+    builder = _TopicConfigBuilder(topic)
     if cluster is not None:
-        made.take("cleanup.policy", "delete", Setting(source=Source.DEFAULT))
-    made.take_broker(broker_properties or {}, Setting(source=Source.BROKER_CONFIG))
+        builder.set_value("cleanup.policy", "delete", Setting(source=Source.DEFAULT))
+    builder.set_broker_values(broker_properties or {}, Setting(source=Source.BROKER_CONFIG))
     if cluster is not None:
         for source, properties in cluster.broker:
-            made.take_broker(properties, Setting(source=source, origin=cluster.origin))
+            builder.set_broker_values(properties, Setting(source=source, origin=cluster.origin))
     options = Setting(source=Source.OPTION)
-    made.take_broker(
+    builder.set_broker_values(
         {override.name: override.value for override in overrides if is_broker_name(override.name)}, options
     )
 
     if cluster is None:
-        made.take_topic(INTERNAL_TOPIC_SETTINGS.get(topic, {}), Setting(source=Source.DEFAULT))
+        builder.set_topic_values(INTERNAL_TOPIC_SETTINGS.get(topic, {}), Setting(source=Source.DEFAULT))
     else:
-        made.take_topic(cluster.topic, Setting(source=Source.TOPIC_OVERRIDE, origin=cluster.origin))
+        builder.set_topic_values(cluster.topic, Setting(source=Source.TOPIC_OVERRIDE, origin=cluster.origin))
     general = [override for override in overrides if override.topic is None and not is_broker_name(override.name)]
     named = [override for override in overrides if override.topic == topic]
-    made.take_topic({override.name: override.value for override in (*general, *named)}, options)
-    return made.config()
+    builder.set_topic_values({override.name: override.value for override in (*general, *named)}, options)
+    return builder.build()
 
 
-class TopicConfigBuilder:
-    """Collects the values of a topic, each stronger than those before."""
+class _TopicConfigBuilder:
+    """Collects the values of one topic's settings. A later value replaces an earlier one: call weakest source first."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._fields: dict[str, Any] = {}
         self._settings: dict[str, Setting] = {}
 
-    def take_broker(self, properties: Mapping[str, str], setting: Setting) -> None:
+    def set_broker_values(self, properties: Mapping[str, str], setting: Setting) -> None:
+        """Set the values of broker properties under the topic's names. Unknown properties are ignored.
+
+        Raises ConfigError, UnsupportedError.
+        """
         for broker_name, topic_name in BROKER_SETTINGS.items():
             if broker_name in properties:
-                self.take(topic_name, properties[broker_name], setting, called=broker_name)
+                self.set_value(topic_name, properties[broker_name], setting, broker_name=broker_name)
         for name in BROKER_ONLY:
             if name in properties:
-                self.take(name, properties[name], setting)
+                self.set_value(name, properties[name], setting)
 
-    def take_topic(self, settings: Mapping[str, str], setting: Setting) -> None:
-        # `internal.segment.bytes` is read last: it replaces `segment.bytes` when both are there.
+    def set_topic_values(self, settings: Mapping[str, str], setting: Setting) -> None:
+        """Set the values of topic settings. Unknown settings are ignored. Raises ConfigError, UnsupportedError."""
+        # `internal.segment.bytes` comes last, because it replaces `segment.bytes` when both are set.
         for name in sorted(settings, key=lambda name: name.startswith("internal.")):
             if name in TOPIC_SETTINGS:
-                self.take(name, settings[name], setting)
+                self.set_value(name, settings[name], setting)
 
-    def take(self, name: str, text: str, setting: Setting, *, called: str | None = None) -> None:
+    def set_value(self, name: str, text: str, setting: Setting, *, broker_name: str | None = None) -> None:
+        """Parse and set one value. `broker_name` is the name under which it was given, if not `name`.
+
+        Raises ConfigError, UnsupportedError.
+        """
         known = BROKER_ONLY.get(name) or TOPIC_SETTINGS[name]
         try:
-            value = known.parse(text) if called not in UNITS_MS else max(-1, whole_number(text) * UNITS_MS[called])
+            if broker_name in UNITS_MS:
+                value = max(-1, whole_number(text) * UNITS_MS[broker_name])
+            else:
+                value = known.parse(text)
         except ValueError as problem:
-            raise self._refusal(called or name, text, problem, setting) from None
+            raise self._refusal(broker_name or name, text, problem, setting) from None
         if known.field is not None:
             self._fields[known.field] = value
             self._settings[FIELD_NAMES[known.field]] = setting
 
     def _refusal(self, name: str, text: str, problem: ValueError, setting: Setting) -> ConfigError | UnsupportedError:
+        """Return the error for a bad value: the user's mistake, or a value that a cluster really has."""
         if setting.origin is None:
             return ConfigError(path=name, problem=f"'{text}' {problem}")
         return UnsupportedError(
@@ -103,18 +116,19 @@ class TopicConfigBuilder:
             problem=f"the cluster has '{text}' ({setting.source}, {setting.origin}), which {problem}",
         )
 
-    def config(self) -> TopicConfig:
+    def build(self) -> TopicConfig:
+        """Return the configuration. Raises ConfigError for values that contradict each other."""
         config = TopicConfig(**self._fields, settings=self._settings)
         least, most = config.min_compaction_lag_ms, config.max_compaction_lag_ms
         lags = [self._settings.get(name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")]
-        # A running cluster can come to such a pair, by way of the broker's settings, and lives with it.
+        # A running cluster can have such a pair, through the broker's settings, and accepts it.
         if most < least and any(setting is not None and setting.origin is None for setting in lags):
             raise ConfigError(
                 path=f"configuration of {self._topic}",
                 problem=f"max.compaction.lag.ms {most} is less than min.compaction.lag.ms {least}",
             )
         buffer_bytes, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
-        if buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # No broker starts with it, so no cluster has it.
+        if buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # A broker does not start with so little.
             raise ConfigError(
                 path="log.cleaner.dedupe.buffer.size",
                 problem=f"{buffer_bytes} for log.cleaner.threads {threads}: must be more than 1 MiB for each",

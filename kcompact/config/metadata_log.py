@@ -1,17 +1,17 @@
-"""What a cluster says of its topics, read from the KRaft metadata log of a stopped broker. Reads only.
+"""Topics and their settings from the KRaft metadata log of a stopped broker. Reads only.
 
-    snapshot 00000000000000004200-0000000003.checkpoint        what the log said below offset 4200
+    snapshot 00000000000000004200-0000000003.checkpoint        the state of the log below offset 4200
     log      00000000000000003900.log   00000000000000004400.log
                         [3900 ..... 4399]          [4400 .....
                                ^ replayed from 4200 on
 
-The newest complete snapshot is taken, then the batches of the log from its end on. A snapshot that cannot be read is
-no loss as long as the log still reaches back to the one before it; where it does not, and wherever else something is
-missing in between, nothing is guessed: CorruptDataError, with file, position and offset.
+The state is that of the newest complete snapshot plus a replay of the log from the snapshot's end offset on. When that
+snapshot cannot be read, an older one is used if the log still reaches back to it. A gap is an error: CorruptDataError
+with file, position and offset.
 
-Two things at the end of the log do not count, and a note says so: a transaction that was begun and not ended, and
-half a batch, unless the broker was stopped cleanly, which leaves none. What cannot be told offline is whether the
-last records were ever committed: a controller that lost its leadership may have been alone with them.
+Two things at the end of the log are ignored, with a note: a transaction that has no end, and a partial batch. A
+partial batch is an error after a clean shutdown, which leaves none. The log alone does not show whether its last
+records were committed: a controller that lost its leadership can have records that no other controller has.
 
 Rules: KIP-630, KIP-631, KIP-868; `MetadataLoader`, `MetadataBatchLoader`, `ConfigurationsDelta`.
 """
@@ -63,7 +63,7 @@ ORIGIN = "metadata-log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTopic:
-    """A topic: its id as Kafka shows it, the settings it overrides, its partitions."""
+    """A topic: its id in Kafka's text form, the settings that it overrides, its partitions."""
 
     topic_id: str
     overrides: Mapping[str, str]
@@ -72,7 +72,10 @@ class ClusterTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
-    """What a metadata log says up to `end_offset`. `broker_configs` are the dynamic settings by node id."""
+    """The state of a metadata log at `end_offset`. `broker_configs` has the dynamic settings by node id.
+
+    `snapshot` is the one that the state is based on; None when the log was replayed from offset 0.
+    """
 
     directory: Path
     topics: Mapping[str, ClusterTopic]
@@ -84,16 +87,16 @@ class ClusterMetadata:
 
 
 def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
-    """Return what the metadata log in a log directory says, None when there is none.
+    """Return the state of the metadata log in a log directory, or None when it has no metadata log.
 
-    Raises CorruptDataError for damage, StorageError, RefusedError for a file that is not a regular one.
+    Raises CorruptDataError for damage and gaps, RefusedError for a link or a special file, StorageError.
     """
     directory = log_dir / METADATA_DIRECTORY
     if directory.is_symlink():
-        raise RefusedError(path=directory, problem="a symbolic link; kcompact reads only the files themselves")
+        raise RefusedError(path=directory, problem="a symbolic link; kcompact does not follow links")
     if not directory.is_dir():
         return None
-    snapshots, bases = _listed(directory)
+    snapshots, bases = _list_files(directory)
     if not snapshots and not bases:
         return None
 
@@ -109,7 +112,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         raise damage or CorruptDataError(
             file=directory / log_name(bases[0]),
             offset=bases[0],
-            problem=f"the metadata log starts here, and no snapshot tells what it said from {start} on",
+            problem=f"the metadata log starts here, and no snapshot has the records from offset {start} on",
         )
     is_clean = (log_dir / CLEAN_SHUTDOWN_FILE).exists()
     end_offset = _replay_log(directory, bases, start, state, notes, tolerate_torn_end=not is_clean)
@@ -117,8 +120,8 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         raise damage
     return ClusterMetadata(
         directory=directory,
-        topics=state.described_topics(),
-        broker_configs=state.configs_of_brokers(),
+        topics=state.topics(),
+        broker_configs=state.broker_configs(),
         cluster_defaults=state.configs.get((ResourceType.BROKER, ""), {}),
         end_offset=end_offset,
         snapshot=snapshot,
@@ -126,7 +129,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
     )
 
 
-def _listed(directory: Path) -> tuple[list[SnapshotName], list[int]]:
+def _list_files(directory: Path) -> tuple[list[SnapshotName], list[int]]:
     """Return the snapshots, newest first, and the base offsets of the log's segments, ascending."""
     try:
         names = [entry.name for entry in os.scandir(directory)]
@@ -138,12 +141,9 @@ def _listed(directory: Path) -> tuple[list[SnapshotName], list[int]]:
     return sorted(snapshots, reverse=True), sorted(bases)
 
 
-# Replaying
-
-
 @dataclass(slots=True)
 class _State:
-    """Topics and settings while records are applied. Settings stand under resource type and name."""
+    """Topics and settings while records are applied. `configs` has the settings by resource type and resource name."""
 
     names: dict[bytes, str] = field(default_factory=dict)
     ids: dict[str, bytes] = field(default_factory=dict)
@@ -151,6 +151,7 @@ class _State:
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
 
     def apply(self, record: MetadataRecord) -> None:
+        """Apply one record; ignore kinds that say nothing of topics and settings. Raises ValueError for a bad one."""
         match record:
             case TopicRecord(name, topic_id):
                 self.names[topic_id] = name
@@ -159,7 +160,7 @@ class _State:
                 self.partitions.setdefault(topic_id, set()).add(partition)
             case ConfigRecord(resource_type, resource_name, name, value):
                 if resource_type == ResourceType.BROKER and resource_name and not _is_node_id(resource_name):
-                    raise ValueError(f"settings of a broker whose id is {resource_name[:40]!a}")
+                    raise ValueError(f"settings of a broker whose id is {resource_name[:40]!a}, not a number")
                 settings = self.configs.setdefault((resource_type, resource_name), {})
                 if value is None:
                     settings.pop(name, None)
@@ -174,7 +175,8 @@ class _State:
             case _:
                 pass
 
-    def described_topics(self) -> dict[str, ClusterTopic]:
+    def topics(self) -> dict[str, ClusterTopic]:
+        """Return the topics by name."""
         return {
             name: ClusterTopic(
                 topic_id=encode_uuid(topic_id),
@@ -184,7 +186,8 @@ class _State:
             for name, topic_id in self.ids.items()
         }
 
-    def configs_of_brokers(self) -> dict[int, dict[str, str]]:
+    def broker_configs(self) -> dict[int, dict[str, str]]:
+        """Return the settings of single brokers by node id. Brokers without settings are left out."""
         return {
             int(name): settings
             for (resource_type, name), settings in self.configs.items()
@@ -199,7 +202,10 @@ def _is_node_id(text: str) -> bool:
 def _newest_state(
     directory: Path, snapshots: Sequence[SnapshotName], notes: list[str]
 ) -> tuple[_State, SnapshotName | None, CorruptDataError | None]:
-    """Return the state of the newest snapshot that can be read, which one it is, and what was wrong with the newest."""
+    """Return the state of the newest readable snapshot, that snapshot, and the damage of the newest of all.
+
+    Without a readable snapshot the state is empty. Adds a note for each snapshot that is not used.
+    """
     damage: CorruptDataError | None = None
     for snapshot in snapshots:
         try:
@@ -211,17 +217,17 @@ def _newest_state(
 
 
 def _read_snapshot(path: Path) -> _State:
-    """Return what a snapshot says. Raises CorruptDataError, also for one whose end was never written."""
+    """Return the state in a snapshot. Raises CorruptDataError, also for a snapshot without its footer."""
     state = _State()
     is_begun = is_complete = False
     for batch in batches(path):
         for record, kind in _checked(batch, path):
             if is_complete or (not is_begun and kind != SNAPSHOT_HEADER):
-                problem = "a snapshot has its header first and its footer last"
+                problem = "a snapshot must have its header first and its footer last"
                 raise CorruptBatchError(file=str(path), position=batch.position, offset=record.offset, problem=problem)
             is_begun, is_complete = True, kind == SNAPSHOT_FOOTER
             if kind is None:
-                _apply(state, _decoded(record, batch, path), record, batch, path)
+                _apply(state, _decode(record, batch, path), record, batch, path)
     if not is_complete:
         raise CorruptDataError(file=path, problem="the snapshot is incomplete: it has no footer")
     return state
@@ -230,23 +236,27 @@ def _read_snapshot(path: Path) -> _State:
 def _replay_log(
     directory: Path, bases: Sequence[int], start: int, state: _State, notes: list[str], *, tolerate_torn_end: bool
 ) -> int:
-    """Apply the log from `start` on and return its end offset."""
+    """Apply the records from offset `start` on to `state`, and return the log's end offset.
+
+    The records of a transaction are applied when it ends. Adds notes. Raises CorruptDataError.
+    """
     transaction: list[tuple[MetadataRecord, Record, Batch]] | None = None
-    began = end_offset = start
+    transaction_offset = end_offset = start
     for batch, path in _log_batches(directory, bases, start, notes, tolerate_torn_end=tolerate_torn_end):
         end_offset = max(end_offset, batch.header.next_offset)
         for record, kind in _checked(batch, path):
-            decoded = None if kind is not None or record.offset < start else _decoded(record, batch, path)
+            decoded = None if kind is not None or record.offset < start else _decode(record, batch, path)
             match decoded:
                 case None:
                     pass
                 case BeginTransaction():
                     if transaction is not None:
-                        raise _corrupt(path, batch, record, f"a transaction begins inside that of offset {began}")
-                    transaction, began = [], record.offset
+                        problem = f"a transaction begins inside the transaction of offset {transaction_offset}"
+                        raise _corrupt(path, batch, record, problem)
+                    transaction, transaction_offset = [], record.offset
                 case EndTransaction() | AbortTransaction():
                     if transaction is None:
-                        raise _corrupt(path, batch, record, "a transaction ends, and none was begun")
+                        raise _corrupt(path, batch, record, "a transaction ends, but none has begun")
                     if isinstance(decoded, EndTransaction):
                         for each in transaction:
                             _apply(state, *each, path)
@@ -256,14 +266,17 @@ def _replay_log(
                 case _:
                     _apply(state, decoded, record, batch, path)
     if transaction is not None:
-        notes.append(f"the metadata log ends inside the transaction begun at offset {began}, which does not count")
+        notes.append(f"the metadata log ends inside the transaction of offset {transaction_offset}, which is ignored")
     return end_offset
 
 
 def _log_batches(
     directory: Path, bases: Sequence[int], start: int, notes: list[str], *, tolerate_torn_end: bool
 ) -> Iterator[tuple[Batch, Path]]:
-    """Yield the batches that reach beyond `start`. No offset is left out in a metadata log, so a gap is damage."""
+    """Yield the batches that end above `start`. Raises CorruptDataError for a gap: a metadata log has none.
+
+    With `tolerate_torn_end` a partial batch at the end is ignored, with a note.
+    """
     first = max((number for number, base in enumerate(bases) if base <= start), default=0)
     expected = bases[first] if bases else start
     for base in bases[first:]:
@@ -276,7 +289,7 @@ def _log_batches(
             for batch in batches(path):
                 header = batch.header
                 if header.base_offset != expected:
-                    problem = f"base offset {header.base_offset}, but the batch before ends at {expected}"
+                    problem = f"base offset {header.base_offset}, but the previous batch ends at {expected}"
                     raise CorruptBatchError(
                         file=str(path), position=batch.position, offset=header.base_offset, problem=problem
                     )
@@ -287,11 +300,13 @@ def _log_batches(
         except CorruptBatchError as problem:
             if not tolerate_torn_end or base != bases[-1] or not _is_torn(path, position):
                 raise
-            notes.append(f"{path.name} of the metadata log ends inside a batch, at position {position}: ignored")
+            notes.append(
+                f"{path.name} of the metadata log ends inside the batch at position {position}, which is ignored"
+            )
 
 
 def _is_torn(path: Path, position: int) -> bool:
-    """Whether what follows `position` is half a batch or zeros, as a write that was cut short leaves it."""
+    """Return whether only a partial batch or zeros follow `position`, as an interrupted write leaves them."""
     with open_regular(path) as descriptor:
         left = os.fstat(descriptor).st_size - position
         prefix = read_at(descriptor, LOG_OVERHEAD_BYTES, position, path=path)
@@ -305,7 +320,7 @@ def _is_torn(path: Path, position: int) -> bool:
 
 
 def _checked(batch: Batch, path: Path) -> Iterator[tuple[Record, int | None]]:
-    """Yield the records of a batch whose checksum is right, with the type of those that are control records."""
+    """Yield each record of a batch, with its type if it is a control record. Raises CorruptBatchError."""
     verify_crc(batch, file=str(path))
     for record in read_records(batch, file=str(path)):
         kind = None
@@ -314,11 +329,13 @@ def _checked(batch: Batch, path: Path) -> Iterator[tuple[Record, int | None]]:
         yield record, kind
 
 
-def _decoded(record: Record, batch: Batch, path: Path) -> MetadataRecord | None:
+def _decode(record: Record, batch: Batch, path: Path) -> MetadataRecord | None:
+    """Return the metadata record in a record, None for a kind that is not used. Raises CorruptDataError."""
     return read_record(record.value, key=record.key, file=str(path), position=batch.position, offset=record.offset)
 
 
 def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch: Batch, path: Path) -> None:
+    """Apply a decoded record, if any. Raises CorruptBatchError for a bad one."""
     if decoded is not None:
         try:
             state.apply(decoded)
@@ -330,23 +347,23 @@ def _corrupt(path: Path, batch: Batch, record: Record, problem: str) -> CorruptB
     return CorruptBatchError(file=str(path), position=batch.position, offset=record.offset, problem=problem)
 
 
-# What it means for a partition
-
-
 def read_meta_properties(log_dir: Path) -> MetaProperties | None:
-    """Return what the log directory's `meta.properties` says, None without one. Raises CorruptCheckpointError."""
+    """Return the log directory's `meta.properties`, or None without that file. Raises CorruptCheckpointError."""
     path = log_dir / META_PROPERTIES
     return parse_meta_properties(read_file(path), file=str(path)) if path.exists() else None
 
 
 def read_topic_id(directory: Path) -> str | None:
-    """Return the topic id of a partition directory, None where none is written. Raises CorruptCheckpointError."""
+    """Return the topic id in `partition.metadata`, or None without that file. Raises CorruptCheckpointError."""
     path = directory / PARTITION_METADATA
     return parse_partition_metadata(read_file(path), file=str(path)).topic_id if path.exists() else None
 
 
 def cluster_config(metadata: ClusterMetadata, topic: str, *, node_id: int | None) -> ClusterConfig | None:
-    """Return the settings that count for a topic on a broker, None when the metadata does not know the topic."""
+    """Return the settings that apply to a topic on a broker, or None when the cluster does not have the topic.
+
+    With `node_id` None the settings of single brokers are left out.
+    """
     found = metadata.topics.get(topic)
     if found is None:
         return None
@@ -357,12 +374,15 @@ def cluster_config(metadata: ClusterMetadata, topic: str, *, node_id: int | None
 
 
 def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *, where: str) -> None:
-    """Raise StaleReplicaError when a partition directory belongs to another topic of the same name."""
+    """Raise StaleReplicaError when a directory's topic id differs from `known_id`, the id that `where` has.
+
+    A directory without a topic id is accepted. Raises CorruptCheckpointError for a malformed `partition.metadata`.
+    """
     own_id = read_topic_id(directory)
     if own_id is not None and own_id != known_id:
         raise StaleReplicaError(
             path=directory,
-            problem=f"a stale replica: partition.metadata says topic id {own_id}, and {where} knows {partition.topic} "
-            f"under {known_id}. The topic was deleted and made again; this is what was left of the old one",
-            hint="A broker sets such a directory aside when it starts. To work on it all the same, copy it elsewhere.",
+            problem=f"a stale replica: partition.metadata has the topic id {own_id}, but {where} has {known_id} for "
+            f"{partition.topic}. The topic was deleted and created again; this directory is of the deleted one",
+            hint="A broker moves such a directory aside when it starts. To clean it, copy it out of the log directory.",
         )

@@ -1,8 +1,8 @@
-"""The effective configuration of every partition that a command names, and where it comes from.
+"""The effective configuration of each partition directory of a command.
 
-Strongest first: `--config`, the live cluster of `--bootstrap-server`, the KRaft metadata log beside the data,
-`--broker-config`, Kafka's defaults (`config.topic_config` puts them together). What a cluster knows of a topic is only
-taken for a partition of that very topic: same name, and same id where the directory has one.
+Sources, strongest first: `--config`, the running cluster of `--bootstrap-server`, the KRaft metadata log beside the
+data, `--broker-config`, Kafka's defaults; `layers.topic_config` merges them. A cluster's settings are used only for a
+partition of the same topic: the name is the same, and so is the topic id if the directory has one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configured:
-    """The configuration of one partition. With a `problem` it is what is known all the same: to look, not to act."""
+    """The configuration of one partition, and notes for the user.
+
+    With a `problem` the cluster's settings are unknown, and `config` has only the other sources: enough to inspect the
+    partition, but not to clean it.
+    """
 
     config: TopicConfig
     notes: tuple[str, ...] = ()
@@ -39,8 +43,8 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Home:
-    """What a log directory says of itself and of its cluster."""
+class _LogDirMetadata:
+    """The `meta.properties` and the cluster metadata of a log directory, or the problem with them."""
 
     properties: MetaProperties | None = None
     metadata: ClusterMetadata | None = None
@@ -56,94 +60,101 @@ def configurations(
 ) -> dict[Path, Configured]:
     """Return the configuration of each partition directory.
 
-    Raises ConfigError for a value that Kafka would refuse, ClusterUnreachableError, and RefusedError where the live
-    cluster is not the one that the data belongs to; what is wrong with one partition is in its `problem`.
+    A problem with a single partition is in its `problem`. Raises ConfigError for a value that Kafka does not accept,
+    ClusterUnreachableError, RefusedError when the cluster of `bootstrap_server` is not the cluster of the data.
     """
-    made = _Configurations(overrides, broker_properties)
+    resolver = _Resolver(overrides, broker_properties)
     if bootstrap_server is not None:
-        made.ask(bootstrap_server, directories)
-    return {directory: made.of(directory) for directory in directories}
+        resolver.query_cluster(bootstrap_server, directories)
+    return {directory: resolver.resolve(directory) for directory in directories}
 
 
-class _Configurations:
-    """Reads each log directory's cluster metadata once."""
+class _Resolver:
+    """Finds the configurations of partitions. Reads the metadata of each log directory once."""
 
     def __init__(self, overrides: Sequence[Override], broker_properties: Mapping[str, str]) -> None:
         self._overrides = overrides
         self._broker_properties = broker_properties
-        self._homes: dict[Path, _Home] = {}
+        self._metadata_by_log_dir: dict[Path, _LogDirMetadata] = {}
         self._live: LiveCluster | None = None
 
-    def ask(self, address: str, directories: Sequence[Path]) -> None:
-        """Ask the live cluster about all topics and brokers at once."""
+    def query_cluster(self, address: str, directories: Sequence[Path]) -> None:
+        """Read the settings of all topics and brokers from the running cluster, with one connection.
+
+        Raises ClusterUnreachableError, RefusedError when a directory belongs to another cluster.
+        """
         from kcompact.config.admin_client import ask_cluster
 
         topics = {partition.topic for each in directories if (partition := _partition(each)) is not None}
         log_dirs = dict.fromkeys(directory.parent for directory in directories)
-        nodes = {node for log_dir in log_dirs if (node := self._node_id(self._home(log_dir))) is not None}
+        nodes = {node for log_dir in log_dirs if (node := self._node_id(self._metadata(log_dir))) is not None}
         live = ask_cluster(address, topics=sorted(topics), nodes=sorted(nodes))
         for log_dir in log_dirs:
-            properties = self._home(log_dir).properties
+            properties = self._metadata(log_dir).properties
             own = properties.cluster_id if properties else None
             if own is not None and live.cluster_id is not None and own != live.cluster_id:
                 raise RefusedError(
-                    path=log_dir, problem=f"belongs to the cluster {own}, but {address} is one of {live.cluster_id}"
+                    path=log_dir,
+                    problem=f"belongs to the cluster {own}, but {address} belongs to the cluster {live.cluster_id}",
                 )
         self._live = live
 
-    def of(self, directory: Path) -> Configured:
+    def resolve(self, directory: Path) -> Configured:
+        """Return the configuration of one partition directory. Raises ConfigError."""
         partition = _partition(directory)
         if partition is None:
-            return Configured(config=self._config(directory.name, None))
-        home = self._home(directory.parent)
+            return Configured(config=self._merge(directory.name, None))
         notes: list[str] = []
         try:
-            cluster = self._cluster(directory, partition, home, notes)
-            config = self._config(partition.topic, cluster)
-            if config.compacts and not self._is_cleaner_on():
+            cluster = self._cluster_config(directory, partition, notes)
+            config = self._merge(partition.topic, cluster)
+            if config.compacts and not self._is_cleaner_enabled():
                 notes.append("the broker's own cleaner is switched off: log.cleaner.enable=false")
             return Configured(config=config, notes=tuple(notes))
         except ConfigError:
             raise
         except KcompactError as problem:
-            return Configured(config=self._config(partition.topic, None), notes=tuple(notes), problem=problem)
+            return Configured(config=self._merge(partition.topic, None), notes=tuple(notes), problem=problem)
 
-    def _is_cleaner_on(self) -> bool:
-        named = {override.name: override.value for override in self._overrides}
-        value = named.get("log.cleaner.enable", self._broker_properties.get("log.cleaner.enable", "true"))
+    def _is_cleaner_enabled(self) -> bool:
+        options = {override.name: override.value for override in self._overrides}
+        value = options.get("log.cleaner.enable", self._broker_properties.get("log.cleaner.enable", "true"))
         return value.strip().lower() != "false"
 
-    def _config(self, topic: str, cluster: ClusterConfig | None) -> TopicConfig:
+    def _merge(self, topic: str, cluster: ClusterConfig | None) -> TopicConfig:
+        """Return the configuration of a topic from the options, the files and the cluster's settings."""
         return topic_config(
             topic, overrides=self._overrides, broker_properties=self._broker_properties, cluster=cluster
         )
 
-    def _cluster(
-        self, directory: Path, partition: TopicPartition, home: _Home, notes: list[str]
-    ) -> ClusterConfig | None:
-        """Return what the strongest source that knows the topic says of it. Raises StaleReplicaError."""
-        found = self._of_live_cluster(directory, partition, home, notes)
+    def _cluster_config(self, directory: Path, partition: TopicPartition, notes: list[str]) -> ClusterConfig | None:
+        """Return the topic's settings in the running cluster or, if it has none, in the metadata log; add notes.
+
+        None when neither has the topic. Raises StaleReplicaError, and the problem with a metadata log that is needed.
+        """
+        found = self._live_config(directory, partition, notes)
         if found is not None:
             return found
-        if home.problem is not None:
-            raise home.problem
-        if home.metadata is None:
+        log_dir = self._metadata(directory.parent)
+        if log_dir.problem is not None:
+            raise log_dir.problem
+        if log_dir.metadata is None:
             return None
-        notes += home.metadata.notes
-        topic = home.metadata.topics.get(partition.topic)
+        notes += log_dir.metadata.notes
+        topic = log_dir.metadata.topics.get(partition.topic)
         if topic is None:
-            notes.append(
-                "the cluster metadata does not know this topic: a broker would set the directory aside as stray"
-            )
+            notes.append("the topic is not in the cluster metadata: a broker would move the directory aside as stray")
             return None
         check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
         if partition.partition not in topic.partitions:
-            notes.append("the cluster metadata knows the topic, but no partition of this number")
-        return cluster_config(home.metadata, partition.topic, node_id=self._node_id(home))
+            notes.append(f"the cluster metadata has the topic, but no partition {partition.partition} of it")
+        return cluster_config(log_dir.metadata, partition.topic, node_id=self._node_id(log_dir))
 
-    def _of_live_cluster(
-        self, directory: Path, partition: TopicPartition, home: _Home, notes: list[str]
-    ) -> ClusterConfig | None:
+    def _live_config(self, directory: Path, partition: TopicPartition, notes: list[str]) -> ClusterConfig | None:
+        """Return the topic's settings in the running cluster, None without one or without the topic; add notes.
+
+        Raises StaleReplicaError.
+        """
         live = self._live
         if live is None:
             return None
@@ -151,40 +162,43 @@ class _Configurations:
 
         topic = live.topics.get(partition.topic)
         if topic is None:
-            notes.append(f"{live.address} knows no topic of this name, or does not say how it is configured")
+            notes.append(f"{live.address} does not have this topic, or does not show its configuration")
             return None
         if topic.topic_id is not None:
             check_topic_id(directory, partition, topic.topic_id, where=live.address)
-        node_id = self._node_id(home)
+        log_dir = self._metadata(directory.parent)
+        node_id = self._node_id(log_dir)
         if node_id not in live.brokers:
-            which = "the broker of this directory is not known" if node_id is None else f"broker {node_id} is not up"
-            notes.append(f"{which}: its own settings are those of its metadata log and of --broker-config")
-        known = home.metadata.broker_configs if home.metadata else {}
+            why = "the broker of this directory is not known" if node_id is None else f"broker {node_id} is not up"
+            notes.append(f"{why}: its own settings are taken from its metadata log and from --broker-config")
+        offline = log_dir.metadata.broker_configs if log_dir.metadata else {}
         return live_config(
-            live, partition.topic, node_id=node_id, fallback=known.get(node_id) if node_id is not None else None
+            live, partition.topic, node_id=node_id, fallback=offline.get(node_id) if node_id is not None else None
         )
 
-    def _node_id(self, home: _Home) -> int | None:
-        if home.properties is not None and home.properties.node_id is not None:
-            return home.properties.node_id
+    def _node_id(self, log_dir: _LogDirMetadata) -> int | None:
+        """Return the node id of a log directory's broker, from `meta.properties` or from `server.properties`."""
+        if log_dir.properties is not None and log_dir.properties.node_id is not None:
+            return log_dir.properties.node_id
         written = self._broker_properties.get("node.id", "")
         return int(written) if written.isascii() and written.isdigit() and len(written) <= 10 else None
 
-    def _home(self, log_dir: Path) -> _Home:
-        if log_dir not in self._homes:
-            self._homes[log_dir] = self._read_home(log_dir)
-        return self._homes[log_dir]
+    def _metadata(self, log_dir: Path) -> _LogDirMetadata:
+        if log_dir not in self._metadata_by_log_dir:
+            self._metadata_by_log_dir[log_dir] = self._read_metadata(log_dir)
+        return self._metadata_by_log_dir[log_dir]
 
-    def _read_home(self, log_dir: Path) -> _Home:
+    def _read_metadata(self, log_dir: Path) -> _LogDirMetadata:
+        """Return the metadata of a log directory. Problems are in its `problem`: the running cluster may replace it."""
         properties = None
         try:
             properties = read_meta_properties(log_dir)
-            metadata = read_cluster_metadata(log_dir) or self._from_elsewhere(log_dir, properties)
-            return _Home(properties=properties, metadata=metadata)
+            metadata = read_cluster_metadata(log_dir) or self._metadata_of_other_log_dir(log_dir, properties)
+            return _LogDirMetadata(properties=properties, metadata=metadata)
         except CorruptDataError as problem:
             hint = (
-                "The settings of the topics cannot be told. Ask a live cluster with --bootstrap-server, or copy the "
-                "partition directory elsewhere and pass its settings with --config."
+                "The settings of the topics are unknown. Read them from a running cluster with --bootstrap-server, or "
+                "copy the partition directory elsewhere and pass its settings with --config."
             )
             damage = type(problem)(
                 file=problem.file,
@@ -193,27 +207,31 @@ class _Configurations:
                 problem=problem.problem,
                 hint=problem.hint or hint,
             )
-            return _Home(properties=properties, problem=damage)
+            return _LogDirMetadata(properties=properties, problem=damage)
         except KcompactError as problem:
-            return _Home(properties=properties, problem=problem)
+            return _LogDirMetadata(properties=properties, problem=problem)
         except OSError as problem:
-            return _Home(properties=properties, problem=StorageError(path=problem.filename or log_dir, problem=problem))
+            failure = StorageError(path=problem.filename or log_dir, problem=problem)
+            return _LogDirMetadata(properties=properties, problem=failure)
 
-    def _from_elsewhere(self, log_dir: Path, own: MetaProperties | None) -> ClusterMetadata | None:
-        """Return the metadata log that `server.properties` places in another directory of the same cluster."""
-        named = self._broker_properties
-        first_of_all = (named.get("log.dirs") or named.get("log.dir") or "").split(",")[0]
-        place = Path((named.get("metadata.log.dir") or first_of_all).strip() or ".").resolve()
-        if own is None or own.cluster_id is None or not place.is_dir() or place == log_dir:
+    def _metadata_of_other_log_dir(self, log_dir: Path, own: MetaProperties | None) -> ClusterMetadata | None:
+        """Return the metadata log that is in another log directory of the same cluster, by `server.properties`.
+
+        None when there is none, or when one of the directories has no cluster id or another one.
+        """
+        properties = self._broker_properties
+        first_log_dir = (properties.get("log.dirs") or properties.get("log.dir") or "").split(",")[0]
+        other_dir = Path((properties.get("metadata.log.dir") or first_log_dir).strip() or ".").resolve()
+        if own is None or own.cluster_id is None or not other_dir.is_dir() or other_dir == log_dir:
             return None
-        there = read_meta_properties(place)
-        if there is None or there.cluster_id != own.cluster_id:
+        other = read_meta_properties(other_dir)
+        if other is None or other.cluster_id != own.cluster_id:
             return None
-        return read_cluster_metadata(place)
+        return read_cluster_metadata(other_dir)
 
 
 def _partition(directory: Path) -> TopicPartition | None:
-    """Return the partition that a directory holds, None for those a cluster has no settings for."""
+    """Return the partition of a directory, or None if a cluster has no settings for it."""
     parsed = parse_directory(directory.name)
     if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
         return None

@@ -1,14 +1,14 @@
-"""Topic and cleaner settings, under Kafka's names, from the options and files a user gives and from the cluster.
+"""Topic and cleaner settings under Kafka's names, with their types, bounds and defaults.
 
-A setting of the topic beats the broker's for all topics. Strongest first:
+A topic's setting is stronger than the broker's setting for all topics. Sources, strongest first:
 
-    topic     `--config` for this topic, `--config` for all, the override that the cluster knows
+    topic     `--config` for this topic, `--config` for all topics, the topic's override in the cluster
     broker    `--config` under the broker's name, the broker's own dynamic setting, the dynamic setting of all
               brokers, `server.properties`
     Kafka's defaults
 
-Each value of the result says which of these it is from. Rules: `TopicConfig`, `LogConfig`, `CleanerConfig`,
-`KafkaConfig`, `ServerTopicConfigSynonyms`, `DynamicBrokerConfig` of Kafka 4.3.1; KIP-226.
+`TopicConfig.settings` has the source of each value. Rules: `TopicConfig`, `LogConfig`, `CleanerConfig`, `KafkaConfig`,
+`ServerTopicConfigSynonyms`, `DynamicBrokerConfig` of Kafka 4.3.1; KIP-226.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ from typing import Any
 from kcompact.errors import ConfigError
 
 LONG_MAX = (1 << 63) - 1
-
-
 INT_MAX = (1 << 31) - 1
-
-
 MIN_DEDUPE_BUFFER_BYTES = 1 << 20
+"""A broker's cleaner threads must have more than this each."""
 
 
 class Source(enum.StrEnum):
-    """What kind of setting a value is from, strongest first; the lower ones are Kafka's `ConfigSource`s."""
+    """The kind of source of a value, strongest first. All but OPTION correspond to Kafka's `ConfigSource`."""
 
     OPTION = "option"
     TOPIC_OVERRIDE = "topic-override"
@@ -44,7 +41,7 @@ class Source(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where a value is from. `origin` is who told it: `metadata-log`, `bootstrap-server`, or None for the command."""
+    """The source of a value. `origin` is `metadata-log` or `bootstrap-server`; None for options, files and defaults."""
 
     source: Source
     origin: str | None = None
@@ -52,9 +49,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """What a cluster says of one topic that it knows, and of the broker: layers of settings, weakest first.
+    """The settings that a cluster has for one of its topics.
 
-    `topic` holds the topic's overrides. What none of them has is Kafka's default, `cleanup.policy` too.
+    `topic` has the topic's overrides, `broker` the broker's settings by source, weakest first. A setting in none of
+    them has Kafka's default; this holds for `cleanup.policy` too, because the cluster knows the topic.
     """
 
     origin: str
@@ -64,7 +62,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What the planner and the cleaner need to know about a topic. `cleanup_policy` is None when nothing says it."""
+    """The settings of a topic that planning and cleaning use. `cleanup_policy` is None when no source has it."""
 
     cleanup_policy: frozenset[str] | None = None
     min_cleanable_dirty_ratio: float = 0.5
@@ -82,21 +80,22 @@ class TopicConfig:
     log_cleaner_threads: int = 1
     log_cleaner_io_buffer_load_factor: float = 0.9
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
-    """Where each value is from, under the topic's name for it; what is not in here is Kafka's default."""
+    """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
 
     @property
     def compacts(self) -> bool:
+        """Whether the policy is known and contains `compact`."""
         return self.cleanup_policy is not None and "compact" in self.cleanup_policy
 
     @property
     def policy_text(self) -> str | None:
-        """The policy as Kafka writes it, `compact,delete` for both; None when unknown."""
+        """The policy in Kafka's text form, `compact,delete` for both; None when it is unknown."""
         return None if self.cleanup_policy is None else ",".join(sorted(self.cleanup_policy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """One `--config [TOPIC:]NAME=VALUE`."""
+    """One `--config [TOPIC:]NAME=VALUE`. `topic` None is all topics."""
 
     name: str
     value: str
@@ -104,8 +103,9 @@ class Override:
 
 
 def whole_number(text: str) -> int:
+    """Return a decimal integer. Raises ValueError for any other text, also for forms that only Python accepts."""
     if not re.fullmatch(r"[+-]?[0-9]{1,40}", text.strip()):
-        raise ValueError("is no whole number")
+        raise ValueError("is not a whole number")
     return int(text)
 
 
@@ -119,21 +119,22 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _positive(text: str) -> float:
+def _number(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        raise ValueError("is no number") from None
+        raise ValueError("is not a number") from None
+
+
+def _positive(text: str) -> float:
+    value = _number(text)
     if not 0 < value < math.inf:
         raise ValueError("must be more than 0")
     return value
 
 
 def _ratio(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("is no number") from None
+    value = _number(text)
     if not 0 <= value <= 1:
         raise ValueError("must be between 0 and 1")
     return value
@@ -149,19 +150,19 @@ def _policy(text: str) -> frozenset[str]:
     policies = [word.strip().lower() for word in text.split(",") if word.strip()]
     for policy in policies:
         if policy not in ("compact", "delete"):
-            raise ValueError(f"must be compact, delete or both: '{policy}' is neither")
+            raise ValueError(f"must be compact, delete or both; '{policy}' is neither")
     return frozenset(policies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Setting:
     field: str | None
-    """The field of `TopicConfig`, or None for settings that Kafka has and cleaning does not use."""
+    """The field of `TopicConfig`, or None for a setting of Kafka that cleaning does not use."""
     parse: Callable[[str], Any]
+    """Returns the value of a text. Raises ValueError with the end of a sentence that starts with the text."""
 
 
-_ANY = _Setting(field=None, parse=str)
-
+_UNUSED = _Setting(field=None, parse=str)
 
 TOPIC_SETTINGS: dict[str, _Setting] = {
     "cleanup.policy": _Setting(field="cleanup_policy", parse=_policy),
@@ -169,9 +170,9 @@ TOPIC_SETTINGS: dict[str, _Setting] = {
     "min.compaction.lag.ms": _Setting(field="min_compaction_lag_ms", parse=_integer(0, LONG_MAX)),
     "max.compaction.lag.ms": _Setting(field="max_compaction_lag_ms", parse=_integer(1, LONG_MAX)),
     "delete.retention.ms": _Setting(field="delete_retention_ms", parse=_integer(0, LONG_MAX)),
-    # Kafka 4 takes no less than 1 MiB; topics made by older brokers may have less, down to one legacy record.
+    # Kafka 4 requires 1 MiB, but topics of older brokers can have less. 14 bytes is the smallest legacy record.
     "segment.bytes": _Setting(field="segment_bytes", parse=_integer(14, INT_MAX)),
-    # Replaces segment.bytes in a broker where both are set.
+    # Replaces segment.bytes when both are set.
     "internal.segment.bytes": _Setting(field="segment_bytes", parse=_integer(14, INT_MAX)),
     "segment.index.bytes": _Setting(field="segment_index_bytes", parse=_integer(4, INT_MAX)),
     "index.interval.bytes": _Setting(field="index_interval_bytes", parse=_integer(0, INT_MAX)),
@@ -187,9 +188,8 @@ TOPIC_SETTINGS: dict[str, _Setting] = {
         "remote.log.copy.disable remote.log.delete.on.disable follower.replication.throttled.replicas "
         "leader.replication.throttled.replicas errors.deadletterqueue.group.enable"
     ).split(),
-    _ANY,
+    _UNUSED,
 )
-
 
 BROKER_SETTINGS: dict[str, str] = {
     "log.cleanup.policy": "cleanup.policy",
@@ -205,48 +205,43 @@ BROKER_SETTINGS: dict[str, str] = {
     "log.retention.minutes": "retention.ms",
     "log.retention.ms": "retention.ms",
 }
-"""The broker's name for a setting, and the topic's. Of several in one place the last counts."""
-
+"""The broker's name of each setting, and the topic's name. Of two names for the same setting the later one is used."""
 
 UNITS_MS = {"log.retention.hours": 3_600_000, "log.retention.minutes": 60_000}
-"""Those in another unit than the topic's."""
-
+"""The broker settings that are not in milliseconds, and their units in milliseconds."""
 
 BROKER_ONLY: dict[str, _Setting] = {
     "producer.id.expiration.ms": _Setting(field="producer_id_expiration_ms", parse=_integer(1, INT_MAX)),
-    # The size of the broker's own map of keys. We have none: it only tells how many passes the broker would need.
+    # The size of the broker's offset map. kcompact uses these three only to count the passes of Kafka's cleaner.
     "log.cleaner.dedupe.buffer.size": _Setting(field="log_cleaner_dedupe_buffer_size", parse=_integer(1, LONG_MAX)),
     "log.cleaner.threads": _Setting(field="log_cleaner_threads", parse=_integer(1, INT_MAX)),
     "log.cleaner.io.buffer.load.factor": _Setting(field="log_cleaner_io_buffer_load_factor", parse=_positive),
 }
-
 
 FIELD_NAMES = {
     setting.field: name
     for name, setting in (*TOPIC_SETTINGS.items(), *BROKER_ONLY.items())
     if setting.field is not None and not name.startswith("internal.")
 }
-"""The fields of `TopicConfig`, and the topic's name for each; a name of the broker's where a topic has none."""
-
+"""The fields of `TopicConfig`, and the topic's name of each; the broker's name of a setting that topics lack."""
 
 BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY))
-"""The broker's settings that count."""
-
+"""The broker settings that kcompact uses."""
 
 INTERNAL_TOPIC_SETTINGS = {
-    # What Kafka's coordinators give their own topics when they create them.
+    # Kafka's coordinators create their topics with these settings.
     "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
     "__transaction_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
 }
 
 
 def is_broker_name(name: str) -> bool:
-    """Whether `name` is a broker property rather than a topic setting."""
+    """Return whether `name` is a broker property and not a topic setting."""
     return name not in TOPIC_SETTINGS and (name in BROKER_SETTINGS or name in BROKER_ONLY or name.startswith("log."))
 
 
 def parse_override(text: str) -> Override:
-    """Return `[TOPIC:]NAME=VALUE` as a value. Raises ConfigError for another form or a name Kafka does not have."""
+    """Return the override `[TOPIC:]NAME=VALUE`. Raises ConfigError for another form or an unknown setting."""
     name, equals, value = text.partition("=")
     topic, colon, setting = name.rpartition(":")
     if not equals or not setting.strip() or (colon and not topic):
@@ -254,14 +249,19 @@ def parse_override(text: str) -> Override:
     setting = setting.strip()
     if setting not in TOPIC_SETTINGS and not is_broker_name(setting):
         raise ConfigError(
-            path="--config", problem=f"'{setting}' is no topic or broker setting", hint=_did_you_mean(setting)
+            path="--config", problem=f"'{setting}' is not a topic or broker setting", hint=_did_you_mean(setting)
         )
     if colon and is_broker_name(setting):
-        raise ConfigError(path="--config", problem=f"'{setting}' is a broker's setting: it has no topic before it")
+        raise ConfigError(
+            path="--config",
+            problem=f"'{setting}' is a broker setting and holds for all topics",
+            hint=f"Remove '{topic}:' before it, or use the topic's name of the setting.",
+        )
     return Override(name=setting, value=value.strip(), topic=topic if colon else None)
 
 
 def _did_you_mean(name: str) -> str:
+    """Return a hint with the most similar name of a setting, or an empty text."""
     import difflib
 
     close = difflib.get_close_matches(name, [*TOPIC_SETTINGS, *BROKER_SETTINGS], n=1)

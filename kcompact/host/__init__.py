@@ -1,6 +1,6 @@
 """The machine that kcompact runs on: memory, the user's cache directory, a limit on bytes per second.
 
-In: environment variables, `/proc`, `/sys`, a clock. Out: sizes in bytes, a private directory, delays.
+In: environment variables, `/proc`, `/sys`, a monotonic clock. Out: sizes in bytes, a private directory, delays.
 Imports: `errors`.
 
     memory       how much memory a cleaning may use

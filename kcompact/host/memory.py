@@ -1,7 +1,7 @@
-"""How much memory there is: the machine's, or less where a control group limits this process.
+"""How much memory this process may use: the machine's memory, or the smallest limit of its control groups.
 
-A container is such a group. What counts is the least limit on the way from the process's own group to the root; a
-group that cannot be seen from here does not count. Only Linux has groups and `/proc`.
+A container is a control group. Each group from the process's own group up to the root may have a limit. A group that
+the process cannot see is ignored. Systems other than Linux have no control groups and no `/proc`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-DEFAULT_SHARE = 4
-"""A cleaning takes one part in so many of the memory, unless it is told how much to take."""
+DEFAULT_DIVISOR = 4
+"""Without `--memory` a cleaning uses the memory limit divided by this number."""
 
 
 def default_memory_bytes(root: Path = Path("/")) -> int:
-    """Return how much memory a cleaning may use when nobody says."""
-    return memory_limit_bytes(root) // DEFAULT_SHARE
+    """Return how many bytes of memory a cleaning may use by default. `root` as in `memory_limit_bytes`."""
+    return memory_limit_bytes(root) // DEFAULT_DIVISOR
 
 
 def memory_limit_bytes(root: Path = Path("/")) -> int:
-    """Return how much memory this process can have at most. `root` is where `proc` and `sys` are."""
+    """Return how many bytes of memory this process can have at most.
+
+    `root` is the directory that contains `proc` and `sys`. Without `proc/meminfo` the operating system's own count of
+    pages is the machine's memory.
+    """
     return min([_memory_bytes(root), *_group_limits_bytes(root)])
 
 
@@ -34,7 +38,7 @@ def _memory_bytes(root: Path) -> int:
 
 
 def _group_limits_bytes(root: Path) -> Iterator[int]:
-    """Yield the limits of the control groups that this process is in, of version 2 and of version 1."""
+    """Yield the limits of the process's control groups, versions 1 and 2."""
     mounted = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
         _, _, rest = line.partition(":")
@@ -46,13 +50,13 @@ def _group_limits_bytes(root: Path) -> Iterator[int]:
 
 
 def _limits_up_from(mounted: Path, group: str, file: str) -> Iterator[int]:
-    """Yield the limits of a group and of those above it. In a container the group's own directory may be the root."""
+    """Yield the limits of a group and of its parents. In a container the root directory may be the group's own."""
     inside = PurePosixPath("/", group).relative_to("/")
-    # A group outside of what the container can see is written with dots.
+    # The kernel writes the path of a group outside the container's view with "..".
     directories = [PurePosixPath()] if ".." in inside.parts else [inside, *inside.parents]
     for directory in directories:
         for line in _lines(mounted / directory / file):
-            if line.isdigit():  # Else "max". Version 1 has a number beyond all memory for it.
+            if line.isdigit():  # No limit is "max" in version 2, and a number larger than any memory in version 1.
                 yield int(line)
 
 

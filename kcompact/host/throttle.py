@@ -1,8 +1,9 @@
 """A limit on bytes per second, for reading and writing together.
 
-A bucket of tokens fills at the allowed rate, up to a fifth of a second's worth: what was not used in time is lost, so
-that a pause is not made up for by a rush. A piece is taken whole, however large; what the bucket lacks is slept off
-afterwards. So the average is right at each return, whether the pieces are single bytes or many seconds' worth.
+A token bucket: tokens are bytes, and the bucket fills at the allowed rate up to `BURST_S` seconds' worth. Tokens above
+that are lost, so a pause is not followed by a burst. `take` takes all its bytes at once, even when the bucket becomes
+negative, and then sleeps until the bucket is back at zero. The average rate is therefore right after every call, for
+pieces of one byte and for pieces of many seconds.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import NamedTuple, Self
 
 BURST_S = 0.2
 SLICE_S = 0.1
-"""The longest sleep in one go: how long an abort may stay unnoticed."""
+"""The longest single sleep. An abort is noticed within this time."""
 
 
 class Throttle:
-    """Makes its callers wait, so that together they handle `max_bytes_per_second * share` bytes a second on average.
+    """Delays its callers, so that together they handle `max_bytes_per_second * share` bytes per second on average.
 
-    `share` in (0, 1] is the part of the limit that is this one's, where several tasks have it together. A limit of None
-    is none: `take` returns at once. May be used by several threads. A copy made by pickling starts afresh.
+    `share` in (0, 1] is this object's part of the limit when several processes divide it. With `max_bytes_per_second`
+    None, `take` never waits. Safe for several threads. An unpickled copy has its own, empty bucket.
     """
 
     def __init__(
@@ -39,14 +40,17 @@ class Throttle:
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
         self._rate = None if max_bytes_per_second is None else max_bytes_per_second * share
-        self._tokens = 0.0  # Empty at first: many short tasks in a row keep to the limit too.
+        self._tokens = 0.0  # A full bucket at the start would let a sequence of short tasks exceed the limit.
         self._filled_at = clock()
 
     def __reduce__(self) -> tuple[type[Self], tuple[int | None, float]]:
         return type(self), (self.max_bytes_per_second, self.share)
 
     def take(self, size_bytes: int, check: Callable[[], None] | None = None) -> None:
-        """Return once `size_bytes` more fit the limit. While it waits, `check` is called, to raise on an abort."""
+        """Take `size_bytes` from the bucket and return when they fit the limit.
+
+        `check` is called before each sleep; whatever it raises ends the wait.
+        """
         if self._rate is None:
             return
         with self._lock:
@@ -63,13 +67,15 @@ class Throttle:
 
 
 class Pace(NamedTuple):
-    """What a task reports to: it asks the throttle for every byte it reads and writes, and tells what is done.
+    """The throttle and the progress callback of one task.
 
-    `done` takes bytes of source, and raises when the run has been asked to stop.
+    The task calls `take` for every byte that it reads or writes. It calls `done` with the number of source bytes that
+    it has processed; `done` raises when the run was asked to stop.
     """
 
     throttle: Throttle
     done: Callable[[int], None] = lambda size_bytes: None
 
     def take(self, size_bytes: int) -> None:
+        """Wait for the throttle; raises what `done` raises."""
         self.throttle.take(size_bytes, lambda: self.done(0))

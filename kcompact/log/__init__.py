@@ -1,14 +1,14 @@
-"""One partition directory as one frozen value. Reads only.
+"""One partition directory as one frozen value. Reads only; `lock` also creates the lock file.
 
-In: a path. Out: `PartitionLog`, `Batch`, `BatchHeader`, tables of headers, producer states.
+In: a path. Out: `PartitionLog`, `Batch`, `BatchHeader`, tables of headers, producer states, a lock.
 Imports: `errors`, `host`, `format`, `kernels`.
 
-    files            regular files, opened without following links, read from a position
-    segment_reader   the batches or headers of a `.log` file, from one position to another
-    batch_headers    a header with its position and its marker; the batches of producers
-    header_table     the headers of a large file as columns, read by a kernel
-    inflate          batches with their compressed records inflated, ready for the kernels
-    directory        names, sizes, checkpoints and index ends of a partition directory
+    files            opens regular files without following links and reads from a position
+    directory        `read_log`: names, sizes, checkpoints and index ends of a partition directory
+    segment_reader   the batches or headers of a `.log` file between two positions
+    batch_headers    headers with their positions and transaction markers
+    header_table     the headers of a large file as a table, read by a kernel
+    inflate          the record sections of compressed batches, inflated for the kernels
     producer_state   producers and open transactions, from a snapshot and a replay
     lock             the log directory's `.lock`
 """

@@ -1,7 +1,7 @@
-"""Batch headers with what the record of a control batch says: the input of producer state and of transactions.
+"""Batch headers with the transaction markers of control batches: the input of producer state and of transactions.
 
-`read_headers` is the readable definition. `read_producer_headers` returns only the batches that matter to producers or
-transactions, and reads large files with a kernel.
+`read_headers` reads every batch. `read_producer_headers` returns only the batches that matter to producers or
+transactions, and can read large files with a kernel.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 ABORT, COMMIT = 0, 1
 
-
 _CONTROL_KEY = struct.Struct(">hh")
-
-
 _MARKER_VALUE = struct.Struct(">hi")
 
 
 class Marker(NamedTuple):
-    """The record of a control batch. `kind` is ABORT, COMMIT or another of Kafka's control types."""
+    """The record of a control batch. `kind` is ABORT, COMMIT or another of Kafka's control types.
+
+    `coordinator_epoch` is -1 for the other types. `timestamp` is in Unix milliseconds.
+    """
 
     kind: int
     coordinator_epoch: int
@@ -38,7 +38,7 @@ class Marker(NamedTuple):
 
 
 class BatchHeader(NamedTuple):
-    """A batch without its records. `marker` is the record of a control batch; None for data, and for emptied ones."""
+    """A batch without its records. `marker` is None for a data batch and for an emptied control batch."""
 
     position: int
     header: Header
@@ -46,20 +46,24 @@ class BatchHeader(NamedTuple):
 
 
 def read_headers(path: Path, *, end_position: int) -> Iterator[BatchHeader]:
-    """Yield what each batch of a log file says without its records; those of control batches are read.
+    """Yield the header of each batch of a log file, and the marker of each control batch.
 
-    Raises CorruptBatchError.
+    Raises CorruptBatchError, RefusedError, StorageError.
     """
     for position, header in headers(path, end_position=end_position):
-        marker = None
-        if header.is_control:
-            (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
-            marker = read_marker(batch, file=str(path))
-        yield BatchHeader(position, header, marker)
+        yield _with_marker(path, position, header)
+
+
+def _with_marker(path: Path, position: int, header: Header) -> BatchHeader:
+    """Return a header with its marker. Reads the records of a control batch only. Raises CorruptBatchError."""
+    if not header.is_control:
+        return BatchHeader(position, header, None)
+    (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
+    return BatchHeader(position, header, read_marker(batch, file=str(path)))
 
 
 class BatchHeaders(NamedTuple):
-    """Some batches of a file, and the offset after the last batch of all, if any."""
+    """Some batches of a file, and the offset after the file's last batch; None for a file without batches."""
 
     batches: list[BatchHeader]
     next_offset: int | None
@@ -68,9 +72,11 @@ class BatchHeaders(NamedTuple):
 def read_producer_headers(
     path: Path, *, end_position: int, compiled: bool, transactions_only: bool = False
 ) -> BatchHeaders:
-    """Return what `glance` yields for batches of producers, or only for those of transactions, and for control batches.
+    """Return the headers of control batches, transactional batches and other batches with a producer id.
 
-    Raises CorruptBatchError.
+    With `transactions_only` the last kind is left out. With `compiled` a kernel reads the headers; when the kernel
+    finds a problem or an old format, `read_headers` reads the file again and raises the detailed error.
+    Raises CorruptBatchError, RefusedError, StorageError.
     """
     if compiled:
         from kcompact.log import header_table
@@ -88,6 +94,7 @@ def read_producer_headers(
 
 
 def _producer_headers(path: Path, table: npt.NDArray[np.int64], *, transactions_only: bool) -> BatchHeaders:
+    """Return the same from a table of all headers of the file."""
     from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, LAST_OFFSET, POSITION, PRODUCER_ID, TRANSACTIONAL_BIT
     from kcompact.log import header_table
 
@@ -96,20 +103,14 @@ def _producer_headers(path: Path, table: npt.NDArray[np.int64], *, transactions_
     wanted = table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0
     if not transactions_only:
         wanted |= table[:, PRODUCER_ID] >= 0
-    found = []
-    for row in table[wanted]:
-        position, header = int(row[POSITION]), header_table.header_of_row(row)
-        marker = None
-        if header.is_control:
-            (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
-            marker = read_marker(batch, file=str(path))
-        found.append(BatchHeader(position, header, marker))
+    found = [_with_marker(path, int(row[POSITION]), header_table.header_of_row(row)) for row in table[wanted]]
     return BatchHeaders(found, int(table[-1, LAST_OFFSET]) + 1)
 
 
 def read_marker(batch: Batch, *, file: str) -> Marker | None:
-    """Return the record of a control batch, or None when it is empty. Raises CorruptBatchError.
+    """Return the record of a control batch, or None for an empty batch.
 
+    Raises CorruptBatchError for a record whose key or value is too short.
     Rule: `ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
     """
     records = read_records(batch, file=file)
@@ -126,6 +127,6 @@ def read_marker(batch: Batch, *, file: str) -> Marker | None:
             file=file,
             position=batch.position,
             offset=batch.header.base_offset,
-            problem="a control record that is no marker",
+            problem="the key or value of the control record is too short",
         ) from None
     return Marker(kind, coordinator_epoch, record.timestamp)

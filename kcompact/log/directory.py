@@ -1,8 +1,8 @@
 """One partition directory as one frozen value. Reads only.
 
-`read_log` looks at names, sizes, times, the ends of the indexes, the first header of each segment and the headers
-behind the active segment's last index entry: enough to plan, and quick on any size. The batches themselves are
-read with `batches`, from a position to a position, in windows of some megabytes.
+`read_log` reads file names, sizes and times, the indexes, the first batch header of each segment and the headers after
+the active segment's last index entry. A plan needs no more, so planning is fast for logs of any size. The batches
+themselves are read with `segment_reader.batches`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import bisect
 import os
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact.errors import CorruptDataError, RefusedError
@@ -33,7 +33,6 @@ from kcompact.log.segment_reader import headers
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
 
-
 _CHECKPOINTS = (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -41,17 +40,17 @@ _CHECKPOINTS = (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 
-
 _BROKER_CHECKPOINTS = tuple(name for name in _CHECKPOINTS if name != CLEANER_OFFSET_CHECKPOINT)
-"""Those that only a broker writes: a lone copy gets a `cleaner-offset-checkpoint` beside it from its first clean."""
+"""The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A segment as its files, indexes and first header describe it. Timestamps are Unix milliseconds.
+    """A segment: its files, the sizes of its indexes, its first header. Timestamps are Unix milliseconds.
 
-    `largest_timestamp_ms` is the last entry of the time index, or the time the log file was last modified where
-    the index has none: Kafka's planner looks there, not at the records. `files` starts with the `.log`.
+    `largest_timestamp_ms` is that of the last time index entry, or the modification time of the `.log` when the time
+    index is empty; Kafka's planner uses the same value and does not read the records. `first_batch_max_timestamp_ms`
+    is None for an empty segment. `files` starts with the `.log`.
     """
 
     base_offset: int
@@ -65,12 +64,16 @@ class Segment:
 
     @property
     def log_name(self) -> str:
+        """The name of the `.log` file."""
         return self.files[0].name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
-    """The files beside the partition directories. A checkpoint that is not there is None."""
+    """The files of a log directory beside its partition directories. A missing checkpoint is None.
+
+    `is_log_dir` is False for a directory that no broker has used, such as the parent of a copied partition.
+    """
 
     path: Path
     cleaner_offsets: dict[TopicPartition, int] | None = None
@@ -83,12 +86,12 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLog:
-    """One partition directory. `segments` ascend; the last one is the active segment.
+    """One partition directory. `segments` are in ascending order; the last one is the active segment.
 
-    `damage` is what was found wrong on the way: such a log can be looked at, not cleaned. `leftovers` are the
-    `.cleaned` and `.swap` files of an interrupted swap, `deleted` files that a broker set aside and will delete when
-    it starts, `staging` the directories of an interrupted run of ours, `foreign` names that are no file of Kafka's,
-    `notes` remarks that a user should read.
+    `snapshots` maps offsets to producer snapshots. `leftovers` are the `.cleaned` and `.swap` files of an interrupted
+    swap, `deleted` the `.deleted` files that a broker removes when it starts, `staging` the staging directories of
+    interrupted kcompact runs, `foreign` the names that Kafka does not use, `notes` remarks for the user. A log with
+    `damage` can be inspected, but not cleaned.
     """
 
     directory: Path
@@ -112,11 +115,13 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
+        """The size of all `.log` files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def segments_between(self, start_offset: int, end_offset: int) -> tuple[Segment, ...]:
-        """Return the segments from the one that may hold `start_offset` up to those that start below `end_offset`.
+        """Return the segments that can hold offsets in [`start_offset`, `end_offset`), empty segments included.
 
+        The first is the segment with the greatest base offset at or below `start_offset`, if there is one.
         Rule: `LogSegments.values(from, to)`.
         """
         if start_offset >= end_offset:
@@ -126,19 +131,17 @@ class PartitionLog:
         return tuple(segment for segment in self.segments if first <= segment.base_offset < end_offset)
 
     def end_of(self, segment: Segment) -> int:
-        """Return the offset that every record of `segment` lies below: the next base, or the log end."""
+        """Return the end offset of `segment`: the next segment's base offset, or the log end offset."""
         following = bisect.bisect_right(self.segments, segment.base_offset, key=lambda other: other.base_offset)
         return self.segments[following].base_offset if following < len(self.segments) else self.log_end_offset
 
 
-# Reading directories
-
-
 def read_log_dir(path: Path) -> LogDir:
-    """Return the checkpoints and markers of a log directory.
+    """Return the checkpoints and marker files of a log directory.
 
-    A directory without any is no log directory, nor is one with a `cleaner-offset-checkpoint` alone.
-    Raises CorruptCheckpointError: a broker would take the whole directory offline for it.
+    Without `meta.properties` and without a checkpoint that only brokers write, `is_log_dir` is False.
+    Raises CorruptCheckpointError for a malformed checkpoint (a broker takes the whole directory offline for one),
+    StorageError.
     """
     found: dict[str, dict[TopicPartition, int] | None] = {}
     for name in _CHECKPOINTS:
@@ -156,98 +159,134 @@ def read_log_dir(path: Path) -> LogDir:
 
 
 def is_partition_directory(path: Path) -> bool:
-    """Whether the directory holds segments, whatever its name."""
+    """Return whether a directory contains `.log` files. Its name does not matter."""
     return path.is_dir() and any(path.glob("[0-9]*.log"))
 
 
 def partition_directories(log_dir: Path) -> list[Path]:
-    """Return the sub-directories of a log directory that are named like partitions, sorted by topic and partition."""
+    """Return the sub-directories whose names `parse_directory` accepts, in order of topic and partition."""
     found = []
     for entry in os.scandir(log_dir):
-        # A link is returned too: it is not read, but must not be passed over without a word.
+        # A symbolic link is returned too, so that `read_log` refuses it and the user sees why.
         if entry.is_dir() and (parsed := parse_directory(entry.name)):
             found.append((parsed.topic_partition, entry.name))
     return [log_dir / name for _, name in sorted(found)]
 
 
 def read_log(directory: Path, *, log_dir: LogDir | None = None, rebuild_indexes: bool = False) -> PartitionLog:
-    """Return what a partition directory holds. With `rebuild_indexes` the indexes on the disk count for nothing.
+    """Return the state of a partition directory.
 
-    Damage to batches and indexes is collected in `damage`; raised are only the states in which there is no log to
-    speak of: RefusedError for a directory that is no partition, CorruptCheckpointError, StorageError.
+    With `rebuild_indexes` the index files are ignored and the indexes are computed from the batches. Damage to batches
+    and indexes is collected in `PartitionLog.damage`. Raises RefusedError for a directory that is not a partition and
+    for a log file that is not a regular file, CorruptCheckpointError, StorageError.
     """
-    parsed = parse_directory(directory.name)
-    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
-        what = "its name is not <topic>-<partition>" if parsed is None else f"a broker's -{parsed.kind} directory"
+    partition = _partition_of(directory)
+    log_dir = log_dir or read_log_dir(directory.parent)
+    found = _list_files(directory)
+    bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
+    if not bases:
         raise RefusedError(
             path=directory,
-            problem=f"not a partition directory: {what}",
-            hint="Pass a partition directory such as orders-0, or the log directory that holds them.",
+            problem="not a partition directory: it contains no .log file",
+            hint="Pass a partition directory such as orders-0, or the log directory above it.",
+        )
+    notes = [
+        f"{file.name} has no .log beside it; a broker would delete it"
+        for _, files in sorted(found.segment_files.items())
+        if Suffix.LOG not in files
+        for file in files.values()
+    ]
+    damage: list[CorruptDataError] = []
+    segments = tuple(
+        _read_segment(directory, base, found.segment_files[base], rebuild_indexes, notes, damage) for base in bases
+    )
+    log_end_offset = _log_end_offset(directory, segments[-1], rebuild_indexes, damage)
+    damage += _lost_end(log_dir, partition, log_end_offset)
+    return PartitionLog(
+        directory=directory,
+        topic_partition=partition,
+        log_dir=log_dir,
+        segments=segments,
+        snapshots=found.snapshots,
+        log_start_offset=max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0]),
+        log_end_offset=log_end_offset,
+        checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
+        leftovers=tuple(found.leftovers),
+        deleted=tuple(found.deleted),
+        staging=tuple(found.staging),
+        foreign=tuple(found.foreign),
+        notes=tuple(notes),
+        damage=tuple(damage),
+    )
+
+
+def _partition_of(directory: Path) -> TopicPartition:
+    """Return the partition that a directory is named after. Raises RefusedError for another name or a link."""
+    parsed = parse_directory(directory.name)
+    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
+        why = "its name is not <topic>-<partition>" if parsed is None else f"a broker's -{parsed.kind} directory"
+        raise RefusedError(
+            path=directory,
+            problem=f"not a partition directory: {why}",
+            hint="Pass a partition directory such as orders-0, or the log directory above it.",
         )
     if directory.is_symlink():
         raise RefusedError(
             path=directory,
-            problem="a symbolic link; the lock and the checkpoints of a partition lie in the directory above it",
-            hint="Pass the directory that the link leads to, if no broker uses it through the link.",
+            problem="a symbolic link; the lock and the checkpoints of a partition are in the directory above it",
+            hint="Pass the directory that the link points to, if no broker uses it through the link.",
         )
-    log_dir = log_dir or read_log_dir(directory.parent)
-    logs: dict[int, dict[Suffix, FileIdentity]] = {}
-    snapshots: dict[int, FileIdentity] = {}
-    leftovers, deleted, staging, foreign = [], [], [], []
+    return parsed.topic_partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """The names in a partition directory by kind, each list in order of name. The fields are those of `PartitionLog`.
+
+    `segment_files` maps base offsets to the files of that name except snapshots: also indexes without a `.log`.
+    """
+
+    segment_files: dict[int, dict[Suffix, FileIdentity]] = field(default_factory=dict)
+    snapshots: dict[int, FileIdentity] = field(default_factory=dict)
+    leftovers: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    staging: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+
+def _list_files(directory: Path) -> _Listing:
+    """Return the files of a partition directory. Raises RefusedError when one of the log is not a regular file."""
+    found = _Listing()
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         name = parse_file_name(entry.name)
         if STAGING_NAME.fullmatch(entry.name):
-            staging.append(entry.name)
+            found.staging.append(entry.name)
         elif name is None:
             if entry.name not in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
-                foreign.append(entry.name)
+                found.foreign.append(entry.name)
         elif name.temporary is Temporary.DELETED:
-            deleted.append(entry.name)
+            found.deleted.append(entry.name)
         elif name.temporary is not Temporary.NO:
-            leftovers.append(entry.name)
+            found.leftovers.append(entry.name)
         else:
             status = entry.stat(follow_symlinks=False)
             if not stat.S_ISREG(status.st_mode):
                 raise RefusedError(path=directory / entry.name, problem="not a regular file")
             identity = FileIdentity.of(entry.name, status)
             if name.suffix is Suffix.SNAPSHOT:
-                snapshots[name.base_offset] = identity
+                found.snapshots[name.base_offset] = identity
             else:
-                logs.setdefault(name.base_offset, {})[name.suffix] = identity
-    bases = sorted(base for base, files in logs.items() if Suffix.LOG in files)
-    if not bases:
-        raise RefusedError(
-            path=directory,
-            problem="not a partition directory: it holds no .log file",
-            hint="Pass a partition directory such as orders-0, or the log directory that holds them.",
-        )
-    orphans = [f.name for base, files in sorted(logs.items()) if Suffix.LOG not in files for f in files.values()]
+                found.segment_files.setdefault(name.base_offset, {})[name.suffix] = identity
+    return found
 
-    notes: list[str] = [f"{name} has no .log beside it; a broker would delete it" for name in orphans]
-    damage: list[CorruptDataError] = []
-    segments = tuple(_read_segment(directory, base, logs[base], rebuild_indexes, notes, damage) for base in bases)
-    log_end_offset = _log_end_offset(directory, segments[-1], rebuild_indexes, damage)
-    partition = parsed.topic_partition
+
+def _lost_end(log_dir: LogDir, partition: TopicPartition, log_end_offset: int) -> list[CorruptDataError]:
+    """Return the damage of a log that ends below its recovery point after a clean shutdown."""
     recovery_point = (log_dir.recovery_points or {}).get(partition, 0)
-    if log_dir.is_clean_shutdown and recovery_point > log_end_offset:
-        problem = f"{partition} was on the disk up to offset {recovery_point}, now it ends at {log_end_offset}"
-        damage.append(CorruptDataError(file=log_dir.path / RECOVERY_POINT_CHECKPOINT, problem=problem))
-    return PartitionLog(
-        directory=directory,
-        topic_partition=partition,
-        log_dir=log_dir,
-        segments=segments,
-        snapshots=snapshots,
-        log_start_offset=max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0]),
-        log_end_offset=log_end_offset,
-        checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
-        leftovers=tuple(leftovers),
-        deleted=tuple(deleted),
-        staging=tuple(staging),
-        foreign=tuple(foreign),
-        notes=tuple(notes),
-        damage=tuple(damage),
-    )
+    if not log_dir.is_clean_shutdown or recovery_point <= log_end_offset:
+        return []
+    problem = f"{partition} was flushed up to offset {recovery_point}, but the log now ends at offset {log_end_offset}"
+    return [CorruptDataError(file=log_dir.path / RECOVERY_POINT_CHECKPOINT, problem=problem)]
 
 
 def _read_segment(
@@ -258,6 +297,7 @@ def _read_segment(
     notes: list[str],
     damage: list[CorruptDataError],
 ) -> Segment:
+    """Return a segment; append to `notes` and `damage`. A missing index is computed from the batches."""
     log = files[Suffix.LOG]
     offset_index, time_index = files.get(Suffix.INDEX), files.get(Suffix.TIME_INDEX)
     index_bytes = offset_index.size_bytes // index.OFFSET_ENTRY_BYTES * index.OFFSET_ENTRY_BYTES if offset_index else 0
@@ -275,7 +315,7 @@ def _read_segment(
             entries = index.parse_time_index(rebuilt[1], base_offset=base_offset, file=log.name)
             if offset_index is None or time_index is None:
                 missing = Suffix.INDEX if offset_index is None else Suffix.TIME_INDEX
-                notes.append(f"{log.name} has no {missing} beside it; the plan uses one made from its batches")
+                notes.append(f"{log.name} has no {missing} beside it; the plan uses one built from its batches")
         else:
             path = directory / time_index.name
             entries = index.parse_time_index(read_file(path), base_offset=base_offset, file=str(path))
@@ -296,6 +336,7 @@ def _read_segment(
 
 
 def _rebuilt_indexes(path: Path, base_offset: int) -> tuple[bytes, bytes]:
+    """Return the offset index and the time index of a log file, with Kafka's default index interval."""
     builder = index.IndexBuilder(base_offset=base_offset)
     for position, header in headers(path):
         builder.append(header.last_offset, position, header.size_bytes, header.max_timestamp)
@@ -303,9 +344,9 @@ def _rebuilt_indexes(path: Path, base_offset: int) -> tuple[bytes, bytes]:
 
 
 def _log_end_offset(directory: Path, active: Segment, ignore_index: bool, damage: list[CorruptDataError]) -> int:
-    """Return the next offset of the active segment's last batch, or its base when it has none.
+    """Return the offset after the active segment's last batch, or its base offset when it has no batch.
 
-    Starts at the last entry of its index, as a broker does (`LogSegment.readNextOffset`).
+    Reads headers from the last offset index entry on. Appends to `damage`. Rule: `LogSegment.readNextOffset`.
     """
     path = directory / active.log_name
     start, end_offset = 0, active.base_offset
@@ -330,6 +371,6 @@ def _log_end_offset(directory: Path, active: Segment, ignore_index: bool, damage
 
 
 def read_snapshot(directory: Path, identity: FileIdentity) -> tuple[ProducerEntry, ...]:
-    """Return the entries of a producer snapshot. Raises CorruptCheckpointError."""
+    """Return the entries of a producer snapshot. Raises CorruptCheckpointError, StorageError."""
     path = directory / identity.name
     return tuple(parse_snapshot(read_file(path), file=str(path)))

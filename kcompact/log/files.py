@@ -1,7 +1,7 @@
-"""Files of a partition, opened without following links and read from a position.
+"""Opens regular files without following links, and reads from a position.
 
-Every reader in the package opens files of a log directory through this module. A `FileIdentity` is what the plan
-remembers of a file; the swap compares it before it changes anything.
+Every module that reads files of a log directory opens them here. A plan contains the `FileIdentity` of each file; the
+swap compares identities before it changes anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileIdentity:
-    """A file as it was seen: enough to notice that it was replaced, rewritten or touched since."""
+    """A file's name and status. A file that was replaced, rewritten or touched has another identity."""
 
     name: str
     device: int
@@ -31,6 +31,7 @@ class FileIdentity:
 
     @staticmethod
     def of(name: str, status: os.stat_result) -> FileIdentity:
+        """Return the identity of the file with this name and status."""
         return FileIdentity(
             name=name,
             device=status.st_dev,
@@ -44,20 +45,17 @@ class FileIdentity:
         return self.mtime_ns // 1_000_000
 
 
-# Reading files
-
-
 @contextmanager
 def open_regular(path: Path) -> Iterator[int]:
-    """Open a regular file for reading and yield its descriptor. Links, pipes and devices are refused.
+    """Open a regular file for reading and yield its descriptor.
 
-    Raises RefusedError, StorageError.
+    Raises RefusedError for a symbolic link and for anything else that is not a regular file, StorageError.
     """
     try:
         descriptor = os.open(path, _OPEN_FLAGS)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
-            raise RefusedError(path=path, problem="a symbolic link; kcompact reads only the files themselves") from None
+            raise RefusedError(path=path, problem="a symbolic link; kcompact does not follow links") from None
         raise StorageError(path=path, problem=problem) from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -68,7 +66,7 @@ def open_regular(path: Path) -> Iterator[int]:
 
 
 def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> bytes:
-    """Return up to `size_bytes` from `position`; fewer only at the end of the file. Raises StorageError."""
+    """Return `size_bytes` bytes from `position`, or fewer at the end of the file. Raises StorageError."""
     parts = []
     while size_bytes > 0:
         try:
@@ -84,7 +82,7 @@ def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> b
 
 
 def read_into(descriptor: int, target: memoryview, position: int, *, path: Path) -> int:
-    """Fill a buffer from `position` and return how many bytes there were; fewer only at the end of the file.
+    """Fill `target` from `position`. Return the number of bytes read, less than its length at the end of the file.
 
     Raises StorageError.
     """
@@ -101,8 +99,8 @@ def read_into(descriptor: int, target: memoryview, position: int, *, path: Path)
 
 
 def read_file(path: Path, *, max_bytes: int = 256 << 20) -> bytes:
-    """Return a whole small file. Raises RefusedError when it is larger than `max_bytes`, StorageError."""
+    """Return the bytes of a small file. Raises RefusedError for a file larger than `max_bytes`, StorageError."""
     with open_regular(path) as descriptor:
         if os.fstat(descriptor).st_size > max_bytes:
-            raise RefusedError(path=path, problem=f"larger than {max_bytes:,} bytes, which no such file should be")
+            raise RefusedError(path=path, problem=f"larger than {max_bytes:,} bytes, the limit for a file of this kind")
         return read_at(descriptor, max_bytes, 0, path=path)

@@ -1,6 +1,7 @@
-"""The headers of a large log file, read by a compiled loop that hops from one to the next.
+"""The batch headers of a large log file as a table, read by a kernel.
 
-The readable definition is `log.headers`; it is also what words the error when this one gives up.
+The definition is `segment_reader.headers`. On failure the caller reads the file with it again, and it raises the
+detailed error.
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ TABLE_ROWS = 16_384
 
 
 def read_header_table(path: Path, *, start_position: int = 0, end_position: int) -> Table | None:
-    """Return a table of the batches that tile a file between two positions, i64[n, 16], see `kernels`.
+    """Return the batches between two positions of a file as a table i64[n, COLUMNS]; `kernels` names the columns.
 
-    None where they do not, and where one is of magic 0 or 1. Raises RefusedError, StorageError.
+    Returns None when the batches do not end exactly at `end_position`, and for a batch of format 0 or 1.
+    Raises RefusedError, StorageError.
     """
     table = np.concatenate(list(header_tables(path, start_position=start_position, end_position=end_position)))
     return table if start_position + int(table[:, kernels.SIZE].sum()) == end_position else None
 
 
 def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> Iterator[Table]:
-    """Yield the same, table by table, up to the first batch that is not as it should be or of magic 0 or 1."""
+    """Yield the batches as tables of at most TABLE_ROWS rows.
+
+    Stops without an error at the first malformed batch or batch of format 0 or 1. Raises RefusedError, StorageError.
+    """
     scratch = np.empty(64, np.uint8)
     position, code = start_position, FULL
     with open_regular(path) as descriptor:
@@ -39,7 +44,7 @@ def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> 
 
 
 def header_of_row(row: Table) -> Header:
-    """Return the header that a row of the table stands for; its checksum is not known there."""
+    """Return the header of a row. The table has no checksum column, so `crc` is 0."""
     values = row.tolist()
     base_offset, last_offset = values[kernels.BASE_OFFSET], values[kernels.LAST_OFFSET]
     return Header(

@@ -1,8 +1,9 @@
-"""Producer state: what a broker knows of each producer, from the newest snapshot and a replay of what follows.
+"""Producer state: what a broker knows about each producer, from the newest snapshot and a replay of later batches.
 
-The cleaner needs the last batch of every active producer (it is kept, empty if need be, or the broker would take
-the producer's next batch for a gap or a stranger), and the planner the oldest open transaction (nothing from there
-on may be cleaned). Rules: `ProducerStateManager`, `ProducerAppendInfo`, `ProducerStateEntry` of Kafka 4.3.1.
+A cleaning keeps the last batch of every active producer, empty if necessary: without it a broker rejects the
+producer's next batch as out of sequence or as from an unknown producer. A plan needs the oldest open transaction,
+because nothing at or above its first offset may be cleaned. Rules: `ProducerStateManager`, `ProducerAppendInfo`,
+`ProducerStateEntry` of Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from kcompact.log.directory import PartitionLog, read_snapshot
 from kcompact.log.segment_reader import batches
 
 COMPILED_BYTES = 256 << 20
-"""From which size on it pays to load the kernels for the headers alone."""
+"""Above this size, loading the kernels and reading headers with them is faster than reading headers in Python."""
 
 
 class LastRecord(NamedTuple):
-    """The last trace of a producer: the offset of its last data, or None where a marker came after it."""
+    """The offset of a producer's last data record, or None when a broker does not know it; and its epoch.
+
+    Kafka: `LastRecord`. A broker forgets the offset at a marker of a newer epoch.
+    """
 
     data_offset: int | None
     producer_epoch: int
@@ -30,7 +34,10 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """A producer as the broker remembers it."""
+    """The state of a producer in a broker. Unknown values are -1 or None. `last_timestamp` is in Unix milliseconds.
+
+    `transaction_first_offset` is the first offset of its open transaction. Kafka: `ProducerStateEntry`.
+    """
 
     producer_id: int
     epoch: int
@@ -41,25 +48,25 @@ class Producer:
     transaction_first_offset: int | None = None
 
 
-def load(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
-    """Return the state a broker would have after loading the log at `now_ms`.
+def load_producers(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
+    """Return the producers, by id, that a broker would know after it loaded the log at `now_ms`.
 
-    The newest snapshot that the broker would not delete, and a replay of the batches after it. A cleanly shut down log
-    directory in which that leaves none means that there are no producers; a partition copied out of its log directory
-    is replayed from its start. Raises CorruptDataError. Rule: `UnifiedLog.rebuildProducerState`.
+    The state is that of the newest snapshot that the broker would not delete, plus a replay of the later batches.
+    Without such a snapshot, a cleanly stopped log directory has no producers, and any other log is replayed from its
+    start. Raises CorruptDataError, StorageError. Rule: `UnifiedLog.rebuildProducerState`.
     """
-    state, following = _snapshot_and_rest(log, now_ms=now_ms, expiration_ms=expiration_ms)
-    return replay(state, following)
+    state, later = _snapshot_and_later_batches(log, now_ms=now_ms, expiration_ms=expiration_ms)
+    return replay(state, later)
 
 
-def _snapshot_and_rest(
+def _snapshot_and_later_batches(
     log: PartitionLog, *, now_ms: int, expiration_ms: int
 ) -> tuple[dict[int, Producer], Iterator[BatchHeader]]:
-    """Return the state that the log's snapshot holds, and the batches to replay on it."""
-    found = _snapshots_of_broker(log)
-    if not found and log.log_dir.is_clean_shutdown:
+    """Return the state of the newest usable snapshot, and the batches to replay after it."""
+    kept = _kept_snapshots(log)
+    if not kept and log.log_dir.is_clean_shutdown:
         return {}, iter(())
-    usable = [offset for offset in found if log.log_start_offset < offset <= log.log_end_offset]
+    usable = [offset for offset in kept if log.log_start_offset < offset <= log.log_end_offset]
     if not usable:
         return {}, _headers_from(log, log.log_start_offset)
     entries = read_snapshot(log.directory, log.snapshots[usable[-1]])
@@ -68,7 +75,9 @@ def _snapshot_and_rest(
 
 
 def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]:
+    """Yield the headers that matter to producers, from the batch that contains `start_offset` to the log end."""
     segments = log.segments_between(start_offset, log.log_end_offset)
+    # Loading the kernels takes longer than reading the headers of a small log.
     compiled = sum(segment.size_bytes for segment in segments) >= COMPILED_BYTES
     if compiled:
         from kcompact import kernels
@@ -81,11 +90,12 @@ def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]
                 yield batch
 
 
-def _snapshots_of_broker(log: PartitionLog) -> list[int]:
-    """Return the offsets of the snapshots that a broker would not delete as strays when it loads the log, ascending.
+def _kept_snapshots(log: PartitionLog) -> list[int]:
+    """Return the offsets of the snapshots that a broker keeps when it loads the log, ascending.
 
-    It deletes those that are no segment's, but for the newest, if that is not below the active segment. Of the others
-    it reads only those in (log start, log end]. Rule: `ProducerStateManager.removeStraySnapshots`, `truncateAndReload`.
+    A snapshot is a stray if no segment has its offset as base offset. A broker deletes strays, except the newest one
+    if that is at or above the active segment's base offset. It reads only snapshots in (log start, log end].
+    Rule: `ProducerStateManager.removeStraySnapshots`, `truncateAndReload`.
     """
     bases = {segment.base_offset for segment in log.segments}
     strays = sorted(offset for offset in log.snapshots if offset not in bases)
@@ -96,9 +106,9 @@ def _snapshots_of_broker(log: PartitionLog) -> list[int]:
 
 
 def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
-    """Return the producers of a snapshot that have not expired at `now_ms`.
+    """Return the producers of a snapshot, by id, that have not expired at `now_ms`.
 
-    Expired: no open transaction, and silent for `expiration_ms` or longer.
+    A producer has expired when it has no open transaction and its last timestamp is `expiration_ms` or more ago.
     Rule: `ProducerStateManager.loadFromSnapshot`.
     """
     producers = {}
@@ -119,9 +129,9 @@ def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_m
 
 
 def replay(producers: Mapping[int, Producer], batches: Iterable[BatchHeader]) -> dict[int, Producer]:
-    """Return the state after `batches` were appended.
+    """Return the state after `batches` are appended. An empty control batch changes nothing.
 
-    Rule: `ProducerAppendInfo.append`; an empty control batch says nothing any more.
+    Rule: `ProducerAppendInfo.append`.
     """
     state = dict(producers)
     for batch in batches:
@@ -148,7 +158,7 @@ def replay(producers: Mapping[int, Producer], batches: Iterable[BatchHeader]) ->
 
 
 def _after_marker(known: Producer, epoch: int, marker: Marker) -> Producer:
-    # A marker of a newer epoch (transactions v2 bump it at each end) makes the broker forget the producer's batches.
+    # At a marker of a newer epoch the broker forgets the producer's batches; transactions v2 end with a new epoch.
     same_epoch = epoch == known.epoch
     return replace(
         known,
@@ -162,14 +172,17 @@ def _after_marker(known: Producer, epoch: int, marker: Marker) -> Producer:
 
 
 def last_records(producers: Mapping[int, Producer]) -> dict[int, LastRecord]:
-    """Return the last trace of each producer. Rule: `UnifiedLog.lastRecordsOfActiveProducers`."""
+    """Return the last record of each producer, by id. Rule: `UnifiedLog.lastRecordsOfActiveProducers`."""
     return {
         producer.producer_id: LastRecord(producer.last_data_offset, producer.epoch) for producer in producers.values()
     }
 
 
 def first_open_transaction_offset(producers: Mapping[int, Producer]) -> int | None:
-    """Return where the oldest open transaction began, or None. Rule: `ProducerStateManager.firstUndecidedOffset`."""
+    """Return the first offset of the oldest open transaction, or None when no transaction is open.
+
+    Rule: `ProducerStateManager.firstUndecidedOffset`.
+    """
     offsets = [
         producer.transaction_first_offset
         for producer in producers.values()
@@ -186,27 +199,28 @@ def first_unstable_offset(
     now_ms: int,
     expiration_ms: int,
 ) -> int | None:
-    """Return from where on the log is undecided, or None where nothing is.
+    """Return the first offset of the oldest undecided transaction, or None when all transactions are decided.
 
-    It is where the oldest transaction began that is open, or of which the replay of the log meets a marker that is not
-    below the high watermark: the marker may yet be lost. Where that has fallen below the log start, it is the base
-    offset of the batch that the log start lies in or, in a gap, before, so below the log start or far above it.
-    Raises CorruptDataError. Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `ProducerStateManager.completeTxn`.
+    A transaction is undecided while it is open, and while its marker is at or above the high watermark, because the
+    marker can still be lost. `high_watermark` None is the log end. If the first offset is below the log start, the
+    result is the base offset of the batch that contains the log start, or of the next batch if the log start is in a
+    gap. So the result can be below the log start or far above it. Raises CorruptDataError, StorageError.
+    Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `ProducerStateManager.completeTxn`.
     """
     starts = [one.transaction_first_offset for one in producers.values() if one.transaction_first_offset is not None]
     if high_watermark is not None and high_watermark < log.log_end_offset:
-        state, following = _snapshot_and_rest(log, now_ms=now_ms, expiration_ms=expiration_ms)
-        starts += _starts_of_unreplicated(state, following, max(high_watermark, log.log_start_offset))
+        state, later = _snapshot_and_later_batches(log, now_ms=now_ms, expiration_ms=expiration_ms)
+        starts += _unreplicated_transactions(state, later, max(high_watermark, log.log_start_offset))
     offset = min(starts, default=None)
     if offset is None or offset >= log.log_start_offset:
         return offset
     return _batch_offset_at(log, log.log_start_offset)
 
 
-def _starts_of_unreplicated(
+def _unreplicated_transactions(
     producers: Mapping[int, Producer], batches: Iterable[BatchHeader], high_watermark: int
 ) -> Iterator[int]:
-    """Yield where the transactions began whose markers are among the batches, at or above the high watermark."""
+    """Yield the first offsets of the transactions that have a marker in `batches` at or above the high watermark."""
     opened = {
         one.producer_id: one.transaction_first_offset
         for one in producers.values()
@@ -225,11 +239,12 @@ def _starts_of_unreplicated(
 
 
 def _batch_offset_at(log: PartitionLog, offset: int) -> int:
-    """Return the base offset of the batch that holds `offset`, else of the next one, else the log end."""
+    """Return the base offset of the batch that contains `offset`, or of the next batch, or else the log end."""
     for segment in log.segments_between(offset, log.log_end_offset):
         path = log.directory / segment.log_name
         for batch in batches(path, end_position=segment.size_bytes):
             if batch.header.last_offset >= offset:
-                is_legacy = batch.header.magic < 2  # Its first offset stands with its records.
+                # A compressed batch of format 0 or 1 has its last offset in the header.
+                is_legacy = batch.header.magic < 2
                 return read_records(batch, file=str(path))[0].offset if is_legacy else batch.header.base_offset
     return log.log_end_offset

@@ -1,7 +1,7 @@
-"""The batches of one `.log` file, from one position to another.
+"""The batches of one `.log` file between two positions.
 
-`batches` reads batches with their records, `headers` only the headers. `verified_batches` also checks checksums,
-offsets and leader epochs, so its output can be trusted as input of a cleaning.
+`batches` reads whole batches, `headers` only the headers. `verified_batches` also checks checksums, offsets and leader
+epochs; a cleaning reads its input with it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ WINDOW_BYTES = 8 << 20
 def batches(
     path: Path, *, start_position: int = 0, end_position: int | None = None, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[Batch]:
-    """Yield the batches that tile a log file from one position to another, their bytes included.
+    """Yield the batches of a log file from `start_position` to `end_position`, the end of the file by default.
 
-    A batch stays valid after the next one is asked for. Raises CorruptBatchError where the bytes do not tile.
+    Reads windows of `window_bytes`; a batch that is larger is read whole. Each batch keeps its bytes, so it stays valid
+    after the next one is yielded. Raises CorruptBatchError where the bytes are not one batch after another,
+    RefusedError, StorageError.
     """
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
@@ -32,23 +34,24 @@ def batches(
             data = read_at(descriptor, min(want, end - position), position, path=path)
             if not data:
                 raise CorruptBatchError(
-                    file=str(path), position=position, problem=f"the file ends {end - position} bytes before it should"
+                    file=str(path), position=position, problem=f"the file ends {end - position} bytes too early"
                 )
             is_last = position + len(data) >= end or len(data) < min(want, end - position)
             complete = len(data) if is_last else _complete_bytes(data, file=str(path), position=position)
             if complete == 0:
-                want = _size_of_first(data)  # One batch is larger than the window: read it whole.
+                want = _size_of_first(data)  # The batch is larger than the window.
                 continue
             yield from parse_batches(memoryview(data)[:complete], file=str(path), position=position)
             position += complete
             want = window_bytes
         if position > end:
             raise CorruptBatchError(
-                file=str(path), position=position, problem=f"no batch ends at position {end}, where one should"
+                file=str(path), position=position, problem=f"no batch ends at the expected position {end}"
             )
 
 
 def _complete_bytes(data: bytes, *, file: str, position: int) -> int:
+    """Return the total size of the complete batches at the start of `data`."""
     at = 0
     while len(data) - at >= HEADER_BYTES:
         size = read_header(memoryview(data)[at : at + HEADER_BYTES], file=file, position=position + at).size_bytes
@@ -59,11 +62,15 @@ def _complete_bytes(data: bytes, *, file: str, position: int) -> int:
 
 
 def _size_of_first(data: bytes) -> int:
+    """Return the size of the first batch: its length field plus the 12 bytes up to the end of that field."""
     return int.from_bytes(data[8:12], "big") + 12
 
 
 def headers(path: Path, *, start_position: int = 0, end_position: int | None = None) -> Iterator[tuple[int, Header]]:
-    """Yield position and header of each batch, without reading the records. Raises CorruptBatchError."""
+    """Yield the position and the header of each batch; the records are not read.
+
+    Raises CorruptBatchError, RefusedError, StorageError.
+    """
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
         position = start_position
@@ -84,10 +91,11 @@ def headers(path: Path, *, start_position: int = 0, end_position: int | None = N
 def verified_batches(
     path: Path, *, base_offset: int, end_offset: int, start_position: int = 0, end_position: int | None = None
 ) -> Iterator[Batch]:
-    """Yield the batches of a segment, each one checked, so that nothing doubtful is taken for data.
+    """Yield the batches of a segment after checking each one.
 
-    Besides the checksum: offsets rise, lie in [base_offset, end_offset), and leader epochs do not fall. Those lie
-    outside the checksum, and a broker looks at neither. Raises CorruptBatchError.
+    Checked: the checksum; offsets rise and are in [`base_offset`, `end_offset`); leader epochs do not decrease (-1 is
+    unknown). Base offset and leader epoch are outside the checksum, and a broker checks neither.
+    Raises CorruptBatchError, RefusedError, StorageError.
     """
     previous_offset, epoch = base_offset - 1, -1
     for batch in batches(path, start_position=start_position, end_position=end_position):

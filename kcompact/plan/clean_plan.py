@@ -1,13 +1,14 @@
-"""A log, its configuration and a clock to the plan of a cleaning: what Kafka's cleaner would decide, and why.
+"""The plan of a cleaning, from a log, its configuration and the time: what Kafka's cleaner would decide, and why. Pure.
 
     log start      first dirty            first uncleanable    active base      log end
     |  clean        |  dirty, cleanable    |  dirty, not yet    |  never         |
     |---------------|----------------------|--------------------|----------------|
 
-The *dirty* section starts at the checkpoint; its *cleanable* part ends at the first uncleanable offset. Their
-sizes in bytes make the ratio, and the ratio (or an age) makes the verdict. `plan_cleaning` is pure: directory, settings
-and `now_ms` in, one frozen value out. Rules: `LogCleanerManager.cleanableOffsets`, `LogToClean`,
-`LogCleanerManager.grabFilthiestCompactedLog`, `Cleaner.groupSegmentsBySize` of Kafka 4.3.1; KIP-58, KIP-354.
+The *dirty* section starts at the checkpoint. Its *cleanable* part ends at the first uncleanable offset. The dirty ratio
+is the size of the cleanable part divided by the size of the clean and the cleanable part. A log is eligible if the
+ratio is above the minimum, or if its oldest dirty segment is too old. Rules: `LogCleanerManager.cleanableOffsets`,
+`LogToClean`, `LogCleanerManager.grabFilthiestCompactedLog`, `Cleaner.groupSegmentsBySize` of Kafka 4.3.1; KIP-58,
+KIP-354.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kcompact.log.producer_state import Producer, first_open_transaction_offset
 
 
 class Reason(enum.StrEnum):
-    """Why a partition is cleaned, or is not."""
+    """Why a partition is cleaned, or why not."""
 
     DIRTY_RATIO = "dirty-ratio"
     MAX_COMPACTION_LAG = "max-compaction-lag"
@@ -46,10 +47,11 @@ class Reason(enum.StrEnum):
 
 
 ELIGIBLE = frozenset({Reason.DIRTY_RATIO, Reason.MAX_COMPACTION_LAG, Reason.FORCED})
+"""The reasons to clean; all others are reasons not to."""
 
 
 class Role(enum.StrEnum):
-    """What a segment is to the next cleaning."""
+    """The section of the log that a segment belongs to."""
 
     CLEAN = "clean"
     DIRTY = "dirty"
@@ -59,10 +61,10 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsToClean:
-    """Where the dirty section starts and where cleaning must stop. Rule: `LogCleanerManager.cleanableOffsets`.
+    """The cleanable range [`first_dirty_offset`, `first_uncleanable_offset`).
 
-    `bound` names what set `first_uncleanable_offset`; `reset` says that the checkpoint lies outside the log, so
-    that a broker would rewrite it to the log start at once.
+    `bound` is the rule that set `first_uncleanable_offset`. `reset`: the checkpoint is outside the log, and a broker
+    would set it to the log start. Rule: `LogCleanerManager.cleanableOffsets`.
     """
 
     first_dirty_offset: int
@@ -73,9 +75,10 @@ class OffsetsToClean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPlan:
-    """What a cleaning of one partition would do. Sizes are bytes of `.log` files, times Unix milliseconds.
+    """What a cleaning of one partition would do. Sizes are bytes of `.log` files, times are Unix milliseconds.
 
-    `groups` holds the segments of each output segment, ascending; it is empty when the plan is not eligible.
+    Each element of `groups` is the input of one output segment, in ascending order; a plan that is not eligible has no
+    groups. `need_compaction_now`: the oldest dirty segment is past `max.compaction.lag.ms`.
     """
 
     log: PartitionLog
@@ -99,6 +102,7 @@ class CleanPlan:
 
     @property
     def eligible(self) -> bool:
+        """Whether the partition is to be cleaned."""
         return self.reason in ELIGIBLE
 
     @property
@@ -107,7 +111,7 @@ class CleanPlan:
         return tuple(segment for group in self.groups for segment in group)
 
     def role_of(self, segment: Segment) -> Role:
-        """Return the role of a segment; one that straddles the first dirty offset is dirty."""
+        """Return the role of a segment. A segment that contains the first dirty offset is dirty."""
         if segment is self.log.active_segment:
             return Role.ACTIVE
         if self.log.end_of(segment) <= self.first_dirty_offset:
@@ -120,9 +124,10 @@ def offsets_to_clean(
 ) -> OffsetsToClean:
     """Return the cleanable range of a log.
 
-    The checkpoint counts only inside [log start, log end]. The range ends at the first of: the last stable offset, the
-    active segment, the first segment younger than `min.compaction.lag.ms`; then at the start of the segment this
-    falls into. Rule: `LogCleanerManager.cleanableOffsets`, KIP-58.
+    It starts at the checkpoint, or at the log start if the checkpoint is missing or outside [log start, log end]. It
+    ends at the smallest of the last stable offset, the base offset of the active segment and the base offset of the
+    first dirty segment younger than `min.compaction.lag.ms`, rounded down to the start of a segment.
+    Rule: `LogCleanerManager.cleanableOffsets`, KIP-58.
     """
     checkpoint = log.checkpoint_offset
     reset = checkpoint is not None and not log.log_start_offset <= checkpoint <= log.log_end_offset
@@ -137,43 +142,47 @@ def offsets_to_clean(
             bounds.append((too_young.base_offset, Reason.MIN_COMPACTION_LAG))
     offset, bound = min(bounds, key=lambda pair: pair[0])
     first_uncleanable = max(first_dirty, offset)
-    first_uncleanable = min(active_base, _floor(log, first_uncleanable).base_offset)
+    first_uncleanable = min(active_base, _segment_at(log, first_uncleanable).base_offset)
     return OffsetsToClean(
         first_dirty_offset=first_dirty, first_uncleanable_offset=first_uncleanable, bound=bound, reset=reset
     )
 
 
 def _first_young_segment(log: PartitionLog, first_dirty: int, lag_ms: int, now_ms: int) -> Segment | None:
+    """Return the first dirty segment with a timestamp above `now_ms - lag_ms`; the active segment is not checked."""
     for segment in log.segments_between(first_dirty, log.active_segment.base_offset):
         if segment.largest_timestamp_ms > now_ms - lag_ms:
             return segment
     return None
 
 
-def _floor(log: PartitionLog, offset: int) -> Segment:
+def _segment_at(log: PartitionLog, offset: int) -> Segment:
+    """Return the last segment that starts at or below `offset`, or the first segment."""
     at_or_below = [segment for segment in log.segments if segment.base_offset <= offset]
     return at_or_below[-1] if at_or_below else log.segments[0]
 
 
 def compaction_delay_ms(log: PartitionLog, *, first_dirty_offset: int, max_compaction_lag_ms: int, now_ms: int) -> int:
-    """Return by how much the oldest dirty segment is past `max.compaction.lag.ms`; 0 when none is.
+    """Return how many milliseconds the oldest dirty segment is past `max.compaction.lag.ms`, or 0.
 
-    A segment's age is that of its first batch. Rule: `LogCleanerManager.maxCompactionDelay`, KIP-354.
+    The age of a segment is the age of its first batch. Segments without a positive timestamp are ignored.
+    Rule: `LogCleanerManager.maxCompactionDelay`, KIP-354.
     """
-    starts = [
+    first_timestamps = [
         segment.first_batch_max_timestamp_ms
         for segment in log.segments_between(first_dirty_offset, log.active_segment.base_offset)
         if segment.first_batch_max_timestamp_ms is not None and segment.first_batch_max_timestamp_ms > 0
     ]
-    return max(0, now_ms - max_compaction_lag_ms - min(starts)) if starts else 0
+    return max(0, now_ms - max_compaction_lag_ms - min(first_timestamps)) if first_timestamps else 0
 
 
 def group_segments(
     segments: Sequence[Segment], *, segment_bytes: int, segment_index_bytes: int, first_uncleanable_offset: int
 ) -> tuple[tuple[Segment, ...], ...]:
-    """Return the segments in groups that each become one segment, by their sizes before cleaning.
+    """Return the segments in groups; each group becomes one segment.
 
-    Rule: `Cleaner.groupSegmentsBySize`; a group's offsets stay within 2^31 - 1 of its base (KAFKA-5413).
+    The sizes are those before the cleaning, in bytes. The offsets of a group are at most 2^31 - 1 above its base offset
+    (KAFKA-5413). Rule: `Cleaner.groupSegmentsBySize`.
     """
     groups: list[list[Segment]] = []
     ends = [*(segment.base_offset for segment in segments[1:]), first_uncleanable_offset]
@@ -210,82 +219,94 @@ def plan_cleaning(
 ) -> CleanPlan:
     """Return the plan for one partition.
 
-    `high_watermark` None means the log end. Nothing is cleaned from `first_unstable_offset` on (None: from where the
-    first transaction began that `producers` hold open, or the log start). `force` ignores the ratio and nothing else.
-    Rule: `LogCleanerManager`.
+    `high_watermark` None is the log end. `first_unstable_offset` None is the first offset of the oldest transaction
+    that `producers` have open, or the log start if that is greater. `force` cleans below the minimum ratio; every other
+    reason not to clean still holds. Rule: `LogCleanerManager`.
     """
-    # A broker moves one that lies outside of the log to the nearest end (`UnifiedLog.updateHighWatermark`).
-    high_watermark = log.log_end_offset if high_watermark is None else min(high_watermark, log.log_end_offset)
-    high_watermark = max(high_watermark, log.log_start_offset)
-    unstable = first_unstable_offset
-    if unstable is None and (opened := first_open_transaction_offset(producers)) is not None:
-        unstable = max(opened, log.log_start_offset)
-    last_stable = high_watermark if unstable is None else min(high_watermark, unstable)
+    high_watermark = _in_log(log, high_watermark)
+    if first_unstable_offset is None and (first_open := first_open_transaction_offset(producers)) is not None:
+        first_unstable_offset = max(first_open, log.log_start_offset)
+    last_stable = high_watermark if first_unstable_offset is None else min(high_watermark, first_unstable_offset)
     offsets = offsets_to_clean(
         log, config, now_ms=now_ms, high_watermark=high_watermark, last_stable_offset=last_stable
     )
-    first_dirty, first_uncleanable = offsets.first_dirty_offset, offsets.first_uncleanable_offset
-    clean_bytes = sum(segment.size_bytes for segment in log.segments if segment.base_offset < first_dirty)
-    cleanable_bytes = sum(segment.size_bytes for segment in log.segments_between(first_dirty, first_uncleanable))
-    total_bytes = clean_bytes + cleanable_bytes
-    ratio = cleanable_bytes / total_bytes if total_bytes else 0.0
+    sizes = _section_sizes(log, offsets)
     delay_ms = compaction_delay_ms(
-        log, first_dirty_offset=first_dirty, max_compaction_lag_ms=config.max_compaction_lag_ms, now_ms=now_ms
-    )
-    reason, explanation = _verdict(
         log,
-        config,
-        offsets,
-        last_stable_offset=last_stable,
-        cleanable_bytes=cleanable_bytes,
-        ratio=ratio,
-        delay_ms=delay_ms,
-        force=force,
-        include_internal=include_internal,
+        first_dirty_offset=offsets.first_dirty_offset,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
+        now_ms=now_ms,
     )
-    groups: tuple[tuple[Segment, ...], ...] = ()
-    if reason in ELIGIBLE:
-        groups = group_segments(
-            [segment for segment in log.segments if segment.base_offset < first_uncleanable],
-            segment_bytes=config.segment_bytes,
-            segment_index_bytes=config.segment_index_bytes,
-            first_uncleanable_offset=first_uncleanable,
-        )
+    reason, explanation = (
+        _why_not_allowed(log, config, include_internal=include_internal)
+        or _why_nothing_is_cleanable(log, config, offsets, sizes, last_stable)
+        or _verdict_by_ratio_and_age(sizes, delay_ms, config, force=force)
+    )
     return CleanPlan(
         log=log,
         config=config,
         now_ms=now_ms,
         high_watermark=high_watermark,
         last_stable_offset=last_stable,
-        first_dirty_offset=first_dirty,
-        first_uncleanable_offset=first_uncleanable,
+        first_dirty_offset=offsets.first_dirty_offset,
+        first_uncleanable_offset=offsets.first_uncleanable_offset,
         bound=offsets.bound,
         checkpoint_reset=offsets.reset,
-        clean_bytes=clean_bytes,
-        cleanable_bytes=cleanable_bytes,
-        cleanable_ratio=ratio,
+        clean_bytes=sizes.clean_bytes,
+        cleanable_bytes=sizes.cleanable_bytes,
+        cleanable_ratio=sizes.ratio,
         max_compaction_delay_ms=delay_ms,
         need_compaction_now=delay_ms > 0,
         reason=reason,
         explanation=explanation,
-        groups=groups,
+        groups=_groups_to_clean(log, config, offsets) if reason in ELIGIBLE else (),
         producers=producers,
     )
 
 
-def _verdict(
-    log: PartitionLog,
-    config: TopicConfig,
-    offsets: OffsetsToClean,
-    *,
-    last_stable_offset: int,
-    cleanable_bytes: int,
-    ratio: float,
-    delay_ms: int,
-    force: bool,
-    include_internal: bool,
-) -> tuple[Reason, str]:
-    """Return the named verdict and a sentence that explains it: first what forbids cleaning, then what asks for it."""
+def _in_log(log: PartitionLog, high_watermark: int | None) -> int:
+    """Return a high watermark inside the log; None is the log end. Rule: `UnifiedLog.updateHighWatermark`."""
+    high_watermark = log.log_end_offset if high_watermark is None else min(high_watermark, log.log_end_offset)
+    return max(high_watermark, log.log_start_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SectionSizes:
+    """The bytes of the `.log` files of the clean section and of the cleanable section. Rule: `LogToClean`."""
+
+    clean_bytes: int
+    cleanable_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """The dirty ratio; 0 for two empty sections."""
+        total_bytes = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total_bytes if total_bytes else 0.0
+
+
+def _section_sizes(log: PartitionLog, offsets: OffsetsToClean) -> _SectionSizes:
+    """Return the sizes of the sections. A segment that contains the first dirty offset counts in both."""
+    first_dirty, first_uncleanable = offsets.first_dirty_offset, offsets.first_uncleanable_offset
+    return _SectionSizes(
+        clean_bytes=sum(segment.size_bytes for segment in log.segments if segment.base_offset < first_dirty),
+        cleanable_bytes=sum(segment.size_bytes for segment in log.segments_between(first_dirty, first_uncleanable)),
+    )
+
+
+def _groups_to_clean(
+    log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean
+) -> tuple[tuple[Segment, ...], ...]:
+    """Return the groups of all segments below the first uncleanable offset, clean segments included."""
+    return group_segments(
+        [segment for segment in log.segments if segment.base_offset < offsets.first_uncleanable_offset],
+        segment_bytes=config.segment_bytes,
+        segment_index_bytes=config.segment_index_bytes,
+        first_uncleanable_offset=offsets.first_uncleanable_offset,
+    )
+
+
+def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal: bool) -> tuple[Reason, str] | None:
+    """Return what forbids a cleaning, independent of the ratio: a reason and a sentence; None when nothing does."""
     topic = log.topic_partition.topic
     if log.damage:
         return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
@@ -294,27 +315,37 @@ def _verdict(
     if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
         return Reason.INTERNAL, f"{topic} is Kafka's own topic"
     if config.remote_storage_enable:
-        return Reason.NOT_A_PARTITION, "the topic has tiered storage (remote.storage.enable), never compacted here"
+        problem = "the topic has tiered storage (remote.storage.enable=true), which kcompact does not support"
+        return Reason.NOT_A_PARTITION, problem
     if log.log_dir.is_log_dir and not log.log_dir.is_clean_shutdown:
         return Reason.UNCLEAN_SHUTDOWN, "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
     if config.cleanup_policy is None:
         return Reason.POLICY_UNKNOWN, f"nothing says the cleanup.policy of {topic}"
     if not config.compacts:
         return Reason.POLICY_DELETE, f"cleanup.policy is '{config.policy_text}', without compact"
-    if cleanable_bytes:
-        if ratio > config.min_cleanable_dirty_ratio:
-            return Reason.DIRTY_RATIO, f"ratio {ratio:.4f} is above {config.min_cleanable_dirty_ratio}"
-        if delay_ms > 0:
-            return Reason.MAX_COMPACTION_LAG, f"the oldest dirty segment is {delay_ms} ms past max.compaction.lag.ms"
-        if force:
-            return Reason.FORCED, f"ratio {ratio:.4f} is not above {config.min_cleanable_dirty_ratio}, but --force"
-        return Reason.BELOW_RATIO, f"ratio {ratio:.4f} is not above {config.min_cleanable_dirty_ratio}"
-    return _why_nothing_is_cleanable(log, config, offsets, last_stable_offset)
+    return None
+
+
+def _verdict_by_ratio_and_age(
+    sizes: _SectionSizes, delay_ms: int, config: TopicConfig, *, force: bool
+) -> tuple[Reason, str]:
+    """Return the verdict, with a sentence, for a log that has a cleanable section."""
+    ratio, minimum = sizes.ratio, config.min_cleanable_dirty_ratio
+    if ratio > minimum:
+        return Reason.DIRTY_RATIO, f"ratio {ratio:.4f} is above {minimum}"
+    if delay_ms > 0:
+        return Reason.MAX_COMPACTION_LAG, f"the oldest dirty segment is {delay_ms} ms past max.compaction.lag.ms"
+    if force:
+        return Reason.FORCED, f"ratio {ratio:.4f} is not above {minimum}, but --force"
+    return Reason.BELOW_RATIO, f"ratio {ratio:.4f} is not above {minimum}"
 
 
 def _why_nothing_is_cleanable(
-    log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean, last_stable_offset: int
-) -> tuple[Reason, str]:
+    log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean, sizes: _SectionSizes, last_stable_offset: int
+) -> tuple[Reason, str] | None:
+    """Return the reason, with a sentence, why the cleanable section is empty; None when it is not."""
+    if sizes.cleanable_bytes:
+        return None
     if log.size_bytes == 0:
         return Reason.EMPTY, "the log holds no batch"
     active_base = log.active_segment.base_offset
@@ -331,8 +362,8 @@ def _why_nothing_is_cleanable(
 
 
 def dirtiest_first(plans: Sequence[CleanPlan]) -> list[CleanPlan]:
-    """Return the plans in cleaning order: greatest ratio first, equal ratios by topic and partition.
+    """Return the plans in cleaning order: the greatest ratio first, equal ratios by topic and partition.
 
-    Kafka's own order of equal ratios is that of a hash map (`LogCleanerManager.grabFilthiestCompactedLog`).
+    Kafka takes equal ratios in the order of a hash map. Rule: `LogCleanerManager.grabFilthiestCompactedLog`.
     """
     return sorted(plans, key=lambda plan: (-plan.cleanable_ratio, plan.log.topic_partition))

@@ -1,8 +1,8 @@
-"""Which whole segments a broker would delete after a cleaning, by log start, size and time.
+"""Which whole segments a broker would delete after a cleaning, by log start, size and time. Pure.
 
-Kafka's cleaner thread does this on every compacted log after each turn, so a topic with `compact,delete` loses old
-segments there. kcompact only tells, unless it is asked to apply it. The active segment is never looked at here: a
-broker would roll it first, and rolling is not ours to do. Rule: `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
+Kafka's cleaner thread deletes old segments of compacted logs after each round. kcompact reports these segments, and
+deletes them only with `--apply-retention`. The active segment is never included: a broker would roll it first, and
+kcompact does not roll segments. Rule: `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kcompact.log.directory import PartitionLog, Segment
 
 
 class RetentionReason(enum.StrEnum):
-    """Why a segment may go."""
+    """Why a broker would delete a segment. The values are part of the JSON output."""
 
     LOG_START = "log-start-offset"
     SIZE = "retention.bytes"
@@ -24,8 +24,8 @@ class RetentionReason(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired:
-    """A segment to delete, and why."""
+class ExpiredSegment:
+    """A segment that a broker would delete, and why."""
 
     segment: Segment
     reason: RetentionReason
@@ -33,19 +33,19 @@ class Expired:
 
 def expired_segments(
     log: PartitionLog, config: TopicConfig, *, now_ms: int, high_watermark: int
-) -> tuple[Expired, ...]:
-    """Return the segments a broker would delete, oldest first.
+) -> tuple[ExpiredSegment, ...]:
+    """Return the segments that a broker would delete, oldest first.
 
-    Each condition in turn takes segments from the start of the log until one does not meet it, or its end is not below
-    the high watermark. A log that is only compacted loses what lies below its log start; `retention.bytes` and
-    `retention.ms` count where the policy has `delete`. Deleting makes the next segment's base the log start.
+    Each condition takes segments from the start of the log, up to the first segment that does not meet it or that ends
+    above the high watermark. Segments below the log start are deleted with every policy. `retention.bytes` and
+    `retention.ms` apply only when the policy contains `delete`. The next segment's base offset becomes the log start.
     """
     remaining = list(log.segments)
-    expired: list[Expired] = []
+    expired: list[ExpiredSegment] = []
 
     def take(reason: RetentionReason, is_expired: Callable[[Segment], bool]) -> None:
         while len(remaining) > 1 and remaining[1].base_offset <= high_watermark and is_expired(remaining[0]):
-            expired.append(Expired(segment=remaining.pop(0), reason=reason))
+            expired.append(ExpiredSegment(segment=remaining.pop(0), reason=reason))
 
     take(RetentionReason.LOG_START, lambda segment: log.end_of(segment) <= log.log_start_offset)
     if config.cleanup_policy is not None and "delete" in config.cleanup_policy:
@@ -67,7 +67,7 @@ def expired_segments(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionForecast:
-    """A segment that is due to go. `is_postponed`: not after this cleaning, which merges it with a younger one."""
+    """A segment that is due for deletion. `is_postponed`: this cleaning merges it into a segment that is not due."""
 
     segment: Segment
     reason: RetentionReason
@@ -82,12 +82,12 @@ def retention_forecast(
     now_ms: int,
     high_watermark: int,
 ) -> tuple[RetentionForecast, ...]:
-    """Return the segments that would be deleted as they are, and which of them outlive their merging by `groups`.
+    """Return the segments that are due for deletion now, and which deletions a merge by `groups` postpones.
 
-    How large and how young a merged segment will be is known only when it is written; here it is as large and as young
-    as the segments it is made of.
+    The size and the timestamp of a merged segment are known only after it is written. The forecast uses the sum of the
+    sizes and the greatest timestamp of the segments in its group.
     """
-    as_is = expired_segments(log, config, now_ms=now_ms, high_watermark=high_watermark)
+    due = expired_segments(log, config, now_ms=now_ms, high_watermark=high_watermark)
     merged = [
         replace(
             group[0],
@@ -100,13 +100,13 @@ def retention_forecast(
     afterwards = expired_segments(
         replace(log, segments=(*merged, *untouched)), config, now_ms=now_ms, high_watermark=high_watermark
     )
-    gone = {one.segment.base_offset for one in afterwards}
-    home = {member.base_offset: group[0].base_offset for group in groups for member in group}
+    deleted_bases = {expired.segment.base_offset for expired in afterwards}
+    merged_into = {member.base_offset: group[0].base_offset for group in groups for member in group}
     return tuple(
         RetentionForecast(
-            segment=one.segment,
-            reason=one.reason,
-            is_postponed=home.get(one.segment.base_offset, one.segment.base_offset) not in gone,
+            segment=expired.segment,
+            reason=expired.reason,
+            is_postponed=merged_into.get(expired.segment.base_offset, expired.segment.base_offset) not in deleted_bases,
         )
-        for one in as_is
+        for expired in due
     )

@@ -1,4 +1,4 @@
-"""The partition directories below the paths that a user gives."""
+"""Finds the partition directories that a user's paths name. Reads directories only, no file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kcompact.log.directory import is_partition_directory, partition_directories
 def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[Path]:
     """Return the partition directories that the paths name, each once, in order of path, topic and partition.
 
-    A path is a partition directory or a log directory; `topic` is a glob. A log directory may be reached through a
-    link, a partition may not: its lock and its checkpoints lie in the directory above it, and a link has two.
-    Raises RefusedError for anything else.
+    A path is a partition directory or a log directory. `topic` is a shell pattern that selects topics. Symbolic links
+    to log directories are resolved. A link to a partition is returned as it is, and `read_log` refuses it: the lock and
+    the checkpoints are in the parent directory, and a link has two parents. Raises RefusedError for any other path.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -40,13 +40,14 @@ def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[
         if not inside:
             raise RefusedError(
                 path=path,
-                problem="neither a partition directory nor a log directory: it holds no .log file and no partition",
-                hint="Pass a partition directory such as orders-0, or the log directory that holds them.",
+                problem="neither a partition directory nor a log directory: no .log file and no partition in it",
+                hint="Pass a partition directory such as orders-0, or the log directory above it.",
             )
         found.update(dict.fromkeys(inside))
     return [directory for directory in found if topic is None or _has_topic(directory, topic)]
 
 
-def _has_topic(directory: Path, glob: str) -> bool:
+def _has_topic(directory: Path, pattern: str) -> bool:
+    """Return whether the topic of a partition directory matches a shell pattern, case-sensitively."""
     parsed = parse_directory(directory.name)
-    return parsed is not None and fnmatch.fnmatchcase(parsed.topic_partition.topic, glob)
+    return parsed is not None and fnmatch.fnmatchcase(parsed.topic_partition.topic, pattern)

@@ -1,4 +1,4 @@
-"""One partition directory to its plan, and the reasons not to touch it."""
+"""Plans one partition directory, and says why a partition is refused."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import KcompactError, RefusedError
 from kcompact.format.names import CLUSTER_METADATA_TOPIC
-from kcompact.log.directory import LogDir, read_log
-from kcompact.log.producer_state import first_unstable_offset, load
+from kcompact.log.directory import LogDir, PartitionLog, read_log
+from kcompact.log.producer_state import first_unstable_offset, load_producers
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
 
 NO_HIGH_WATERMARK = (
-    "replication-offset-checkpoint has no entry for this partition, so nothing counts as replicated; "
+    "replication-offset-checkpoint has no entry for this partition, so no record counts as replicated; "
     "--high-watermark leo takes the whole log as replicated"
 )
 
@@ -30,26 +30,21 @@ def plan_partition(
     include_internal: bool = False,
     rebuild_indexes: bool = False,
 ) -> CleanPlan:
-    """Return the plan for one partition directory, from what is on the disk. Reads only.
+    """Return the plan for one partition directory. Reads the disk, writes nothing.
 
-    The high watermark is the given one, or the log end with `use_log_end`, or what the log directory's
-    checkpoint says. A log directory whose checkpoint misses the partition leaves it at the log start, as for a broker:
-    nothing is cleanable then. A copy outside of a log directory is taken as complete.
+    The high watermark is the first of: `high_watermark`; with `use_log_end` the log end; the entry of the log
+    directory's `replication-offset-checkpoint`; the log start when that file has no entry for the partition, as in a
+    broker; the log end when there is no such file. Damage is reported in the plan.
+    Raises RefusedError, CorruptCheckpointError, StorageError.
     """
     log = read_log(directory, log_dir=log_dir, rebuild_indexes=rebuild_indexes)
-    known = log.log_dir.high_watermarks
-    if high_watermark is None and not use_log_end and known is not None:
-        high_watermark = known.get(log.topic_partition)
-        if high_watermark is None:
-            high_watermark = log.log_start_offset
-            if log.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-                log = replace(log, notes=(*log.notes, NO_HIGH_WATERMARK))
-    elif high_watermark is None and not use_log_end:
-        log = replace(log, notes=(*log.notes, "no replication-offset-checkpoint: high watermark taken as the log end"))
+    if high_watermark is None and not use_log_end:
+        high_watermark, notes = _checkpointed_high_watermark(log)
+        log = replace(log, notes=(*log.notes, *notes))
     state, unstable = {}, None
     if not log.damage:
         expiration_ms = config.producer_id_expiration_ms
-        state = load(log, now_ms=now_ms, expiration_ms=expiration_ms)
+        state = load_producers(log, now_ms=now_ms, expiration_ms=expiration_ms)
         unstable = first_unstable_offset(
             log, state, high_watermark=high_watermark, now_ms=now_ms, expiration_ms=expiration_ms
         )
@@ -65,8 +60,22 @@ def plan_partition(
     )
 
 
+def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[str, ...]]:
+    """Return the high watermark that the log directory has for a log, None for the log end, and notes for the user."""
+    checkpoint = log.log_dir.high_watermarks
+    if checkpoint is None:
+        return None, ("no replication-offset-checkpoint: high watermark taken as the log end",)
+    if log.topic_partition in checkpoint:
+        return checkpoint[log.topic_partition], ()
+    is_metadata = log.topic_partition.topic == CLUSTER_METADATA_TOPIC
+    return log.log_start_offset, () if is_metadata else (NO_HIGH_WATERMARK,)
+
+
 def refusal(plan: CleanPlan) -> KcompactError | None:
-    """Return why a partition must not be touched, or None when it is eligible or merely needs no cleaning."""
+    """Return the error that forbids to clean a partition; None for an eligible one and for one that needs no cleaning.
+
+    Leftovers of an interrupted swap are not an error here: `recover` handles them.
+    """
     directory = plan.log.directory
     if plan.log.damage:
         return plan.log.damage[0]
@@ -86,7 +95,7 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
         )
     if plan.reason is Reason.INTERNAL:
         never = plan.log.topic_partition.topic == CLUSTER_METADATA_TOPIC
-        hint = "It is cut by snapshots, never compacted." if never else "--include-internal cleans it all the same."
+        hint = "Kafka never compacts this topic." if never else "Pass --include-internal to clean it."
         return RefusedError(path=directory, problem=plan.explanation, hint=hint)
     if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
         return RefusedError(path=directory, problem=NO_HIGH_WATERMARK)

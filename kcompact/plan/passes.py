@@ -1,6 +1,7 @@
-"""How Kafka's own cleaner would do the same work: the size of its offset map, and the passes it needs.
+"""How many passes Kafka's own cleaner needs for the same work, from the size of its offset map. Pure.
 
-Rule: `LogCleaner.CleanerThread`, `SkimpyOffsetMap`, `Cleaner.buildOffsetMap` of Kafka 4.3.1.
+kcompact itself always needs one pass. Rule: `LogCleaner.CleanerThread`, `SkimpyOffsetMap`, `Cleaner.buildOffsetMap` of
+Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -8,14 +9,12 @@ from __future__ import annotations
 from kcompact.config.settings import INT_MAX, TopicConfig
 from kcompact.plan.clean_plan import CleanPlan
 
-# How Kafka's own cleaner would go about it
-
 OFFSET_MAP_ENTRY_BYTES = 16 + 8
-"""An MD5 of the key, and an offset."""
+"""An MD5 of the key and an offset."""
 
 
 def offset_map_slots(config: TopicConfig) -> int:
-    """Return how many keys there is room for in the map of one of the broker's cleaner threads.
+    """Return the number of keys that the offset map of one cleaner thread can contain.
 
     Rule: `LogCleaner.CleanerThread`, `SkimpyOffsetMap`.
     """
@@ -23,20 +22,21 @@ def offset_map_slots(config: TopicConfig) -> int:
 
 
 def keys_per_pass(config: TopicConfig) -> int:
-    """Return with how many keys the broker's cleaner takes its map for full.
+    """Return the number of keys at which the broker's cleaner treats its offset map as full and ends a pass.
 
-    Rule: `Cleaner.buildOffsetMapForSegment`.
+    Can exceed `offset_map_slots` when the load factor is above 1. Rule: `Cleaner.buildOffsetMapForSegment`.
     """
     return min(int(offset_map_slots(config) * config.log_cleaner_io_buffer_load_factor), INT_MAX)
 
 
 def kafka_passes_at_most(plan: CleanPlan, *, map_keys: int | None = None) -> int | None:
-    """Return in how many passes Kafka's own cleaner would be through with the cleanable section at the latest.
+    """Return an upper bound of the passes that Kafka's own cleaner needs for the cleanable section.
 
-    A pass ends at the first record with a key that it meets with a full map, so each but the last takes at least
-    `keys_per_pass` records; there are no more records than offsets. `map_keys` is the number of keys where that is
-    known: with fewer than fill the map, one pass is enough. 0: nothing is cleanable. None: it might never be through,
-    because its settings let no key into the map, or more than it has room for. Rule: `Cleaner.buildOffsetMap`.
+    A pass ends at the first keyed record that finds the map full, so every pass except the last processes at least
+    `keys_per_pass` records. The number of offsets is an upper bound of the number of records. `map_keys` is the number
+    of keys, if it is known; one pass is enough when they do not fill the map. Returns 0 when nothing is cleanable, and
+    None when the cleaner might never finish, because the settings allow no key in the map, or more keys than it can
+    contain. Rule: `Cleaner.buildOffsetMap`.
     """
     if not plan.cleanable_bytes:
         return 0
@@ -52,10 +52,9 @@ def kafka_passes_at_most(plan: CleanPlan, *, map_keys: int | None = None) -> int
 
 
 def kafka_passes_at_least(plan: CleanPlan, *, map_keys: int) -> int | None:
-    """Return how many passes Kafka's own cleaner would need if each key came up in one of them only; None as above.
+    """Return a lower bound of the passes that Kafka's own cleaner needs: the passes if no key occurs in two of them.
 
-    `map_keys` is the number of keys in the cleanable section. Before that is known nothing more than one pass can be
-    told: all the records might have the same key.
+    `map_keys` is the number of keys in the cleanable section. Returns None when the cleaner never finishes.
     """
     full, slots = keys_per_pass(plan.config), offset_map_slots(plan.config)
     if map_keys > slots and full > slots:

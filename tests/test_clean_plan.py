@@ -1,4 +1,4 @@
-"""The plan's parts as tables; its whole is in `cases/plan`, and beside Kafka's in `test_golden`."""
+"""`plan.clean_plan`, function by function. `tests/cases/plan` and `test_golden` test whole plans."""
 
 from __future__ import annotations
 
@@ -10,67 +10,18 @@ import pytest
 
 from kcompact.config.settings import INT_MAX, TopicConfig
 from kcompact.errors import CorruptDataError
-from kcompact.format.names import TopicPartition
 from kcompact.log.directory import LogDir, PartitionLog, Segment
-from kcompact.log.files import FileIdentity
 from kcompact.log.producer_state import Producer
 from kcompact.plan.clean_plan import (
     ELIGIBLE,
-    CleanPlan,
     Reason,
     Role,
     compaction_delay_ms,
     dirtiest_first,
     group_segments,
     offsets_to_clean,
-    plan_cleaning,
 )
-from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most, keys_per_pass, offset_map_slots
-
-CONFIG = TopicConfig(cleanup_policy=frozenset({"compact"}))
-NOW = 1_000_000
-
-
-def segment(
-    base_offset: int,
-    size_bytes: int = 100,
-    *,
-    largest: int = 0,
-    first: int | None = 0,
-    index_bytes: int = 0,
-    time_index_bytes: int = 0,
-) -> Segment:
-    file = FileIdentity(name=f"{base_offset:020d}.log", device=1, inode=1, size_bytes=size_bytes, mtime_ns=0)
-    return Segment(
-        base_offset=base_offset,
-        size_bytes=size_bytes,
-        index_bytes=index_bytes,
-        time_index_bytes=time_index_bytes,
-        largest_timestamp_ms=largest,
-        first_batch_max_timestamp_ms=first,
-        last_modified_ms=0,
-        files=(file,),
-    )
-
-
-def log_of(
-    *segments: Segment, end: int = 400, checkpoint: int | None = None, start: int | None = None, name: str = "orders-0"
-) -> PartitionLog:
-    partition = TopicPartition.parse(name)
-    assert partition is not None
-    return PartitionLog(
-        directory=Path(name),
-        topic_partition=partition,
-        log_dir=LogDir(path=Path()),
-        segments=segments,
-        snapshots={},
-        log_start_offset=segments[0].base_offset if start is None else start,
-        log_end_offset=end,
-        checkpoint_offset=checkpoint,
-    )
-
-
-FOUR = (segment(0, largest=10), segment(100, largest=30), segment(200, largest=20), segment(300, largest=40))
+from tests.log_values import CLEAN, CONFIG, FOUR, LOG, NOW, log_of, planned, segment
 
 
 @pytest.mark.parametrize(
@@ -91,7 +42,7 @@ FOUR = (segment(0, largest=10), segment(100, largest=30), segment(200, largest=2
         (401, None, 400, 0, (0, 300, Reason.ACTIVE_ONLY, True)),
         (350, None, 400, 0, (350, 300, Reason.ACTIVE_ONLY, False)),
         (None, 350, 400, 0, (350, 300, Reason.ACTIVE_ONLY, False)),
-        # Too young is what is greater than now - lag; the third segment is older and not reached.
+        # A segment is too young if its timestamp is above now - lag. The older third segment is not reached.
         (None, None, 400, NOW - 29, (0, 100, Reason.MIN_COMPACTION_LAG, False)),
         (None, None, 400, NOW - 30, (0, 300, Reason.ACTIVE_ONLY, False)),
         (200, None, 400, NOW - 25, (200, 300, Reason.ACTIVE_ONLY, False)),
@@ -112,7 +63,7 @@ def test_offsets_to_clean(
     assert (found.first_dirty_offset, found.first_uncleanable_offset, found.bound, found.reset) == expected
 
 
-def test_a_stable_offset_at_the_high_watermark_is_bounded_by_that() -> None:
+def test_the_high_watermark_is_the_bound_without_an_open_transaction() -> None:
     found = offsets_to_clean(log_of(*FOUR), CONFIG, now_ms=NOW, high_watermark=250, last_stable_offset=250)
     assert (found.first_uncleanable_offset, found.bound) == (200, Reason.HIGH_WATERMARK)
 
@@ -190,19 +141,9 @@ def test_groups_by_offsets(bases: list[int], empty: list[int], end: int, expecte
     assert groups_of(segments, end=end) == expected
 
 
-# --- The verdict -----------------------------------------------------------------------------------------------
-
-
-def planned(log: PartitionLog, config: TopicConfig = CONFIG, **options: object) -> CleanPlan:
-    arguments: dict[str, object] = {"now_ms": NOW, "producers": {}, **options}
-    return plan_cleaning(log, config, **arguments)  # type: ignore[arg-type]
-
-
 OPEN = {7: Producer(producer_id=7, epoch=0, transaction_first_offset=50)}
 DAMAGE = CorruptDataError(file="f", problem="torn")
 BROKER = LogDir(path=Path(), is_log_dir=True)
-LOG = log_of(*FOUR)
-CLEAN = log_of(*FOUR, checkpoint=200)
 YOUNG = replace(CONFIG, min_compaction_lag_ms=NOW)
 LATE = replace(CONFIG, max_compaction_lag_ms=1)
 OF_COORDINATOR = log_of(*FOUR, name="__consumer_offsets-0")
@@ -250,7 +191,7 @@ def test_verdicts(reason: Reason, log: PartitionLog, config: TopicConfig, option
 
 
 def test_every_verdict_is_reached() -> None:
-    # What is no partition at all has no plan; its verdict belongs to the command line.
+    # A directory that is not a partition has no plan; the command line reports that reason.
     assert {reason for reason, *_ in VERDICTS} == set(Reason) - {Reason.NOT_A_PARTITION}
 
 
@@ -264,13 +205,13 @@ def test_sizes_and_ratio() -> None:
     assert plan.last_stable_offset == 250
 
 
-def test_a_first_dirty_offset_in_the_active_segment_makes_it_count_as_clean() -> None:
+def test_an_active_segment_with_the_first_dirty_offset_counts_as_clean() -> None:
     plan = planned(log_of(*FOUR, checkpoint=350))
     assert (plan.clean_bytes, plan.cleanable_bytes) == (400, 0)
 
 
 @pytest.mark.parametrize(("high_watermark", "expected"), [(None, 400), (300, 300), (4000, 400)])
-def test_the_high_watermark_lies_in_the_log(high_watermark: int | None, expected: int) -> None:
+def test_the_high_watermark_is_limited_to_the_log(high_watermark: int | None, expected: int) -> None:
     plan = planned(LOG, high_watermark=high_watermark)
     assert (plan.high_watermark, plan.last_stable_offset) == (expected, expected)
 
@@ -281,12 +222,12 @@ def test_a_high_watermark_below_the_log_start_is_raised_to_it() -> None:
 
 
 @pytest.mark.parametrize(("unstable", "expected"), [(40, 40), (250, 250), (500, 400)])
-def test_nothing_is_stable_from_the_first_unstable_offset_on(unstable: int, expected: int) -> None:
+def test_the_last_stable_offset_is_at_most_the_first_unstable_offset(unstable: int, expected: int) -> None:
     plan = planned(log_of(*FOUR, start=60), producers=OPEN, first_unstable_offset=unstable)
     assert plan.last_stable_offset == expected
 
 
-def test_an_open_transaction_below_the_log_start_counts_from_there() -> None:
+def test_an_open_transaction_below_the_log_start_counts_from_the_log_start() -> None:
     assert planned(log_of(*FOUR, start=60), producers=OPEN).last_stable_offset == 60
 
 
@@ -296,93 +237,8 @@ def test_roles() -> None:
     assert roles == [Role.CLEAN, Role.DIRTY, Role.UNCLEANABLE, Role.ACTIVE]
 
 
-def test_the_dirtiest_comes_first_and_equal_ones_by_name() -> None:
+def test_the_dirtiest_log_comes_first_and_equal_ratios_are_ordered_by_name() -> None:
     names = ["b-0", "a-10", "a-9"]
     plans = [planned(log_of(*FOUR, name=name)) for name in names]
     plans.append(planned(log_of(*FOUR, name="a-0", checkpoint=150)))
     assert [str(plan.log.topic_partition) for plan in dirtiest_first(plans)] == ["a-9", "a-10", "b-0", "a-0"]
-
-
-# --- The passes of Kafka's own cleaner ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("buffer_bytes", "threads", "load_factor", "slots", "full"),
-    [
-        (134_217_728, 1, 0.9, 5_592_405, 5_033_164),
-        (134_217_728, 4, 0.9, 1_398_101, 1_258_290),
-        (134_217_728, 3, 0.5, 1_864_135, 932_067),
-        (1 << 40, 1, 0.9, 89_478_485, 80_530_636),  # An array of Java has no more than 2^31 - 1 bytes.
-        (1 << 40, 1, 100.0, 89_478_485, INT_MAX),
-        (240, 1, 1.0, 10, 10),
-        (239, 1, 0.9, 9, 8),
-        (24, 1, 0.9, 1, 0),
-    ],
-)
-def test_how_many_keys_kafkas_map_takes(
-    buffer_bytes: int, threads: int, load_factor: float, slots: int, full: int
-) -> None:
-    config = map_of(buffer_bytes, threads=threads, load_factor=load_factor)
-    assert (offset_map_slots(config), keys_per_pass(config)) == (slots, full)
-
-
-def map_of(buffer_bytes: int, *, threads: int = 1, load_factor: float = 1.0) -> TopicConfig:
-    return replace(
-        CONFIG,
-        log_cleaner_dedupe_buffer_size=buffer_bytes,
-        log_cleaner_threads=threads,
-        log_cleaner_io_buffer_load_factor=load_factor,
-    )
-
-
-GAPS = log_of(segment(0), segment(100, 0), segment(900), segment(1000), end=1050)
-"""Only 200 offsets of the closed segments are below a batch: between 100 and 900 there is none."""
-
-
-@pytest.mark.parametrize(
-    ("log", "slots", "load_factor", "expected"),
-    [
-        (LOG, 300, 1.0, 1),
-        (LOG, 299, 1.0, 2),
-        (LOG, 150, 1.0, 2),
-        (LOG, 149, 1.0, 3),
-        (LOG, 1, 1.0, 300),
-        (CLEAN, 100, 1.0, 1),  # Dirty from 200 on.
-        (CLEAN, 99, 1.0, 2),
-        (log_of(*FOUR, checkpoint=250), 50, 1.0, 1),
-        (log_of(*FOUR, checkpoint=250), 49, 1.0, 2),
-        (log_of(*FOUR, checkpoint=300), 1, 1.0, 0),  # Nothing is cleanable.
-        (log_of(segment(0, 0), segment(100), end=200), 1, 1.0, 0),
-        (GAPS, 200, 1.0, 1),
-        (GAPS, 199, 1.0, 2),
-        (LOG, 300, 0.5, 2),
-        (LOG, 1, 0.9, None),  # No key gets into the map.
-        (LOG, 300, 2.0, 1),
-        (LOG, 299, 2.0, None),  # More keys than the map has room for, and Kafka would try.
-    ],
-)
-def test_the_passes_of_kafkas_cleaner(log: PartitionLog, slots: int, load_factor: float, expected: int | None) -> None:
-    plan = planned(log, map_of(24 * slots, load_factor=load_factor))
-    assert kafka_passes_at_most(plan) == expected
-
-
-@pytest.mark.parametrize(
-    ("map_keys", "slots", "load_factor", "at_least", "at_most"),
-    [
-        (0, 10, 1.0, 1, 1),
-        (9, 10, 1.0, 1, 1),
-        (10, 10, 1.0, 1, 30),  # Full with the last of them; whether more records follow is not known.
-        (11, 10, 1.0, 2, 30),
-        (300, 10, 1.0, 30, 30),
-        (20, 10, 0.5, 4, 60),
-        (10, 10, 2.0, 1, 1),
-        (11, 10, 2.0, None, None),
-        (1, 1, 0.9, None, None),
-    ],
-)
-def test_known_keys_narrow_the_passes(
-    map_keys: int, slots: int, load_factor: float, at_least: int | None, at_most: int | None
-) -> None:
-    plan = planned(LOG, map_of(24 * slots, load_factor=load_factor))
-    assert kafka_passes_at_least(plan, map_keys=map_keys) == at_least
-    assert kafka_passes_at_most(plan, map_keys=map_keys) == at_most

@@ -1,4 +1,4 @@
-"""A partition directory as a value: what is found, what is noted, what is refused."""
+"""`log.directory` and `log.files`: the state of a partition directory, notes, damage and refusals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import CorruptBatchError, CorruptCheckpointError, CorruptIndexError, RefusedError, StorageError
+from kcompact.errors import CorruptCheckpointError, CorruptIndexError, RefusedError, StorageError
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import partition_directories, read_log, read_log_dir, read_snapshot
 from kcompact.log.files import read_file
-from kcompact.log.segment_reader import batches, headers, verified_batches
+from kcompact.log.segment_reader import batches
 from tests import notation
 from tests.notation import DEFAULT_TIME
 
@@ -33,7 +33,7 @@ def edit(path: Path, position: int, data: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_a_sound_directory(directory: Path) -> None:
+def test_an_undamaged_directory(directory: Path) -> None:
     found = read_log(directory)
     assert found.topic_partition == TopicPartition("orders", 0)
     assert [segment.base_offset for segment in found.segments] == [0, 4, 5]
@@ -59,7 +59,7 @@ def test_segments_between(directory: Path, start: int, end: int, bases: list[int
     assert [segment.base_offset for segment in read_log(directory).segments_between(start, end)] == bases
 
 
-def test_checkpoints_around_it(tmp_path: Path) -> None:
+def test_the_checkpoints_of_the_log_directory(tmp_path: Path) -> None:
     spec = replace(notation.parse(TEXT), checkpoint=4, start=2, high_watermark=8)
     found = read_log(notation.write(spec, tmp_path))
     assert (found.checkpoint_offset, found.log_start_offset) == (4, 2)
@@ -85,7 +85,7 @@ def test_what_makes_a_log_directory(tmp_path: Path, names: list[str], is_log_dir
     assert read_log_dir(tmp_path).is_log_dir == is_log_dir
 
 
-def test_a_malformed_checkpoint_is_not_guessed_at(directory: Path) -> None:
+def test_a_malformed_checkpoint_is_an_error(directory: Path) -> None:
     (directory.parent / "cleaner-offset-checkpoint").write_text("0\n1\norders 0\n")
     with pytest.raises(CorruptCheckpointError):
         read_log(directory)
@@ -108,7 +108,7 @@ def test_a_malformed_checkpoint_is_not_guessed_at(directory: Path) -> None:
         ("partition.metadata", ""),
     ],
 )
-def test_other_names(directory: Path, name: str, kind: str) -> None:
+def test_the_kinds_of_file_names(directory: Path, name: str, kind: str) -> None:
     (directory / name).write_bytes(b"")
     found = read_log(directory)
     for field in ("leftovers", "deleted", "staging", "foreign"):
@@ -129,18 +129,18 @@ def test_an_index_without_a_log_is_noted(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_a_missing_index_is_made_in_memory(directory: Path, suffix: str) -> None:
-    sound = read_log(directory)
-    # By the rule of the default interval the segment has no offset entry at all.
+def test_a_missing_index_is_built_in_memory(directory: Path, suffix: str) -> None:
+    complete = read_log(directory)
+    # With the default index interval this segment has no offset index entry.
     (directory / FIRST).with_suffix(suffix).unlink()
     found = read_log(directory)
-    assert found.segments[0].largest_timestamp_ms == sound.segments[0].largest_timestamp_ms
+    assert found.segments[0].largest_timestamp_ms == complete.segments[0].largest_timestamp_ms
     assert found.segments[0].index_bytes == 0
-    assert found.notes == (f"{FIRST} has no {suffix} beside it; the plan uses one made from its batches",)
+    assert found.notes == (f"{FIRST} has no {suffix} beside it; the plan uses one built from its batches",)
     assert found.damage == ()
 
 
-def test_indexes_that_count_for_nothing(directory: Path) -> None:
+def test_ignored_indexes_are_rebuilt(directory: Path) -> None:
     (directory / FIRST).with_suffix(".timeindex").write_bytes(b"nonsense")
     assert isinstance(read_log(directory).damage[0], CorruptIndexError)
     found = read_log(directory, rebuild_indexes=True)
@@ -149,14 +149,14 @@ def test_indexes_that_count_for_nothing(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "suffix"), [(10_485_760, ".index"), (10_485_756, ".timeindex")])
-def test_the_active_index_ends_in_zeros_on_a_broker_that_was_killed(directory: Path, size: int, suffix: str) -> None:
+def test_a_preallocated_active_index_may_end_in_zeros(directory: Path, size: int, suffix: str) -> None:
     os.truncate((directory / ACTIVE).with_suffix(suffix), size)
     found = read_log(directory)
     assert (found.log_end_offset, found.damage) == (9, ())
     assert found.active_segment.largest_timestamp_ms == DEFAULT_TIME
 
 
-def test_an_active_segment_without_a_byte(tmp_path: Path) -> None:
+def test_an_empty_active_segment(tmp_path: Path) -> None:
     found = read_log(notation.write(notation.parse("log\n0: a=1\n7: ; mtime=10:00"), tmp_path))
     assert found.log_end_offset == 7
     assert found.active_segment.first_batch_max_timestamp_ms is None
@@ -184,7 +184,7 @@ def test_damage_is_collected(directory: Path, name: str, damage: Callable[[Path]
     assert len(found.segments) == 3
 
 
-def test_what_an_index_points_beyond_the_log_is_not_followed(directory: Path) -> None:
+def test_an_index_entry_beyond_the_log_is_ignored(directory: Path) -> None:
     edit(directory / f"{5:020d}.index", 4, b"\x7f\xff\xff\xff")
     assert read_log(directory).log_end_offset == 9
 
@@ -205,24 +205,24 @@ def subdirectory(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("strange", [symlink, fifo, subdirectory])
+@pytest.mark.parametrize("make_special", [symlink, fifo, subdirectory])
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
-def test_what_is_no_regular_file_is_refused(directory: Path, strange: Callable[[Path], None], suffix: str) -> None:
-    strange((directory / FIRST).with_suffix(suffix))
+def test_special_files_are_refused(directory: Path, make_special: Callable[[Path], None], suffix: str) -> None:
+    make_special((directory / FIRST).with_suffix(suffix))
     with pytest.raises(RefusedError, match="not a regular file"):
         read_log(directory)
 
 
-@pytest.mark.parametrize("strange", [symlink, fifo, subdirectory])
-def test_nor_is_it_opened(directory: Path, strange: Callable[[Path], None]) -> None:
-    strange(directory / FIRST)
+@pytest.mark.parametrize("make_special", [symlink, fifo, subdirectory])
+def test_special_files_are_not_opened(directory: Path, make_special: Callable[[Path], None]) -> None:
+    make_special(directory / FIRST)
     with pytest.raises(RefusedError):
         read_file(directory / FIRST)
     with pytest.raises(RefusedError):
         list(batches(directory / FIRST))
 
 
-def test_a_file_that_is_gone_or_too_large(directory: Path) -> None:
+def test_missing_and_too_large_files(directory: Path) -> None:
     with pytest.raises(StorageError, match="No such file"):
         read_file(directory / "nothing")
     with pytest.raises(RefusedError, match="larger than 10 bytes"):
@@ -239,12 +239,12 @@ def test_a_file_that_is_gone_or_too_large(directory: Path) -> None:
         ("orders-0.0123456789abcdef0123456789abcdef-stray", "a broker's -stray directory"),
     ],
 )
-def test_other_directories(directory: Path, name: str, problem: str) -> None:
+def test_directories_that_are_not_partitions(directory: Path, name: str, problem: str) -> None:
     with pytest.raises(RefusedError, match=problem):
         read_log(directory.rename(directory.with_name(name)))
 
 
-def test_a_directory_without_a_log(tmp_path: Path) -> None:
+def test_a_directory_without_a_log_file(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / f"{0:020d}.index").write_bytes(b"")
     with pytest.raises(RefusedError, match=r"no \.log file"):
@@ -258,71 +258,3 @@ def test_partition_directories_are_in_order(tmp_path: Path) -> None:
     (tmp_path / "c-1").write_bytes(b"")
     found = [path.name for path in partition_directories(tmp_path)]
     assert found == ["a-9", "a-9.0123456789abcdef0123456789abcdef-delete", "a-10", "a-b-0", "b-1"]
-
-
-# --- Reading batches ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("window", [61, 62, 70, 71, 139, 140, 141, 1000])
-def test_windows_change_nothing(directory: Path, window: int) -> None:
-    path = directory / FIRST
-    whole = [(one.position, one.header, bytes(one.data)) for one in batches(path)]
-    found = [(one.position, one.header, bytes(one.data)) for one in batches(path, window_bytes=window)]
-    assert found == whole
-    assert [(position, header) for position, header, _ in whole] == list(headers(path))
-    assert b"".join(data for _, _, data in whole) == path.read_bytes()
-
-
-def test_a_part_of_a_file(directory: Path) -> None:
-    path = directory / FIRST
-    positions = [position for position, _ in headers(path)]
-    found = [one.position for one in batches(path, start_position=positions[1], end_position=positions[3])]
-    assert found == positions[1:3]
-    with pytest.raises(CorruptBatchError, match="only 65 are left"):
-        list(headers(path, end_position=positions[1] + 65))
-    with pytest.raises(CorruptBatchError):
-        list(batches(path, start_position=1))
-
-
-@pytest.mark.parametrize("missing", [1, 70, 1000])
-@pytest.mark.parametrize("read", [batches, headers])
-def test_a_file_that_has_shrunk(directory: Path, missing: int, read: Callable[..., object]) -> None:
-    path = directory / FIRST
-    size = path.stat().st_size
-    with pytest.raises(CorruptBatchError):
-        list(read(path, end_position=size + missing))  # type: ignore[call-overload]
-
-
-@pytest.mark.parametrize(
-    ("name", "base_offset", "end_offset", "problem"),
-    [
-        (FIRST, 0, 3, "last offset 3, but the next segment starts at 3"),
-        (FIRST, 1, 4, "base offset 0 after offset 0"),
-        (ACTIVE, 5, 8, "last offset 8"),
-    ],
-)
-def test_segments_that_overlap(directory: Path, name: str, base_offset: int, end_offset: int, problem: str) -> None:
-    with pytest.raises(CorruptBatchError, match=problem):
-        list(verified_batches(directory / name, base_offset=base_offset, end_offset=end_offset))
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("0: a=1(leader=3) b=1(leader=2)", "leader epoch 2 after epoch 3"),
-        ("0: a=1@5 b=1@5", "base offset 5 after offset 5"),
-        ("0: [a=1@0]@0..9 b=1@9", "base offset 9 after offset 9"),
-    ],
-)
-def test_batches_out_of_order(tmp_path: Path, line: str, problem: str) -> None:
-    directory = tmp_path / "orders-0"
-    directory.mkdir()
-    (directory / FIRST).write_bytes(notation.parse(f"log\n{line}").segments[0].data)
-    with pytest.raises(CorruptBatchError, match=problem):
-        list(verified_batches(directory / FIRST, base_offset=0, end_offset=100))
-
-
-def test_an_epoch_that_is_not_known_is_no_fall(tmp_path: Path) -> None:
-    path = tmp_path / FIRST
-    path.write_bytes(notation.parse("log\n0: a=1(leader=3) b=1(leader=-1) c=1(leader=3)").segments[0].data)
-    assert len(list(verified_batches(path, base_offset=0, end_offset=3))) == 3

@@ -1,4 +1,4 @@
-"""Which whole segments go after a cleaning, by log start, size and time; and that only they go."""
+"""`plan.deletion`: which segments a broker would delete, and that `--apply-retention` deletes exactly these."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plan_of(settings: str, directory: Path, *, segments: str = SEGMENTS) -> Clea
         ("cleanup.policy=delete retention.ms=1 hw=9", []),
     ],
 )
-def test_what_expires(settings: str, expected: list[tuple[int, str]], tmp_path: Path) -> None:
+def test_expired_segments(settings: str, expected: list[tuple[int, str]], tmp_path: Path) -> None:
     plan = plan_of(settings, tmp_path)
     found = expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
     assert [(one.segment.base_offset, str(one.reason)) for one in found] == expected
@@ -83,7 +83,7 @@ def test_nothing_is_deleted_unless_asked(tmp_path: Path) -> None:
     assert sorted(plan.log.directory.iterdir()) == before
 
 
-def test_a_segment_that_changed_meanwhile_stays(tmp_path: Path) -> None:
+def test_a_segment_that_changed_is_not_deleted(tmp_path: Path) -> None:
     plan = plan_of(f"{NOT_DIRTY_ENOUGH} start=10", tmp_path)
     log = plan.log.directory / plan.log.segments[0].log_name
     log.write_bytes(log.read_bytes() + b"\0")
@@ -115,11 +115,11 @@ def test_merging_with_a_younger_segment_postpones_deletion(tmp_path: Path) -> No
 def test_the_dry_run_deletes_what_the_run_deletes(retention: str, tmp_path: Path) -> None:
     settings = f"{SMALL_SEGMENTS} {retention}"
     dry = plan_of(settings, tmp_path / "dry", segments=OLD_AND_YOUNG)
-    wet = plan_of(settings, tmp_path / "wet", segments=OLD_AND_YOUNG)
-    foretold = cleaner.clean_partition(dry, InProcess(), lock=None, options=replace(RETAIN, dry_run=True)).expired
-    with log_dir_lock(wet.log.directory.parent) as lock:
-        happened = cleaner.clean_partition(wet, InProcess(), lock=lock, options=RETAIN).expired
-    assert [(one.segment.base_offset, one.segment.size_bytes, one.reason) for one in foretold] == [
-        (one.segment.base_offset, one.segment.size_bytes, one.reason) for one in happened
+    real = plan_of(settings, tmp_path / "real", segments=OLD_AND_YOUNG)
+    forecast = cleaner.clean_partition(dry, InProcess(), lock=None, options=replace(RETAIN, dry_run=True)).expired
+    with log_dir_lock(real.log.directory.parent) as lock:
+        deleted = cleaner.clean_partition(real, InProcess(), lock=lock, options=RETAIN).expired
+    assert [(one.segment.base_offset, one.segment.size_bytes, one.reason) for one in forecast] == [
+        (one.segment.base_offset, one.segment.size_bytes, one.reason) for one in deleted
     ]
-    assert foretold
+    assert forecast

@@ -1,4 +1,4 @@
-"""Producer state: which snapshot, who has expired, and the replay of what follows."""
+"""`log.producer_state`: the snapshot, expiry, the replay of later batches, undecided transactions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import CorruptBatchError, CorruptCheckpointError
-from kcompact.format.batch import Record, build, parse_batches
+from kcompact.errors import CorruptCheckpointError
+from kcompact.format.batch import parse_batches
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log import producer_state
-from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader, Marker, read_marker
+from kcompact.log.batch_headers import BatchHeader, read_marker
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.producer_state import (
     LastRecord,
@@ -40,59 +40,63 @@ HEAD = ProducerEntry(
 )
 
 
-def glimpses(data: bytes) -> Iterator[BatchHeader]:
+def headers_of(data: bytes) -> Iterator[BatchHeader]:
     for batch in parse_batches(data, file="f"):
         marker = read_marker(batch, file="f") if batch.header.is_control else None
         yield BatchHeader(batch.position, batch.header, marker)
 
 
 def load(spec: LogSpec, log_dir: Path, *, now_ms: int = DEFAULT_TIME, expiration_ms: int = DAY) -> dict[int, Producer]:
-    return producer_state.load(read_log(notation.write(spec, log_dir)), now_ms=now_ms, expiration_ms=expiration_ms)
+    return producer_state.load_producers(
+        read_log(notation.write(spec, log_dir)), now_ms=now_ms, expiration_ms=expiration_ms
+    )
 
 
 @pytest.mark.parametrize(
     ("snapshots", "surroundings", "expected"),
     [
-        # No snapshot: nobody after a clean shutdown, everybody in a lone copy.
+        # No snapshot: no producers after a clean shutdown, all producers in a copied partition.
         ([], "", []),
         ([], "lone", [1, 2, 3, 4]),
         ([], "unclean", [1, 2, 3, 4]),
-        # The newest usable one, and a replay of what follows.
+        # The newest usable snapshot, and a replay of the later batches.
         ([2], "", [2, 3, 4, 9]),
         ([2, 4], "", [3, 4, 9]),
         ([2, 4, 6], "", [4, 9]),
         ([7], "", [9]),
         ([7], "lone", [9]),
-        # Of those at no segment's base only the newest counts, if it is not below the active segment.
+        # Of the strays only the newest is kept, if it is at or above the active segment's base offset.
         ([2, 5], "", [2, 3, 4, 9]),
         ([2, 3, 7], "", [9]),
         ([2, 7, 8], "", [2, 3, 4, 9]),
-        # A snapshot at the log start, or above the log end, is there but of no use.
+        # A snapshot at the log start or above the log end is kept, but not used.
         ([0], "", [1, 2, 3, 4]),
         ([8], "", [1, 2, 3, 4]),
-        # Only strays, which a broker deletes first: as if there were none.
+        # Only strays, which a broker deletes: the same as no snapshot.
         ([1], "", []),
         ([1, 3, 5], "", []),
         ([1], "lone", [1, 2, 3, 4]),
     ],
 )
-def test_which_snapshot(tmp_path: Path, snapshots: list[int], surroundings: str, expected: list[int]) -> None:
+def test_the_snapshot_that_is_used(
+    tmp_path: Path, snapshots: list[int], surroundings: str, expected: list[int]
+) -> None:
     spec = notation.parse(TEXT.replace("log", f"log {surroundings}"))
     spec = replace(spec, snapshots=dict.fromkeys(snapshots, (HEAD,)))
     assert sorted(load(spec, tmp_path)) == expected
 
 
-def test_a_snapshot_below_the_log_start_is_of_no_use(tmp_path: Path) -> None:
+def test_a_snapshot_below_the_log_start_is_not_used(tmp_path: Path) -> None:
     spec = replace(notation.parse(TEXT), start=4, snapshots={2: (HEAD,), 4: (HEAD,)})
     assert sorted(load(spec, tmp_path)) == [3, 4]
 
 
-def test_a_damaged_snapshot_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_an_error(tmp_path: Path) -> None:
     spec = replace(notation.parse(TEXT), snapshots={7: (HEAD,)})
     directory = notation.write(spec, tmp_path)
     (directory / f"{7:020d}.snapshot").write_bytes(b"\0\1")
     with pytest.raises(CorruptCheckpointError):
-        producer_state.load(read_log(directory), now_ms=DEFAULT_TIME, expiration_ms=DAY)
+        producer_state.load_producers(read_log(directory), now_ms=DEFAULT_TIME, expiration_ms=DAY)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_expiry(silent_ms: int, open_offset: int, remembered: bool) -> None:
     assert bool(found) == remembered
 
 
-def test_what_a_snapshot_says() -> None:
+def test_the_producers_of_a_snapshot() -> None:
     entry = replace(HEAD, coordinator_epoch=4, current_txn_first_offset=3)
     never_wrote = replace(HEAD, producer_id=10, last_offset=-1, last_sequence=-1)
     found = from_snapshot([entry, never_wrote], now_ms=DEFAULT_TIME, expiration_ms=DAY)
@@ -124,7 +128,7 @@ def test_what_a_snapshot_says() -> None:
 
 def replayed(line: str) -> dict[int, Producer]:
     data = notation.parse(f"log\n0: {line}").segments[0].data
-    return replay({}, glimpses(data))
+    return replay({}, headers_of(data))
 
 
 @pytest.mark.parametrize(
@@ -138,11 +142,11 @@ def replayed(line: str) -> dict[int, Producer]:
         ("a=1(pid=7 txn) b=1(pid=7 seq=1 txn)", LastRecord(1, 0), 1, 0),
         ("a=1(pid=7 txn) commit(pid=7)", LastRecord(0, 0), 0, None),
         ("a=1(pid=7 txn) abort(pid=7)", LastRecord(0, 0), 0, None),
-        # A marker of another epoch makes the producer's data forgotten.
+        # At a marker of another epoch the broker forgets the producer's data.
         ("a=1(pid=7 txn) commit(pid=7 epoch=1)", LastRecord(None, 1), -1, None),
         ("a=1(pid=7 txn) commit(pid=7 epoch=1) b=1(pid=7 epoch=1 txn)", LastRecord(2, 1), 0, 2),
         ("commit(pid=7)", LastRecord(None, 0), -1, None),
-        # One that has been emptied says nothing.
+        # An emptied control batch changes nothing.
         ("a=1(pid=7 txn) []@1..1(pid=7 epoch=1 control)", LastRecord(0, 0), 0, 0),
     ],
 )
@@ -154,7 +158,7 @@ def test_replay(line: str, last: LastRecord, sequence: int, open_offset: int | N
     assert first_open_transaction_offset(found) == open_offset
 
 
-def test_batches_without_a_producer_are_nobodys() -> None:
+def test_batches_without_a_producer_id_are_ignored() -> None:
     assert replayed("a=1 b=1") == {}
     assert first_open_transaction_offset({}) is None
 
@@ -167,12 +171,12 @@ def test_the_oldest_open_transaction() -> None:
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        (0, 0),  # where the transaction began
+        (0, 0),  # The first offset of the transaction.
         (1, 1),
-        (3, 2),  # inside of a batch: where that begins
-        (6, 9),  # in a gap: the next batch, in whatever segment
+        (3, 2),  # Inside a batch: its base offset.
+        (6, 9),  # In a gap: the next batch, here in the next segment.
         (9, 9),
-        (11, 11),  # the log end
+        (11, 11),  # The log end.
     ],
 )
 def test_an_open_transaction_that_began_below_the_log_start(tmp_path: Path, start: int, expected: int) -> None:
@@ -195,37 +199,15 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated(
 ) -> None:
     text = "log lone\n0: a=1(pid=7 txn) z=1(pid=6) b=1(pid=8 txn) commit(pid=7) b=2 abort(pid=8) commit(pid=9)"
     log = read_log(notation.write(notation.parse(text), tmp_path))
-    state = producer_state.load(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
+    state = producer_state.load_producers(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
     assert first_open_transaction_offset(state) is None
     assert unstable(log, state, high_watermark) == expected
 
 
-def test_replay_goes_on_from_what_is_known() -> None:
+def test_replay_continues_from_a_given_state() -> None:
     known = replayed("a=1(pid=7 txn) b=1(pid=8)")
     data = notation.parse("log\n2: commit(pid=7)").segments[0].data
-    found = replay(known, glimpses(data))
+    found = replay(known, headers_of(data))
     assert found[7].transaction_first_offset is None
     assert found[8] == known[8]
     assert known[7].transaction_first_offset == 0
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [
-        ("00000000", "000000000005", Marker(ABORT, 5, 1)),
-        ("00000001", "000000000005", Marker(COMMIT, 5, 1)),
-        ("0000000199", "00000000000599", Marker(COMMIT, 5, 1)),
-        ("00000002", "", Marker(2, -1, 1)),
-        ("00000001", "0000", None),
-        ("000000", "000000000005", None),
-        ("", "", None),
-    ],
-)
-def test_markers(key: str, value: str, expected: Marker | None) -> None:
-    record = Record(0, 1, bytes.fromhex(key), bytes.fromhex(value))
-    (one,) = parse_batches(build([record], control=True, producer_id=7, producer_epoch=0, transactional=True), file="f")
-    if expected is not None:
-        assert read_marker(one, file="f") == expected
-        return
-    with pytest.raises(CorruptBatchError, match="a control record that is no marker"):
-        read_marker(one, file="f")
