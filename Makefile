@@ -6,6 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# What the tests leave out: the real Kafka, and what needs more than the rest. `FAST` also leaves out all that takes long.
+TEST := -m "not oracle and not slow"
+FAST := -m "not oracle and not slow and not spark and not long" --hypothesis-profile=fast
+
+# Other environments, for `make oldest` and `make newest`. The oldest is Python 3.11, or PYTHON where there is none.
+OLDEST := .venvs/oldest
+NEWEST := .venvs/newest
+
 # Options of `make bench`: BENCH="--quick", see docs/bench.md.
 BENCH ?=
 
@@ -13,7 +21,7 @@ BENCH ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast check format format-check lint types docs-check rewrite fixtures fixtures-check oracle broker-check cluster-check bench clean help
+.PHONY: demo test fast check format format-check lint types docs-check coverage hooks oldest newest rewrite fixtures fixtures-check oracle broker-check cluster-check bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,10 +40,10 @@ demo: $(STAMP)  ## set up, then inspect, plan, dry-run, clean and inspect a real
 	@PATH="$(abspath $(BIN)):$$PATH" sh docs/demo.sh
 
 test: $(STAMP)  ## set up, then run the tests; no Kafka, no Maven
-	$(BIN)/python -m pytest -m "not oracle and not slow"
+	$(BIN)/python -m pytest $(TEST)
 
-fast: $(STAMP)  ## the tests that start no JVM: seconds
-	$(BIN)/python -m pytest -m "not oracle and not slow and not spark"
+fast: $(STAMP)  ## the tests that start no JVM and take no time, with few examples each
+	$(BIN)/python -m pytest $(FAST)
 
 check: test format-check lint types docs-check  ## everything that needs no Kafka
 
@@ -53,6 +61,36 @@ types: $(STAMP)
 
 docs-check: $(STAMP)  ## run every example of README and docs
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_formats_doc.py
+
+coverage: $(STAMP)  ## which lines and branches the quick tests and those on Spark run; fails below the minimum in pyproject.toml
+	rm -rf .coverage && mkdir .coverage
+	$(BIN)/python -m coverage run -m pytest -q -m "not oracle and not slow and not long" --hypothesis-profile=fast
+	@# A test that kills a process can leave a damaged file. Without any data the report fails.
+	-$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+hooks: $(STAMP)  ## run ruff and mypy before each commit
+	$(BIN)/python -m pre_commit install
+
+oldest: $(OLDEST)/.installed  ## the quick tests with every dependency at the lower bound that pyproject.toml gives it
+	$(OLDEST)/bin/python -m pytest -q $(FAST)
+	$(OLDEST)/bin/python -m pytest -q -m spark -k examples_on_spark
+
+newest: $(NEWEST)/.made  ## the same on the newest Python of this machine with the newest dependencies; NEWEST_PYTHON=... for another
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[dev]"
+	$(NEWEST)/bin/python -m pytest -q $(FAST)
+	$(NEWEST)/bin/python -m pytest -q -m spark -k examples_on_spark
+
+$(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py $(STAMP)
+	python="$${OLDEST_PYTHON:-python3.11}"; "$$python" -c 'import ensurepip' 2>/dev/null || python="$(PYTHON)"; \
+	  "$$python" -m venv --clear $(OLDEST)
+	$(BIN)/python .ci/lower_bounds.py >$(OLDEST)/constraints.txt
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e ".[dev]"
+	@touch $@
+
+$(NEWEST)/.made: $(STAMP)
+	python="$${NEWEST_PYTHON:-$$(sh .ci/newest-python)}"; "$$python" -m venv --clear $(NEWEST)
+	@touch $@
 
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
 	$(BIN)/python -m pytest -q tests/test_cases.py tests/test_docs.py --rewrite
@@ -80,4 +118,4 @@ cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on th
 	$(BIN)/python -m pytest -q -m slow tests/test_cluster.py
 
 clean:
-	rm -rf $(VENV) .bench build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venvs .coverage .bench build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,7 @@
 """Options and profiles of the whole suite.
 
 `--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
-profile, the same examples each time; `--hypothesis-profile=explore` looks for new ones, for long.
+profile, the same examples each time; `fast` takes the first few of them, for `make fast`; `explore` looks for new ones.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ settings.register_profile(
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("fast", settings.get_profile("ci"), max_examples=5)
 settings.register_profile(
     "explore",
     deadline=None,
