@@ -60,7 +60,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 docs-check: $(STAMP)  ## run every example of README and docs
-	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_formats_doc.py
+	$(BIN)/python -m pytest -q tests/unit/docs/test_docs.py tests/unit/docs/test_formats_doc.py
 
 coverage: $(STAMP)  ## which lines and branches the quick tests and those on Spark run; fails below the minimum in pyproject.toml
 	rm -rf .coverage && mkdir .coverage
@@ -93,7 +93,7 @@ $(NEWEST)/.made: $(STAMP)
 	@touch $@
 
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
-	$(BIN)/python -m pytest -q tests/test_cases.py tests/test_docs.py --rewrite
+	$(BIN)/python -m pytest -q tests/cases/test_cases.py tests/unit/docs/test_docs.py --rewrite
 
 fixtures: $(STAMP)  ## write fixtures/logs anew with the real Kafka; the broker's is frozen and only compared
 	$(BIN)/python -m fixtures.generate
@@ -115,7 +115,7 @@ bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or othe
 	$(BIN)/python -m tests.bench $(BENCH)
 
 cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on this machine, 20 partitions, a worker killed
-	$(BIN)/python -m pytest -q -m slow tests/test_cluster.py
+	$(BIN)/python -m pytest -q -m slow tests/spark/test_cluster.py
 
 clean:
 	rm -rf $(VENV) .venvs .coverage .bench build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

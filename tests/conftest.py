@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark
-from tests import crash
+from tests.support import crash
 
 settings.register_profile(
     "ci",

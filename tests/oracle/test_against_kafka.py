@@ -15,9 +15,9 @@ from kcompact.clean.executor import Executor
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
-from tests.compare import config_of, differences
 from tests.oracle.generate import LogSpec, Written, random_spec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
+from tests.support.compare import config_of, differences
 
 pytestmark = pytest.mark.oracle
 

@@ -17,8 +17,8 @@ from kafka.admin import ConfigResource
 from fixtures.broker import CLUSTER_ID, Broker, patiently
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_cluster_metadata
 from kcompact.format.metadata_record import parse_snapshot_name
-from tests.command_line import kcompact
 from tests.oracle.real_kafka import class_path, copy_log_dir, java
+from tests.support.command_line import kcompact
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

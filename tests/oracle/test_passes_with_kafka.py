@@ -10,8 +10,8 @@ import pytest
 
 from kcompact.plan.partition import plan_partition
 from kcompact.plan.passes import OFFSET_MAP_ENTRY_BYTES, kafka_passes_at_least, kafka_passes_at_most
-from tests import notation
 from tests.oracle.real_kafka import RealKafka
+from tests.support import log_dsl
 
 pytestmark = pytest.mark.oracle
 
@@ -43,8 +43,8 @@ def test_kafka_takes_as_many(
         f"{first}: " + " ".join(f"[{one}=v {other}=w]" for one, other in zip(part[::2], part[1::2], strict=True))
         for first, part in ((0, keys[:half]), (half, keys[half:]))
     ]
-    spec = notation.parse("\n".join(["log now=10:00 min.cleanable.dirty.ratio=0", *lines, f"{len(keys)}: z=1"]))
-    directory = notation.write(spec, tmp_path)
+    spec = log_dsl.parse("\n".join(["log now=10:00 min.cleanable.dirty.ratio=0", *lines, f"{len(keys)}: z=1"]))
+    directory = log_dsl.write(spec, tmp_path)
     buffer_bytes = slots * OFFSET_MAP_ENTRY_BYTES
     # No broker would start with so small a buffer, nor would `topic_config` take it.
     config = replace(spec.config, log_cleaner_dedupe_buffer_size=buffer_bytes)

@@ -11,10 +11,10 @@ from kcompact import cleaner
 from kcompact.engine.spark import OnSpark
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
-from tests.compare import config_of, differences
 from tests.oracle.generate import CODECS, LogSpec, random_spec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
-from tests.spark_support import SPARK
+from tests.support.compare import config_of, differences
+from tests.support.spark_runs import SPARK
 
 pytestmark = [*SPARK, pytest.mark.oracle]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import crash
 from tests.oracle.real_kafka import RealKafka
+from tests.support import crash
 
 pytestmark = pytest.mark.oracle
 

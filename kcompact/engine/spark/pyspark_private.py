@@ -2,7 +2,7 @@
 
 PySpark has no public way to connect to a JVM that runs already, to count executors, or to stop without waiting. Each
 function here reads one private name and has a fallback for a PySpark without it: the fallback is slower or its messages
-are plainer, and the result is the same. `tests/test_pyspark_private.py` fails when a new PySpark moves a name.
+are plainer, and the result is the same. `tests/spark/test_pyspark_private.py` fails when a new PySpark moves a name.
 
 PySpark is imported inside the functions, because a JVM is started before PySpark is imported.
 """

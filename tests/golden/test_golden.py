@@ -1,0 +1,86 @@
+"""Directories that Kafka 4.3.1's own cleaner cleaned, cleaned again by kcompact: the same is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import checkout
+from kcompact.engine.in_process import InProcess
+from kcompact.errors import KcompactError
+from tests.support.compare import differences
+from tests.support.kafka_rounds import clean_all, plans, round_of
+
+NOT_YET_CLEANED: set[str] = set()
+"""Fixtures with what kcompact refuses for now."""
+
+
+def rounds(names: set[str]) -> list[Any]:
+    return [
+        pytest.param(name, number, id=f"{name}-{number}")
+        for name in sorted(names)
+        for number in range(len(checkout.read_manifest(name)["rounds"]))
+    ]
+
+
+CLEANED = rounds(set(checkout.names()) - NOT_YET_CLEANED)
+
+
+@pytest.mark.parametrize(("name", "number"), CLEANED)
+def test_plan_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
+    settings = round_of(name, number)
+    log_dir = checkout.copy_directory(name, settings["from"], tmp_path / "logs")
+    ours = {(p.log.topic_partition.topic, p.log.topic_partition.partition): p for p in plans(log_dir, settings)}
+    for theirs in settings["plan"]["partitions"]:
+        plan = ours[theirs["topic"], theirs["partition"]]
+        assert plan.log.log_start_offset == theirs["log_start_offset"]
+        assert plan.log.log_end_offset == theirs["log_end_offset"]
+        assert plan.high_watermark == theirs["high_watermark"]
+        assert plan.last_stable_offset == theirs["last_stable_offset"]
+        assert plan.log.checkpoint_offset == theirs["checkpoint"]
+        if not theirs["compacted"]:
+            continue
+        fields = (
+            "first_dirty_offset first_uncleanable_offset clean_bytes cleanable_bytes "
+            "need_compaction_now max_compaction_delay_ms eligible"
+        ).split()
+        assert {f: getattr(plan, f) for f in fields} == {f: theirs[f] for f in fields}
+        assert plan.cleanable_ratio == pytest.approx(theirs["cleanable_ratio"] or 0.0)
+        assert [s.size_bytes for s in plan.log.segments] == [s["size_bytes"] for s in theirs["segments"]]
+        assert [s.largest_timestamp_ms for s in plan.log.segments] == [
+            s["largest_timestamp_ms"] for s in theirs["segments"]
+        ]
+        if plan.eligible:
+            assert [[s.base_offset for s in group] for group in plan.groups] == theirs["groups"]
+
+
+@pytest.mark.parametrize(("name", "number"), CLEANED)
+def test_directory_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
+    settings = round_of(name, number)
+    log_dir = checkout.copy_directory(name, settings["from"], tmp_path / "ours")
+    results = clean_all(log_dir, settings, InProcess())
+
+    expected = checkout.copy_directory(name, settings["to"], tmp_path / "theirs")
+    listed = checkout.read_manifest(name)["directories"][settings["to"]]
+    timed = (".log", ".index", ".timeindex")
+    mtimes = {file: entry["mtime_ms"] for file, entry in listed.items() if file.endswith(timed)}
+    assert differences(log_dir, expected, mtimes_ms=mtimes) == []
+
+    for result, turn in zip(results, settings["clean"]["turns"], strict=True):
+        assert result.end_offset == turn["end_offset"]
+        # `bytes_written` depends on the compression library, and `map_messages_read` on nothing that a user asks for.
+        for field in "bytes_read messages_read messages_written invalid_messages map_keys map_bytes_read".split():
+            assert getattr(result.stats, field) == turn["stats"][field], field
+
+
+@pytest.mark.parametrize(("name", "number"), rounds(NOT_YET_CLEANED))
+def test_what_is_not_supported_is_refused_and_left_alone(name: str, number: int, tmp_path: Path) -> None:
+    settings = round_of(name, number)
+    log_dir = checkout.copy_directory(name, settings["from"], tmp_path / "ours")
+    before = {path: path.read_bytes() for path in log_dir.rglob("*") if path.is_file()}
+    with pytest.raises(KcompactError) as refused:
+        clean_all(log_dir, settings, InProcess())
+    assert refused.value.exit_code == 4
+    assert {path: path.read_bytes() for path in log_dir.rglob("*") if path.is_file() and path.name != ".lock"} == before

@@ -1,0 +1,216 @@
+"""The kernel that filters batches, against `filter.clean_batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcompact import kernels
+from kcompact.clean import split_kernels
+from kcompact.clean.filter import FilteredRun
+from kcompact.clean.job import CleanerStats, CleanJob, Split
+from kcompact.clean.write import _clean_split
+from kcompact.errors import KcompactError
+from kcompact.format import batch as batch_format
+from kcompact.format.batch import Batch, Record, parse_batches, read_records, sealed
+from kcompact.kernels import (
+    HEADER_BYTES,
+    Bytes,
+)
+from kcompact.log import inflate
+from kcompact.log.inflate import Buffers
+from kcompact.log.producer_state import LastRecord
+from tests.support import strategies
+from tests.support.kernel_inputs import LOG_NAME, array, is_readable, odd_batches, same_offsets
+from tests.support.strategies import HOUR, NOW
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that many examples write the same file in."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+@st.composite
+def control_batches(draw: st.DrawFn) -> bytes:
+    """A marker, with or without a horizon, or one that has been emptied."""
+    kind = draw(st.sampled_from([0, 1, 4]))
+    data = batch_format.build(
+        [Record(0, draw(strategies.near_timestamps), bytes([0, 0, 0, kind]), bytes(6))],
+        producer_id=draw(st.integers(0, 3)),
+        producer_epoch=draw(st.integers(0, 1)),
+        transactional=True,
+        control=True,
+    )
+    (one,) = parse_batches(data, file="")
+    state = draw(st.sampled_from(["plain", "plain", "horizon", "emptied"]))
+    if state == "emptied":
+        return batch_format.empty(one.header)
+    horizon = NOW + draw(st.sampled_from([-HOUR, 0, HOUR])) if state == "horizon" else None
+    return batch_format.rebuild(one.header, read_records(one, file=""), delete_horizon_ms=horizon)
+
+
+@st.composite
+def transactional_batches(draw: st.DrawFn) -> bytes:
+    data: bytes = draw(strategies.batches(fresh=True))
+    (one,) = parse_batches(data, file="")
+    producer_id = draw(st.integers(-1, 3))
+    attributes = one.header.attributes | kernels.TRANSACTIONAL_BIT
+    return sealed(one.header._replace(attributes=attributes, producer_id=producer_id), data[HEADER_BYTES:])
+
+
+@st.composite
+def with_odd_header(draw: st.DrawFn, data: bytes) -> bytes:
+    """What Kafka reads and does not write."""
+    (one,) = parse_batches(data, file="")
+    changes = {
+        "base_sequence": st.sampled_from([-1, 3]),
+        "producer_epoch": st.sampled_from([-1, 0]),
+        "producer_id": st.sampled_from([-2, -1, 0, 1]),
+        "base_timestamp": st.sampled_from([-5, -1, 0, 2**63 - 1]),
+        "attributes": st.sampled_from([one.header.attributes | kernels.DELETE_HORIZON_BIT]),
+    }
+    name = draw(st.sampled_from(sorted(changes)))
+    return sealed(one.header._replace(**{name: draw(changes[name])}), data[HEADER_BYTES:])
+
+
+sound_batches = st.one_of(
+    strategies.batches(),
+    strategies.batches(keys=strategies.SMALL_KEYS),
+    strategies.batches(keys=st.none() | strategies.SMALL_KEYS),
+    control_batches(),
+    transactional_batches(),
+    strategies.batches().flatmap(with_odd_header),
+)
+
+
+def special_in(batches: list[Batch]) -> int:
+    return sum(
+        record.key is None or record.value is None
+        for one in batches
+        if not one.header.is_control
+        for record in read_records(one, file="f")
+    )
+
+
+def all_of(run: Callable[[], Iterator[FilteredRun]]) -> object:
+    """Return all that a filter says, or its error, in a form that can be compared."""
+    data = b""
+    columns: list[list[int]] = [[], [], []]
+    stats = CleanerStats()
+    try:
+        for part in run():
+            data += b"".join(part.pieces)
+            for column, values in zip(columns, part[1:4], strict=True):
+                column += values.tolist()
+            stats += part.stats
+    except KcompactError as problem:
+        return type(problem), str(problem)
+    return data, columns, stats
+
+
+class Filtering(NamedTuple):
+    job: CleanJob
+    split: Split
+    survivors: Bytes
+    unkeyed_or_tombstones: int
+
+
+@st.composite
+def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[bytes, Filtering]:
+    """A log, and what a cleaning may know of it."""
+    data = same_offsets(draw(st.lists(batches, min_size=1, max_size=4)))
+    found = list(parse_batches(data, file=""))
+    end_offset = found[-1].header.next_offset
+    marked = [one.header.base_offset for one in found if one.header.is_control or one.header.is_transactional]
+    job = CleanJob(
+        directory="",
+        first_dirty_offset=0,
+        upper_bound_offset=draw(st.sampled_from([end_offset, end_offset, end_offset + 9, end_offset // 2])),
+        now_ms=NOW,
+        delete_retention_ms=draw(st.sampled_from([0, 1, HOUR, 2**63 - 1])),
+        keep_tombstones=draw(st.booleans()),
+        last_records={
+            producer_id: LastRecord(data_offset=draw(st.none() | offsets), producer_epoch=draw(st.integers(0, 1)))
+            for producer_id in draw(st.sets(st.integers(0, 3)))
+            for offsets in [st.sampled_from([one.header.last_offset for one in found])]
+        },
+        hash_key=bytes(16),
+        bucket_count=1,
+        compiled=True,
+    )
+    split = Split(
+        log_name=LOG_NAME,
+        start_position=0,
+        end_position=len(data),
+        base_offset=0,
+        end_offset=end_offset,
+        discardable=frozenset(draw(st.sets(st.sampled_from(marked)))) if marked else frozenset(),
+    )
+    records = sum(one.header.records_count for one in found)
+    survivors = draw(
+        st.binary(min_size=(records + 7) // 8, max_size=(records + 7) // 8)
+        | st.sampled_from([b"\0", b"\xff"]).map(lambda byte: byte * ((records + 7) // 8))
+    )
+    return data, Filtering(job, split, array(survivors), special_in(found))
+
+
+def assert_same_outcome(directory: Path, data: bytes, filtering: Filtering) -> None:
+    job, split, survivors, unkeyed_or_tombstones = filtering
+    (directory / LOG_NAME).write_bytes(data)
+    job = replace(job, directory=str(directory))
+    found = split_kernels.filter_split(job, split, survivors, unkeyed_or_tombstones, Buffers())
+    assert found is not None
+    assert all_of(lambda: found) == all_of(lambda: _clean_split(job, split, survivors))
+
+
+@settings(max_examples=150)
+@given(filterings(sound_batches))
+def test_filter_is_clean_batch(scratch: Path, given_: tuple[bytes, Filtering]) -> None:
+    assert_same_outcome(scratch, *given_)
+
+
+@settings(max_examples=60)
+@given(filterings(odd_batches().filter(is_readable)))
+def test_filter_of_what_kafka_would_write_otherwise(scratch: Path, given_: tuple[bytes, Filtering]) -> None:
+    """Only what a scan has let pass comes this far."""
+    assert_same_outcome(scratch, *given_)
+
+
+@given(filterings(sound_batches), st.sampled_from([1, 40]))
+def test_how_much_is_inflated_at_once_changes_nothing(
+    scratch: Path, given_: tuple[bytes, Filtering], size: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inflate, "INFLATED_BYTES", size)
+        patch.setattr(inflate, "CHUNK_RECORDS", 1 if size == 1 else 4)
+        assert_same_outcome(scratch, *given_)
+
+
+def test_filter_leaves_other_splits_alone(scratch: Path) -> None:
+    (scratch / LOG_NAME).write_bytes(batch_format.build([Record(0, 0, b"a", b"b"), Record(1, 0, b"a", b"b")]))
+    size = (scratch / LOG_NAME).stat().st_size
+    split = Split(log_name=LOG_NAME, start_position=0, end_position=size, base_offset=0, end_offset=2)
+    job = CleanJob(
+        directory=str(scratch),
+        first_dirty_offset=0,
+        upper_bound_offset=2,
+        now_ms=0,
+        delete_retention_ms=0,
+        keep_tombstones=False,
+        last_records={},
+        hash_key=bytes(16),
+        bucket_count=1,
+        compiled=True,
+    )
+    # Fewer bits than records: what was scanned was another file.
+    assert split_kernels.filter_split(job, split, array(b""), 0, Buffers()) is None
+    # The file is shorter than it was.
+    longer = replace(split, end_position=size + 1)
+    assert split_kernels.filter_split(job, longer, array(b"\3"), 0, Buffers()) is None

@@ -1,0 +1,118 @@
+"""The kernels that make tables of batches, against `log.verified_batches` and `log.headers`."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcompact import kernels
+from kcompact.errors import KcompactError
+from kcompact.format import batch as batch_format
+from kcompact.format.batch import Record
+from kcompact.kernels import (
+    BASE_OFFSET,
+    COLUMNS,
+    DONE,
+    FLAGS,
+    FULL,
+    HEADER_BYTES,
+    LEGACY,
+    POSITION,
+    ROW,
+    SECTION_END,
+    SECTION_START,
+)
+from kcompact.log import header_table
+from kcompact.log.segment_reader import headers, verified_batches
+from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, array, headers_in, log_bytes, table_of
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that many examples write the same file in."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+@given(any_log_bytes, st.sampled_from([0, 0, 3, 2**33]), st.sampled_from([MAX_OFFSET, MAX_OFFSET, 20]))
+def test_walk_is_verified_batches(scratch: Path, data: bytes, base_offset: int, end_offset: int) -> None:
+    path = scratch / LOG_NAME
+    path.write_bytes(data)
+    table, code = table_of(data, base_offset=base_offset, end_offset=end_offset)
+    expected, is_sound = [], True
+    try:
+        for one in verified_batches(path, base_offset=base_offset, end_offset=end_offset):
+            expected.append(one)
+    except KcompactError:
+        is_sound = False
+    if code == LEGACY or any(one.header.magic < 2 for one in expected):
+        return  # Those are the definition's alone.
+    assert (code == DONE) == is_sound
+    assert headers_in(table) == [one.header._replace(crc=0) for one in expected]
+    assert table[:, POSITION].tolist() == [one.position for one in expected]
+    rows = itertools.accumulate((one.header.records_count for one in expected), initial=0)
+    assert table[:, ROW].tolist() == list(rows)[:-1]
+    assert table[:, SECTION_START].tolist() == [one.position + HEADER_BYTES for one in expected]
+    assert table[:, SECTION_END].tolist() == [one.position + one.header.size_bytes for one in expected]
+    assert not table[:, FLAGS].any()
+
+
+@given(log_bytes(), st.integers(1, 3))
+def test_walk_goes_on_where_its_table_ended(data: bytes, rows: int) -> None:
+    whole, _ = table_of(data)
+    found, at, previous, epoch, code = [], 0, -1, -1, FULL
+    while code == FULL:
+        table = np.empty((rows, COLUMNS), np.int64)
+        rest = array(data[at:])
+        count, filled, code = kernels.parse_batches(rest, len(rest), previous + 1, MAX_OFFSET, epoch, table)
+        found += headers_in(table[:count])
+        at += filled
+        previous = found[-1].last_offset if found else -1
+        epoch = max(-1, *(one.partition_leader_epoch for one in found)) if found else -1
+    assert (code, found) == (DONE, headers_in(whole))
+
+
+def test_walk_stops_at_older_formats() -> None:
+    data = bytearray(batch_format.build([Record(0, 0, b"a", b"b" * 40)]))
+    for magic in (0, 1):
+        data[16] = magic
+        assert table_of(bytes(data))[1] == LEGACY
+
+
+@given(any_log_bytes, st.booleans())
+def test_hop_is_headers(scratch: Path, data: bytes, is_in_the_middle: bool) -> None:
+    path = scratch / LOG_NAME
+    before, after = (b"before", b"behind") if is_in_the_middle else (b"", b"")
+    path.write_bytes(before + data + after)
+    start, end = len(before), len(before) + len(data)
+    table = header_table.read_header_table(path, start_position=start, end_position=end)
+    try:
+        expected = list(headers(path, start_position=start, end_position=end))
+    except KcompactError:
+        assert table is None
+        return
+    if any(header.magic < 2 or header.last_offset > MAX_OFFSET for _, header in expected):
+        assert table is None
+        return
+    assert table is not None
+    assert list(zip(table[:, POSITION].tolist(), headers_in(table), strict=True)) == [
+        (position, header._replace(crc=0)) for position, header in expected
+    ]
+
+
+def test_hop_reads_many_headers_and_tells_what_it_cannot_read(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = scratch / LOG_NAME
+    path.write_bytes(b"".join(batch_format.build([Record(offset, 0, b"a", b"b")]) for offset in range(100)))
+    end = path.stat().st_size
+    whole = header_table.read_header_table(path, end_position=end)
+    assert whole is not None
+    assert whole[:, BASE_OFFSET].tolist() == list(range(100))
+    monkeypatch.setattr(header_table, "TABLE_ROWS", 7)
+    parts = header_table.read_header_table(path, end_position=end)
+    assert parts is not None
+    assert np.array_equal(parts, whole)
+    assert header_table.read_header_table(path, end_position=end + 100) is None  # Such a file ends before it should.

@@ -1,0 +1,263 @@
+"""The kernels return the same contents and the same findings as the readable definitions, for any log."""
+
+from __future__ import annotations
+
+import functools
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcompact.errors import StorageError
+from kcompact.format import index
+from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
+from kcompact.format.codec import Codec
+from kcompact.inspect import contents, segment_kernels, verify
+from kcompact.inspect.contents import LogContents, file_contents, log_contents
+from kcompact.inspect.verified_segment import LogFile
+from kcompact.inspect.verify import verify_file, verify_log
+from kcompact.kernels import load
+from kcompact.log import header_table, inflate
+from kcompact.log.directory import PartitionLog, read_log
+from tests.support import log_dsl, strategies
+from tests.support.command_line import flip, partition
+from tests.support.log_dsl import LogSpec
+
+
+def described(seen: LogContents) -> list[dict[str, Any]]:
+    """Return the contents of a log in a form that can be compared: two equal errors do not compare equal."""
+    rows = [
+        asdict(segment) | {"damage": repr(segment.damage), "text": str(segment.damage)} for segment in seen.segments
+    ]
+    return [*rows, *(asdict(each) for each in seen.findings)]
+
+
+def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) -> tuple[Any, Any]:
+    """Return what the readable definitions return, and what the kernels do."""
+    readable = described(work())
+    with (
+        mock.patch.object(load, "is_compiled", return_value=True),
+        mock.patch.object(contents, "COMPILED_BATCHES", 0),
+        mock.patch.object(verify, "COMPILED_BYTES", 0),
+        mock.patch.multiple(segment_kernels, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
+        mock.patch.multiple(header_table, TABLE_ROWS=rows),
+        mock.patch.multiple(inflate, INFLATED_BYTES=window_bytes),
+        mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * index.TIME_ENTRY_BYTES),
+    ):
+        return readable, described(work())
+
+
+def agree(
+    log: PartitionLog, *, window_bytes: int = segment_kernels.WINDOW_BYTES, rows: int = segment_kernels.TABLE_ROWS
+) -> bool:
+    """Assert that both ways return the same for a log; return whether the log is damaged."""
+    for work in (lambda: log_contents(log), lambda: verify_log(log, index_interval_bytes=50)):
+        readable, compiled = both_ways(work, window_bytes=window_bytes, rows=rows)
+        assert compiled == readable
+    for segment in log.segments:
+        path = log.directory / segment.log_name
+        for file_work in (
+            lambda path=path, base=segment.base_offset: LogContents(segments=(file_contents(path, base),)),
+            lambda path=path, base=segment.base_offset: verify_file(path, base),
+        ):
+            readable, compiled = both_ways(file_work, window_bytes=window_bytes, rows=rows)
+            assert compiled == readable
+    return verify_log(log).is_damaged
+
+
+sizes = st.sampled_from([61, 100, 300, segment_kernels.WINDOW_BYTES])
+rows = st.sampled_from([1, 2, 100])
+
+
+@given(strategies.logs(), sizes, rows)
+def test_logs_in_any_state(spec: LogSpec, window_bytes: int, table_rows: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        agree(read_log(log_dsl.write(spec, Path(scratch))), window_bytes=window_bytes, rows=table_rows)
+
+
+@given(strategies.logs(), st.data(), sizes, rows)
+def test_damaged_logs(spec: LogSpec, data: st.DataObject, window_bytes: int, table_rows: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = log_dsl.write(spec, Path(scratch))
+        logs = [path for path in sorted(directory.glob("*.log")) if path.stat().st_size]
+        if logs:
+            damage(data.draw(st.sampled_from(logs)), data)
+        agree(read_log(directory), window_bytes=window_bytes, rows=table_rows)
+
+
+def damage(path: Path, data: st.DataObject) -> None:
+    """Change something in a log: a byte, with or without a checksum that fits, or its end."""
+    content = bytearray(path.read_bytes())
+    match data.draw(st.sampled_from(["byte", "sealed byte", "cut", "more"])):
+        case "byte":
+            content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        case "sealed byte":
+            starts = [one.position for one in parse_batches(bytes(content), file="")]
+            start = data.draw(st.sampled_from(starts))
+            size = int.from_bytes(content[start + 8 : start + 12], "big") + 12
+            content[start + data.draw(st.integers(21, size - 1))] ^= 1 << data.draw(st.integers(0, 7))
+            crc = computed_crc(content[start : start + size])
+            content[start + 17 : start + 21] = crc.to_bytes(4, "big")
+        case "cut":
+            del content[data.draw(st.integers(0, len(content) - 1)) :]
+        case "more":
+            content += data.draw(st.sampled_from([bytes(10), bytes(100), b"\xff" * 100]) | st.binary(max_size=80))
+    path.write_bytes(content)
+
+
+def test_every_flipped_bit_of_records_with_a_right_checksum(tmp_path: Path) -> None:
+    """The checksum is right, so only the records can show the damage."""
+    text = "log now=10:00\n0: [a=1 bb=~^09:01{h=x i=~} ~=5]@0..4 c=1(pid=3 epoch=0 seq=0 txn) commit(pid=3 epoch=0)\n9:"
+    directory = partition(tmp_path, text)
+    path = directory / "00000000000000000000.log"
+    whole = path.read_bytes()
+    damaged = 0
+    for one in parse_batches(whole, file=""):
+        end = one.position + one.header.size_bytes
+        for bit in range((one.position + HEADER_BYTES) * 8, end * 8):
+            content = bytearray(whole)
+            content[bit // 8] ^= 1 << bit % 8
+            content[one.position + 17 : one.position + 21] = computed_crc(content[one.position : end]).to_bytes(
+                4, "big"
+            )
+            path.write_bytes(content)
+            log = read_log(directory)
+            readable, compiled = both_ways(functools.partial(verify_log, log), window_bytes=1000, rows=10)
+            assert compiled == readable
+            damaged += any(row.get("severity") == "damage" for row in readable)
+    assert damaged > 200
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, segment_kernels.WINDOW_BYTES])
+def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tmp_path: Path) -> None:
+    path, batches = tmp_path / "0.log", []
+    for number in range(60):
+        keys = random.Random(number)
+        values = [None if keys.random() < 0.1 else keys.randbytes(keys.randrange(300)) for _ in range(50)]
+        content = [Record(number * 50 + at, 1000 + at, b"k%d" % at, value) for at, value in enumerate(values)]
+        batches.append(build(content, codec=codec, partition_leader_epoch=number // 20 + 3))
+    path.write_bytes(b"".join(batches))
+    with (
+        mock.patch.multiple(segment_kernels, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
+        mock.patch.multiple(header_table, TABLE_ROWS=7),
+        mock.patch.multiple(inflate, INFLATED_BYTES=20_000),
+    ):
+        verified = segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3000))
+        assert verified is not None
+        assert segment_kernels.header_contents(path, 0).end_position == path.stat().st_size
+        for base_offset, end_offset in ((1, 3000), (0, 2999)):
+            file = LogFile(path=path, base_offset=base_offset, end_offset=end_offset)
+            assert segment_kernels.verified_segment(file) is None
+    found = verified.contents
+    assert (found.batches, found.records, found.last_offset, found.end_position) == (
+        *(60, 3000, 2999, path.stat().st_size),
+    )
+    assert (verified.first_leader_epoch, verified.largest_leader_epoch) == (3, 5)
+    expected = verify.verify_segment(LogFile(path=path, base_offset=0, end_offset=3000))
+    assert found == expected.contents
+    assert found.tombstones is not None
+    assert found.tombstones > 0
+    assert (expected.first_leader_epoch, expected.largest_leader_epoch) == (3, 5)
+    starts = [sum(map(len, batches[:number])) for number in range(60)]
+    for offset_positions in (verified.offset_positions, expected.offset_positions):
+        assert list(offset_positions) == starts
+        assert offset_positions.last_offset_at(starts[1]) == 99
+        assert offset_positions.last_offset_at(starts[1] + 1) is None
+        assert offset_positions.last_offset_at(1 << 40) is None
+
+
+def test_epochs_that_fall_from_one_segment_to_the_next(tmp_path: Path) -> None:
+    directory = partition(tmp_path, "log now=10:00\n0: a=1(leader=5)\n1: b=2(leader=4)\n2: c=3(leader=6)")
+    assert agree(read_log(directory))
+    assert [each.problem for each in verify_log(read_log(directory)).findings] == ["leader epoch 4 after epoch 5"]
+
+
+def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    log = read_log(directory)
+    path = directory / log.segments[0].log_name
+    target = tmp_path / "elsewhere"
+    path.rename(target)
+    path.symlink_to(target)
+    assert segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3)) is None
+    assert segment_kernels.header_contents(path, 0).end_position == 0
+    readable, compiled = both_ways(lambda: verify_log(log), window_bytes=1000, rows=10)
+    assert compiled == readable
+    assert "a symbolic link" in compiled[0]["text"]
+    path.unlink()
+    for work in (file_contents, verify_file):
+        with pytest.raises(StorageError, match="No such file"):
+            work(path, 0)
+    with mock.patch.object(verify, "COMPILED_BYTES", 0), pytest.raises(StorageError, match="No such file"):
+        verify_log(log)
+
+
+@pytest.mark.parametrize(
+    ("amount", "is_compiled", "pays"),
+    [(999, True, False), (1000, True, True), (1000, False, False), (31_999, False, False), (32_000, False, True)],
+)
+def test_when_kernels_pay(amount: int, is_compiled: bool, pays: bool) -> None:
+    with (
+        mock.patch.object(load, "is_compiled", return_value=is_compiled),
+        mock.patch.object(load, "available", return_value=True),
+    ):
+        assert contents.pays(amount, 1000, may_compile=True) is pays
+        assert contents.pays(amount, 1000, may_compile=False) is (pays and is_compiled)
+    with (
+        mock.patch.object(load, "is_compiled", return_value=False),
+        mock.patch.object(load, "available", return_value=False),
+    ):
+        assert not contents.pays(amount, 1000, may_compile=True)
+
+
+def test_headers_alone_never_compile(tmp_path: Path) -> None:
+    """Compiling takes longer than the headers of any log; `verify` reads every byte and may compile."""
+    directory = partition(tmp_path)
+    log = read_log(directory)
+    path = directory / log.segments[0].log_name
+    with (
+        mock.patch.object(contents, "COMPILED_BATCHES", 0),
+        mock.patch.object(verify, "COMPILED_BYTES", 0),
+        mock.patch.object(load, "is_compiled", return_value=False),
+        mock.patch.object(segment_kernels, "header_contents") as header_contents,
+        mock.patch.object(segment_kernels, "verified_segment", return_value=None) as verified_segment,
+    ):
+        assert log_contents(log).segments[0].batches == 3
+        assert file_contents(path, 0).batches == 3
+        assert not header_contents.called
+        verify_log(log)
+        assert verified_segment.called
+
+
+def test_work_that_is_not_waited_for_is_cancelled() -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        time.sleep(0.05)
+        return number
+
+    results = segment_kernels.in_parallel(work, range(1000))
+    assert [next(results), next(results)] == [0, 1]
+    results.close()  # type: ignore[attr-defined]
+    assert len(begun) < 1000
+    assert list(segment_kernels.in_parallel(work, [5, 6])) == [5, 6]
+
+
+def test_a_wrong_large_index(tmp_path: Path) -> None:
+    directory = partition(tmp_path, "log now=10:00 index.interval.bytes=0\n0: a=1 b=2 c=3 d=4\n4: e=5")
+    log = read_log(directory)
+    assert not agree(log)
+    for byte in range(24):
+        flip(directory / "00000000000000000000.index", byte, 0x01)
+        assert agree(read_log(directory))
+        flip(directory / "00000000000000000000.index", byte, 0x01)

@@ -1,0 +1,301 @@
+"""A real cluster: a standalone Master and two Workers on the loopback interface, which do not have this package.
+
+What the cluster did is asked of Spark itself, through the status that the driver keeps: which executor ran which tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcompact.engine.spark import jvm, spark_context
+from kcompact.engine.spark.context import SparkStart
+from kcompact.format.names import log_name
+from tests.support.command_line import COMPACT, Ran, kcompact
+from tests.support.spark_runs import SPARK, content, left_behind, write_partition
+
+pytestmark = [*SPARK, pytest.mark.slow]
+
+CORES = 2
+SMALL_PARTITIONS = 19
+GROUPS = 4
+
+
+# The cluster
+
+
+@dataclass(frozen=True)
+class Cluster:
+    master: str
+    secret: str
+    directory: Path
+
+    @property
+    def conf(self) -> dict[str, str]:
+        return {
+            "spark.authenticate.secret": self.secret,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={self.directory / 'tmp'} -XX:-UsePerfData",
+        }
+
+    def options(self) -> list[str]:
+        pairs = [part for name, value in self.conf.items() for part in ("--spark-conf", f"{name}={value}")]
+        return ["--engine", "spark", "--master", self.master, *pairs]
+
+    def executors(self) -> dict[str, int]:
+        """Return the process ids of the running executors by their Spark ids."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                if str(self.directory) in "".join(words) and "--executor-id" in words:
+                    found[words[words.index("--executor-id") + 1]] = int(entry.name)
+        return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("cluster")
+    port, secret = free_port(), secrets.token_hex(32)
+    conf = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true", "spark.authenticate.secret": secret}
+    (directory / "tmp").mkdir()
+    properties = directory / "spark.properties"
+    properties.write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
+    properties.chmod(0o600)
+    # Nothing of this process's own, above all no PYTHONPATH with this package.
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(directory),
+        "JAVA_HOME": str(jvm.find_java().resolve().parents[1]),
+        "SPARK_HOME": str(jvm.spark_home()),
+        "SPARK_CONF_DIR": str(directory),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={directory / 'tmp'} -XX:-UsePerfData",
+        "SPARK_LOCAL_DIRS": str(directory / "tmp"),
+        "SPARK_SCALA_VERSION": "2.13",
+    }
+    common = ["--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(properties)]
+    deploy = "org.apache.spark.deploy"
+    commands = [[f"{deploy}.master.Master", *common, "--port", str(port)]]
+    for number in range(CORES):
+        work = directory / f"work-{number}"
+        sizes = ["--cores", "1", "--memory", "1g", "--work-dir", str(work)]
+        commands.append([f"{deploy}.worker.Worker", *common, *sizes, f"spark://127.0.0.1:{port}"])
+    with contextlib.ExitStack() as stack:
+        for number, command in enumerate(commands):
+            log = stack.enter_context((directory / f"{number}.log").open("wb"))
+            process = subprocess.Popen(
+                [str(jvm.spark_home() / "bin" / "spark-class"), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=directory,
+                start_new_session=True,
+            )
+            stack.callback(ended, process)
+        yield Cluster(f"spark://127.0.0.1:{port}", secret, directory)
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """End a daemon with the executors that it has started: they are of its process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# What Spark says of it
+
+
+@dataclass
+class Status:
+    """Tasks by executor and by the description of their job, and executors that went, as the driver's status has it."""
+
+    succeeded: dict[str, dict[str, int]] = field(default_factory=dict)
+    failed: int = 0
+    removed: list[str] = field(default_factory=list)
+
+    def read(self, sc: Any) -> None:
+        store = sc._jsc.sc().statusStore()
+        for job in each(store.jobsList(None)):
+            tasks = self.succeeded.setdefault(str(job.description().get()), {})
+            for stage in each(job.stageIds()):
+                data = store.lastStageAttempt(stage)
+                self.failed += data.numFailedTasks() + data.numKilledTasks()
+                summaries = store.executorSummary(stage, data.attemptId())
+                for executor in each(summaries.keys().toSeq()):
+                    tasks[executor] = tasks.get(executor, 0) + summaries.apply(executor).succeededTasks()
+        self.removed = [one.id() for one in each(store.executorList(False)) if not one.isActive()]
+
+    def workers_of(self, description: str) -> set[str]:
+        return {executor for executor, tasks in self.succeeded[description].items() if tasks}
+
+
+def each(sequence: Any) -> list[Any]:
+    """Return the elements of one of Scala's sequences."""
+    return [sequence.apply(number) for number in range(sequence.length())]
+
+
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch) -> Status:
+    """Return what Spark said just before each context of this test was stopped."""
+    seen = Status()
+    context = SparkStart.context
+
+    @contextlib.contextmanager
+    def watched(self: SparkStart) -> Iterator[Any]:
+        with context(self) as sc:
+            yield sc
+            seen.read(sc)
+
+    monkeypatch.setattr(SparkStart, "context", watched)
+    return seen
+
+
+# Logs
+
+
+def write_logs(log_dir: Path, large_bytes: int) -> int:
+    """Write a log directory of 20 partitions, one of them large, and return the segment size that makes four groups."""
+    write_partition(log_dir / "large-0", total_bytes=large_bytes, segments=4 * GROUPS, value_bytes=8_000)
+    for number in range(SMALL_PARTITIONS):
+        write_partition(log_dir / f"small-{number}", total_bytes=200_000 + 20_000 * number, segments=3, value_bytes=300)
+    size = (log_dir / "large-0" / log_name(0)).stat().st_size
+    return size * 4 + size // 2
+
+
+def clean(log_dir: Path, segment_bytes: int, *options: str) -> Ran:
+    config = ("--config", f"segment.bytes={segment_bytes}")
+    return kcompact("clean", "--json", "--force", *COMPACT, *config, *options, log_dir)
+
+
+def size_of(path: Path) -> int:
+    """Return a file's size, 0 if it has just gone."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+# Tests
+
+
+def test_package_travels_with_the_job(cluster: Cluster) -> None:
+    def where(_: Any) -> Iterator[tuple[str, str, bool]]:
+        import kcompact
+        from kcompact import kernels
+
+        yield kcompact.__file__, os.environ.get("PYTHONPATH", ""), kernels.crc32c is not None
+
+    with spark_context(cluster.master, cluster.conf) as sc:
+        found = sc.parallelize(range(8), 8).mapPartitions(where).collect()
+    root = str(Path(__file__).resolve().parents[2])
+    for file, path, _ in found:
+        assert Path(file).is_file(), file
+        assert str(cluster.directory) in file, file
+        assert root not in path.split(os.pathsep), path
+
+
+@pytest.mark.parametrize("large_bytes", [64 << 20, 1 << 30], ids=["bounded", "full"])
+def test_cluster_leaves_the_same_bytes_as_one_process(
+    cluster: Cluster, status: Status, large_bytes: int, tmp_path: Path
+) -> None:
+    log_dir, copy = tmp_path / "logs", tmp_path / "copy"
+    segment_bytes = write_logs(log_dir, large_bytes)
+    large = sum(path.stat().st_size for path in (log_dir / "large-0").iterdir())
+    assert large >= large_bytes
+    shutil.copytree(log_dir, copy)
+    expected = clean(copy, segment_bytes, "--engine", "in-process")
+    assert expected.code == 0, expected.err
+
+    ran = clean(log_dir, segment_bytes, *cluster.options())
+    assert ran.code == 0, ran.err
+    cleaned = ran.json["partitions"]
+    assert len(cleaned) == 1 + SMALL_PARTITIONS
+    assert {entry["status"] for entry in cleaned} == {"cleaned"}
+    assert {entry["engine"] for entry in cleaned} == {"spark"}
+    ratios = [entry["cleanable_ratio"] for entry in cleaned]
+    assert ratios == sorted(ratios, reverse=True)
+    assert len(next(entry for entry in cleaned if entry["topic"] == "large")["groups"]) == GROUPS
+    assert content(log_dir) == content(copy)
+    assert left_behind(log_dir) == []
+    shutil.rmtree(tmp_path)
+
+    assert len(status.workers_of("kcompact: scan")) == CORES, status
+    assert len(status.workers_of("kcompact: write")) == CORES, status
+    assert (status.failed, status.removed) == (0, [])
+
+
+def test_killed_worker_costs_a_retry_and_nothing_else(cluster: Cluster, status: Status, tmp_path: Path) -> None:
+    log_dir, copy = tmp_path / "logs", tmp_path / "copy"
+    write_partition(log_dir / "large-0", total_bytes=64 << 20, segments=4 * GROUPS, value_bytes=8_000)
+    segment_bytes = (log_dir / "large-0" / log_name(0)).stat().st_size * 4 + 1_000
+    shutil.copytree(log_dir, copy)
+    assert clean(copy, segment_bytes, "--engine", "in-process").code == 0
+
+    names: set[str] = set()
+    killed: list[str] = []
+
+    def kill_one_that_writes(is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            time.sleep(0.02)
+            parts = [path for path in (log_dir / "large-0").glob(".kcompact-*/*part*") if size_of(path)]
+            names.update(path.name for path in parts)
+            if len(parts) >= CORES and not killed:  # Both are writing: whichever goes has begun a file.
+                executor, process = min(cluster.executors().items())
+                os.kill(process, signal.SIGKILL)
+                killed.append(executor)
+
+    done = threading.Event()
+    killer = threading.Thread(target=kill_one_that_writes, args=(done.is_set,))
+    killer.start()
+    try:
+        # Slow enough to be caught in the act.
+        ran = clean(log_dir, segment_bytes, *cluster.options(), "--max-bytes-per-second", "16m")
+    finally:
+        done.set()
+        killer.join()
+    assert ran.code == 0, ran.err
+    assert killed, "the run was over before anybody could be killed"
+    assert content(log_dir) == content(copy)
+    assert left_behind(log_dir) == []
+    assert killed[0] in status.removed
+    assert status.failed == 1
+    # The second attempt began a file of its own: where the first was cut off nobody went on.
+    attempts = Counter(name.rpartition("-")[0] for name in names)
+    assert max(attempts.values()) == 2, names
+
+
+def test_nothing_runs_on_when_the_context_is_gone(cluster: Cluster) -> None:
+    with spark_context(cluster.master, cluster.conf) as sc:
+        assert sc.parallelize(range(4), 4).map(lambda number: number + 1).collect() == [1, 2, 3, 4]
+        assert len(cluster.executors()) >= 1
+    deadline = time.monotonic() + 30
+    while cluster.executors() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert cluster.executors() == {}
+    assert sys.modules.get("pandas") is None

@@ -1,0 +1,47 @@
+"""The machine code of the kernels on its way from Spark's driver to a worker; starts no JVM."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from kcompact import kernels
+from kcompact.clean.job import CleanJob
+from kcompact.engine.spark.executor import _ShippedJob
+from kcompact.kernels import load
+from tests.support import machine_code
+from tests.support.machine_code import Compiler
+
+
+def job(*, compiled: bool) -> CleanJob:
+    return CleanJob(
+        directory="",
+        first_dirty_offset=0,
+        upper_bound_offset=0,
+        now_ms=0,
+        delete_retention_ms=0,
+        keep_tombstones=False,
+        last_records={},
+        hash_key=bytes(16),
+        bucket_count=1,
+        compiled=compiled,
+    )
+
+
+def test_spark_ships_the_drivers_code_with_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiler = Compiler(machine_code.object_file())
+    monkeypatch.setattr(load, "compiled_elsewhere", compiler)
+    monkeypatch.setattr(load, "_process", load._Process())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shipped = pickle.dumps(_ShippedJob.of(job(compiled=True)))
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
+    machine_code.forget()
+    assert pickle.loads(shipped).unpacked() == job(compiled=True)
+    assert kernels.is_compiled()
+    assert compiler.calls == 1
+    # A job without kernels needs none on the driver either.
+    machine_code.forget()
+    assert _ShippedJob.of(job(compiled=False)).unpacked() == job(compiled=False)
+    assert load._process.kernels is None

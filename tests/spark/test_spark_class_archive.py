@@ -1,0 +1,143 @@
+"""The class-data archive: when it is used, and who makes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcompact.engine.spark import class_archive
+from kcompact.engine.spark.class_archive import ClassArchive
+from tests.support.spark_runs import environment, script
+
+
+def found(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, *, jar: bytes = b"jar") -> ClassArchive:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    jars = [tmp_path / "one.jar"]
+    if not jars[0].exists() or jars[0].read_bytes() != jar:
+        jars[0].write_bytes(jar)
+    return class_archive.find_archive(Path(sys.executable), jars, ["-option"], scratch=tmp_path)
+
+
+def written(one: ClassArchive, content: bytes = b"classes") -> Path:
+    assert one.directory is not None
+    unnamed = one.directory / "unnamed"
+    unnamed.write_bytes(content)
+    unnamed.chmod(0o600)
+    return unnamed.rename(one.directory / f"spark-{one.key}-{class_archive._checksum(unnamed)}.jsa")
+
+
+def test_archive_is_used_when_it_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    none = found(tmp_path, tmp_path / "cache", monkeypatch)
+    assert none.is_wanted
+    assert none.options() == [f"-XX:DumpLoadedClassList={tmp_path}/classes"]
+    file = written(none)
+    one = found(tmp_path, tmp_path / "cache", monkeypatch)
+    assert (one.file, one.is_wanted, one.is_sound()) == (file, False, True)
+    assert one.options() == ["-Xshare:auto", f"-XX:SharedArchiveFile={file}"]
+    assert found(tmp_path, tmp_path / "cache", monkeypatch, jar=b"another").file is None
+    assert (tmp_path / "cache" / "kcompact").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("damage", [b"", b"class", b"klasses", b"classes and more"])
+def test_archive_that_is_damaged_is_removed(damage: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(found(tmp_path, tmp_path, monkeypatch))
+    file.write_bytes(damage)
+    one = found(tmp_path, tmp_path, monkeypatch)
+    assert not one.is_sound()
+    assert not file.exists()
+    assert found(tmp_path, tmp_path, monkeypatch).is_wanted
+
+
+def test_archive_that_others_could_write_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(found(tmp_path, tmp_path, monkeypatch))
+    directory = file.parent
+
+    def is_used() -> bool:
+        return found(tmp_path, tmp_path, monkeypatch).file is not None
+
+    assert is_used()
+    for path, mode in ((file, 0o620), (file, 0o602), (directory, 0o770), (directory, 0o705), (tmp_path, 0o777)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert not is_used(), f"{path} {mode:o}"
+        path.chmod(before)
+    assert is_used()
+    elsewhere = file.rename(directory / "elsewhere")
+    file.symlink_to(elsewhere)
+    assert not is_used()
+
+
+@pytest.mark.parametrize("home", ["/nonexistent/home", "/proc/self"])
+def test_no_archive_without_a_place_for_it(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "mkdir", denied)
+    one = found(tmp_path, Path(home), monkeypatch)
+    assert (one.is_wanted, one.options()) == (False, [])
+    one.make_in_background()
+
+
+def denied(*_: Any, **__: Any) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_two_do_not_make_the_same_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = found(tmp_path, tmp_path, monkeypatch)
+    assert one.directory is not None
+    (tmp_path / "classes").write_bytes(b"java/lang/Object id: 1\nhalf a li")
+    stale = one.directory / "making-0.jsa"
+    stale.touch()
+    # This "Java" cannot make one: that is noted, and not tried again.
+    one.make_in_background()
+    deadline = time.monotonic() + 30
+    while not (failed := list(one.directory.glob("spark-*.failed"))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert failed == [one.directory / f"spark-{one.key}.failed"]
+    while list(one.directory.glob("making-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not list(one.directory.glob("making-*"))
+    again = found(tmp_path, tmp_path, monkeypatch)
+    assert (again.is_wanted, again.options()) == (False, [])
+
+
+ARCHIVED = """
+from kcompact.engine.spark import spark_start
+cache = Path(sys.argv[1]) / "kcompact"
+
+def run(is_first):
+    with spark_start("local[1]") as start, start.context() as sc:
+        assert start.is_first == is_first
+        assert sc.parallelize(range(4), 2).sum() == 6
+        return any("/kcompact/spark-" in Path(f"/proc/{pid}/maps").read_text() for pid in process_tree())
+
+assert not run(True)
+deadline = time.monotonic() + 240
+while list(cache.glob("making-*.*")) and time.monotonic() < deadline:
+    time.sleep(0.2)
+(file,) = cache.glob("spark-*.jsa")
+assert file.stat().st_mode & 0o777 == 0o600
+assert run(False)
+content = bytearray(file.read_bytes())
+content[len(content) // 2] ^= 1
+file.write_bytes(content)
+assert not run(False)
+assert not file.exists()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_archive_is_made_after_the_first_run_and_quickens_the_next(tmp_path: Path) -> None:
+    done = subprocess.run(
+        script(ARCHIVED, str(tmp_path)),
+        env=environment(tmp_path, XDG_CACHE_HOME=str(tmp_path)),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

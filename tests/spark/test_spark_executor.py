@@ -1,0 +1,289 @@
+"""The stages on Spark: the same bytes as in one process; errors, aborts and several partitions at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from fixtures import checkout
+from kcompact import errors
+from kcompact.clean.executor import Progress
+from kcompact.clean.groups import count_groups, write_groups
+from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.engine.in_process import InProcess
+from kcompact.engine.spark import OnSpark
+from kcompact.errors import CleaningAbortedError, CorruptBatchError, EngineError, KcompactError, RefusedError
+from kcompact.plan.clean_plan import CleanPlan
+from tests.support.command_line import COMPACT, command, environment, flip, process
+from tests.support.compare import differences
+from tests.support.kafka_rounds import clean_all, round_of
+from tests.support.spark_runs import (
+    SPARK,
+    content,
+    endless,
+    finished,
+    left_behind,
+    outcome,
+    plan_of,
+    scan_arguments,
+    write_log,
+    write_partition,
+)
+
+pytestmark = SPARK
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> CleanPlan:
+    return plan_of(write_log(tmp_path_factory.mktemp("log")))
+
+
+# Same bytes
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        Tuning(),
+        Tuning(split_bytes=1, task_bytes=1, bucket_count=1),
+        Tuning(split_bytes=5_000, task_bytes=20_000, bucket_count=7, compiled=True),
+        Tuning(split_bytes=30_000, task_bytes=30_000, bucket_count=3, compiled=False),
+    ],
+    ids=["default", "smallest", "small", "one-split-a-task"],
+)
+def test_bytes_are_those_of_one_process(on_spark: OnSpark, plan: CleanPlan, sizes: Tuning, tmp_path: Path) -> None:
+    ours = outcome(plan, on_spark, sizes, tmp_path / "spark")
+    assert ours == outcome(plan, InProcess(), None, tmp_path / "in-process")
+    assert len(plan.groups) > 1
+    assert 0 < ours[1].messages_written < ours[1].messages_read
+
+
+@pytest.mark.parametrize("name", ["transactions", "many-groups", "mixed"])
+def test_fixture_comes_out_as_kafkas(on_spark: OnSpark, name: str, tmp_path: Path) -> None:
+    settings = round_of(name, 0)
+    log_dir = checkout.copy_directory(name, settings["from"], tmp_path / "ours")
+    clean_all(log_dir, settings, on_spark)
+    assert differences(log_dir, checkout.copy_directory(name, settings["to"], tmp_path / "theirs")) == []
+
+
+def test_dry_run_counts_what_a_run_writes(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
+    cleaning = prepare_clean(plan, on_spark)
+    counted = count_groups(cleaning, on_spark).stats
+    written = write_groups(cleaning, range(len(plan.groups)), str(tmp_path), on_spark)
+    assert counted == written.stats
+
+
+def test_progress_adds_up(on_spark: OnSpark, plan: CleanPlan) -> None:
+    class Recorder(Progress):
+        def __init__(self) -> None:
+            self.begun: list[tuple[str, int]] = []
+            self.done: list[int] = []
+
+        def begin(self, stage: str, total_bytes: int) -> None:
+            self.begun.append((stage, total_bytes))
+            self.done.append(0)
+
+        def advance(self, done_bytes: int) -> None:
+            self.done[-1] += done_bytes
+
+    progress = Recorder()
+    executor = dataclasses.replace(on_spark, progress=progress)
+    count_groups(prepare_clean(plan, executor), executor)
+    total = sum(segment.size_bytes for segment in plan.segments)
+    assert progress.begun == [("scan", total), ("write", total)]
+    assert progress.done == [total, total]
+
+
+# Errors
+
+
+def spark_log(executor: OnSpark) -> str:
+    return Path(executor.sc.getConf().get("spark.local.dir"), "spark.log").read_text()
+
+
+def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = write_log(tmp_path / "logs")
+    plan = plan_of(directory)
+    victim = directory / plan.segments[2].log_name
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    with pytest.raises(CorruptBatchError) as expected:
+        prepare_clean(plan, InProcess())
+    log_before = spark_log(on_spark)
+    started = time.monotonic()
+    with pytest.raises(CorruptBatchError) as raised:
+        prepare_clean(plan, on_spark)
+    assert time.monotonic() - started < 5
+    assert str(raised.value) == str(expected.value)
+    assert (raised.value.file, raised.value.position) == (str(victim), expected.value.position)
+    assert raised.value.exit_code == 3
+    assert capfd.readouterr() == ("", "")
+    assert "Traceback" not in spark_log(on_spark).removeprefix(log_before)
+
+
+def test_staging_that_is_gone_is_a_storage_error(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
+    cleaning = prepare_clean(plan, on_spark)
+    with pytest.raises(errors.StorageError) as raised:
+        write_groups(cleaning, [0], str(tmp_path / "gone"), on_spark)
+    assert raised.value.problem.errno == 2
+
+
+def test_our_own_mistake_is_an_engine_error_with_its_cause(
+    on_spark: OnSpark, plan: CleanPlan, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job, tasks = scan_arguments(plan)
+    job = dataclasses.replace(job, hash_key=b"k" * 65)
+    with pytest.raises(EngineError, match=r"ValueError: .*key length") as raised:
+        on_spark.scan_and_reduce(job, tasks)
+    assert "\n\tat " not in str(raised.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptBatchError(file="f", problem="p", position=3, offset=4, hint="h"),
+        errors.StorageError(path="p", problem=OSError(5, "Input/output error"), position=7),
+        RefusedError(path="p", problem="q", hint="h"),
+        EngineError(problem="p"),
+        errors.LogDirLockedError(lock="l"),
+        errors.LogChangedError(path="p", problem="q"),
+        errors.NotEnoughSpaceError(path="p", needed_bytes=2, free_bytes=1),
+        errors.RecoveryNeededError(path="p", problem="q", files=["a"]),
+        CleaningAbortedError(path="p", exit_code=143),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_survive_the_way_back(error: KcompactError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), copy.exit_code) == (str(error), error.exit_code)
+    assert copy.__dict__.keys() == error.__dict__.keys()
+
+
+# Abort
+
+
+class AbortAt(Progress):
+    """Stops the run when it is asked for the `turn`-th time."""
+
+    def __init__(self, turn: int) -> None:
+        self.turn = turn
+        self.asked = 0
+
+    def check(self) -> None:
+        self.asked += 1
+        if self.asked == self.turn:
+            raise CleaningAbortedError(path="orders-0")
+
+
+def running_tasks(executor: OnSpark) -> int:
+    infos = executor.sc._jsc.sc().statusTracker().getExecutorInfos()
+    return sum(info.numRunningTasks() for info in infos)
+
+
+@pytest.mark.parametrize("turn", [1, 5], ids=["at-once", "running"])
+def test_abort_stops_within_seconds(on_spark: OnSpark, plan: CleanPlan, turn: int, tmp_path: Path) -> None:
+    job, tasks = endless(plan)
+    started = time.monotonic()
+    with pytest.raises(CleaningAbortedError):
+        dataclasses.replace(on_spark, progress=AbortAt(turn)).scan_and_reduce(job, tasks)
+    assert time.monotonic() - started < 8
+    assert running_tasks(on_spark) == 0
+    # The context is as good as before.
+    outcome(plan, on_spark, None, tmp_path / "staging")
+
+
+# Several partitions
+
+
+def write_logs(log_dir: Path, count: int) -> list[str]:
+    """Write so many small partitions, the dirtiest of which is the first by name, and return their names."""
+    for number in range(count):
+        write_partition(log_dir / f"small-{number}", total_bytes=60_000, segments=3, value_bytes=200)
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
+    return [f"small-{number}" for number in range(count)]
+
+
+def test_small_partitions_side_by_side(tmp_path: Path) -> None:
+    names = write_logs(tmp_path / "logs", 7)
+    victim = tmp_path / "logs" / "small-3" / f"{0:020d}.log"
+    flip(victim, victim.stat().st_size // 2)
+    shutil.copytree(tmp_path / "logs", tmp_path / "copy")
+    options = ("clean", "--force", "--json", "--high-watermark", "leo", *COMPACT)
+    ran = {
+        "spark": process(*options, "--master", "local[2]", tmp_path / "logs"),
+        "in-process": process(*options, "--engine", "in-process", tmp_path / "copy"),
+    }
+    entries = {}
+    for engine, done in ran.items():
+        assert done.returncode == 3, done.stderr
+        entries[engine] = json.loads(done.stdout)["partitions"]
+        found = {entry["directory"].rpartition("/")[2]: entry for entry in entries[engine]}
+        assert sorted(found) == names
+        assert [name for name, entry in found.items() if entry["status"] == "failed"] == ["small-3"]
+        assert "small-3" in found["small-3"]["error"]
+        assert {entry["engine"] for entry in found.values() if entry["status"] == "cleaned"} == {engine}
+    orders = [[entry["directory"].rpartition("/")[2] for entry in listed] for listed in entries.values()]
+    assert orders[0] == orders[1]
+    assert content(tmp_path / "logs") == content(tmp_path / "copy")
+    checkpoint = (tmp_path / "logs" / "cleaner-offset-checkpoint").read_text().splitlines()
+    assert sorted(line.split()[0] + "-" + line.split()[1] for line in checkpoint[2:]) == sorted({*names} - {"small-3"})
+
+
+FAULTY = """
+from kcompact import cleaner
+from kcompact.cli import app
+clean = cleaner.clean_partition
+
+def faulty(plan, *arguments, **options):
+    if plan.log.directory.name == "small-1":
+        raise ZeroDivisionError("not what anybody expected")
+    return clean(plan, *arguments, **options)
+
+cleaner.clean_partition = faulty
+options = ["--force", "--json", "--high-watermark", "leo", *COMPACT, "--master", "local[2]"]
+app.main(["clean", *options, sys.argv[1]], prog_name="kcompact")
+"""
+
+
+def test_a_fault_is_its_own_partitions(tmp_path: Path) -> None:
+    write_logs(tmp_path / "logs", 3)
+    done = finished(FAULTY, tmp_path / "logs", tmp_path)
+    assert done.returncode == 1
+    statuses = {entry["directory"][-1]: entry["status"] for entry in json.loads(done.stdout)["partitions"]}
+    assert statuses == {"0": "cleaned", "1": "failed", "2": "cleaned"}
+    assert "ZeroDivisionError: not what anybody expected" in done.stderr
+
+
+def test_a_request_to_stop_ends_all_that_run_side_by_side(tmp_path: Path) -> None:
+    write_logs(tmp_path, 40)
+    arguments = ("clean", "--force", "--high-watermark", "leo", *COMPACT, "--master", "local[2]", tmp_path)
+    running = subprocess.Popen(
+        command(*arguments), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert running.stderr is not None
+        while ": writing" not in (line := running.stderr.readline()):
+            assert line, "it ended before anything was written"
+        running.send_signal(signal.SIGTERM)
+        asked = time.monotonic()
+        _, said = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert time.monotonic() - asked < 20
+    assert running.returncode == 143, said
+    assert "Traceback" not in said
+    assert left_behind(tmp_path) == [str(tmp_path / ".kafka_cleanshutdown")]
+    plain = process("inspect", "--verify", *COMPACT, tmp_path)
+    assert plain.returncode == 0, plain.stderr

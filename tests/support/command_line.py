@@ -1,0 +1,197 @@
+"""The command line in tests: run it, read its JSON, and see whether a directory changed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from click.testing import CliRunner
+
+from kcompact.cli.app import main
+from kcompact.format.batch import read_records
+from kcompact.log.segment_reader import batches
+from tests.support import log_dsl
+
+ROOT = Path(__file__).parents[2]
+NOW = "2024-01-01T10:00:00Z"
+COMPACT = ("--config", "cleanup.policy=compact", "--now", NOW)
+
+DIRTY = """\
+log now=10:00
+0: a=1 b=2 a=3
+3: b=4 c=5 d=~
+6: a=6
+"""
+"""Two dirty segments and an active one."""
+COMPACTED = {3: (b"b", b"4"), 2: (b"a", b"3"), 4: (b"c", b"5"), 5: (b"d", None), 6: (b"a", b"6")}
+"""The `values` of DIRTY once it is cleaned."""
+LOG0, LOG3, LOG6 = (f"{base:020d}.log" for base in (0, 3, 6))
+"""The logs of DIRTY."""
+
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal obeys, or that hide or reorder text."""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+    @property
+    def partition(self) -> dict[str, Any]:
+        """The only partition of the answer."""
+        (entry,) = self.json["partitions"]
+        found: dict[str, Any] = entry
+        return found
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def kcompact(*arguments: str | Path) -> Ran:
+    """Run a command line in this process."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="kcompact")
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
+def process(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process of its own."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, check=False, env=environment(), **options
+    )
+
+
+def in_shell(redirection: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process whose streams a shell has redirected, or closed."""
+    script = f'exec "$@" {redirection}'
+    return subprocess.run(
+        ["sh", "-c", script, "sh", *command(*arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def on_terminal(width: int, *arguments: str | Path) -> list[str]:
+    """Run a command line on a terminal of so many columns and return the lines that it shows."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    env = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
+    env |= {"NO_COLOR": "1", "TERM": "xterm"}
+    with subprocess.Popen(command(*arguments), stdin=terminal, stdout=terminal, stderr=terminal, env=env):
+        os.close(terminal)
+        seen = b""
+        with contextlib.suppress(OSError):  # How a terminal says that nobody writes to it any more.
+            while chunk := os.read(controller, 4096):
+                seen += chunk
+    os.close(controller)
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).splitlines()]
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "kcompact", *(str(argument) for argument in arguments)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def clean(*arguments: str | Path) -> Ran:
+    """Run `clean` in this process, without Spark, in JSON."""
+    return kcompact("clean", "--engine", "in-process", "--json", *COMPACT, *arguments)
+
+
+def partition(log_dir: Path, text: str = DIRTY) -> Path:
+    """Write the log of a text and return its partition directory."""
+    return log_dsl.write(log_dsl.parse(text), log_dir)
+
+
+def settings(words: str, text: str = DIRTY) -> str:
+    """Return the text of a log with more words in its first line."""
+    return text.replace("now=10:00", f"now=10:00 {words}")
+
+
+def values(directory: Path) -> dict[int, tuple[bytes | None, bytes | None]]:
+    """Return the records of a partition as a reader sees them: key and value by offset."""
+    return {
+        record.offset: (record.key, record.value)
+        for log in sorted(directory.glob("*.log"))
+        for batch in batches(log)
+        for record in read_records(batch, file=log.name)
+    }
+
+
+def digest(directory: Path) -> dict[str, str]:
+    """Return names, contents and times of everything below, but for the lock, which is made to be locked."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        if path.name != ".lock":
+            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "directory"
+            found[str(path.relative_to(directory))] = f"{content} {path.stat().st_mtime_ns if path.is_file() else 0}"
+    return found
+
+
+def flip(path: Path, position: int, bits: int = 0xFF) -> None:
+    """Damage one byte and leave the times alone; a negative position counts from the end."""
+    status = path.stat()
+    content = bytearray(path.read_bytes())
+    content[position] ^= bits
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    """Replace a file's content and leave its times alone."""
+    status = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def leave_swap(directory: Path) -> None:
+    """Leave a file of an interrupted swap, as a broker would."""
+    (directory / f"{LOG0}.swap").write_bytes(b"")
+
+
+HOLD = """
+import fcntl, sys
+lock = open(sys.argv[1], "a+")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def running_broker(log_dir: Path) -> Iterator[None]:
+    """Hold the lock as a broker does: a POSIX record lock of another process."""
+    arguments = [sys.executable, "-c", HOLD, str(log_dir / ".lock")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        assert broker.stdin is not None
+        assert broker.stdout.readline() == "held\n"
+        try:
+            yield
+        finally:
+            broker.stdin.close()
+            broker.wait()

@@ -1,0 +1,93 @@
+"""Measures a cleaning: `python -m tests.support.examples.measure [--records N] [--engine NAME]`.
+
+Writes a log of uncompressed batches of 100 records into a temporary directory, cleans it, and prints records a second
+and the largest resident size, separately for finding the survivors and for writing them. One number is one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import kcompact
+from kcompact.clean.executor import Executor
+from kcompact.format.batch import Record, build
+from kcompact.format.index import IndexBuilder
+from kcompact.format.names import index_name, log_name, time_index_name
+
+RECORDS_PER_BATCH = 100
+T0 = 1_700_000_000_000
+
+
+def write_log(directory: Path, *, records: int, keys: int, value_bytes: int, segment_bytes: int) -> None:
+    """Write a partition: each key is drawn at random, the last segment is the active one."""
+    directory.mkdir(parents=True)
+    source = random.Random(1)
+    offset = 0
+    while offset < records:
+        base_offset, position = offset, 0
+        builder = IndexBuilder(base_offset)
+        with open(directory / log_name(base_offset), "wb") as log:
+            while position < segment_bytes and offset < records:
+                drawn = [
+                    Record(
+                        offset + n,
+                        T0 + offset + n,
+                        b"%016d" % source.randrange(keys),
+                        source.randbytes(value_bytes),
+                        (),
+                    )
+                    for n in range(RECORDS_PER_BATCH)
+                ]
+                batch = build(drawn)
+                log.write(batch)
+                offset += RECORDS_PER_BATCH
+                builder.append(offset - 1, position, len(batch), drawn[-1].timestamp)
+                position += len(batch)
+        offset_index, time_index = builder.finish()
+        (directory / index_name(base_offset)).write_bytes(offset_index)
+        (directory / time_index_name(base_offset)).write_bytes(time_index)
+    for name in (log_name, index_name, time_index_name):
+        (directory / name(offset)).write_bytes(b"")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--value-bytes", type=int, default=100)
+    parser.add_argument("--engine", choices=("in-process", "spark"), default="in-process")
+    wanted = parser.parse_args()
+    config = kcompact.topic_config("measured", overrides=[kcompact.Override(name="cleanup.policy", value="compact")])
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
+        directory = Path(scratch) / "measured-0"
+        write_log(
+            directory,
+            records=wanted.records,
+            keys=wanted.keys,
+            value_bytes=wanted.value_bytes,
+            segment_bytes=256 << 20,
+        )
+        plan = kcompact.plan_partition(directory, config, now_ms=T0 + wanted.records)
+        executor: Executor = kcompact.InProcess()
+        if wanted.engine == "spark":
+            from kcompact.engine.spark import OnSpark, spark_context
+
+            executor = OnSpark(sc=stack.enter_context(spark_context()))
+        lock = stack.enter_context(kcompact.log_dir_lock(directory.parent))
+        result = kcompact.clean_partition(plan, executor, lock=lock)
+    stats = result.stats
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"{wanted.engine}, {os.cpu_count()} cores: {stats.messages_read:,} records, {stats.bytes_read >> 20:,} MiB")
+    print(f"  {result.elapsed_s:.1f} s, of which {result.map_s:.1f} s until the survivors were known")
+    print(f"  {stats.messages_read / result.elapsed_s:,.0f} records a second; {stats.messages_written:,} kept")
+    print(f"  largest resident size of this process {peak:,} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Runs the kernels on damaged logs, in arrays that lie beside pages that nobody may touch. Not a test by itself.
+
+python -m tests.support.guarded_kernels fuzz SEED ROUNDS  prints how many logs passed the headers, how many the records
+python -m tests.support.guarded_kernels over SEED  reads a byte after the end of an array: the process must die
+python -m tests.support.guarded_kernels under SEED  reads a byte before its start: the process must die
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import random
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kcompact import kernels
+from kcompact.format.batch import Record, build
+from kcompact.kernels import (
+    ATTRIBUTES,
+    CODEC_MASK,
+    COLUMNS,
+    FLAGS,
+    MIN_RECORD_BYTES,
+    OUTCOMES,
+    RECORD_GROWTH_BYTES,
+    RECORDS_COUNT,
+    ROW,
+    SECTION_END,
+    SECTION_START,
+    Bytes,
+    Table,
+)
+from tests.support.kernel_inputs import resealed
+
+PAGE = mmap.PAGESIZE
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Guarded:
+    """Arrays that end, or begin, where a page begins, or ends, that nobody may touch."""
+
+    def __init__(self, pages: int) -> None:
+        self.map = mmap.mmap(-1, (pages + 2) * PAGE)
+        self.bytes = np.frombuffer(self.map, np.uint8)
+        self.first, self.end = PAGE, (pages + 1) * PAGE
+        start = self.bytes.__array_interface__["data"][0]
+        for page in (start, start + self.end):
+            assert libc.mprotect(page, PAGE, 0) == 0
+
+    def array(self, dtype: npt.DTypeLike, *shape: int, at_end: bool = True) -> npt.NDArray[Any]:
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        at = self.end - size if at_end else self.first
+        assert at >= self.first
+        return self.bytes[at : at + size].view(dtype).reshape(shape)
+
+    def put(self, data: bytes, at_end: bool = True) -> Bytes:
+        array = self.array(np.uint8, len(data), at_end=at_end)
+        array[:] = np.frombuffer(data, np.uint8)
+        return array
+
+
+buffers, inflated_bytes, tables, outs, outcomes_, scratches = (Guarded(40) for _ in range(6))
+columns = [Guarded(10) for _ in range(4)]
+chance = random.Random()
+
+
+def seed_batch(offset: int) -> bytes:
+    """Return a batch of a few odd records."""
+    records = [
+        Record(
+            offset + number,
+            chance.choice([0, -1, 5, 2**62]),
+            chance.choice([None, b"", b"key", b"k" * 7, b"k" * 8, b"k" * 13]),
+            chance.choice([None, b"", b"value" * chance.randrange(9)]),
+            chance.choice([(), (), ((b"h", None),), ((b"h", b"x" * 9), (b"", b""))]),
+        )
+        for number in range(chance.randrange(1, 6))
+    ]
+    return build(records, producer_id=chance.choice([-1, 3]), producer_epoch=0, base_sequence=0)
+
+
+def mutated(sound: bytes) -> bytes:
+    """Return bytes with up to three of them changed, cut out or put in."""
+    data = bytearray(sound)
+    for _ in range(chance.randrange(4)):
+        at = chance.randrange(len(data) + 1)
+        kind = chance.randrange(8)
+        if kind == 0:
+            del data[at:]
+        elif kind == 1:
+            del data[at : at + chance.randrange(1, 9)]
+        elif kind == 2:
+            data[at:at] = chance.randbytes(chance.randrange(1, 9))
+        elif at < len(data):
+            data[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+    return bytes(data)
+
+
+def guarded_keys(rows: int) -> list[npt.NDArray[Any]]:
+    """Return arrays for the keys of so many records."""
+    return [columns[0].array(np.uint64, rows), columns[1].array(np.uint64, rows), columns[2].array(np.int64, rows)]
+
+
+def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
+    """Run every kernel that reads records over the batches of a table; return the code of the scan."""
+    rooms = (table[:, SECTION_END] - table[:, SECTION_START]) // MIN_RECORD_BYTES
+    rooms = np.minimum(table[:, RECORDS_COUNT], rooms)
+    rows = int(rooms.sum())
+    high, low, places = guarded_keys(rows)
+    found = scratches.array(np.int64, len(table), 3)
+    kernels.verify_records(buffer, inflated, table, 0, len(table), found)
+    entries, _, code = kernels.scan_records(buffer, inflated, table, 0, len(table), 0, 0, 1, 2, high, low, places)
+    # What is scanned is marked, in arrays that are guarded too.
+    alive = columns[3].array(np.uint8, entries)
+    kernels.mark_latest(high[:entries].copy(), low[:entries].copy(), places[:entries].copy(), alive)
+    high, low, places = guarded_keys(entries)
+    kernels.mark_latest(high, low, places, alive)
+    kernels.keep_latest(alive, high, low, places)
+    records = int(table[-1, ROW] + table[-1, RECORDS_COUNT])
+    if records > 1 << 17:
+        return int(code)
+    survivors = outs.array(np.uint8, (records + 7) // 8)
+    kernels.set_bits(places, 0, survivors)
+    kernels.clear_bits(places, 0, survivors)
+    survivors = columns[3].put(chance.randbytes((records + 7) // 8))
+    table[:, FLAGS] = [chance.choice([0, 0, 0, 1, 2]) for _ in table]
+    sections = int((table[:, SECTION_END] - table[:, SECTION_START]).sum())
+    out = outs.array(np.uint8, sections + RECORD_GROWTH_BYTES * rows + 61 * len(table))
+    room = scratches.array(np.int64, int(rooms.max()), 4)
+    outcomes = outcomes_.array(np.int64, len(table), OUTCOMES)
+    for horizon in (-1, 1 << 62):
+        end = kernels.filter_batches(
+            buffer,
+            inflated,
+            table,
+            0,
+            len(table),
+            survivors,
+            1 << 40,
+            chance.choice([0, 1 << 62]),
+            horizon,
+            room,
+            out,
+            0,
+            outcomes,
+        )
+        assert 0 <= end <= len(out)
+    return int(code)
+
+
+def fuzz(rounds: int) -> tuple[int, int]:
+    """Return how many of so many damaged logs passed the headers, and how many the records too."""
+    accepted = scanned = 0
+    for _ in range(rounds):
+        at_end = chance.random() < 0.8
+        if chance.random() < 0.1:
+            data = chance.randbytes(chance.randrange(200))
+        else:
+            data, offset = b"", 0
+            for _ in range(chance.randrange(1, 4)):
+                data += resealed(mutated(seed_batch(offset)))
+                offset += 9
+            if chance.random() < 0.3:
+                data = resealed(mutated(data))
+        buffer = buffers.put(data, at_end)
+        table = tables.array(np.int64, len(data) // 61 + chance.choice([0, 1]), COLUMNS)
+        count, _, _ = kernels.parse_batches(buffer, len(data), 0, 1 << 62, -1, table)
+        for start in range(0, len(data), 7):
+            kernels.crc32c(buffer, start, len(data))
+            kernels.siphash128(buffer, start, len(data), 1, 2)
+        if not count:
+            continue
+        table = table[:count]
+        accepted += 1
+        # Sections lie where the caller says: in the inflated, if there is a codec.
+        table[:, ATTRIBUTES] &= ~CODEC_MASK
+        nothing = inflated_bytes.array(np.uint8, 0)
+        scanned += scan_all(buffer, nothing, table) == kernels.DONE
+        # The same sections as if they had been inflated, their inflated at the guard.
+        table[:, ATTRIBUTES] |= 1
+        sections: list[bytes] = []
+        for row in table:
+            section = bytes(buffer[row[SECTION_START] : row[SECTION_END]])
+            row[SECTION_START] = sum(len(one) for one in sections)
+            sections.append(mutated(section))
+            row[SECTION_END] = sum(len(one) for one in sections)
+        scan_all(buffer, inflated_bytes.put(b"".join(sections), at_end), table)
+    return accepted, scanned
+
+
+def main(what: str, seed: int, rounds: int = 0) -> None:
+    """Do what the command line asks for."""
+    chance.seed(seed)
+    if what == "fuzz":
+        print(*fuzz(rounds))
+    elif what == "over":
+        kernels.crc32c(buffers.put(bytes(100)), 0, 101)
+    elif what == "under":
+        kernels.crc32c(buffers.put(bytes(100), at_end=False), -1, 100)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

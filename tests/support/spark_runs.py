@@ -1,0 +1,293 @@
+"""Tests with Spark: their marks, their logs, and programs that run in a process of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcompact.clean.executor import Executor, Reduced
+from kcompact.clean.groups import count_groups, write_groups
+from kcompact.clean.job import CleanerStats, CleanJob, Split
+from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.clean.scan import Scanned
+from kcompact.config.settings import TopicConfig
+from kcompact.engine.in_process import InProcess
+from kcompact.engine.spark import OnSpark, spark_context
+from kcompact.errors import RefusedError
+from kcompact.format.batch import Record, build
+from kcompact.format.index import IndexBuilder
+from kcompact.format.names import index_name, log_name, time_index_name
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
+from tests.support.command_line import digest
+
+SPARK = [
+    pytest.mark.spark,
+    # PySpark leaves the closing of some sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+"""The marks of a test module that starts Spark."""
+
+ROOT = Path(__file__).resolve().parents[2]
+NOW_MS = 1_700_000_000_000
+T0 = 1_600_000_000_000
+CONFIG = TopicConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100_000, index_interval_bytes=1_000)
+
+
+# Logs
+
+
+def write_segment(directory: Path, base_offset: int, batches: int) -> int:
+    """Write a segment of batches of ten records, keys and tombstones recurring, and return the next offset."""
+    builder = IndexBuilder(base_offset, CONFIG.index_interval_bytes)
+    log = b""
+    offset = base_offset
+    for _ in range(batches):
+        records = [
+            Record(
+                number,
+                NOW_MS - 100_000_000 + number,
+                None if number % 97 == 0 else b"key-%d" % (number * 7919 % 401),
+                None if number % 13 == 0 else b"value of offset %d" % number,
+                (),
+            )
+            for number in range(offset, offset + 10)
+        ]
+        data = build(records)
+        builder.append(records[-1].offset, len(log), len(data), records[-1].timestamp)
+        log += data
+        offset += 10
+    stem = directory / f"{base_offset:020d}"
+    stem.with_suffix(".log").write_bytes(log)
+    for suffix, entries in zip((".index", ".timeindex"), builder.finish(), strict=True):
+        stem.with_suffix(suffix).write_bytes(entries)
+    return offset
+
+
+def write_log(log_dir: Path, *, segments: int = 5, batches: int = 100) -> Path:
+    """Write a log directory with `orders-0`: a clean section of one segment, a dirty one, an active segment."""
+    directory = log_dir / "orders-0"
+    directory.mkdir(parents=True)
+    offset = 0
+    for _ in range(segments):
+        offset = write_segment(directory, offset, batches)
+    write_segment(directory, offset, 1)
+    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {batches * 10}\n")
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    return directory
+
+
+def write_partition(directory: Path, *, total_bytes: int, segments: int, value_bytes: int) -> None:
+    """Write a partition of about `total_bytes` in segments of the same size, and an empty active one.
+
+    Each key comes about twice, so that half of it stays.
+    """
+    directory.mkdir(parents=True)
+    source = random.Random(directory.name)
+    noise = source.randbytes(value_bytes * 64)
+    records_per_batch = max(1, 100_000 // value_bytes)
+    batches = -(-total_bytes // (segments * records_per_batch * value_bytes))
+    keys = max(1, segments * batches * records_per_batch // 2)
+    offset = 0
+    for _ in range(segments):
+        base_offset, position, builder = offset, 0, IndexBuilder(offset)
+        with open(directory / log_name(base_offset), "wb") as log:
+            for _ in range(batches):
+                records = []
+                for number in range(offset, offset + records_per_batch):
+                    start = source.randrange(value_bytes * 63)
+                    key = b"%09d" % source.randrange(keys)
+                    records.append(Record(number, T0 + number, key, noise[start : start + value_bytes], ()))
+                offset += records_per_batch
+                data = build(records)
+                log.write(data)
+                builder.append(offset - 1, position, len(data), records[-1].timestamp)
+                position += len(data)
+        offset_index, time_index = builder.finish()
+        (directory / index_name(base_offset)).write_bytes(offset_index)
+        (directory / time_index_name(base_offset)).write_bytes(time_index)
+    for name in (log_name, index_name, time_index_name):
+        (directory / name(offset)).write_bytes(b"")
+
+
+def left_behind(directory: Path) -> list[str]:
+    """Return what is no file of a log: staging directories, suffixes of a swap."""
+    lawful = (".log", ".index", ".timeindex", ".lock", "-checkpoint")
+    return [str(path) for path in directory.rglob("*") if path.is_file() and not path.name.endswith(lawful)] + [
+        str(path) for path in directory.rglob(".kcompact*")
+    ]
+
+
+def content(directory: Path) -> dict[str, str]:
+    """Return names and contents, without the times, which differ from run to run where a file is new."""
+    return {name: said.partition(" ")[0] for name, said in digest(directory).items()}
+
+
+# Plans and what comes of them
+
+
+def plan_of(directory: Path) -> CleanPlan:
+    plan = plan_partition(directory, CONFIG, now_ms=NOW_MS, use_log_end=True)
+    assert plan.eligible, plan.explanation
+    return plan
+
+
+def outcome(
+    plan: CleanPlan, executor: Executor, sizes: Tuning | None, staging: Path
+) -> tuple[int, CleanerStats, dict[str, bytes]]:
+    """Return what a cleaning came to: distinct keys, counts and the bytes of every staged file."""
+    staging.mkdir()
+    cleaning = prepare_clean(plan, executor, tuning=sizes)
+    assert count_groups(cleaning, executor).stats.messages_written > 0
+    done = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    staged = {file.name: (staging / file.staged_as).read_bytes() for one in done.segments for file in one.files}
+    return cleaning.map_keys, done.stats, staged
+
+
+def scan_arguments(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
+    """Return what an executor of one worker is asked to scan."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Recorder(InProcess):
+        asked: list[Any] = dataclasses.field(default_factory=list)
+
+        def scan_and_reduce(
+            self, job: CleanJob, tasks: Sequence[Sequence[Split]]
+        ) -> tuple[list[Scanned], Iterable[Reduced]]:
+            self.asked.extend((job, [list(splits) for splits in tasks]))
+            return InProcess().scan_and_reduce(job, tasks)
+
+    recorder = Recorder(parallelism=1)
+    prepare_clean(plan, recorder)
+    job, tasks = recorder.asked
+    return job, tasks
+
+
+def endless(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
+    """Return a scan that would take minutes: the same splits over and over."""
+    job, (splits,) = scan_arguments(plan)
+    return job, [splits * 500] * 4
+
+
+# Programs in a process of their own
+
+PRELUDE = f"""
+import os, sys, time, signal
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from kcompact.clean.executor import Progress
+from kcompact.clean.prepare import prepare_clean
+from kcompact.errors import CleaningAbortedError, EngineError
+from kcompact.engine.spark import OnSpark, jvm, spark_context, spark_start
+from tests.support.command_line import COMPACT
+from tests.support.spark_runs import endless, plan_of, process_tree
+"""
+
+
+def script(body: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-c", PRELUDE + body, *arguments]
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return {**os.environ, "TMPDIR": str(temporary), **more}
+
+
+def finished(
+    body: str, directory: Path, tmp_path: Path, *arguments: str, **more: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        script(body, str(directory), *arguments),
+        env=environment(tmp_path, **more),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def processes_of(tmp_path: Path) -> list[int]:
+    """Return the processes that were told to use the temporary directory of a test."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if f"TMPDIR={tmp_path}".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def process_tree() -> list[int]:
+    """Return this process and all below it."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    tree = [os.getpid()]
+    for pid in tree:
+        tree += [child for child, parent in parents.items() if parent == pid]
+    return tree
+
+
+def listening_addresses() -> list[str]:
+    """Return the addresses on which this process and those below it accept connections."""
+    sockets = set()
+    for pid in process_tree():
+        with contextlib.suppress(OSError):
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    sockets.add(str(descriptor.readlink()))
+    found = []
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                    words = bytes.fromhex(fields[1].partition(":")[0])
+                    packed = struct.pack(f">{len(words) // 4}I", *struct.unpack(f"={len(words) // 4}I", words))
+                    found.append(socket.inet_ntop(family, packed).removeprefix("::ffff:"))
+    return found
+
+
+def clean_privately(directory: Path) -> None:
+    """Start Spark, compare with one process, and look for anything that sticks out: run in a process of its own."""
+    before, path, handler = dict(os.environ), list(sys.path), signal.getsignal(signal.SIGINT)
+    plan = plan_of(directory)
+    with spark_context("local[2]", {"spark.ui.enabled": "true", "spark.driver.host": "0.0.0.0"}) as sc:
+        assert dict(os.environ) == before
+        assert signal.getsignal(signal.SIGINT) is handler
+        private = Path(sc.getConf().get("spark.local.dir"))
+        assert private.stat().st_mode & 0o777 == 0o700
+        ours = outcome(plan, OnSpark(sc=sc), None, directory.parent / "spark")
+        addresses = listening_addresses()
+        assert addresses, "Py4J at least listens"
+        assert set(addresses) <= {"127.0.0.1", "::1"}, addresses
+        loaded = [name for name in ("pandas", "pyarrow") if name in sys.modules]
+        assert not loaded, loaded
+        with pytest.raises(RefusedError, match="already has a SparkContext"), spark_context():
+            pass
+    assert ours == outcome(plan, InProcess(), None, directory.parent / "in-process")
+    assert dict(os.environ) == before
+    assert sys.path == path
+    assert process_tree() == [os.getpid()]
+
+
+def parents_of_workers(sc: Any) -> set[str]:
+    def parent(_: Any) -> Iterator[str]:
+        yield Path(f"/proc/{os.getppid()}/cmdline").read_text()
+
+    return set(sc.parallelize(range(2), 2).mapPartitions(parent).collect())

@@ -1,0 +1,260 @@
+"""`clean`: what it changes, writes and prints, whom it asks, and which engine runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import checkout
+from kcompact.clean.job import CleanerStats
+from kcompact.cleaner import CleanResult, Status
+from kcompact.cli.commands import engines
+from kcompact.cli.output import outcome
+from kcompact.cli.output.json import CLEAN_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS
+from kcompact.errors import NotEnoughSpaceError
+from kcompact.plan.partition import plan_partition
+from tests.support import log_dsl
+from tests.support.command_line import (
+    COMPACT,
+    COMPACTED,
+    DIRTY,
+    LOG0,
+    LOG6,
+    clean,
+    command,
+    digest,
+    environment,
+    flip,
+    kcompact,
+    partition,
+    process,
+    settings,
+    values,
+)
+
+
+def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    ran = clean(directory)
+    assert ran.code == 0
+    assert (ran.json["version"], ran.json["command"]) == (1, "clean")
+    entry = ran.partition
+    assert entry.keys() == {
+        *IDENTITY_FIELDS,
+        *PLAN_FIELDS,
+        *OUTCOME_FIELDS,
+        *CLEAN_FIELDS,
+    }
+    assert (entry["status"], entry["engine"], entry["end_offset"]) == ("cleaned", "in-process", 6)
+    assert (entry["messages_read"], entry["messages_written"], entry["map_keys"]) == (6, 4, 4)
+    assert values(directory) == COMPACTED
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 6\n"
+    assert sorted(path.name for path in directory.glob("*.log")) == [LOG0, LOG6]
+
+
+def test_second_time_nothing_is_dirty(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    clean(directory)
+    before = digest(tmp_path)
+    entry = clean(directory).partition
+    assert (entry["status"], entry["reason"], entry["exit_code"]) == ("skipped", "active-only", 0)
+    assert digest(tmp_path) == before
+
+
+def test_dry_run_is_the_run_and_writes_nothing(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    before = digest(tmp_path)
+    dry = clean("--dry-run", directory).partition
+    assert digest(tmp_path) == before
+    assert not (tmp_path / ".lock").exists()
+    wet = clean(directory).partition
+    assert dry["status"] == "dry-run"
+    differing = {name for name in wet if wet[name] != dry[name]}
+    assert differing <= {"status", "elapsed_s"}
+
+
+def test_output_leaves_the_source_alone(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data")
+    before = digest(tmp_path / "data")
+    output = tmp_path / "output"
+    entry = clean("--output", output, directory).partition
+    assert (entry["status"], digest(tmp_path / "data")) == ("cleaned", before)
+    assert not (tmp_path / "data" / ".lock").exists()
+    assert values(output / "orders-0") == COMPACTED
+    again = clean("--output", output, directory)
+    assert (again.code, again.partition["error"] is not None) == (4, True)
+
+
+def test_force_ignores_the_ratio_only(tmp_path: Path) -> None:
+    directory = partition(tmp_path, settings("checkpoint=3"))
+    assert clean("--dry-run", directory).partition["reason"] == "below-ratio"
+    assert clean("--dry-run", "--force", directory).partition["reason"] == "forced"
+    young = ("--config", "min.compaction.lag.ms=86400000")
+    assert clean("--dry-run", "--force", *young, directory).partition["reason"] == "min-compaction-lag"
+
+
+def test_keep_tombstones(tmp_path: Path) -> None:
+    lines = "log now=10:00\n0: d=~(horizon=09:30)\n1: a=1"
+    kept = partition(tmp_path / "kept", lines)
+    gone = partition(tmp_path / "gone", lines)
+    clean("--keep-tombstones", kept)
+    clean(gone)
+    assert (0 in values(kept), 0 in values(gone)) == (True, False)
+
+
+def test_rebuild_indexes(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    flip(directory / "00000000000000000000.timeindex", -5)
+    assert clean("--dry-run", directory).code == 3
+    ran = clean("--rebuild-indexes", directory)
+    assert (ran.code, values(directory)) == (0, COMPACTED)
+
+
+def test_internal_topics(tmp_path: Path) -> None:
+    directory = partition(tmp_path, settings("name=__consumer_offsets-0"))
+    whole = clean("--dry-run", tmp_path)
+    assert (whole.code, whole.partition["status"], whole.partition["reason"]) == (0, "skipped", "internal")
+    assert clean("--dry-run", directory).code == 4
+    assert clean("--dry-run", "--include-internal", directory).partition["status"] == "dry-run"
+
+
+def test_topic_and_several_log_directories(tmp_path: Path) -> None:
+    for log_dir, name in (("one", "orders-0"), ("one", "users-0"), ("two", "orders-1")):
+        partition(tmp_path / log_dir, settings(f"name={name}"))
+    ran = clean("--topic", "orders", tmp_path / "one", tmp_path / "two")
+    assert [(e["topic"], e["partition"], e["status"]) for e in ran.json["partitions"]] == [
+        ("orders", 0, "cleaned"),
+        ("orders", 1, "cleaned"),
+    ]
+
+
+def test_text_ends_with_kafkas_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    ran = kcompact("clean", "--engine", "in-process", *COMPACT, "orders-0")
+    assert ran.code == 0
+    assert ran.err.splitlines() == ["orders-0: reading 419 B", "orders-0: writing 419 B"]
+    lines = ran.out.splitlines()
+    assert "  Log cleaner thread 0 cleaned log orders-0 (dirty section = [0, 6])" in lines
+    assert "  Start size: 0.0 MB (6 messages)" in lines
+    assert "  End size: 0.0 MB (4 messages)" in lines
+    assert lines[-2].split() == ["partition", "status", "before", "after", "checkpoint"]
+    assert lines[-1].split()[:2] == ["orders-0", "cleaned"]
+
+
+def test_summary_in_kafkas_numbers(tmp_path: Path) -> None:
+    """The log line of a broker that cleaned 25 GB with a full buffer."""
+    plan = plan_partition(partition(tmp_path), log_dsl.parse(DIRTY).config, now_ms=log_dsl.parse(DIRTY).now_ms)
+    plan = replace(plan, first_dirty_offset=310715098)
+    stats = CleanerStats(
+        bytes_read=round(25706.8 * 1048576),
+        bytes_written=round(13219.4 * 1048576),
+        map_bytes_read=round(12405.3 * 1048576),
+        messages_read=49042590,
+        messages_written=33931680,
+        map_keys=134217728 // 24 * 9 // 10,
+        invalid_messages=3,
+    )
+    result = CleanResult(
+        directory=tmp_path,
+        status=Status.CLEANED,
+        plan=plan,
+        stats=stats,
+        end_offset=325968881,
+        map_s=484.9,
+        elapsed_s=1554.6,
+    )
+    assert outcome.summary(result) == [
+        "Log cleaner thread 0 cleaned log orders-0 (dirty section = [310715098, 325968881])",
+        "25,706.8 MB of log processed in 1,554.6 seconds (16.5 MB/sec).",
+        "Indexed 12,405.3 MB in 484.9 seconds (25.6 Mb/sec, 31.2% of total time)",
+        "Buffer utilization: 90.0%",
+        "Cleaned 25,706.8 MB in 1069.7 seconds (24.0 Mb/sec, 68.8% of total time)",
+        "Start size: 25,706.8 MB (49,042,590 messages)",
+        "End size: 13,219.4 MB (33,931,680 messages)",
+        "48.6% size reduction (30.8% fewer messages)",
+        "Found 3 invalid messages during compaction.",
+    ]
+
+
+@pytest.mark.parametrize("name", ["fruit-prices", "editions", "none"])
+def test_real_directories(name: str, tmp_path: Path) -> None:
+    round_ = checkout.read_manifest(name)["rounds"][0]
+    log_dir = checkout.copy_directory(name, "before", tmp_path / "data")
+    pairs = [f"{key}={value}" for key, value in round_["config"].items()]
+    pairs += [f"{topic}:{key}={value}" for topic, own in round_["topics"].items() for key, value in own.items()]
+    options = [word for pair in pairs for word in ("--config", pair)]
+    ran = kcompact("clean", "--engine", "in-process", "--json", "--now", str(round_["now_ms"]), *options, log_dir)
+    assert ran.code == 0, ran.err
+    target = checkout.copy_directory(name, "after", tmp_path / "after")
+    for log in sorted(target.rglob("*.log")):
+        assert (log_dir / log.relative_to(target)).read_bytes() == log.read_bytes()
+
+
+# Consent
+
+
+@pytest.mark.parametrize(("answer", "code", "is_cleaned"), [("y\n", 0, True), ("n\n", 130, False), ("", 130, False)])
+def test_a_person_is_asked(
+    answer: str, code: int, is_cleaned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pty = pytest.importorskip("pty")
+    directory = partition(tmp_path)
+    before = digest(directory)
+    controller, terminal = pty.openpty()
+    running = subprocess.Popen(
+        command("clean", "--engine", "in-process", *COMPACT, directory),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**environment(), "NO_COLOR": "1", "TERM": "xterm"},
+    )
+    os.close(terminal)
+    os.write(controller, answer.encode() or b"\x04")
+    seen = b""
+    while True:
+        try:
+            seen += os.read(controller, 4096)
+        except OSError:
+            break
+    os.close(controller)
+    assert running.wait() == code
+    assert b"Clean 1 partition?" in seen
+    assert (digest(directory) != before) == is_cleaned
+
+
+# Engines
+
+
+@pytest.mark.spark
+def test_spark_is_the_default_engine(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    ran = process("clean", "--json", "--master", "local[1]", *COMPACT, directory)
+    assert ran.returncode == 0, ran.stderr
+    assert '"engine": "spark"' in ran.stdout
+    assert values(directory) == COMPACTED
+
+
+def test_spark_that_does_not_start_is_each_partitions_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def broken(*_: Any) -> Iterator[Any]:
+        raise NotEnoughSpaceError(path=tmp_path, needed_bytes=2, free_bytes=1)
+        yield
+
+    monkeypatch.setattr(engines, "_spark", broken)
+    directory = partition(tmp_path)
+    ran = kcompact("clean", "--json", *COMPACT, directory)
+    assert (ran.code, ran.partition["status"]) == (7, "failed")
+
+
+def test_spark_conf_needs_name_and_value(tmp_path: Path) -> None:
+    ran = kcompact("clean", "--spark-conf", "spark.ui.enabled", partition(tmp_path))
+    assert ran.code == 2
+    assert "NAME=VALUE" in ran.err

@@ -1,0 +1,251 @@
+"""`clean` with bad input, locks, full disks and faults: an exit code, a clear message, and nothing changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures import checkout
+from kcompact import cleaner
+from kcompact.clean import prepare
+from kcompact.cli import planning
+from kcompact.errors import LogChangedError, NotEnoughSpaceError
+from tests.support.command_line import (
+    COMPACT,
+    COMPACTED,
+    LOG0,
+    LOG3,
+    LOG6,
+    Ran,
+    clean,
+    digest,
+    flip,
+    kcompact,
+    leave_swap,
+    partition,
+    running_broker,
+    settings,
+    values,
+)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def remove_mark(directory: Path) -> None:
+    (directory.parent / ".kafka_cleanshutdown").unlink()
+
+
+def not_a_partition(directory: Path) -> None:
+    for log in directory.glob("*.log"):
+        log.unlink()
+
+
+POLICY = ("--config", "cleanup.policy=compact")
+BAD: list[tuple[str, Callable[[Path], Any], tuple[str, ...], int, str]] = [
+    ("corrupt batch", lambda d: flip(d / LOG0, 65), POLICY, 3, "checksum"),
+    ("torn segment", lambda d: cut(d / LOG3), POLICY, 3, LOG3),
+    ("torn active segment", lambda d: cut(d / LOG6), POLICY, 3, LOG6),
+    ("overlapping segments", lambda d: flip(d / LOG0, 7, 0x40), POLICY, 3, "the next segment starts at 3"),
+    ("no log", not_a_partition, POLICY, 4, "not a partition directory"),
+    ("unclean shutdown", remove_mark, POLICY, 4, "not shut down cleanly"),
+    ("unknown policy value", lambda d: None, ("--config", "cleanup.policy=compactt"), 2, "'compactt' is neither"),
+    ("no policy", lambda d: None, (), 4, "--config orders:cleanup.policy=compact"),
+    ("tiered", lambda d: None, (*POLICY, "--config", "remote.storage.enable=true"), 4, "tiered"),
+    ("a broker's swap", leave_swap, POLICY, 8, "interrupted swap"),
+    ("corrupt checkpoint", lambda d: (d.parent / "cleaner-offset-checkpoint").write_text("9\n"), POLICY, 3, "version"),
+]
+
+
+@pytest.mark.parametrize("how", [(), ("--dry-run",), ("--output",)], ids=["clean", "dry-run", "output"])
+@pytest.mark.parametrize(("harm", "options", "code", "problem"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_bad_input_changes_nothing(
+    harm: Callable[[Path], Any], options: tuple[str, ...], code: int, problem: str, how: tuple[str, ...], tmp_path: Path
+) -> None:
+    directory = partition(tmp_path / "data")
+    harm(directory)
+    before = digest(tmp_path)
+    how = (*how, str(tmp_path / "data2")) if how == ("--output",) else how
+    # The log directory, because a directory without a log is none to start with.
+    ran = kcompact("clean", "--engine", "in-process", "--now", COMPACT[-1], *options, *how, directory.parent)
+    assert ran.code == code, ran.err
+    assert problem in ran.err
+    assert "Traceback" not in ran.err
+    assert {name: was for name, was in digest(tmp_path).items() if name != "data2"} == before
+
+
+def test_one_failure_does_not_stop_the_others(tmp_path: Path) -> None:
+    bad, good = partition(tmp_path), partition(tmp_path / "x", settings("name=users-0"))
+    worse = partition(tmp_path / "y", settings("name=zebra-0 unclean"))
+    flip(bad / LOG0, 65)
+    both = clean(bad, good)
+    statuses = {entry["topic"]: (entry["status"], entry["exit_code"]) for entry in both.json["partitions"]}
+    assert (both.code, statuses) == (3, {"orders": ("failed", 3), "users": ("cleaned", 0)})
+    assert clean(bad, worse).code == 1
+
+
+@pytest.mark.parametrize("how", [(), ("--dry-run",), ("--output",)], ids=["clean", "dry-run", "output"])
+def test_a_running_broker_locks_us_out(how: tuple[str, ...], tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data")
+    free = partition(tmp_path / "free", settings("name=users-0"))
+    how = (*how, str(tmp_path / "out")) if how == ("--output",) else how
+    before = digest(tmp_path / "data")
+    with running_broker(tmp_path / "data"):
+        ran = clean(*how, directory, free)
+        assert kcompact("plan", *COMPACT, directory).code == 0
+        if not how:
+            assert kcompact("recover", directory).code == 5
+    assert ran.code == 5
+    assert "a broker or another kcompact" in ran.err
+    assert {entry["topic"]: entry["exit_code"] for entry in ran.json["partitions"]} == {"orders": 5, "users": 0}
+    assert digest(tmp_path / "data") == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without permission")
+def test_a_directory_of_someone_else(tmp_path: Path) -> None:
+    # All modules are loaded: nobody may not read them.
+    assert kcompact("clean", "--dry-run", "--engine", "in-process", *COMPACT, partition(tmp_path)).code == 0
+    with tempfile.TemporaryDirectory() as root:
+        log_dir = Path(root)
+        log_dir.chmod(0o755)
+        directory = partition(log_dir)
+        (log_dir / ".lock").touch()
+        (log_dir / ".lock").chmod(0o666)
+        before = digest(log_dir)
+        code, err = as_nobody(lambda: kcompact("clean", "--engine", "in-process", *COMPACT, directory))
+        assert (code, "cannot be written to: Permission denied" in err) == (4, True), err
+        (log_dir / ".lock").chmod(0o600)
+        code, err = as_nobody(lambda: kcompact("clean", "--engine", "in-process", *COMPACT, directory))
+        assert (code, "cannot be opened: Permission denied" in err) == (4, True), err
+        assert digest(log_dir) == before
+
+
+def as_nobody(run: Callable[[], Ran]) -> tuple[int, str]:
+    """Return exit code and standard error of a command that a user without any right has run."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            ran = run()
+            os.write(write, ran.err.encode())
+            os._exit(ran.code)
+        finally:
+            os._exit(99)
+    os.close(write)
+    with open(read, encoding="utf-8") as stream:
+        err = stream.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), err
+
+
+def test_too_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+    before = digest(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=0, f_frsize=4096))
+    ran = clean(directory)
+    assert (ran.code, ran.partition["exit_code"]) == (NotEnoughSpaceError.exit_code, 7)
+    assert "free" in ran.err
+    assert digest(tmp_path) == before
+
+
+def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+    before = digest(tmp_path)
+
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    ran = clean(directory)
+    monkeypatch.undo()
+    assert (ran.code, digest(tmp_path)) == (7, before)
+
+
+def test_a_log_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+    prepare_clean = prepare.prepare_clean
+
+    def touched(*arguments: Any, **options: Any) -> Any:
+        cleaning_ = prepare_clean(*arguments, **options)
+        os.utime(directory / LOG0)
+        return cleaning_
+
+    monkeypatch.setattr(cleaner, "prepare_clean", touched)
+    ran = clean(directory)
+    assert ran.code == LogChangedError.exit_code
+    assert (directory / LOG3).exists()
+
+
+def test_a_fault_of_ours_is_one_partitions_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directories = [partition(tmp_path / name, settings(f"name={name}-0")) for name in ("a", "b")]
+    prepare_clean = prepare.prepare_clean
+
+    def fails_once(plan: Any, *arguments: Any, **options: Any) -> Any:
+        if plan.log.topic_partition.topic == "a":
+            raise ZeroDivisionError("oops")
+        return prepare_clean(plan, *arguments, **options)
+
+    monkeypatch.setattr(cleaner, "prepare_clean", fails_once)
+    ran = clean(*directories)
+    assert (ran.code, [entry["status"] for entry in ran.json["partitions"]]) == (1, ["failed", "cleaned"])
+    assert "Traceback" not in ran.err
+    assert "unexpected error" in ran.json["partitions"][0]["error"]
+
+
+def test_unexpected_errors_show_no_traceback_but_with_debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("\x1b[31mred")
+
+    monkeypatch.setattr(planning, "plan_partition", fail)
+    ran = clean(directory)
+    assert (ran.code, "Traceback" in ran.err, "\x1b" in ran.err) == (1, False, False)
+    assert "ZeroDivisionError" in ran.err
+    assert "--debug" in ran.err
+    assert "Traceback" in clean("--debug", directory).err
+
+
+def test_each_path_is_handled_by_itself(tmp_path: Path) -> None:
+    directory, nowhere = partition(tmp_path / "data"), tmp_path / "nowhere"
+    recovered = kcompact("recover", "--json", nowhere, directory)
+    assert (recovered.code, [entry["status"] for entry in recovered.json["partitions"]]) == (
+        4,
+        ["nothing-to-do", "failed"],
+    )
+    ran = clean(nowhere, directory)
+    assert (ran.code, ran.err.splitlines()[-1]) == (4, f"error: {nowhere}: no such directory")
+    assert [(entry["status"], entry["exit_code"], entry["reason"]) for entry in ran.json["partitions"]] == [
+        ("cleaned", 0, "dirty-ratio"),
+        ("failed", 4, None),
+    ]
+    assert values(directory) == COMPACTED
+    ran = kcompact("clean", "--engine", "in-process", *COMPACT, nowhere)
+    assert (ran.code, f"error: {nowhere}: no such directory\n" in ran.err) == (4, True)
+
+
+def test_a_lock_says_nothing_about_the_partition(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    with running_broker(tmp_path):
+        entry = clean(directory).partition
+    assert (entry["exit_code"], entry["reason"]) == (5, None)
+
+
+def test_the_metadata_log_is_never_cleaned(tmp_path: Path) -> None:
+    log_dir = checkout.copy_directory("broker", "before", tmp_path / "logs")
+    directory = log_dir / "__cluster_metadata-0"
+    before = digest(directory)
+    ran = clean("--include-internal", "--force", directory)
+    assert (ran.code, ran.partition["reason"], ran.partition["status"]) == (4, "internal", "failed")
+    assert "--include-internal" not in ran.partition["error"]
+    assert digest(directory) == before

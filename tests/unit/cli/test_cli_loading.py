@@ -1,0 +1,67 @@
+"""What a command loads: Spark, the kernels, rich and the Kafka client only where they are needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kcompact import __version__
+from tests.support.command_line import ROOT, environment, kcompact, partition
+
+LOADED = """
+import sys
+from kcompact.cli.app import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+heavy = {"pyspark", "py4j", "numba", "llvmlite", "snappy", "cramjam", "lz4", "xxhash", "zstandard", "pandas"}
+print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["inspect"], ["inspect", "--verify"], ["plan"], ["recover"], ["clean", "--help"]]
+)
+def test_reading_commands_load_neither_spark_nor_numba(arguments: list[str], tmp_path: Path) -> None:
+    target = [] if "--help" in arguments else [str(partition(tmp_path))]
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADED, *arguments, *target],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_json_does_not_load_rich(tmp_path: Path) -> None:
+    program = LOADED.replace('"pyspark"', '"rich"')
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "plan", "--json", str(partition(tmp_path))],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("module", ["kcompact", "kcompact.errors"])
+def test_importing_the_package_loads_nothing_of_others(module: str) -> None:
+    program = f"import sys; before = set(sys.modules); import {module}; print(*(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment())
+    loaded = {name.partition(".")[0] for name in ran.stdout.split()} - sys.stdlib_module_names
+    assert loaded == {"kcompact"}
+
+
+def test_the_version_is_the_packages() -> None:
+    ran = kcompact("--version")
+    assert (ran.code, ran.out) == (0, f"kcompact {__version__}\n")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "kcompact.__version__"}

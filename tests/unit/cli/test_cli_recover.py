@@ -1,0 +1,77 @@
+"""`recover`: interrupted swaps are finished or undone, and files of a broker are left alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import (
+    COMPACT,
+    COMPACTED,
+    LOG0,
+    clean,
+    digest,
+    kcompact,
+    leave_swap,
+    partition,
+    values,
+)
+
+
+def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> Path:
+    """Return a partition whose swap stopped after so many renames."""
+    directory = partition(tmp_path)
+    real, left = os.rename, [after]
+
+    def rename(*arguments: Any, **options: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EIO, "gone")
+        real(*arguments, **options)
+
+    monkeypatch.setattr(os, "rename", rename)
+    assert clean(directory).code == 8
+    monkeypatch.undo()
+    return directory
+
+
+@pytest.mark.parametrize(("after", "status"), [(1, "undone"), (7, "finished")])
+def test_recover(after: int, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = interrupted(tmp_path, monkeypatch, after)
+    before = digest(tmp_path)
+    for how in ("--dry-run", "--output"):
+        options = [how] if how == "--dry-run" else [how, str(tmp_path.parent / f"{tmp_path.name}-out")]
+        assert clean(*options, directory).code == 8
+    assert digest(tmp_path) == before
+    assert kcompact("plan", "--json", *COMPACT, directory).partition["reason"] in ("leftovers", "not-a-partition")
+    ran = kcompact("recover", "--json", directory)
+    assert (ran.code, ran.partition["status"]) == (0, status)
+    assert ran.partition.keys() >= {"topic", "partition", "directory", "finished", "undone", "checkpoint", "error"}
+    again = kcompact("recover", directory)
+    assert (again.code, "nothing-to-do" in again.out) == (0, True)
+    clean(directory)
+    assert values(directory) == COMPACTED
+
+
+def test_clean_recovers_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = interrupted(tmp_path, monkeypatch, 1)
+    entry = clean(directory).partition
+    assert (entry["status"], entry["recovered"]) == ("cleaned", "undone")
+    assert values(directory) == COMPACTED
+
+
+def test_recover_leaves_a_brokers_files_to_the_broker(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    leave_swap(directory)
+    before = digest(tmp_path)
+    ran = kcompact("recover", directory)
+    assert (ran.code, digest(tmp_path)) == (8, before)
+    assert f"{LOG0}.swap" in ran.err
+    (directory / f"{LOG0}.swap").rename(directory / f"{LOG0}.deleted")
+    ran = kcompact("recover", directory)
+    assert (ran.code, "left for the broker" in ran.out) == (0, True)
+    assert clean(directory).code == 0

@@ -1,0 +1,306 @@
+"""`config.metadata_log`: the snapshot that is used, the replay, what is ignored at the end, damage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fixtures import checkout
+from kcompact.config.metadata_log import (
+    METADATA_DIRECTORY,
+    ClusterMetadata,
+    check_topic_id,
+    cluster_config,
+    read_cluster_metadata,
+)
+from kcompact.config.settings import Source
+from kcompact.errors import CorruptDataError, RefusedError, StaleReplicaError
+from kcompact.format.metadata_record import (
+    AbortTransaction,
+    BeginTransaction,
+    EndTransaction,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    SnapshotName,
+)
+from kcompact.format.names import TopicPartition
+from kcompact.format.properties import encode_uuid
+from tests.support.metadata_log import (
+    ORDERS,
+    OTHER,
+    UNKNOWN,
+    USERS,
+    batches,
+    control,
+    log,
+    of_broker,
+    of_topic,
+    snapshot,
+    topic,
+    write,
+)
+
+Rows = Sequence[MetadataRecord | bytes]
+MADE = topic("orders", ORDERS, cleanup_policy="compact")
+EARLY, LATE = str(SnapshotName(3, 1)), str(SnapshotName(6, 2))
+
+
+def read(log_dir: Path, files: dict[str, bytes], *, clean: bool = True) -> ClusterMetadata:
+    metadata = read_cluster_metadata(write(log_dir, files, clean=clean))
+    assert metadata is not None
+    return metadata
+
+
+def overrides(metadata: ClusterMetadata) -> dict[str, dict[str, str]]:
+    return {name: dict(found.overrides) for name, found in metadata.topics.items()}
+
+
+POLICY = {"cleanup.policy": "compact"}
+REPLAYS: list[tuple[str, Rows, dict[str, dict[str, str]]]] = [
+    ("nothing", [UNKNOWN], {}),
+    ("a topic", MADE, {"orders": POLICY}),
+    ("without settings", topic("orders", ORDERS), {"orders": {}}),
+    ("changed", [*MADE, of_topic("orders", "cleanup.policy", "delete")], {"orders": {"cleanup.policy": "delete"}}),
+    ("taken back", [*MADE, of_topic("orders", "cleanup.policy", None)], {"orders": {}}),
+    ("taken back twice", [*MADE, *[of_topic("orders", "cleanup.policy", None) for _ in range(2)]], {"orders": {}}),
+    (
+        "another topic",
+        [*MADE, *topic("users", USERS, segment_ms="1")],
+        {"orders": POLICY, "users": {"segment.ms": "1"}},
+    ),
+    ("removed", [*MADE, RemoveTopicRecord(ORDERS)], {}),
+    ("created again", [*MADE, RemoveTopicRecord(ORDERS), *topic("orders", OTHER)], {"orders": {}}),
+    ("removal of another", [*MADE, RemoveTopicRecord(OTHER)], {"orders": POLICY}),
+    (
+        "settings before the topic",
+        [of_topic("orders", "cleanup.policy", "compact"), *topic("orders", ORDERS)],
+        {"orders": POLICY},
+    ),
+    ("settings of no topic", [of_topic("gone", "cleanup.policy", "compact")], {}),
+    ("committed", [BeginTransaction(), *MADE, EndTransaction()], {"orders": POLICY}),
+    ("aborted", [BeginTransaction(), *MADE, AbortTransaction()], {}),
+    ("not ended", [BeginTransaction(), *MADE], {}),
+    ("after an abort", [BeginTransaction(), *MADE, AbortTransaction(), *topic("users", USERS)], {"users": {}}),
+    ("other kinds", [UNKNOWN, FeatureLevelRecord("metadata.version", 30), *MADE, UNKNOWN], {"orders": POLICY}),
+]
+
+
+@pytest.mark.parametrize(("name", "rows", "expected"), REPLAYS, ids=[row[0] for row in REPLAYS])
+@pytest.mark.parametrize("each", [1, 3, 100])
+def test_replaying(name: str, rows: Rows, expected: dict[str, dict[str, str]], each: int, tmp_path: Path) -> None:
+    metadata = read(tmp_path / "log-dir", {log(): batches(rows, each=each)})
+    assert overrides(metadata) == expected
+    assert metadata.end_offset == len(rows)
+    assert bool(metadata.notes) == (name == "not ended")
+
+
+def test_topics_have_ids_and_partitions(tmp_path: Path) -> None:
+    metadata = read(
+        tmp_path / "log-dir", {log(): batches([*MADE, PartitionRecord(1, ORDERS), PartitionRecord(4, USERS)])}
+    )
+    assert metadata.topics["orders"].topic_id == encode_uuid(ORDERS)
+    assert metadata.topics["orders"].partitions == {0, 1}
+
+
+def test_brokers(tmp_path: Path) -> None:
+    rows = [
+        of_broker("", "log.cleanup.policy", "compact"),
+        of_broker("1", "log.segment.bytes", "2000000"),
+        of_broker("2", "log.segment.bytes", "3000000"),
+        of_broker("2", "log.segment.bytes", None),
+        *topic("orders", ORDERS),
+    ]
+    metadata = read(tmp_path / "log-dir", {log(): batches(rows)})
+    assert metadata.cluster_defaults == {"log.cleanup.policy": "compact"}
+    assert metadata.broker_configs == {1: {"log.segment.bytes": "2000000"}}
+    config = cluster_config(metadata, "orders", node_id=1)
+    assert config is not None
+    assert dict(config.broker) == {
+        Source.CLUSTER_DEFAULT: {"log.cleanup.policy": "compact"},
+        Source.BROKER_OVERRIDE: {"log.segment.bytes": "2000000"},
+    }
+    assert cluster_config(metadata, "users", node_id=1) is None
+
+
+# Snapshots
+
+TAIL: Rows = [of_topic("orders", "segment.ms", "6"), UNKNOWN]
+ROWS: Rows = [*MADE, UNKNOWN, UNKNOWN, of_topic("orders", "segment.ms", "5"), *TAIL]
+ALL = {"orders": POLICY | {"segment.ms": "6"}}
+HEAD = snapshot(MADE)
+WHOLE = snapshot([*MADE, of_topic("orders", "segment.ms", "5")])
+ENTIRE_LOG = {log(): batches(ROWS, each=1)}
+LATER_LOG = {log(3): batches(ROWS[3:], start=3, each=1)}
+
+
+@pytest.mark.parametrize(
+    ("files", "used", "notes"),
+    [
+        (ENTIRE_LOG, None, 0),
+        ({EARLY: HEAD, **ENTIRE_LOG}, EARLY, 0),
+        ({EARLY: HEAD, **LATER_LOG}, EARLY, 0),
+        ({EARLY: HEAD, LATE: WHOLE, **LATER_LOG}, LATE, 0),
+        ({LATE: WHOLE, log(6): batches(ROWS[6:], start=6)}, LATE, 0),
+        ({LATE: WHOLE, log(5): batches(ROWS[5:], start=5)}, LATE, 0),
+        ({EARLY: HEAD, f"{LATE}.part": b"", f"{LATE}.deleted": b"", **LATER_LOG}, EARLY, 0),
+        ({EARLY: HEAD, LATE: snapshot(MADE, footer=False), **LATER_LOG}, EARLY, 1),
+        ({EARLY: HEAD, LATE: WHOLE[:-1], **LATER_LOG}, EARLY, 1),
+        ({EARLY: HEAD, LATE: b"", **LATER_LOG}, EARLY, 1),
+        ({EARLY: HEAD, LATE: WHOLE[:300] + b"x" + WHOLE[301:], **LATER_LOG}, EARLY, 1),
+        ({LATE: WHOLE[:-1], **ENTIRE_LOG}, None, 1),
+        ({LATE: b"", EARLY: b"", **ENTIRE_LOG}, None, 2),
+    ],
+)
+def test_snapshot_and_log(files: dict[str, bytes], used: str | None, notes: int, tmp_path: Path) -> None:
+    metadata = read(tmp_path / "log-dir", files)
+    assert overrides(metadata) == ALL
+    assert metadata.end_offset == len(ROWS)
+    assert (str(metadata.snapshot) if metadata.snapshot else None) == used
+    assert len(metadata.notes) == notes
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        (LATER_LOG, "offset 3: the metadata log starts here"),
+        ({LATE: WHOLE[:-1]}, "a batch of"),
+        ({LATE: snapshot(MADE, footer=False), **LATER_LOG}, "no footer"),
+        ({LATE: snapshot(MADE, footer=False), log(): batches(ROWS[:2])}, "no footer"),
+        ({EARLY: batches(MADE)}, "header first"),
+        ({EARLY: HEAD + control(4, 9)}, "footer last"),
+        ({log(): batches(ROWS[:3]), log(4): batches(ROWS[4:], start=4)}, "nothing from offset 3 to 4"),
+        ({log(): batches(ROWS[:3]) + batches(ROWS[4:], start=4)}, "base offset 4, but the previous batch ends at 3"),
+        ({log(): batches([EndTransaction()])}, "none has begun"),
+        ({log(): batches([AbortTransaction()])}, "none has begun"),
+        ({log(): batches([BeginTransaction(), BeginTransaction()])}, "begins inside the transaction of offset 0"),
+        ({log(): batches([b"\x01\x02\x00"])}, "metadata record: a field"),
+        ({log(): batches([of_broker("one", "a", "b")])}, "a broker whose id is 'one'"),
+    ],
+)
+def test_damaged_metadata_logs_are_errors(files: dict[str, bytes], problem: str, tmp_path: Path) -> None:
+    log_dir = write(tmp_path / "log-dir", files)
+    with pytest.raises(CorruptDataError, match=problem) as refused:
+        read_cluster_metadata(log_dir)
+    assert METADATA_DIRECTORY in refused.value.file
+    assert refused.value.exit_code == 3
+
+
+def test_a_snapshot_beyond_the_log(tmp_path: Path) -> None:
+    metadata = read(tmp_path / "log-dir", {LATE: WHOLE, log(): batches(ROWS[:2])})
+    assert overrides(metadata) == {"orders": POLICY | {"segment.ms": "5"}}
+    assert metadata.end_offset == 6
+
+
+# Damage and torn ends
+
+WRITTEN = batches(MADE) + batches([of_topic("orders", "cleanup.policy", None)], start=3)
+FIRST_BATCH = len(batches(MADE))
+
+
+@pytest.mark.parametrize("length", range(len(WRITTEN)))
+def test_truncated_at_every_byte(length: int, tmp_path: Path) -> None:
+    files = {log(): WRITTEN[:length]}
+    metadata = read(tmp_path / "running", files, clean=False)
+    whole = 3 if length >= FIRST_BATCH else 0
+    assert metadata.end_offset == whole
+    assert overrides(metadata) == ({"orders": POLICY} if whole else {})
+    torn = length not in (0, FIRST_BATCH)
+    assert bool(metadata.notes) == torn
+    log_dir = write(tmp_path / "stopped", files)
+    if not torn:
+        assert read_cluster_metadata(log_dir) is not None
+        return
+    with pytest.raises(CorruptDataError) as refused:
+        read_cluster_metadata(log_dir)
+    assert refused.value.position == (FIRST_BATCH if length > FIRST_BATCH else 0)
+
+
+@pytest.mark.parametrize("zeros", [1, 11, 12, 61, 5000])
+def test_zeros_at_the_end(zeros: int, tmp_path: Path) -> None:
+    assert read(tmp_path / "running", {log(): WRITTEN + bytes(zeros)}, clean=False).end_offset == 4
+    with pytest.raises(CorruptDataError):
+        read_cluster_metadata(write(tmp_path / "stopped", {log(): WRITTEN + bytes(zeros)}))
+
+
+def test_zeros_inside(tmp_path: Path) -> None:
+    with pytest.raises(CorruptDataError, match="zeros"):
+        read(tmp_path / "log-dir", {log(): batches(MADE) + bytes(61) + b"x"}, clean=False)
+
+
+def test_only_the_last_segment_may_be_torn(tmp_path: Path) -> None:
+    files = {log(): WRITTEN[:-1], log(4): batches([UNKNOWN], start=4)}
+    with pytest.raises(CorruptDataError):
+        read(tmp_path / "log-dir", files, clean=False)
+
+
+@pytest.mark.parametrize("position", range(0, len(WRITTEN), 7))
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_flipped_byte_is_detected(position: int, clean: bool, tmp_path: Path) -> None:
+    flipped = bytearray(WRITTEN)
+    flipped[position] ^= 0xFF
+    in_epoch = position % FIRST_BATCH in range(12, 16)  # Outside the checksum, and not used here.
+    try:
+        metadata = read(tmp_path / "log-dir", {log(): bytes(flipped)}, clean=clean)
+    except CorruptDataError:
+        assert not in_epoch
+    else:
+        # A length field that is too large looks like a partial batch.
+        assert in_epoch or (not clean and metadata.notes)
+
+
+# Files
+
+
+def test_no_metadata_log(tmp_path: Path) -> None:
+    assert read_cluster_metadata(tmp_path) is None
+    (tmp_path / METADATA_DIRECTORY).mkdir()
+    assert read_cluster_metadata(tmp_path) is None
+
+
+def test_links_are_refused(tmp_path: Path) -> None:
+    log_dir = write(tmp_path / "one", {log(): batches(MADE)})
+    link = tmp_path / METADATA_DIRECTORY
+    link.symlink_to(log_dir / METADATA_DIRECTORY)
+    with pytest.raises(RefusedError, match="symbolic link"):
+        read_cluster_metadata(tmp_path)
+    file = log_dir / METADATA_DIRECTORY / log()
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RefusedError, match="symbolic link"):
+        read_cluster_metadata(log_dir)
+
+
+def test_the_bootstrap_checkpoint(tmp_path: Path) -> None:
+    log_dir = write(tmp_path / "log-dir", {log(): batches([UNKNOWN])})
+    (log_dir / "bootstrap.checkpoint").write_bytes(snapshot([of_broker("", "log.cleanup.policy", "compact")]))
+    metadata = read_cluster_metadata(log_dir)
+    assert metadata is not None
+    assert metadata.cluster_defaults == {"log.cleanup.policy": "compact"}
+    (log_dir / "bootstrap.checkpoint").write_bytes(b"rubbish")
+    metadata = read_cluster_metadata(log_dir)
+    assert metadata is not None
+    assert metadata.cluster_defaults == {}
+    assert "bootstrap.checkpoint is not used" in metadata.notes[0]
+
+
+def test_the_metadata_log_of_a_real_broker() -> None:
+    metadata = read_cluster_metadata(checkout.LOGS / "broker" / "before")
+    assert metadata is not None
+    assert overrides(metadata) == {
+        "inventory": {
+            "cleanup.policy": "compact",
+            "segment.ms": "1800000",
+            "min.cleanable.dirty.ratio": "0.5",
+            "delete.retention.ms": "3600000",
+        }
+    }
+    assert metadata.cluster_defaults == {"min.insync.replicas": "1"}
+    assert (metadata.end_offset, metadata.notes) == (29, ())
+    directory = checkout.LOGS / "broker" / "before" / "inventory-0"
+    check_topic_id(directory, TopicPartition("inventory", 0), metadata.topics["inventory"].topic_id, where="it")
+    with pytest.raises(StaleReplicaError, match="mThPBCHrTdmmHrY8fWJ_sg"):
+        check_topic_id(directory, TopicPartition("inventory", 0), encode_uuid(OTHER), where="it")

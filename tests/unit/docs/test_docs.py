@@ -1,0 +1,290 @@
+"""Every example of README and docs is run, and says what really happens. `--rewrite` writes what happens into the page.
+
+A `console` block holds commands (`$ kcompact ...`, `$ kcompact ... | grep ...`, `$ ls`) and what they print: standard
+output, and when a command fails also standard error and `[exit code N]`. Comments before a block prepare a new scratch
+directory for it; a block without any goes on in the directory of the one before.
+
+    <!-- fixture: mixed before logs -->     ./logs is a copy of fixtures/logs/mixed/before, file times and all
+    <!-- example: fruit-prices logs -->     ./logs is what tests/support/examples/fruit-prices.txt describes
+    <!-- spark -->                          the block starts a JVM, so it is run by a test of its own
+
+A `python` block is run in the same way, in one namespace with those before it; what it prints is the `text` block that
+follows. Durations and rates are not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from fixtures import checkout
+from kcompact.cli.app import main
+from tests.support import examples
+from tests.support.command_line import kcompact, process
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DIRECTIVE = re.compile(r"<!-- (fixture|example|spark)(?:: ([^>]*))? -->")
+FENCE = re.compile(r"```(\w*)")
+HELPERS = {"cp", "mkdir", "ls", "cat", "rm", "touch", "find", "printf", "truncate", "sed"}
+"""Commands that a block may use besides kcompact."""
+
+TIMINGS = [
+    (re.compile(r"[\d,.]+ seconds"), "_ seconds"),
+    (re.compile(r"\((?:[\d,.]+|NaN|Infinity) M([Bb])/sec"), r"(_ M\1/sec"),
+    (re.compile(r"(?:[\d.]+|NaN)% of total time"), "_% of total time"),
+    (re.compile(r'"elapsed_s": [\d.]+'), '"elapsed_s": _'),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fenced block: what it is, the number of its first line inside, and its lines."""
+
+    language: str
+    start: int
+    lines: tuple[str, ...]
+    directives: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """Blocks that are run one after the other in one scratch directory."""
+
+    page: Path
+    number: int
+    directives: tuple[tuple[str, str], ...] = ()
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def needs_spark(self) -> bool:
+        return any(kind == "spark" for kind, _ in self.directives)
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}-{self.number}"
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the fenced blocks of a page, with the directives that stand before each."""
+    found: list[Block] = []
+    directives: list[tuple[str, str]] = []
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        fence, directive = FENCE.match(lines[at]), DIRECTIVE.fullmatch(lines[at])
+        if directive:
+            directives.append((directive[1], directive[2] or ""))
+        elif fence:
+            end = lines.index("```", at + 1)
+            found.append(
+                Block(language=fence[1], start=at + 1, lines=tuple(lines[at + 1 : end]), directives=tuple(directives))
+            )
+            directives = []
+            at = end
+        at += 1
+    assert not directives, "directives without a block"
+    return found
+
+
+def sessions(page: Path) -> list[Session]:
+    found: list[Session] = []
+    previous: Block | None = None
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language in ("console", "python"):
+            if block.directives or not found:
+                found.append(Session(page=page, number=len(found) + 1, directives=block.directives))
+            found[-1].blocks.append(block)
+        elif block.language == "text" and previous is not None and previous.language == "python":
+            found[-1].blocks.append(block)
+        previous = block
+    return found
+
+
+SESSIONS = [session for page in PAGES for session in sessions(page)]
+
+
+def prepare(session: Session, scratch: Path) -> None:
+    for kind, words in session.directives:
+        if kind == "fixture":
+            name, directory, target = words.split()
+            checkout.copy_directory(name, directory, scratch / target)
+        elif kind == "example":
+            name, target = words.split()
+            examples.build(name, scratch / target)
+
+
+# Running
+
+
+def commands(block: Block) -> Iterator[tuple[list[str], str, list[str]]]:
+    """Yield each command of a console block: its lines, the command on one line, and the lines it should print."""
+    lines = list(block.lines)
+    assert lines, "a console block without a command"
+    assert lines[0].startswith("$ "), "a console block starts with a command"
+    while lines:
+        shown = [lines.pop(0)]
+        while shown[-1].endswith("\\"):
+            shown.append(lines.pop(0))
+        command = " ".join(line.removesuffix("\\").strip() for line in shown).removeprefix("$ ")
+        printed = []
+        while lines and not lines[0].startswith("$ "):
+            printed.append(lines.pop(0))
+        yield shown, command, printed
+
+
+def run(command: str, scratch: Path, *, in_process: bool) -> list[str]:
+    """Return what a command prints: standard output, and after a failure also standard error and the exit code."""
+    first, _, rest = command.partition(" | ")
+    words = shlex.split(first)
+    if words[0] == "kcompact":
+        if in_process:
+            ran = kcompact(*words[1:])
+            code, out, error = ran.code, ran.out, ran.err
+        else:
+            done = process(*words[1:], cwd=scratch)
+            code, out, error = done.returncode, done.stdout, done.stderr
+    else:
+        assert words[0] in HELPERS, f"{words[0]} is not for the docs"
+        finished = subprocess.run(first, shell=True, cwd=scratch, capture_output=True, text=True, check=False)
+        code, out, error = finished.returncode, finished.stdout, finished.stderr
+    if rest:
+        out = subprocess.run(
+            rest, shell=True, cwd=scratch, input=out, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+    assert "a fault of kcompact's" not in out + error, out + error
+    printed = out.splitlines()
+    if code:
+        printed += [*error.splitlines(), f"[exit code {code}]"]
+    return [line.replace(f"{scratch}/", "").rstrip() for line in printed]
+
+
+def without_timings(lines: list[str]) -> list[str]:
+    for pattern, replacement in TIMINGS:
+        lines = [pattern.sub(replacement, line) for line in lines]
+    return lines
+
+
+def run_session(session: Session, scratch: Path, *, in_process: bool) -> dict[int, list[str]]:
+    """Run the blocks and return, by the line they start at, the lines that they should consist of."""
+    prepare(session, scratch)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    actual: dict[int, list[str]] = {}
+    printed: list[str] = []
+    for block in session.blocks:
+        if block.language == "console":
+            lines: list[str] = []
+            for shown, command, expected in commands(block):
+                result = run(command, scratch, in_process=in_process)
+                same = without_timings(result) == without_timings(expected)
+                lines += [*shown, *(expected if same else result)]
+            actual[block.start] = lines
+        elif block.language == "python":
+            assert not printed, "a python block prints something, and no text block follows"
+            stream = io.StringIO()
+            source = "\n" * block.start + "\n".join(block.lines)
+            with contextlib.redirect_stdout(stream):
+                exec(compile(source, str(session.page), "exec"), namespace)
+            printed = [line.rstrip() for line in stream.getvalue().splitlines()]
+        else:
+            actual[block.start], printed = printed, []
+    assert not printed, "a python block prints something, and no text block follows"
+    return actual
+
+
+def check(session: Session, scratch: Path, *, rewrite: bool, in_process: bool) -> None:
+    actual = run_session(session, scratch, in_process=in_process)
+    expected = {block.start: list(block.lines) for block in session.blocks if block.start in actual}
+    if not rewrite:
+        assert actual == expected
+        return
+    # Blocks of other sessions may have grown meanwhile, so they are found again by their place among the blocks.
+    numbers = {block.start: number for number, block in enumerate(blocks(_original(session.page)))}
+    lines = session.page.read_text(encoding="utf-8").splitlines()
+    for start, wanted in sorted(actual.items(), reverse=True):
+        block = blocks("\n".join(lines))[numbers[start]]
+        lines[block.start : block.start + len(block.lines)] = wanted
+    session.page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+ORIGINALS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+
+
+def _original(page: Path) -> str:
+    return ORIGINALS[page]
+
+
+@pytest.mark.parametrize("session", [each for each in SESSIONS if not each.needs_spark], ids=str)
+def test_examples(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool) -> None:
+    monkeypatch.chdir(tmp_path)
+    check(session, tmp_path, rewrite=rewrite, in_process=True)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("session", [each for each in SESSIONS if each.needs_spark], ids=str)
+def test_examples_on_spark(session: Session, tmp_path: Path, rewrite: bool) -> None:
+    check(session, tmp_path, rewrite=rewrite, in_process=False)
+
+
+# The pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_console_block_is_run(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    written = sum(line.strip().startswith("```console") for line in text.splitlines())
+    found = [(session, block) for session in sessions(page) for block in session.blocks if block.language == "console"]
+    assert len(found) == written
+    for session, block in found:
+        for _, command, _ in commands(block):
+            if command.startswith("kcompact clean ") and "--engine in-process" not in command:
+                assert session.needs_spark, command
+    hidden = [block for block in blocks(text) if block.language != "console" and "$ kcompact" in "\n".join(block.lines)]
+    assert not hidden, "a command in a block that is not run"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_resolve(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (page.parent / file).resolve() if file else page
+        assert path.exists(), target
+        assert path.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(path), target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that headings get: lower case, punctuation gone, blanks to hyphens."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_are_named_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:kcompact|tests|fixtures|docs)/[\w./-]+\.(?:py|md|txt|sh|json))`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_command_and_option_is_in_the_manual() -> None:
+    manual = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    missing = []
+    for name, command in main.commands.items():
+        if f"kcompact {name}" not in manual:
+            missing.append(f"kcompact {name}")
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                missing += [option for option in parameter.opts if option.startswith("--") and option not in manual]
+    assert missing == []

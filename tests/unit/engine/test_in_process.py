@@ -1,0 +1,299 @@
+"""The executor of this process: threads, errors, aborts, what it keeps where, and how fast it may be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+
+from kcompact.clean import prepare
+from kcompact.clean.executor import Progress
+from kcompact.clean.groups import write_groups
+from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.engine import in_process
+from kcompact.engine.in_process import InProcess
+from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, StorageError
+from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
+from kcompact.format.block import Keys, pack_keys, unpack_keys
+from kcompact.format.codec import Codec
+from kcompact.log import inflate
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
+from tests.support import log_dsl
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+def segment(
+    base_offset: int, records: int, *, keys: int = 50, value: bytes = b"v" * 90, batch: int = 10
+) -> list[bytes]:
+    return [
+        build(
+            [
+                Record(offset, log_dsl.DEFAULT_TIME, b"key-%d" % (offset * 31 % keys), value)
+                for offset in range(start, start + batch)
+            ],
+            codec=Codec.NONE,
+        )
+        for start in range(base_offset, base_offset + records, batch)
+    ]
+
+
+def plan_of(log_dir: Path, *, segments: int = 4, records: int = 200, value: bytes = b"v" * 90) -> CleanPlan:
+    """A log of some segments of the same size, all but the active one to be cleaned."""
+    spec = log_dsl.parse("log now=10:00 min.cleanable.dirty.ratio=0\n0: a=1")
+    specs = [
+        log_dsl.SegmentSpec(base_offset=base, batches=tuple(segment(base, records, value=value)))
+        for base in range(0, segments * records, records)
+    ]
+    active = log_dsl.SegmentSpec(base_offset=segments * records, batches=())
+    directory = log_dsl.write(replace(spec, segments=(*specs, active)), log_dir)
+    return plan_partition(directory, spec.config, now_ms=spec.now_ms)
+
+
+def staged(plan: CleanPlan, executor: InProcess, staging: Path, sizes: Tuning) -> dict[str, bytes]:
+    staging.mkdir()
+    cleaning = prepare_clean(plan, executor, tuning=sizes)
+    written = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    return {
+        file.name: (staging / file.staged_as).read_bytes() for segment in written.segments for file in segment.files
+    }
+
+
+SMALL = Tuning(split_bytes=1_000, task_bytes=5_000)
+
+
+# --- Side by side ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_any_number_of_threads_stages_the_same(tmp_path: Path, parallelism: int, compiled: bool) -> None:
+    plan = plan_of(tmp_path / "logs")
+    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
+    sizes = replace(SMALL, compiled=compiled, bucket_count=3)
+    assert staged(plan, InProcess(parallelism=parallelism), tmp_path / "parts", sizes) == whole
+
+
+def test_tasks_run_at_the_same_time_and_their_results_come_in_order() -> None:
+    meeting = threading.Barrier(3, timeout=10)
+
+    def task(number: int, done: object) -> int:
+        meeting.wait()  # Nobody gets past it alone.
+        time.sleep(0.02 * (3 - number))
+        return number * number
+
+    assert InProcess(parallelism=3)._each([0, 1, 2], task) == [0, 1, 4]
+
+
+def test_an_error_stops_the_other_tasks() -> None:
+    ended: list[int] = []
+
+    def task(number: int, done: object) -> None:
+        if number == 1:
+            raise KcompactError("one of them")
+        try:
+            while True:
+                time.sleep(0.005)
+                done(1)  # type: ignore[operator]
+        finally:
+            ended.append(number)
+
+    threads = threading.active_count()
+    with pytest.raises(KcompactError, match="one of them"):
+        InProcess(parallelism=3)._each([0, 1, 2, 3, 4], task)
+    assert set(ended) <= {0, 2, 3}
+    assert 0 in ended
+    assert threading.active_count() == threads
+
+
+class StopAfter(Progress):
+    """Is asked to stop after so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.threads = looks, set[int]()
+
+    def advance(self, done_bytes: int) -> None:
+        self.threads.add(threading.get_ident())
+
+    def check(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.looks -= 1
+        if self.looks < 0:
+            raise CleaningAbortedError(path="orders-0")
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("looks", [0, 2])
+def test_an_abort_stops_every_task(parallelism: int, looks: int) -> None:
+    running = set(range(4))
+
+    def task(number: int, done: object) -> None:
+        try:
+            for _ in range(2_000):
+                time.sleep(0.005)
+                done(1)  # type: ignore[operator]
+        finally:
+            running.discard(number)
+
+    progress = StopAfter(looks)
+    started = time.monotonic()
+    with pytest.raises(CleaningAbortedError):
+        InProcess(parallelism=parallelism, progress=progress)._each(range(4), task)
+    assert time.monotonic() - started < 3
+    assert len(running) == 4 - min(parallelism, 4)  # The rest has not begun.
+    assert progress.threads == {threading.get_ident()}, "a watch belongs to one thread"
+
+
+def test_progress_adds_up(tmp_path: Path) -> None:
+    class Recorder(Progress):
+        def __init__(self) -> None:
+            self.begun: list[tuple[str, int]] = []
+            self.done: list[int] = []
+
+        def begin(self, stage: str, total_bytes: int) -> None:
+            self.begun.append((stage, total_bytes))
+            self.done.append(0)
+
+        def advance(self, done_bytes: int) -> None:
+            self.done[-1] += done_bytes
+
+    plan = plan_of(tmp_path / "logs")
+    total = sum(segment.size_bytes for segment in plan.segments)
+    for parallelism in (1, 3):
+        progress = Recorder()
+        staged(plan, InProcess(parallelism=parallelism, progress=progress), tmp_path / f"staging-{parallelism}", SMALL)
+        assert progress.begun == [("scan", total), ("write", total)]
+        assert progress.done == [total, total]
+
+
+# --- What is wrong with the data ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("victim", [0, 1, 3])
+@pytest.mark.parametrize("keys_rows", [1, 30, 10_000])
+@pytest.mark.parametrize("sizes", [SMALL, Tuning()])
+def test_damage_is_the_same_error_whoever_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, keys_rows: int, sizes: Tuning
+) -> None:
+    """A record that does not add up, behind a right checksum; with room for few keys, so that they are merged often."""
+    plan = plan_of(tmp_path / "logs")
+    path = plan.log.directory / plan.segments[victim].log_name
+    data = path.read_bytes()
+    header = read_header(data, file="", position=0)
+    size = header.size_bytes
+    broken = sealed(header, data[HEADER_BYTES : size - 1] + b"\x7f")
+    at = size * 12
+    path.write_bytes(
+        data[:at] + sealed(read_header(data[at:], file="", position=0), broken[HEADER_BYTES:]) + data[at + size :]
+    )
+    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 2))
+    monkeypatch.setattr(inflate, "RUN_RECORDS", 30)
+    problems = []
+    for by_kernels in (False, True):
+        with pytest.raises(CorruptBatchError) as stopped:
+            prepare_clean(plan, InProcess(parallelism=2), tuning=replace(sizes, compiled=by_kernels))
+        problems.append(str(stopped.value))
+    assert problems[0] == problems[1]
+    assert path.name in problems[0]
+
+
+# --- What does not fit in memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("keys_rows", [1, 7, 100])
+def test_keys_that_do_not_fit_go_to_files_that_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_rows: int, compiled: bool
+) -> None:
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(spill))
+    made: list[str] = []
+    really = tempfile.TemporaryFile
+
+    def make(*, prefix: str) -> IO[bytes]:
+        made.append(prefix)
+        return really(prefix=prefix)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", make)
+    plan = plan_of(tmp_path / "logs")
+    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
+    assert made == []
+    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 3))
+    found = staged(plan, InProcess(parallelism=2), tmp_path / "parts", replace(SMALL, compiled=compiled))
+    assert found == whole
+    assert len(made) == 1
+    assert list(spill.iterdir()) == []
+
+
+def test_blocks_come_back_from_memory_and_from_the_file() -> None:
+    def block(number: int, rows: int) -> bytes:
+        column = np.arange(rows, dtype=np.int64)
+        return pack_keys(number, Keys(column.astype(np.uint64), column.astype(np.uint64), column))
+
+    with in_process._Blocks(2, 1_000) as blocks:
+        given = [(number % 2, block(number % 2, rows)) for number, rows in enumerate((3, 50, 0, 9, 100, 1))]
+        for bucket, one in given:
+            blocks.add(bucket, one)
+        for bucket in (0, 1):
+            taken = list(blocks.take(bucket))
+            assert sorted(taken) == sorted(one for own, one in given if own == bucket)
+            assert all(unpack_keys(one).rows >= 0 for one in taken)
+
+
+def test_a_disk_without_room_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(tmp_path / "logs")
+    whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
+    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (24, 3))
+    really = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: really(descriptor, data[:11], at))
+    assert staged(plan, InProcess(parallelism=1), tmp_path / "parts", SMALL) == whole
+
+    def full(descriptor: int, data: bytes, at: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StorageError, match="No space left"):
+        prepare_clean(plan, InProcess(parallelism=2), tuning=SMALL)
+
+
+# --- A limit on bytes per second ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_limited_run_takes_its_time_and_changes_nothing(tmp_path: Path, parallelism: int) -> None:
+    plan = plan_of(tmp_path / "logs", segments=3, records=1_000, value=b"v" * 200)
+    executor = InProcess(parallelism=parallelism)
+    whole = staged(plan, executor, tmp_path / "whole", Tuning())
+    source = sum(segment.size_bytes for segment in plan.segments)
+    result = sum(len(data) for name, data in whole.items() if name.endswith(".log"))
+    limit = source  # It is read twice; what is written is small, and read back.
+    staging = tmp_path / "limited"
+    staging.mkdir()
+    started = time.monotonic()
+    cleaning = prepare_clean(plan, executor, max_bytes_per_second=limit, tuning=Tuning(compiled=True))
+    written = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    took_s = time.monotonic() - started
+    expected_s = (2 * source + 2 * result) / limit
+    assert 2 <= expected_s <= 3
+    assert expected_s * 0.95 <= took_s <= expected_s * 1.15 + 0.2
+    assert {
+        file.name: (staging / file.staged_as).read_bytes() for one in written.segments for file in one.files
+    } == whole
+
+
+def test_an_abort_does_not_wait_for_the_limit(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path / "logs")
+    started = time.monotonic()
+    with pytest.raises(CleaningAbortedError):
+        prepare_clean(plan, InProcess(progress=StopAfter(3)), max_bytes_per_second=10)  # That would be hours.
+    assert time.monotonic() - started < 3

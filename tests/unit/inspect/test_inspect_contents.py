@@ -1,0 +1,97 @@
+"""What `contents` counts in a segment, with the readable definitions and with kernels."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcompact.errors import CorruptBatchError
+from kcompact.inspect import contents, verify
+from kcompact.inspect.contents import SegmentContents, file_contents, log_contents
+from kcompact.inspect.verify import verify_log
+from kcompact.kernels import load
+from kcompact.log.directory import read_log
+from tests.support.command_line import flip, partition
+
+LOG = "00000000000000000000.log"
+
+MIXED = """\
+log now=10:00
+0: a=1 [b=2 c=~]@1..4 ~=5 []@6..7
+8: x=1(pid=3 epoch=0 seq=0 txn) commit(pid=3 epoch=0)
+10: d=~(horizon=11:00)
+11:
+"""
+
+
+@pytest.fixture(autouse=True, params=["readable", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run each test twice: with the readable definitions, as for small logs, and with kernels, as for large logs."""
+    way: str = request.param
+    if way == "compiled":
+        monkeypatch.setattr(load, "is_compiled", lambda: True)
+        monkeypatch.setattr(contents, "COMPILED_BATCHES", 0)
+        monkeypatch.setattr(verify, "COMPILED_BYTES", 0)
+    return way
+
+
+def test_counts(tmp_path: Path) -> None:
+    directory = partition(tmp_path, MIXED)
+    from_headers = log_contents(read_log(directory)).segments
+    with_records = verify_log(read_log(directory)).segments
+    first = with_records[0]
+    assert (first.batches, first.records, first.empty_batches) == (4, 4, 1)
+    assert (first.first_offset, first.last_offset) == (0, 7)
+    assert (first.tombstones, first.null_keys) == (1, 1)
+    assert (with_records[1].control_batches, with_records[1].transactional_batches) == (1, 2)
+    assert (with_records[2].horizon_batches, with_records[2].tombstones) == (1, 1)
+    last = with_records[3]
+    assert (last.batches, last.first_offset, last.largest_timestamp_ms) == (0, None, None)
+    # The headers show everything else: the formats that hide the number of records are not written here.
+    assert from_headers == tuple(replace(each, tombstones=None, null_keys=None) for each in with_records)
+
+
+def test_counting_stops_where_batches_stop(tmp_path: Path) -> None:
+    directory = partition(tmp_path, "log now=10:00\n0: a=1 b=2 a=3\n3: b=4 c=5 d=~\n6: a=6 a=7\n")
+    (length,) = struct.unpack_from(">i", (directory / LOG).read_bytes(), 8)
+    flip(directory / LOG, 12 + length + 16, 0x07)  # The magic of the second batch.
+    first, second, _ = log_contents(read_log(directory)).segments
+    assert (first.batches, first.end_position) == (1, 12 + length)
+    assert isinstance(first.damage, CorruptBatchError)
+    assert second.batches == 3
+    in_file = file_contents(directory / LOG, 0)
+    assert repr(in_file) == repr(first)
+
+
+@pytest.mark.parametrize("run_batches", [1, 2, 3, 1000])
+def test_runs_do_not_matter(run_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path, MIXED)
+    expected = log_contents(read_log(directory)), verify_log(read_log(directory))
+    monkeypatch.setattr(contents, "RUN_BATCHES", run_batches)
+    assert (log_contents(read_log(directory)), verify_log(read_log(directory))) == expected
+
+
+numbers = st.integers(0, 1000)
+record_counts: dict[str, Any] = dict.fromkeys(("tombstones", "null_keys"), st.none() | numbers)
+batch_counts: dict[str, Any] = {
+    each.name: numbers for each in fields(SegmentContents) if each.name not in ("base_offset", "batches", "damage")
+}
+parts = st.builds(SegmentContents, base_offset=st.just(7), **record_counts) | st.builds(
+    SegmentContents, base_offset=st.just(7), batches=st.integers(1, 1000), **batch_counts | record_counts
+)
+"""The contents of no batches, and of some."""
+
+
+@given(parts, parts, parts)
+def test_addition_is_associative_and_nothing_is_neutral(
+    a: SegmentContents, b: SegmentContents, c: SegmentContents
+) -> None:
+    assert (a + b) + c == a + (b + c)
+    nothing = SegmentContents(base_offset=7)
+    assert a + nothing == nothing + a == a

@@ -1,0 +1,258 @@
+"""Each kind of finding that `verify` returns."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcompact.format import index
+from kcompact.format.batch import HEADER_BYTES
+from kcompact.inspect import segment_kernels, verify
+from kcompact.inspect.findings import Finding, Severity
+from kcompact.inspect.verify import findings, verify_log
+from kcompact.log.directory import read_log
+from tests.support.command_line import flip, partition, rewrite
+
+LOG = "00000000000000000000.log"
+INDEX = "00000000000000000000.index"
+TIME_INDEX = "00000000000000000000.timeindex"
+ACTIVE = "00000000000000000006.log"
+
+SCENE = """\
+log now=10:00 index.interval.bytes=50
+0: a=1 b=2 a=3
+3: b=4 c=5 d=~
+6: a=6 a=7
+"""
+
+
+@pytest.fixture(autouse=True, params=["readable", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run each test twice: with the readable definitions, as for small logs, and with kernels, as for large logs."""
+    way: str = request.param
+    if way == "compiled":
+        monkeypatch.setattr(verify, "COMPILED_BYTES", 0)
+        monkeypatch.setattr(index, "LARGE_INDEX_BYTES", 2 * index.OFFSET_ENTRY_BYTES)
+        monkeypatch.setattr(segment_kernels, "WINDOW_BYTES", 200)
+    return way
+
+
+def found(directory: Path) -> tuple[Finding, ...]:
+    return findings(read_log(directory), index_interval_bytes=50)
+
+
+def test_sound_log_has_no_findings(tmp_path: Path) -> None:
+    assert found(partition(tmp_path, SCENE)) == ()
+
+
+def second_batch(directory: Path) -> int:
+    length: int = struct.unpack_from(">i", (directory / LOG).read_bytes(), 8)[0]
+    return 12 + length
+
+
+def flip_record(directory: Path) -> None:
+    flip(directory / LOG, second_batch(directory) + HEADER_BYTES + 3)
+
+
+def flip_magic(directory: Path) -> None:
+    flip(directory / LOG, second_batch(directory) + 16, 0x07)
+
+
+def raise_base_offset(directory: Path) -> None:
+    flip(directory / LOG, second_batch(directory) + 7, 0x01)
+
+
+def raise_past_next_segment(directory: Path) -> None:
+    flip(directory / LOG, second_batch(directory) + 7, 0x10)
+
+
+def raise_epoch(directory: Path) -> None:
+    flip(directory / LOG, 15, 0x05)
+
+
+def cut_tail(directory: Path) -> None:
+    rewrite(directory / ACTIVE, (directory / ACTIVE).read_bytes()[:-3])
+
+
+def cut_header(directory: Path) -> None:
+    rewrite(directory / ACTIVE, (directory / ACTIVE).read_bytes() + b"\0\0\0\0\0\0\0\x09\0\0")
+
+
+def cut_inactive(directory: Path) -> None:
+    rewrite(directory / LOG, (directory / LOG).read_bytes()[:-3])
+
+
+def zeros(directory: Path) -> None:
+    rewrite(directory / ACTIVE, (directory / ACTIVE).read_bytes() + bytes(4096))
+
+
+def index_elsewhere(directory: Path) -> None:
+    flip(directory / INDEX, 7, 0x01)
+
+
+def index_other_offset(directory: Path) -> None:
+    flip(directory / INDEX, 3, 0x04)
+
+
+def index_half_entry(directory: Path) -> None:
+    rewrite(directory / INDEX, (directory / INDEX).read_bytes()[:-1])
+
+
+def wrong_time_index(directory: Path) -> None:
+    flip(directory / TIME_INDEX, -5, 0x01)
+
+
+def bad_snapshot(directory: Path) -> None:
+    (directory / "00000000000000000006.snapshot").write_bytes(b"\0\x01nonsense")
+
+
+def bad_epochs(directory: Path) -> None:
+    (directory / "leader-epoch-checkpoint").write_text("0\n7\n0 0\n")
+
+
+def bad_metadata(directory: Path) -> None:
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: \x1b[31m")
+
+
+def bad_txn_index(directory: Path) -> None:
+    (directory / "00000000000000000000.txnindex").write_bytes(struct.pack(">hqqqq", 7, 1, 0, 1, 2))
+
+
+def marker_elsewhere(directory: Path) -> None:
+    (directory / "00000000000000000000.txnindex").write_bytes(struct.pack(">hqqqq", 0, 1, 0, 99, 100))
+
+
+DAMAGE: list[tuple[Callable[[Path], None], str, str]] = [
+    (flip_record, LOG, "checksum"),
+    (flip_magic, LOG, "magic 5"),
+    (raise_base_offset, LOG, "offsets do not rise"),
+    (raise_past_next_segment, LOG, "overlaps the next segment"),
+    (raise_epoch, LOG, "leader epoch"),
+    (cut_tail, ACTIVE, "torn tail"),
+    (cut_header, ACTIVE, "torn tail"),
+    (cut_inactive, LOG, "no whole batch"),
+    (zeros, ACTIVE, "zeros to the end of the file"),
+    (index_elsewhere, INDEX, "no batch starts there"),
+    (index_other_offset, INDEX, ""),
+    (index_half_entry, INDEX, "multiple of the 8 bytes"),
+    (wrong_time_index, TIME_INDEX, "the greatest in the log is"),
+    (bad_snapshot, "00000000000000000006.snapshot", ""),
+    (bad_epochs, "leader-epoch-checkpoint", ""),
+    (bad_metadata, "partition.metadata", "topic id"),
+    (bad_txn_index, "00000000000000000000.txnindex", "version 7"),
+    (marker_elsewhere, "00000000000000000000.txnindex", "beyond the segment"),
+]
+
+
+@pytest.mark.parametrize(("damage", "file", "problem"), DAMAGE, ids=[row[0].__name__ for row in DAMAGE])
+def test_damage(damage: Callable[[Path], None], file: str, problem: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path, SCENE)
+    damage(directory)
+    found_here = [each for each in found(directory) if each.file == file]
+    assert [each.severity for each in found_here][:1] == [Severity.DAMAGE]
+    assert problem in " ".join(each.problem for each in found_here)
+
+
+def aside(directory: Path, name: str) -> str:
+    (directory / name).write_bytes(b"")
+    return name
+
+
+def missing_index(directory: Path) -> str:
+    (directory / INDEX).unlink()
+    return INDEX
+
+
+def missing_time_index(directory: Path) -> str:
+    (directory / TIME_INDEX).unlink()
+    return TIME_INDEX
+
+
+def staging(directory: Path) -> str:
+    (directory / ".kcompact-0123456789abcdef").mkdir()
+    return ".kcompact-0123456789abcdef"
+
+
+def padded_index(directory: Path) -> str:
+    rewrite(directory / INDEX, (directory / INDEX).read_bytes() + bytes(800))
+    return INDEX
+
+
+def sparse_index(directory: Path) -> str:
+    rewrite(directory / INDEX, b"")
+    return INDEX
+
+
+def high_checkpoint(directory: Path) -> str:
+    (directory.parent / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 99\n")
+    return "cleaner-offset-checkpoint"
+
+
+def high_watermark(directory: Path) -> str:
+    (directory.parent / "replication-offset-checkpoint").write_text("0\n1\norders 0 99\n")
+    return "replication-offset-checkpoint"
+
+
+REMARKS: list[tuple[Callable[[Path], str], Severity, str]] = [
+    (lambda d: aside(d, f"{LOG}.cleaned"), Severity.WARNING, "interrupted cleaning"),
+    (lambda d: aside(d, f"{LOG}.swap"), Severity.WARNING, "about to take its place"),
+    (lambda d: aside(d, f"{LOG}.deleted"), Severity.INFO, "about to be deleted"),
+    (lambda d: aside(d, "notes.txt"), Severity.WARNING, "no file of Kafka's"),
+    (lambda d: aside(d, "00000000000000000004.index"), Severity.WARNING, "index without a log"),
+    (staging, Severity.WARNING, "interrupted run of kcompact"),
+    (missing_index, Severity.WARNING, "missing"),
+    (missing_time_index, Severity.WARNING, "missing"),
+    (padded_index, Severity.INFO, "zero bytes after the last entry"),
+    (sparse_index, Severity.INFO, "index.interval.bytes"),
+    (high_checkpoint, Severity.WARNING, "outside [0, 8]"),
+    (high_watermark, Severity.WARNING, "above the log end"),
+]
+
+
+@pytest.mark.parametrize(("remark", "severity", "problem"), REMARKS)
+def test_remarks_are_no_damage(remark: Callable[[Path], str], severity: Severity, problem: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path, SCENE)
+    name = remark(directory)
+    (finding,) = found(directory)
+    assert (finding.file, finding.severity) == (name, severity)
+    assert problem in finding.problem
+
+
+def test_padded_indexes_of_the_active_segment_are_normal(tmp_path: Path) -> None:
+    directory = partition(tmp_path, SCENE)
+    for name in ("00000000000000000006.index", "00000000000000000006.timeindex"):
+        rewrite(directory / name, (directory / name).read_bytes() + bytes(1200))
+    assert found(directory) == ()
+
+
+def test_verification_goes_on_after_a_wrong_checksum(tmp_path: Path) -> None:
+    directory = partition(tmp_path, SCENE)
+    flip(directory / LOG, HEADER_BYTES + 3)
+    flip(directory / LOG, -1)
+    assert [each.offset for each in found(directory) if each.file == LOG] == [0, 2]
+
+
+def test_worst_comes_first(tmp_path: Path) -> None:
+    directory = partition(tmp_path, SCENE)
+    aside(directory, "notes.txt")
+    aside(directory, f"{LOG}.deleted")
+    flip_record(directory)
+    assert [each.severity for each in found(directory)] == [Severity.DAMAGE, Severity.WARNING, Severity.INFO]
+
+
+def test_any_flipped_byte_is_found_except_in_a_leader_epoch(tmp_path: Path) -> None:
+    directory = partition(tmp_path, SCENE)
+    log = directory / LOG
+    whole = log.read_bytes()
+    size = second_batch(directory)
+    unseen = set()
+    for position in range(len(whole)):
+        flip(log, position)
+        if not verify_log(read_log(directory)).is_damaged:
+            unseen.add(position)
+        rewrite(log, whole)
+    # The checksum does not cover the leader epoch; only an epoch that falls is found, and -1 is no epoch.
+    assert unseen <= {batch * size + byte for batch in range(3) for byte in range(12, 16)}

@@ -1,0 +1,213 @@
+"""`log.producer_state`: the snapshot, expiry, the replay of later batches, undecided transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kcompact.errors import CorruptCheckpointError
+from kcompact.format.batch import parse_batches
+from kcompact.format.producer_snapshot import ProducerEntry
+from kcompact.log import producer_state
+from kcompact.log.batch_headers import BatchHeader, read_marker
+from kcompact.log.directory import PartitionLog, read_log
+from kcompact.log.producer_state import (
+    LastRecord,
+    Producer,
+    first_open_transaction_offset,
+    first_unstable_offset,
+    from_snapshot,
+    last_records,
+    replay,
+)
+from tests.support import log_dsl
+from tests.support.log_dsl import DEFAULT_TIME, LogSpec
+
+DAY = 86_400_000
+TEXT = "log\n0: a=1(pid=1)\n2: a=2(pid=2)\n4: a=3(pid=3)\n6: a=4(pid=4)"
+HEAD = ProducerEntry(
+    producer_id=9,
+    producer_epoch=1,
+    last_sequence=5,
+    last_offset=0,
+    offset_delta=0,
+    timestamp=DEFAULT_TIME,
+    coordinator_epoch=-1,
+    current_txn_first_offset=-1,
+)
+
+
+def headers_of(data: bytes) -> Iterator[BatchHeader]:
+    for batch in parse_batches(data, file="f"):
+        marker = read_marker(batch, file="f") if batch.header.is_control else None
+        yield BatchHeader(batch.position, batch.header, marker)
+
+
+def load(spec: LogSpec, log_dir: Path, *, now_ms: int = DEFAULT_TIME, expiration_ms: int = DAY) -> dict[int, Producer]:
+    return producer_state.load_producers(
+        read_log(log_dsl.write(spec, log_dir)), now_ms=now_ms, expiration_ms=expiration_ms
+    )
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "surroundings", "expected"),
+    [
+        # No snapshot: no producers after a clean shutdown, all producers in a copied partition.
+        ([], "", []),
+        ([], "lone", [1, 2, 3, 4]),
+        ([], "unclean", [1, 2, 3, 4]),
+        # The newest usable snapshot, and a replay of the later batches.
+        ([2], "", [2, 3, 4, 9]),
+        ([2, 4], "", [3, 4, 9]),
+        ([2, 4, 6], "", [4, 9]),
+        ([7], "", [9]),
+        ([7], "lone", [9]),
+        # Of the strays only the newest is kept, if it is at or above the active segment's base offset.
+        ([2, 5], "", [2, 3, 4, 9]),
+        ([2, 3, 7], "", [9]),
+        ([2, 7, 8], "", [2, 3, 4, 9]),
+        # A snapshot at the log start or above the log end is kept, but not used.
+        ([0], "", [1, 2, 3, 4]),
+        ([8], "", [1, 2, 3, 4]),
+        # Only strays, which a broker deletes: the same as no snapshot.
+        ([1], "", []),
+        ([1, 3, 5], "", []),
+        ([1], "lone", [1, 2, 3, 4]),
+    ],
+)
+def test_the_snapshot_that_is_used(
+    tmp_path: Path, snapshots: list[int], surroundings: str, expected: list[int]
+) -> None:
+    spec = log_dsl.parse(TEXT.replace("log", f"log {surroundings}"))
+    spec = replace(spec, snapshots=dict.fromkeys(snapshots, (HEAD,)))
+    assert sorted(load(spec, tmp_path)) == expected
+
+
+def test_a_snapshot_below_the_log_start_is_not_used(tmp_path: Path) -> None:
+    spec = replace(log_dsl.parse(TEXT), start=4, snapshots={2: (HEAD,), 4: (HEAD,)})
+    assert sorted(load(spec, tmp_path)) == [3, 4]
+
+
+def test_a_damaged_snapshot_is_an_error(tmp_path: Path) -> None:
+    spec = replace(log_dsl.parse(TEXT), snapshots={7: (HEAD,)})
+    directory = log_dsl.write(spec, tmp_path)
+    (directory / f"{7:020d}.snapshot").write_bytes(b"\0\1")
+    with pytest.raises(CorruptCheckpointError):
+        producer_state.load_producers(read_log(directory), now_ms=DEFAULT_TIME, expiration_ms=DAY)
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "open_offset", "remembered"),
+    [(0, -1, True), (DAY - 1, -1, True), (DAY, -1, False), (DAY + 1, -1, False), (10 * DAY, 0, True)],
+)
+def test_expiry(silent_ms: int, open_offset: int, remembered: bool) -> None:
+    entry = replace(HEAD, current_txn_first_offset=open_offset)
+    found = from_snapshot([entry], now_ms=DEFAULT_TIME + silent_ms, expiration_ms=DAY)
+    assert bool(found) == remembered
+
+
+def test_the_producers_of_a_snapshot() -> None:
+    entry = replace(HEAD, coordinator_epoch=4, current_txn_first_offset=3)
+    never_wrote = replace(HEAD, producer_id=10, last_offset=-1, last_sequence=-1)
+    found = from_snapshot([entry, never_wrote], now_ms=DEFAULT_TIME, expiration_ms=DAY)
+    assert found[9] == Producer(
+        producer_id=9,
+        epoch=1,
+        coordinator_epoch=4,
+        last_timestamp=DEFAULT_TIME,
+        last_sequence=5,
+        last_data_offset=0,
+        transaction_first_offset=3,
+    )
+    assert found[10].last_data_offset is None
+    assert last_records(found) == {9: LastRecord(0, 1), 10: LastRecord(None, 1)}
+
+
+def replayed(line: str) -> dict[int, Producer]:
+    data = log_dsl.parse(f"log\n0: {line}").segments[0].data
+    return replay({}, headers_of(data))
+
+
+@pytest.mark.parametrize(
+    ("line", "last", "sequence", "open_offset"),
+    [
+        ("a=1(pid=7)", LastRecord(0, 0), 0, None),
+        ("[a=1 b=1 c=1](pid=7 seq=4)", LastRecord(2, 0), 6, None),
+        ("a=1(pid=7) a=2(pid=7 epoch=1 seq=5)", LastRecord(1, 1), 5, None),
+        ("a=1(pid=7) []@1..3(pid=7 seq=1)", LastRecord(3, 0), 3, None),
+        ("a=1(pid=7 txn)", LastRecord(0, 0), 0, 0),
+        ("a=1(pid=7 txn) b=1(pid=7 seq=1 txn)", LastRecord(1, 0), 1, 0),
+        ("a=1(pid=7 txn) commit(pid=7)", LastRecord(0, 0), 0, None),
+        ("a=1(pid=7 txn) abort(pid=7)", LastRecord(0, 0), 0, None),
+        # At a marker of another epoch the broker forgets the producer's data.
+        ("a=1(pid=7 txn) commit(pid=7 epoch=1)", LastRecord(None, 1), -1, None),
+        ("a=1(pid=7 txn) commit(pid=7 epoch=1) b=1(pid=7 epoch=1 txn)", LastRecord(2, 1), 0, 2),
+        ("commit(pid=7)", LastRecord(None, 0), -1, None),
+        # An emptied control batch changes nothing.
+        ("a=1(pid=7 txn) []@1..1(pid=7 epoch=1 control)", LastRecord(0, 0), 0, 0),
+    ],
+)
+def test_replay(line: str, last: LastRecord, sequence: int, open_offset: int | None) -> None:
+    found = replayed(line)
+    assert last_records(found) == {7: last}
+    assert found[7].last_sequence == sequence
+    assert found[7].transaction_first_offset == open_offset
+    assert first_open_transaction_offset(found) == open_offset
+
+
+def test_batches_without_a_producer_id_are_ignored() -> None:
+    assert replayed("a=1 b=1") == {}
+    assert first_open_transaction_offset({}) is None
+
+
+def test_the_oldest_open_transaction() -> None:
+    line = "a=1(pid=5) b=1(pid=8 txn) c=1(pid=7 txn) d=1(pid=6 txn) commit(pid=8)"
+    assert first_open_transaction_offset(replayed(line)) == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (0, 0),  # The first offset of the transaction.
+        (1, 1),
+        (3, 2),  # Inside a batch: its base offset.
+        (6, 9),  # In a gap: the next batch, here in the next segment.
+        (9, 9),
+        (11, 11),  # The log end.
+    ],
+)
+def test_an_open_transaction_that_began_below_the_log_start(tmp_path: Path, start: int, expected: int) -> None:
+    text = "log\n0: a=1(pid=7 txn) b=1@1 [c=1 d=1]@2..4\n8: e=1@9 f=1@10"
+    log = read_log(log_dsl.write(replace(log_dsl.parse(text), start=start), tmp_path))
+    assert unstable(log, replayed("a=1(pid=7 txn)")) == expected
+    assert unstable(log, replayed("a=1(pid=7)")) is None
+
+
+def unstable(log: PartitionLog, state: dict[int, Producer], high_watermark: int | None = None) -> int | None:
+    return first_unstable_offset(log, state, high_watermark=high_watermark, now_ms=DEFAULT_TIME, expiration_ms=DAY)
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "expected"),
+    [(None, None), (9, None), (6, None), (5, 2), (4, 2), (3, 0), (2, 0), (0, 0)],
+)
+def test_a_transaction_is_undecided_until_its_marker_is_replicated(
+    tmp_path: Path, high_watermark: int | None, expected: int | None
+) -> None:
+    text = "log lone\n0: a=1(pid=7 txn) z=1(pid=6) b=1(pid=8 txn) commit(pid=7) b=2 abort(pid=8) commit(pid=9)"
+    log = read_log(log_dsl.write(log_dsl.parse(text), tmp_path))
+    state = producer_state.load_producers(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
+    assert first_open_transaction_offset(state) is None
+    assert unstable(log, state, high_watermark) == expected
+
+
+def test_replay_continues_from_a_given_state() -> None:
+    known = replayed("a=1(pid=7 txn) b=1(pid=8)")
+    data = log_dsl.parse("log\n2: commit(pid=7)").segments[0].data
+    found = replay(known, headers_of(data))
+    assert found[7].transaction_first_offset is None
+    assert found[8] == known[8]
+    assert known[7].transaction_first_offset == 0

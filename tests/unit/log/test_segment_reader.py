@@ -1,0 +1,85 @@
+"""`log.segment_reader`: batches and headers between two positions, and the checks of `verified_batches`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcompact.errors import CorruptBatchError
+from kcompact.log.segment_reader import batches, headers, verified_batches
+from tests.support import log_dsl
+
+TEXT = "log index.interval.bytes=100\n0: a=1 b=1^09:10 c=1 d=1^09:05\n4: a=2\n5: a=3 b=3 c=3 d=3"
+FIRST, ACTIVE = f"{0:020d}.log", f"{5:020d}.log"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return log_dsl.write(log_dsl.parse(TEXT), tmp_path / "logs")
+
+
+@pytest.mark.parametrize("window", [61, 62, 70, 71, 139, 140, 141, 1000])
+def test_the_window_size_changes_nothing(directory: Path, window: int) -> None:
+    path = directory / FIRST
+    whole = [(one.position, one.header, bytes(one.data)) for one in batches(path)]
+    found = [(one.position, one.header, bytes(one.data)) for one in batches(path, window_bytes=window)]
+    assert found == whole
+    assert [(position, header) for position, header, _ in whole] == list(headers(path))
+    assert b"".join(data for _, _, data in whole) == path.read_bytes()
+
+
+def test_reading_between_two_positions(directory: Path) -> None:
+    path = directory / FIRST
+    positions = [position for position, _ in headers(path)]
+    found = [one.position for one in batches(path, start_position=positions[1], end_position=positions[3])]
+    assert found == positions[1:3]
+    with pytest.raises(CorruptBatchError, match="only 65 are left"):
+        list(headers(path, end_position=positions[1] + 65))
+    with pytest.raises(CorruptBatchError):
+        list(batches(path, start_position=1))
+
+
+@pytest.mark.parametrize("missing", [1, 70, 1000])
+@pytest.mark.parametrize("read", [batches, headers])
+def test_a_file_that_is_too_short(directory: Path, missing: int, read: Callable[..., object]) -> None:
+    path = directory / FIRST
+    size = path.stat().st_size
+    with pytest.raises(CorruptBatchError):
+        list(read(path, end_position=size + missing))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("name", "base_offset", "end_offset", "problem"),
+    [
+        (FIRST, 0, 3, "last offset 3, but the next segment starts at 3"),
+        (FIRST, 1, 4, "base offset 0 after offset 0"),
+        (ACTIVE, 5, 8, "last offset 8"),
+    ],
+)
+def test_overlapping_segments(directory: Path, name: str, base_offset: int, end_offset: int, problem: str) -> None:
+    with pytest.raises(CorruptBatchError, match=problem):
+        list(verified_batches(directory / name, base_offset=base_offset, end_offset=end_offset))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("0: a=1(leader=3) b=1(leader=2)", "leader epoch 2 after epoch 3"),
+        ("0: a=1@5 b=1@5", "base offset 5 after offset 5"),
+        ("0: [a=1@0]@0..9 b=1@9", "base offset 9 after offset 9"),
+    ],
+)
+def test_batches_out_of_order(tmp_path: Path, line: str, problem: str) -> None:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    (directory / FIRST).write_bytes(log_dsl.parse(f"log\n{line}").segments[0].data)
+    with pytest.raises(CorruptBatchError, match=problem):
+        list(verified_batches(directory / FIRST, base_offset=0, end_offset=100))
+
+
+def test_an_unknown_leader_epoch_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / FIRST
+    path.write_bytes(log_dsl.parse("log\n0: a=1(leader=3) b=1(leader=-1) c=1(leader=3)").segments[0].data)
+    assert len(list(verified_batches(path, base_offset=0, end_offset=3))) == 3

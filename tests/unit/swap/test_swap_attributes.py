@@ -1,0 +1,68 @@
+"""Owner, mode, extended attributes and time of the new files."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kcompact.errors import RefusedError
+from kcompact.swap.attributes import carry_over
+from tests.support.crash import Scene, log_of
+
+
+def test_mode_and_time_are_carried_over(scene: Scene) -> None:
+    group = scene.cleaned[0]
+    for identity in group.replaces:
+        (scene.directory / identity.name).chmod(0o640)
+    (scene.directory / f"{0:020d}.index").chmod(0o604)
+    last = next(one for one in group.replaces if one.name == log_of(100))
+    carry_over(scene.directory, scene.staging, group)
+    for file in group.files:
+        status = (scene.directory / scene.staging / file.staged_as).stat()
+        kind = Path(file.name).suffix
+        assert stat.S_IMODE(status.st_mode) == (0o604 if kind == ".index" else 0o640)
+        assert status.st_size == file.size_bytes
+        if kind != ".txnindex":
+            assert status.st_mtime_ns == last.mtime_ns // 1_000_000 * 1_000_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_owner_is_carried_over(scene: Scene) -> None:
+    group = scene.cleaned[0]
+    os.chown(scene.directory / log_of(0), 1234, 2345)
+    carry_over(scene.directory, scene.staging, group)
+    status = (scene.directory / scene.staging / group.files[0].staged_as).stat()
+    assert (status.st_uid, status.st_gid) == (1234, 2345)
+
+
+def test_extended_attributes_are_carried_over(scene: Scene) -> None:
+    group = scene.cleaned[0]
+    staged = scene.directory / scene.staging / group.files[0].staged_as
+    try:
+        os.setxattr(scene.directory / log_of(0), "user.owner", b"team")
+        os.setxattr(staged, "user.stray", b"from the directory")
+    except OSError:
+        pytest.skip("no user attributes on this file system")
+    carry_over(scene.directory, scene.staging, group)
+    assert os.listxattr(staged) == ["user.owner"]
+    assert os.getxattr(staged, "user.owner") == b"team"
+
+
+@pytest.mark.parametrize("call", ["fchmod", "listxattr", "utime", "fsync"])
+def test_what_cannot_be_carried_over_is_refused(scene: Scene, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(RefusedError, match="cannot be copied"):
+        carry_over(scene.directory, scene.staging, scene.cleaned[0])
+
+
+def test_a_file_system_that_ignores_chmod_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    (scene.directory / log_of(0)).chmod(0o640)
+    monkeypatch.setattr(os, "fchmod", lambda fd, mode: None)
+    with pytest.raises(RefusedError, match="did not take"):
+        carry_over(scene.directory, scene.staging, scene.cleaned[0])

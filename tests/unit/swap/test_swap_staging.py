@@ -1,0 +1,122 @@
+"""The staging directory of a round and its manifest."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kcompact.errors import RefusedError
+from kcompact.swap import manifest, recovery
+from kcompact.swap.replace import replace_segments
+from kcompact.swap.staging import create_staging, write_manifest
+from tests.support.crash import PARTITION, Scene, assert_lawful, assert_stops, log_of, replace_content, stopped
+
+
+def test_a_staging_directory_is_private_and_new(scene: Scene) -> None:
+    other = create_staging(scene.directory)
+    assert other != scene.staging
+    assert stat.S_IMODE((scene.directory / other).stat().st_mode) == 0o700
+
+
+def test_a_partition_behind_a_link_is_refused(scene: Scene, tmp_path: Path) -> None:
+    link = tmp_path / "orders-0"
+    link.symlink_to(scene.directory)
+    with pytest.raises(RefusedError):
+        create_staging(link)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root only")
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_root_does_not_work_where_others_may_write(scene: Scene, mode: int) -> None:
+    scene.directory.chmod(mode)
+    with pytest.raises(RefusedError, match="root will not"):
+        create_staging(scene.directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_makes_belongs_to_the_owner(scene: Scene) -> None:
+    os.chown(scene.directory, 1234, 2345)
+    staging = create_staging(scene.directory)
+    write_manifest(scene.directory, staging, scene.cleaned, topic_partition=PARTITION, end_offset=None)
+    for path in (scene.directory / staging, scene.directory / staging / manifest.NAME):
+        assert (path.stat().st_uid, path.stat().st_gid) == (1234, 2345)
+
+
+def manifest_of(scene: Scene) -> Path:
+    return scene.directory / scene.staging / manifest.NAME
+
+
+def edit(text: str, path: Sequence[str | int], value: object) -> str:
+    document = json.loads(text)
+    target = document
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = value
+    return json.dumps(document)
+
+
+BAD_FIELDS: list[tuple[list[str | int], object]] = [
+    (["version"], 2),
+    (["version"], True),
+    (["version"], 1.0),
+    (["pid"], -1),
+    (["topic"], "../x"),
+    (["partition"], 2**40),
+    (["end_offset"], "600"),
+    (["extra"], 1),
+    (["groups"], {}),
+    (["groups", 0], 7),
+    (["groups", 0, "base_offset"], 100),
+    (["groups", 0, "inputs"], []),
+    (["groups", 0, "inputs", 0, "name"], "../../etc/passwd"),
+    (["groups", 0, "inputs", 0, "name"], log_of(0, ".swap")),
+    (["groups", 0, "inputs", 0, "name"], log_of(100)),
+    (["groups", 0, "inputs", 0, "inode"], None),
+    (["groups", 0, "outputs"], []),
+    (["groups", 0, "outputs", 0, "name"], log_of(600)),
+    (["groups", 0, "outputs", 0, "name"], f"{0:020d}.snapshot"),
+    (["groups", 0, "outputs", 0, "staged_as"], "../0.log"),
+    (["groups", 0, "outputs", 0, "staged_as"], ".."),
+    (["groups", 0, "outputs", 0, "crc32c"], [1]),
+    (["groups", 1, "base_offset"], 0),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), BAD_FIELDS)
+def test_a_malformed_manifest_counts_as_none(scene: Scene, path: Sequence[str | int], value: object) -> None:
+    stopped(scene, 7)
+    manifest = manifest_of(scene)
+    replace_content(manifest, edit(manifest.read_text(), path, value).encode())
+    assert_stops(scene, "no kcompact manifest names")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[" * 100_000, b"null", b'{"version":1,"version":1}', b"\xff", b'{"version":NaN}'],
+)
+def test_a_manifest_that_is_not_the_right_json_counts_as_none(scene: Scene, content: bytes) -> None:
+    stopped(scene, 7)
+    replace_content(manifest_of(scene), content)
+    assert_stops(scene, "no kcompact manifest names")
+
+
+def test_a_huge_manifest_is_not_read(scene: Scene) -> None:
+    stopped(scene, 7)
+    os.truncate(manifest_of(scene), manifest.MAX_BYTES + 1)
+    assert_stops(scene, "no kcompact manifest names")
+
+
+def test_a_manifest_may_be_written_again_for_the_next_wave(scene: Scene) -> None:
+    first, second = scene.cleaned
+    write_manifest(scene.directory, scene.staging, [first], topic_partition=PARTITION, end_offset=None)
+    replace_segments(scene.directory, scene.staging, first, lambda: None)
+    write_manifest(scene.directory, scene.staging, [second], topic_partition=PARTITION, end_offset=600)
+    replace_segments(scene.directory, scene.staging, second, lambda: None)
+    report = recovery.recover(scene.directory, log_dir=scene.log_dir)
+    assert report.checkpoint == 600
+    assert assert_lawful(scene) == [True, True]

@@ -1,0 +1,342 @@
+"""The package's shape, read off its syntax trees: who imports whom, and who may do what."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "kcompact"
+
+ROOMS = [
+    {"errors"},
+    {"host"},
+    {"format"},
+    {"kernels"},
+    {"log"},
+    {"config"},
+    {"plan"},
+    {"inspect", "clean"},
+    {"swap"},
+    {"engine"},
+    {"cleaner"},
+    {"cli"},
+]
+"""The rooms of the house, in the order in which data flows. A room imports only from rooms above it in this list."""
+
+
+ONLY_IN = {
+    "pyspark": {"engine.spark"},
+    "py4j": {"engine.spark"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "lz4": {"format.codec.lz4"},
+    "snappy": {"format.codec.snappy"},
+    "xxhash": {"format.codec.lz4"},
+    "zstandard": {"format.codec.zstd"},
+    "zlib": {"format.codec.gzip", "format.legacy"},
+    "crc32c": {"format.batch", "format.producer_snapshot", "clean", "swap", "engine.spark.class_archive"},
+    # Whoever compiles or calls machine code can crash the process: one package, and its arrays are checked there.
+    "numba": {"kernels"},
+    "llvmlite": {"kernels"},
+    "ctypes": {"kernels.link"},
+    "kafka": {"config.admin_client"},
+    "fcntl": {"log.lock"},
+    "filelock": {"engine.spark.scratch", "kernels.load"},
+    "platformdirs": {"host.user_cache"},
+    "subprocess": {"engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool", "kernels.load"},
+    "socket": {"engine.spark.worker_pool"},
+    "tempfile": {"engine.spark.scratch", "engine.in_process"},
+    "pickle": {"engine.spark.executor"},
+    "mmap": set[str](),
+}
+
+PYSPARK_PRIVATE = re.compile(r"PYSPARK_(GATEWAY|DRIVER|SUBMIT)|PythonGatewayServer|_active_spark_context|_jsc\b|_jvm\b")
+"""Names with which PySpark and its JVM find each other: only `spark.pyspark_private` has them."""
+
+MAY_RENAME_OR_DELETE = {
+    "swap": {"os.rename", "os.replace", "os.unlink", "os.rmdir"},
+    # Only its own unfinished copy, in a directory that it has just made.
+    "swap.copy": {"shutil.rmtree"},
+    # Only its private scratch directories.
+    "engine.spark": {"shutil.rmtree", ".unlink", ".rmdir", ".rename"},
+    # Only parts that it has joined, in the staging directory.
+    "clean.join": {".unlink"},
+    # Only what it could not finish in the user's cache.
+    "kernels": {".unlink"},
+}
+MAY_CREATE_FILES = {
+    *("clean.staged_files", "swap", "log.lock", "engine.spark"),
+    *("host.user_cache", "kernels"),  # The machine code, in the user's cache.
+}
+MAY_EVALUATE = {"kernels.build"}
+"""Makes the functions that numba compiles, from names in its own table."""
+MAY_READ_WALL_CLOCK = {"cli"}
+MAY_PRINT = {"cli"}
+
+RENAMES_OR_DELETES = {
+    *("os.rename", "os.renames", "os.replace", "os.unlink", "os.remove", "os.rmdir", "os.removedirs", "os.truncate"),
+    *("os.ftruncate", "shutil.rmtree", "shutil.move", ".unlink", ".rmdir", ".rename"),
+}
+CREATES = {
+    *("os.mkdir", "os.makedirs", "os.link", "os.symlink", "os.mkfifo", "os.mknod", "tempfile.mkdtemp"),
+    *("tempfile.mkstemp", "tempfile.TemporaryDirectory", "tempfile.NamedTemporaryFile", "shutil.copy"),
+    *("shutil.copy2", "shutil.copyfile", "shutil.copytree", ".mkdir", ".touch", ".write_text", ".write_bytes"),
+    *(".symlink_to", ".hardlink_to"),
+}
+WALL_CLOCK = {
+    *("time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+    *("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.date.today", "time.localtime", "time.gmtime"),
+}
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+
+def module_of(path: Path) -> str:
+    """`kcompact/format/batch.py` -> `format.batch`, `kcompact/cli/__init__.py` -> `cli`."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module: its first name."""
+    return module.split(".")[0]
+
+
+def and_above(module: str) -> set[str]:
+    """`engine.spark.jvm` -> `engine.spark.jvm`, `engine.spark`, `engine`."""
+    parts = module.split(".")
+    return {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, by their full names; of `from a import b` both."""
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def names_called(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Yield what a file calls: `os.rename`, and `.unlink` for a method of something that is not a module's name."""
+    imported = {name.split(".")[0] for name in imports_of(path)} | {"datetime", "date"}
+    for node in ast.walk(TREES[path]):
+        if not isinstance(node, ast.Call):
+            continue
+        text = ast.unparse(node.func)
+        if isinstance(node.func, ast.Attribute) and text.split(".")[0] not in imported:
+            text = f".{node.func.attr}"
+        yield text, node
+
+
+MODULES = [pytest.param(path, id=module_of(path) or "kcompact") for path in SOURCES]
+INNER = [pytest.param(path, id=module_of(path)) for path in SOURCES if module_of(path) not in ("", "__main__")]
+
+
+@pytest.mark.parametrize("path", INNER)
+def test_a_room_imports_only_from_the_rooms_before_it(path: Path) -> None:
+    number_of = {name: number for number, names in enumerate(ROOMS) for name in names}
+    own = room_of(module_of(path))
+    assert own in number_of, f"{own} has no place in ROOMS"
+    for name in imports_of(path):
+        package, _, rest = name.partition(".")
+        other = room_of(rest)
+        if package == "kcompact" and other != own and other in number_of:
+            assert number_of[other] < number_of[own], f"{own} imports {other}"
+
+
+def test_no_two_modules_import_each_other() -> None:
+    modules = {module_of(path): path for path in SOURCES}
+    imports = {
+        module: {rest for name in _imports_at_start(path) if (rest := name.removeprefix("kcompact.")) in modules}
+        for module, path in modules.items()
+    }
+    done: set[str] = set()
+
+    def visit(module: str, above: tuple[str, ...]) -> None:
+        assert module not in above, " -> ".join((*above[above.index(module) :], module))
+        if module not in done:
+            for other in sorted(imports[module] - {module}):
+                visit(other, (*above, module))
+            done.add(module)
+
+    for module in imports:
+        visit(module, ())
+
+
+def _imports_at_start(path: Path) -> Iterator[str]:
+    """Yield the modules that are imported when the file is, of `from a import b` both."""
+    for node in TREES[path].body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def test_the_pipeline_page_shows_the_same_order() -> None:
+    page = (PACKAGE.parent / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    listed = re.search(r"^    (errors · .*)$", page, re.MULTILINE)
+    assert listed is not None
+    shown = [set(re.findall(r"\w+", words)) for words in listed[1].split(" · ")]
+    assert shown == ROOMS
+
+
+@pytest.mark.parametrize("path", [one for one in SOURCES if module_of(one).startswith("format.")], ids=module_of)
+def test_formats_are_pure(path: Path) -> None:
+    forbidden = {"os", "pathlib", "time", "datetime", "logging", "sys", "io", "shutil"}
+    assert not forbidden & {name.split(".")[0] for name in imports_of(path)}
+    assert not {"open", "print", "input"} & {name for name, _ in names_called(path)}
+
+
+PURE_PLAN = [one for one in SOURCES if module_of(one) in ("plan.clean_plan", "plan.passes", "plan.deletion")]
+
+
+@pytest.mark.parametrize("path", PURE_PLAN, ids=module_of)
+def test_the_plan_is_a_pure_function(path: Path) -> None:
+    """Only `plan.discovery` and `plan.partition` read the disk."""
+    imported = set(imports_of(path))
+    assert not {"os", "pathlib", "time", "datetime", "logging", "sys", "io", "shutil"} & imported
+    readers = {"log.files", "log.segment_reader", "log.batch_headers", "log.header_table", "config.metadata_log"}
+    assert not {f"kcompact.{module}" for module in readers} & imported
+    assert not {"open", "print", "input"} & {name for name, _ in names_called(path)}
+    assert not [name for name in imported if name.split(".")[-1].startswith(("read_", "load_"))]
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_confinement(path: Path) -> None:
+    module = module_of(path)
+    for name in imports_of(path):
+        allowed = ONLY_IN.get(name.split(".")[0])
+        assert allowed is None or and_above(module) & allowed, f"{module} imports {name}"
+
+
+HANDLES_PYSPARK = [
+    pytest.param(path, id=module_of(path))
+    for path in SOURCES
+    if module_of(path) != "engine.spark.pyspark_private"
+    and (
+        "engine.spark" in and_above(module_of(path))
+        or {"pyspark", "py4j"} & {name.split(".")[0] for name in imports_of(path)}
+    )
+]
+
+
+@pytest.mark.parametrize("path", HANDLES_PYSPARK)
+def test_private_names_of_pyspark_are_in_one_module(path: Path) -> None:
+    found = list(private_names(TREES[path]))
+    assert not found, (
+        f"{module_of(path)}: {found}; only kcompact/engine/spark/pyspark_private.py uses PySpark's private names"
+    )
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """Yield what may be a private name of somebody else's object: no object of PySpark has a type here."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if is_private(name):
+                yield ast.unparse(node)
+            case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] in ("pyspark", "py4j"):
+                yield from (one.name for one in names if is_private(one.name))
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "setattr" | "delattr"), args=[_, name, *_]):
+                if isinstance(name, ast.Constant) and is_private(str(name.value)):
+                    yield ast.unparse(node)
+            case ast.Constant(value=str(text)) if PYSPARK_PRIVATE.search(text):
+                yield text
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "sc._jsc.sc()",
+        "SparkContext._gateway = None",
+        "getattr(sc, '_accumulatorServer', None)",
+        "from pyspark.accumulators import _accumulatorRegistry",
+        "environment['PYSPARK_GATEWAY_PORT']",
+    ],
+)
+def test_private_names_are_found(source: str) -> None:
+    assert list(private_names(ast.parse(source)))
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_who_renames_and_deletes(path: Path) -> None:
+    found = {name for name, _ in names_called(path)} & RENAMES_OR_DELETES
+    allowed = [MAY_RENAME_OR_DELETE.get(name, set()) for name in and_above(module_of(path))]
+    assert found <= set[str]().union(*allowed)
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_who_creates_files(path: Path) -> None:
+    if and_above(module_of(path)) & MAY_CREATE_FILES:
+        return
+    assert not {name for name, _ in names_called(path)} & CREATES
+    assert "O_CREAT" not in {node.attr for node in ast.walk(TREES[path]) if isinstance(node, ast.Attribute)}
+    for name, call in names_called(path):
+        if name in ("open", ".open", "io.open"):
+            modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            modes += [str(word.value.value) for word in call.keywords if isinstance(word.value, ast.Constant)]
+            assert not any(re.fullmatch(r"[rbt]*[wax+][rwaxbt+]*", mode) for mode in modes), ast.unparse(call)
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_who_reads_the_wall_clock(path: Path) -> None:
+    if room_of(module_of(path)) not in MAY_READ_WALL_CLOCK:
+        assert not {name for name, _ in names_called(path)} & WALL_CLOCK
+        assert not {"time.time", "time.time_ns"} & set(imports_of(path))
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_who_prints(path: Path) -> None:
+    if room_of(module_of(path)) not in MAY_PRINT:
+        assert not {"print", "sys.stdout.write", "sys.stderr.write"} & {name for name, _ in names_called(path)}
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
+    if module_of(path) not in MAY_EVALUATE:
+        assert not {"eval", "exec", "os.system"} & {name for name, _ in names_called(path)}
+    for node in ast.walk(TREES[path]):
+        assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}: a bare except"
+
+
+@pytest.mark.parametrize("path", INNER)
+def test_modules_and_functions_say_what_they_are(path: Path) -> None:
+    module = module_of(path)
+    assert ast.get_docstring(TREES[path]), "the module has no docstring"
+    for node in TREES[path].body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            name = f"{module}.{node.name}"
+            assert ast.get_docstring(node), f"{name} has no docstring"
+            assert node.name != module.split(".")[-1], f"{name}: its module's name"
+
+
+def test_no_module_is_named_for_nothing() -> None:
+    names = {part for path in SOURCES for part in module_of(path).split(".")}
+    assert not names & {"util", "utils", "helpers", "common", "misc", "manager", "data", "info"}
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_no_path_of_somebodys_machine(path: Path) -> None:
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            assert not re.search(r"/(home|Users|root|work|tmp)/\w", node.value), node.value
+
+
+def test_the_tables_name_what_there_is() -> None:
+    modules = {module_of(path) for path in SOURCES}
+    assert {name for names in ROOMS for name in names} == {room_of(name) for name in modules} - {"", "__main__"}
+    named = set[str]().union(*ONLY_IN.values())
+    assert {*named, *MAY_RENAME_OR_DELETE, *MAY_CREATE_FILES, *MAY_EVALUATE, *MAY_READ_WALL_CLOCK} <= modules
