@@ -68,7 +68,7 @@ def parse_address(text: str) -> str:
 def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
     """Return the cluster's answers about these topics and brokers. Unknown topics and brokers are left out.
 
-    Raises ClusterUnreachableError.
+    Raises ClusterUnreachableError when there is no usable answer.
     """
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError

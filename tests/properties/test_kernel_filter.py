@@ -189,7 +189,7 @@ def test_how_much_is_inflated_at_once_changes_nothing(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inflate, "INFLATED_BYTES", size)
-        patch.setattr(inflate, "CHUNK_RECORDS", 1 if size == 1 else 4)
+        patch.setattr(inflate, "RUN_RECORDS", 1 if size == 1 else 4)
         assert_same_outcome(scratch, *given_)
 
 
