@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from kcompact import kernels
-from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.executor import Executor, Progress, Reduced
 from kcompact.clean.job import CleanJob, Split, WriteTask
 from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.scan import Scanned
@@ -92,7 +92,6 @@ def prepare_clean(
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
     tuning = tuning or Tuning()
-    total_bytes = sum(segment.size_bytes for segment in plan.segments)
     compiled = uses_kernels(plan, Progress()) if tuning.compiled is None else tuning.compiled
     keys_bytes, bucket_count = _key_memory(plan, tuning, executor.parallelism)
     job = CleanJob(
@@ -112,47 +111,48 @@ def prepare_clean(
     )
     if not rebuild_indexes:
         verify_index_ends(plan)
-    split_bytes = tuning.split_bytes
-    if max_bytes_per_second is not None:
-        split_bytes = min(split_bytes, max(1, max_bytes_per_second // 8))  # Small steps: the rate stays even.
-    splits = number_splits(plan, split_bytes, trust_index=not rebuild_indexes)
-    decisions = None
+    splits = number_splits(plan, _split_bytes(tuning, max_bytes_per_second), trust_index=not rebuild_indexes)
     aborted = aborted_of_segments(plan)
+    decisions = None
     if any(aborted.values()):
         # Records of aborted transactions must not enter the offset map, so headers are read before the scan.
         decisions = decide_transactions(plan, read_transaction_headers(plan, compiled=compiled), aborted)
         splits = _with_decisions(splits, decisions)
-    task_count = max(executor.parallelism, -(-total_bytes // tuning.task_bytes))
-    runs = _balanced([split for own in splits.values() for split in own], task_count)
-    scanned, reduced = executor.scan_and_reduce(job, runs)
+    tasks = _dealt(splits, plan, executor.parallelism, tuning.task_bytes)
+    scanned, reduced = executor.scan_and_reduce(job, tasks)
     verify_epochs(plan, scanned)
     if not rebuild_indexes:
         verify_time_indexes(plan, scanned)
     if decisions is None:
         decisions = decide_transactions(plan, _transactional_headers(plan, scanned), aborted)
         splits = _with_decisions(splits, decisions)
+    survivors, map_keys = _survivors(scanned, reduced)
+    unkeyed_or_tombstones = {one.split.number: one.summary.unkeyed_or_tombstones for one in scanned}
+    task_of = {split.number: number for number, task in enumerate(tasks) for split in task}
+    return PreparedClean(
+        plan=plan,
+        job=job,
+        tasks=tuple(_parts(plan, splits, task_of, survivors, unkeyed_or_tombstones)),
+        kept_index=decisions.kept_index,
+        map_keys=map_keys,
+    )
+
+
+def _survivors(scanned: Iterable[Scanned], reduced: Iterable[Reduced]) -> tuple[dict[int, Bytes], int]:
+    """Return the survivor bits of each split, by its number, and the number of keys in the offset map."""
     survivors = {one.split.number: np.frombuffer(bytearray(one.survivors), np.uint8) for one in scanned}
     map_keys = 0
     for bucket in reduced:
         map_keys += bucket.map_keys
         for block in bucket.blocks:
             clear_rows(block, survivors[head(block).number])
-    run_of = {split.number: number for number, run in enumerate(runs) for split in run}
-    return PreparedClean(
-        plan=plan,
-        job=job,
-        tasks=tuple(
-            _parts(
-                plan,
-                splits,
-                run_of,
-                survivors,
-                {one.split.number: one.summary.unkeyed_or_tombstones for one in scanned},
-            )
-        ),
-        kept_index=decisions.kept_index,
-        map_keys=map_keys,
-    )
+    return survivors, map_keys
+
+
+def _split_bytes(tuning: Tuning, max_bytes_per_second: int | None) -> int:
+    if max_bytes_per_second is None:
+        return tuning.split_bytes
+    return min(tuning.split_bytes, max(1, max_bytes_per_second // 8))  # Small steps: the rate stays even.
 
 
 def is_for_kernels(plan: CleanPlan) -> bool:
@@ -193,7 +193,7 @@ def _key_memory(plan: CleanPlan, tuning: Tuning, parallelism: int) -> tuple[int,
 def _parts(
     plan: CleanPlan,
     splits: Mapping[int, Sequence[Split]],
-    run_of: Mapping[int, int],
+    task_of: Mapping[int, int],
     survivors: Mapping[int, Bytes],
     unkeyed_or_tombstones: Mapping[int, int],
 ) -> Iterator[WriteTask]:
@@ -201,9 +201,9 @@ def _parts(
     run = 0
     for group, segments in enumerate(plan.groups):
         own = [split for segment in segments for split in splits[segment.base_offset]]
-        members = [list(part) for _, part in groupby(own, key=lambda split: run_of[split.number])] or [[]]
+        members = [list(part) for _, part in groupby(own, key=lambda split: task_of[split.number])] or [[]]
         for part, part_splits in enumerate(members):
-            run = run_of[part_splits[0].number] if part_splits else run
+            run = task_of[part_splits[0].number] if part_splits else run
             yield WriteTask(
                 group=group,
                 part=part,
@@ -247,6 +247,15 @@ def _with_decisions(splits: Mapping[int, Sequence[Split]], decisions: Transactio
 
 def _within(offsets: frozenset[int], split: Split) -> frozenset[int]:
     return frozenset(offset for offset in offsets if split.base_offset <= offset < split.end_offset)
+
+
+def _dealt(
+    splits: Mapping[int, Sequence[Split]], plan: CleanPlan, parallelism: int, task_bytes: int
+) -> list[list[Split]]:
+    """Return the splits in order, dealt to tasks of about the same size: one for each worker, more in a large log."""
+    total_bytes = sum(segment.size_bytes for segment in plan.segments)
+    task_count = max(parallelism, -(-total_bytes // task_bytes))
+    return _balanced([split for own in splits.values() for split in own], task_count)
 
 
 def _balanced(splits: Sequence[Split], count: int) -> list[list[Split]]:
