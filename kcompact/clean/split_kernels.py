@@ -67,7 +67,7 @@ from kcompact.kernels import (
     Table,
 )
 from kcompact.log.batch_headers import BatchHeader, read_marker
-from kcompact.log.files import open_regular, read_into
+from kcompact.log.files import open_regular, read_file, read_into
 from kcompact.log.inflate import Buffers, inflated_runs
 
 
@@ -175,7 +175,7 @@ def _index_agrees(path: Path, split: Split, table: Table) -> bool:
     index_path = path.with_suffix(Suffix.INDEX)
     if not split.check_index or not index_path.exists():
         return True
-    data = index_path.read_bytes()
+    data = read_file(index_path)
     entries = np.frombuffer(data, ">i4", len(data) // index.OFFSET_ENTRY_BYTES * 2).reshape(-1, 2)
     positions = entries[:, 1].astype(np.int64)
     within = (positions >= split.start_position) & (positions < split.end_position)

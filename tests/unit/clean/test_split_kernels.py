@@ -1,0 +1,58 @@
+"""The kernels' scan of a split: how it opens the files beside the log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kcompact.clean.job import CleanJob, Split
+from kcompact.clean.offset_map import Collector
+from kcompact.clean.split_kernels import scan_split
+from kcompact.errors import RefusedError, StorageError
+from kcompact.format.names import Suffix
+from kcompact.log.inflate import Buffers
+from tests.support import log_dsl
+
+JOB = CleanJob(
+    directory="",
+    first_dirty_offset=0,
+    upper_bound_offset=3,
+    now_ms=0,
+    delete_retention_ms=0,
+    keep_tombstones=False,
+    last_records={},
+    hash_key=bytes(16),
+    bucket_count=1,
+    compiled=True,
+)
+
+
+def scan(directory: Path) -> None:
+    (log,) = directory.glob(f"*0{Suffix.LOG}")
+    split = Split(log_name=log.name, start_position=0, end_position=log.stat().st_size, base_offset=0, end_offset=3)
+    scan_split(replace(JOB, directory=str(directory)), split, Collector(1, 1000, compiled=True), Buffers())
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return log_dsl.write(log_dsl.parse("log\n0: a=1 b=2 a=3"), tmp_path / "logs")
+
+
+def test_an_index_behind_a_link_is_refused(directory: Path, tmp_path: Path) -> None:
+    (index,) = directory.glob(f"*0{Suffix.INDEX}")
+    index.rename(tmp_path / "elsewhere")
+    index.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RefusedError, match="symbolic link"):
+        scan(directory)
+
+
+def test_an_index_that_cannot_be_read_is_a_storage_error(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.pread", fail)
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(StorageError, match="Input/output error"):
+        scan(directory)
