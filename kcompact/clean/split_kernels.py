@@ -1,4 +1,4 @@
-"""Scan and filter of a whole split with compiled kernels: read it, make a table of its batches, run loops over it.
+"""Scans and filters whole splits with the kernels: reads a split, builds the table of its batches, runs the kernels.
 
 Each function equals a readable definition: `scan.read_split`, `write._clean_split`, `format.index.IndexBuilder`. If a
 kernel rejects a split (a batch of magic 0 or 1, damaged bytes), the function returns None, and the caller uses the
@@ -103,7 +103,7 @@ def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
 
 
 def _is_possible(table: Table, first: int, end: int) -> bool:
-    """Whether the inflated section of each batch is large enough for the number of its records."""
+    """Return whether the inflated section of each batch is large enough for its number of records."""
     part = table[first:end]
     return bool(np.all(part[:, RECORDS_COUNT] * MIN_RECORD_BYTES <= part[:, SECTION_END] - part[:, SECTION_START]))
 
@@ -121,7 +121,7 @@ def hash_of(key: bytes, hash_key: bytes) -> bytes:
 def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffers) -> SplitSummary | None:
     """Return what `scan.read_split` returns, or None if the kernel rejects the split.
 
-    In that case the collector can hold some of its keys.
+    In that case the collector may already have some of the split's keys.
     """
     path = Path(job.directory) / split.log_name
     loaded = _load(job, split, buffers)
@@ -171,7 +171,7 @@ def _transactional(job: CleanJob, split: Split, loaded: _Loaded) -> tuple[BatchH
 
 
 def _index_agrees(path: Path, split: Split, table: Table) -> bool:
-    """Whether each index entry of this split is the position and the last offset of a batch."""
+    """Return whether each index entry of this split is the position and the last offset of a batch."""
     index_path = path.with_suffix(Suffix.INDEX)
     if not split.check_index or not index_path.exists():
         return True
@@ -180,11 +180,11 @@ def _index_agrees(path: Path, split: Split, table: Table) -> bool:
     positions = entries[:, 1].astype(np.int64)
     within = (positions >= split.start_position) & (positions < split.end_position)
     offsets = entries[within, 0].astype(np.int64) + int(path.stem)
-    at = positions[within] - split.start_position
-    where = np.searchsorted(table[:, POSITION], at)
-    if len(where) and where.max() >= len(table):
+    starts = positions[within] - split.start_position
+    rows = np.searchsorted(table[:, POSITION], starts)
+    if len(rows) and rows.max() >= len(table):
         return False
-    return bool(np.all(table[where, POSITION] == at) and np.all(table[where, LAST_OFFSET] == offsets))
+    return bool(np.all(table[rows, POSITION] == starts) and np.all(table[rows, LAST_OFFSET] == offsets))
 
 
 # Filter
@@ -214,7 +214,7 @@ def _latest_counts(table: Table, survivors: Bytes) -> Column:
 
 
 class _Filtering(NamedTuple):
-    """Everything that is known about a split before its records are filtered."""
+    """A split, its survivors and the fates of its batches: the input of the filter."""
 
     job: CleanJob
     split: Split
@@ -243,19 +243,19 @@ def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
         sections = part[:, SECTION_END] - part[:, SECTION_START]
         possible = np.minimum(part[:, RECORDS_COUNT], sections // MIN_RECORD_BYTES)
         out = buffers.bytes_of("out", int(sections.sum() + RECORD_GROWTH_BYTES * possible.sum()) + 61 * len(part))
-        at_out = 0
+        out_position = 0
         for start, stop in _runs(is_filtered[first:end]):
             scratch = buffers.table("scratch", int(possible[start:stop].max(initial=0)) + 1, 4)
-            at_out = kernels.filter_batches(
+            out_position = kernels.filter_batches(
                 loaded.buffer, inflated, table, first + start, first + stop, survivors, job.upper_bound_offset,
-                job.expires_ms, -1 if horizon is None or horizon < 0 else horizon, scratch, out, at_out, outcomes,
+                job.expires_ms, -1 if horizon is None or horizon < 0 else horizon, scratch, out, out_position, outcomes,
             )  # fmt: skip
-        _carry_out(fates[first:end], part, outcomes[first:end])
+        _apply_known_fates(fates[first:end], part, outcomes[first:end])
         yield _assembled(filtering, out, outcomes, first, end)
 
 
-def _carry_out(fates: npt.NDArray[np.uint8], table: Table, outcomes: Table) -> None:
-    """Fill the outcomes of batches whose fate is known without their records."""
+def _apply_known_fates(fates: npt.NDArray[np.uint8], table: Table, outcomes: Table) -> None:
+    """Fill the outcomes of the batches whose records are not read."""
     for fate, action in ((Fate.DROP, EMPTIED), (Fate.CLEAR, EMPTIED), (Fate.COPY, COPIED)):
         rows = fates == fate
         outcomes[rows] = 0
@@ -270,7 +270,7 @@ def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _assembled(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, end: int) -> FilteredRun:
-    """Return the run of batches [first, end). Batches that the kernel left open are cleaned by the definition."""
+    """Return the run of batches [first, end). The definition cleans the batches that the kernel marked UNKNOWN."""
     table, outcome = filtering.loaded.table[first:end], outcomes[first:end]
     action = outcome[:, ACTION].copy()
     max_timestamps = np.where(action == ENCODED, outcome[:, NEW_MAX_TIMESTAMP], table[:, MAX_TIMESTAMP])
@@ -328,7 +328,7 @@ def _pieces(
     out: Bytes,
     others: dict[int, bytes | memoryview],
 ) -> list[bytes | memoryview]:
-    """Return the bytes of the written batches in order, neighbours in one piece."""
+    """Return the bytes of the written batches in order; adjacent batches are one piece."""
     if not len(written):
         return []
     kind, start, end = action[written], starts[written], ends[written]
@@ -337,8 +337,8 @@ def _pieces(
     lasts = np.concatenate((firsts[1:] - 1, [len(written) - 1]))
     sources = {COPIED: buffer.data, ENCODED: out.data}
     return [
-        others[int(written[one])] if kind[one] == UNKNOWN else sources[int(kind[one])][start[one] : end[last]]
-        for one, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
+        others[int(written[first])] if kind[first] == UNKNOWN else sources[int(kind[first])][start[first] : end[last]]
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
     ]
 
 
@@ -384,7 +384,7 @@ def _compressed(header: Header, outcome: Column, out: Bytes) -> bytes:
 def verify_batches(data: memoryview, previous_offset: int, expected: tuple[Column, Column, Column]) -> int | None:
     """Return the number of records in staged bytes, or None if the batches differ from what was written.
 
-    `expected` are last offsets, greatest timestamps and sizes of the batches. Batches must also tile `data`, their
+    `expected` are last offsets, greatest timestamps and sizes of the batches. Batches must also fill `data`, their
     checksums must match, and their offsets must rise above `previous_offset`.
     """
     last_offsets, max_timestamps, sizes = expected
@@ -410,7 +410,7 @@ def indexes(
     interval_bytes: int,
     max_index_bytes: int,
 ) -> tuple[bytes, bytes] | None:
-    """Return the `.index` and the `.timeindex` of a segment, or None if `format.index.IndexBuilder` would refuse."""
+    """Return the `.index` and the `.timeindex` of a segment, or None if `format.index.IndexBuilder` raises an error."""
     offsets, times = np.empty((len(sizes) + 1, 2), np.int64), np.empty((len(sizes) + 1, 2), np.int64)
     offset_count, time_count, code = kernels.index_entries(
         last_offsets, max_timestamps, sizes, base_offset, interval_bytes,

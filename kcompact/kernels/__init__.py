@@ -1,25 +1,26 @@
-"""The rules that must be fast, as compiled loops over arrays. Each repeats a readable definition elsewhere.
+"""The rules that must be fast, as compiled loops over arrays; each repeats a readable definition.
 
-What comes in: numpy arrays of bytes and of integers, whose types and shapes `signatures` lists. What goes out: the same
-arrays, filled; counts, and a code of `columns` that says why a kernel stopped. A kernel raises nothing; the caller
-turns a code into an error, or lets the definition do the work.
+In: numpy arrays of bytes and of integers, with the types and shapes that `signatures` lists. Out: the same arrays,
+filled; counts; a code of `columns`, which is the reason why a kernel stopped.
+Imports: `errors`, `host`.
 
     columns      the columns of the tables, and the codes
     signatures   what each kernel takes, writes and returns, as data
-    loops        the kernels in Python, for numba
-    build        loops -> one object file                 needs numba; runs in a process of its own
-    target       the processor, and the key of its machine code
-    link         object file -> Python functions
-    load         cache, file lock, one compilation for each machine; what to do where there is none
-    arrays       the types of arrays, and the kernels that need arrays of their own
-    switch       KCOMPACT_KERNELS=off
+    loops/       the kernels in Python, for numba
+    build        compiles the loops to one object file, in a separate process
+    target       the processor, and the cache key of its machine code
+    link         turns the object file into Python functions
+    load         the cache, its lock, and one compilation on each machine
+    arrays       the array types, and the kernels that need scratch arrays
+    switch       the environment variable KCOMPACT_KERNELS
 
-Imports: `errors`, `host`, numpy; `build`, `link`, `target` and `loops` also llvmlite, `build` and `loops` also
-numba. Importing this package loads neither numpy nor llvmlite: reading commands ask it whether kernels are there.
+`build`, `link`, `target` and `loops` use llvmlite; `build` and `loops` use numba. Importing this package loads neither
+of them and no numpy, so commands that only read can call `is_compiled` cheaply.
 
-A kernel is an attribute of this package, such as `kernels.parse_batches`. The first use of one compiles the kernels if
-they are not compiled yet, or raises KernelsUnavailableError. `available()` asks for that beforehand; `is_compiled()`
-asks whether the kernels can be used without compiling.
+A kernel is an attribute of this package, such as `kernels.parse_batches`. Its first use compiles the kernels if they
+are not compiled yet, or raises KernelsUnavailableError. `available()` compiles them beforehand and returns whether they
+can be used; `is_compiled()` returns whether they can be used without compiling. A kernel raises nothing: the caller
+turns a code into an error, or uses the definition.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ if TYPE_CHECKING:
     filter_batches: Callable[..., Any]
     index_entries: Callable[..., Any]
 
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("RUN_ROWS", "Bytes", "Column", "Scratch", "Table", "deal", "mark_latest", "siphash128"), "arrays"),
     **dict.fromkeys(("available", "exported", "failure", "is_compiled", "provide"), "load"),
 }
-"""The names that are imported when they are first used, and the modules that define them."""
+"""The modules of the names that are imported at their first use."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"kcompact.kernels.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"kcompact.kernels.{_MODULES[name]}"), name)
     if name not in KERNELS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module("kcompact.kernels.load").loaded()[name]

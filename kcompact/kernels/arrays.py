@@ -1,4 +1,4 @@
-"""The types of the arrays that kernels take, and the kernels that need arrays which no caller wants to see."""
+"""The array types of the kernels, and the kernels that need scratch arrays, with simpler signatures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Table = npt.NDArray[np.int64]
 """A row for each batch, a column for each constant of `columns`."""
 
 RUN_ROWS = 32_768
-"""About how many rows `mark_latest` takes at a time: as many as fit the processor's cache."""
+"""About how many rows `mark_latest` compares at a time: as many as fit the processor's cache."""
 
 
 class Scratch:
-    """Memory that `mark_latest` uses again from call to call; new memory costs as much time as the work itself."""
+    """Memory that `mark_latest` reuses in every call; allocating it each time would take as long as the work itself."""
 
     def __init__(self) -> None:
         self._dealt = np.empty((0, 2), np.uint64)
@@ -27,7 +27,7 @@ class Scratch:
         self._table = np.empty(0, np.int32)
 
     def of(self, rows: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """Return arrays for at least so many rows."""
+        """Return arrays for at least `rows` rows."""
         if len(self._order) < rows:
             self._dealt, self._order = np.empty((rows, 2), np.uint64), np.empty(rows, np.int64)
             self._table = np.empty(1 << max(4, (2 * rows).bit_length()), np.int32)
@@ -47,7 +47,7 @@ def mark_latest(
     is_latest: Bytes,
     scratch: Scratch | None = None,
 ) -> None:
-    """Set is_latest u8[n] to 1 where no other record supersedes the row, else to 0; record_refs ascend."""
+    """Set is_latest u8[n] to 1 where no other record supersedes the row, else to 0. `record_refs` must ascend."""
     rows = len(record_refs)
     bits = min(12, max(0, (rows // RUN_ROWS).bit_length()))
     starts = np.empty((1 << bits) + 2, np.int64)

@@ -1,9 +1,9 @@
-"""From the loops to one object file: numba compiles, llvmlite joins the modules and drops what they do not need.
+"""Compiles the loops to one object file: numba compiles, llvmlite links the modules and removes unused functions.
 
-`python -m kcompact.kernels.build` writes a SHA-256 and that file to standard output; `load` runs it so.
+`python -m kcompact.kernels.build` writes a SHA-256 and the object file to standard output. `load` runs this command.
 
-Each kernel becomes a C function, `Signature.c_prototype`. Only the public interfaces of numba and llvmlite are used:
-`numba.cfunc` and its LLVM text, and llvmlite's `binding`.
+Each kernel becomes a C function with the prototype `Signature.c_prototype`. Only the public interfaces of numba and
+llvmlite are used: `numba.cfunc` and its LLVM text, and llvmlite's `binding`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TYPES = {"u8": types.uint8, "u64": types.uint64, "i32": types.int32, "i64": typ
 
 
 def compile_all() -> bytes:
-    """Return one object file with all kernels, each as a C function of its name. Takes some ten seconds.
+    """Return one object file with all kernels, each as a C function of its name. Takes about ten seconds.
 
-    Raises whatever numba, LLVM or the operating system raise; the caller treats every failure alike.
+    Raises any exception of numba, LLVM and the operating system; the caller treats every failure alike.
     """
     modules = [_compiled(name, signature) for name, signature in KERNELS.items()]
     whole = modules[0]
@@ -39,7 +39,7 @@ def compile_all() -> bytes:
 
 
 def _compiled(name: str, signature: Signature) -> Any:
-    """Return the LLVM module of one kernel, with its C function under the kernel's own name."""
+    """Return the LLVM module of one kernel; its C function has the name of the kernel."""
     space: dict[str, Any] = {"kernel": getattr(loops, name), "carray": numba.carray}
     exec(_wrapper_source(signature), space)
     c_function = numba.cfunc(types.void(*_c_types(signature)), error_model="numpy")(space["wrapper"])
@@ -49,38 +49,38 @@ def _compiled(name: str, signature: Signature) -> Any:
 
 
 def _c_types(signature: Signature) -> Iterator[Any]:
-    """Yield the types of the C parameters: of `Signature.c_prototype`, in the same order."""
-    for one in signature.parameters:
-        yield types.CPointer(_TYPES[one.type]) if one.dimensions else _TYPES[one.type]
-        yield from (types.int64 for _ in one.extents)
+    """Yield the types of the C parameters, in the order of `Signature.c_prototype`."""
+    for parameter in signature.parameters:
+        yield types.CPointer(_TYPES[parameter.type]) if parameter.dimensions else _TYPES[parameter.type]
+        yield from (types.int64 for _ in parameter.extents)
     yield types.CPointer(types.int64)
 
 
 def _wrapper_source(signature: Signature) -> str:
-    """Return a Python function that takes the C parameters, makes arrays of the pointers and calls `kernel`."""
+    """Return the source of a function with the C parameters that turns pointers into arrays and calls `kernel`."""
     parameters, arguments = [], []
-    for one in signature.parameters:
-        parameters += [one.name, *one.extents]
-        shape = "".join(f"{extent}, " for extent in one.extents)
-        arguments.append(f"carray({one.name}, ({shape}))" if one.dimensions else one.name)
+    for parameter in signature.parameters:
+        parameters += [parameter.name, *parameter.extents]
+        shape = "".join(f"{extent}, " for extent in parameter.extents)
+        arguments.append(f"carray({parameter.name}, ({shape}))" if parameter.dimensions else parameter.name)
     stores = [f"results[{number}]" for number in range(len(signature.results))]
     target = f"{', '.join(stores)} = " if stores else ""
     return f"def wrapper({', '.join([*parameters, 'results'])}):\n    {target}kernel({', '.join(arguments)})\n"
 
 
 def _drop_unused(whole: Any, machine: Any) -> None:
-    """Leave only what the C functions need.
+    """Remove everything that the C functions do not call.
 
-    numba also makes functions for Python, and code that raises errors; both need numba when they run. They become
-    internal here, and the optimizer, which now sees that no loop can fail, removes them.
+    numba also generates functions for Python and code that raises errors. Both need numba at run time. They are made
+    internal here, so the optimizer can remove them.
     """
-    for one in (*whole.functions, *whole.global_variables):
-        if not one.is_declaration and not one.name.startswith(SYMBOL_PREFIX):
-            one.linkage = "internal"
+    for symbol in (*whole.functions, *whole.global_variables):
+        if not symbol.is_declaration and not symbol.name.startswith(SYMBOL_PREFIX):
+            symbol.linkage = "internal"
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(whole, builder)
 
 
 if __name__ == "__main__":
-    made = compile_all()
-    sys.stdout.buffer.write(hashlib.sha256(made).digest() + made)
+    object_file = compile_all()
+    sys.stdout.buffer.write(hashlib.sha256(object_file).digest() + object_file)

@@ -1,20 +1,21 @@
 """The columns of the tables that kernels and callers share, and the codes that kernels return.
 
-Batches travel as a table: a row of 64-bit integers for each batch. A column's name is its number, so that
-`table[:, BASE_OFFSET]` reads the same in a kernel and in its caller.
+A table of batches has a row of 64-bit integers for each batch. The name of a column is a constant with its number, so
+`table[:, BASE_OFFSET]` means the same in a kernel and in its caller.
 """
 
 from __future__ import annotations
 
-# Codes: why a kernel stopped. After any code but DONE the readable definition does the work, or words the error.
+# Codes: why a kernel stopped. After any code except DONE, the caller uses the readable definition, which does the work
+# or raises the detailed error.
 
 DONE = 0
 DAMAGED = 1
-"""A length, an offset, a checksum or a count contradicts the others."""
+"""A length, an offset, a checksum or a count is wrong."""
 LEGACY = 2
 """A batch of magic 0 or 1."""
 FULL = 3
-"""An output array has no more room."""
+"""An output array is full."""
 IO_ERROR = 4
 
 # The columns of a table of batches.
@@ -33,16 +34,16 @@ IO_ERROR = 4
     BASE_SEQUENCE,
     RECORDS_COUNT,
     ROW,  # The number of records in the batches before this one.
-    SECTION_START,  # Where the uncompressed records start: in the inflated bytes if the batch is compressed, else in
-    SECTION_END,  # the buffer.
+    SECTION_START,  # The uncompressed records: of a compressed batch in the inflated bytes, else in the buffer.
+    SECTION_END,
     FLAGS,
 ) = range(16)
 COLUMNS = 16
 
 EXCLUDED_FROM_MAP = 1
-"""Flag: the records do not enter the map of keys."""
+"""Flag: the records do not enter the offset map."""
 DISCARDABLE = 2
-"""Flag: the batch is of an aborted transaction, or a marker with nothing left to mark."""
+"""Flag: the batch belongs to an aborted transaction, or is a marker whose transaction has no batch left."""
 
 # The bits of a batch's attributes, and its sizes in bytes.
 
@@ -56,12 +57,12 @@ HEADER_BYTES = 61
 MIN_RECORD_BYTES = 7
 """A record without key, value and headers: one byte for each of its seven fields."""
 RECORD_GROWTH_BYTES = 16
-"""How much a record may grow when it is encoded again: its timestamp by nine bytes, its length by a few."""
+"""The most bytes by which a record grows when it is encoded again: nine for the timestamp, a few for the length."""
 
 # What `filter_batches` decides for a batch.
 
 COPIED, ENCODED, EMPTIED, UNKNOWN = 0, 1, 2, 3
-"""The batch stays as it is; a new batch is in `out`; no record is left; `filter.clean_batch` must decide."""
+"""The batch is unchanged; a new batch is in `out`; no record is left; `clean.filter.apply_fate` must decide."""
 
 (
     ACTION,

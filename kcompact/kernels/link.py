@@ -1,4 +1,4 @@
-"""From an object file to Python functions: llvmlite links it, ctypes calls it."""
+"""Turns an object file into Python functions: llvmlite links the file, ctypes calls its functions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kcompact.kernels.target import target_machine
 _DTYPES = {"u8": np.dtype(np.uint8), "u64": np.dtype(np.uint64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}
 
 _ENGINES: list[Any] = []
-"""Each engine owns the code that it has linked, so none is ever dropped."""
+"""Each engine owns the code that it has linked, so the engines are kept for the life of the process."""
 
 
 def linked(code: bytes) -> dict[str, Callable[..., Any]]:
-    """Return the kernels of an object file by name. Raises RuntimeError if LLVM does not take the file."""
+    """Return the kernels of an object file by name. Raises RuntimeError if LLVM rejects the file."""
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
     engine.add_object_file(binding.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -33,32 +33,32 @@ def linked(code: bytes) -> dict[str, Callable[..., Any]]:
 def _callable(name: str, address: int, signature: Signature) -> Callable[..., Any]:
     """Return a Python function that calls the code at an address.
 
-    The function raises TypeError for an array of another type or shape, and for a read-only array that the kernel
-    writes: the machine code checks neither. It returns an integer, or a tuple of them.
+    The function returns an integer or a tuple of integers. It raises TypeError for an array of another type or shape,
+    and for a read-only array that the kernel writes, because the machine code checks neither.
     """
     c_types: list[Any] = []
-    for one in signature.parameters:
-        if one.dimensions:
-            c_types += [ctypes.c_void_p, *(ctypes.c_int64 for _ in one.extents)]
+    for parameter in signature.parameters:
+        if parameter.dimensions:
+            c_types += [ctypes.c_void_p, *(ctypes.c_int64 for _ in parameter.extents)]
         else:
-            c_types.append(ctypes.c_uint64 if one.type == "u64" else ctypes.c_int64)
+            c_types.append(ctypes.c_uint64 if parameter.type == "u64" else ctypes.c_int64)
     function = ctypes.CFUNCTYPE(None, *c_types, ctypes.c_void_p)(address)
-    results = ctypes.c_int64 * max(1, len(signature.results))
+    results_type = ctypes.c_int64 * max(1, len(signature.results))
 
-    def call(*given: Any) -> Any:
+    def call(*arguments: Any) -> Any:
         flat: list[int] = []
-        for value, parameter in zip(given, signature.parameters, strict=True):
+        for value, parameter in zip(arguments, signature.parameters, strict=True):
             if not parameter.dimensions:
                 flat.append(int(value))
                 continue
             _check(name, parameter, value)
             flat.append(value.__array_interface__["data"][0])
             flat += value.shape
-        found = results()
-        function(*flat, ctypes.addressof(found))
+        results = results_type()
+        function(*flat, ctypes.addressof(results))
         if len(signature.results) == 1:
-            return found[0]
-        return tuple(found) if signature.results else None
+            return results[0]
+        return tuple(results) if signature.results else None
 
     call.__name__ = name
     call.__doc__ = signature.c_prototype(name)
@@ -66,7 +66,7 @@ def _callable(name: str, address: int, signature: Signature) -> Callable[..., An
 
 
 def _check(name: str, parameter: Parameter, value: Any) -> None:
-    """Raise TypeError unless an array is what the kernel takes for this parameter."""
+    """Raise TypeError unless the array fits the parameter."""
     if value.dtype != _DTYPES[parameter.type] or value.ndim != parameter.dimensions:
         raise TypeError(
             f"{name} takes {parameter.kind} for {parameter.name}, not {value.dtype} of {value.ndim} dimensions"

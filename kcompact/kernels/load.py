@@ -1,15 +1,15 @@
 """The kernels as callable functions: machine code from the cache, from the driver of a run, or compiled now.
 
-Compiling takes some ten seconds and happens once on a machine: under a file lock in the user's cache directory, by a
-process of its own, so that a compiler that crashes or needs much memory harms no run. Every later process links the
-object file with llvmlite in milliseconds and calls it through ctypes, which releases the interpreter's lock; numba is
-not imported.
+Compiling takes about ten seconds and happens once on a machine, under a file lock in the user's cache directory. A
+separate process compiles, so a compiler that crashes or needs much memory does not harm the run. Every later process
+links the object file with llvmlite in milliseconds and calls it through ctypes, which releases the interpreter's lock.
+It does not import numba.
 
-Machine code is run as it is found, so the cache directory must be one that only this user can write to. Where there is
-no such directory, each process compiles for itself, unless the driver has provided its code (`provide`).
+Cached machine code is executed, so only this user may be able to write to the cache directory. Without such a directory
+each process compiles for itself, unless the driver has provided its code (`provide`).
 
-If the kernels cannot be compiled or linked, the first attempt of a process records why (`failure`), and every caller
-goes on with the readable definitions.
+If the kernels cannot be compiled or linked, the first attempt of a process records the reason (`failure`), and every
+caller uses the readable definitions.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from kcompact.kernels.switch import VARIABLE, is_off
 Kernels = Mapping[str, Callable[..., Any]]
 
 COMPILE_S = 300.0
-"""How long compiling may take; it takes some ten seconds, or a minute on a machine with much other work."""
+"""The limit for compiling, which takes about ten seconds, or a minute on a busy machine."""
 LOCK_WAIT_S = COMPILE_S + 10.0
-"""How long to wait for another process that compiles; after that, that process hangs and this one compiles too."""
+"""How long to wait for another process that compiles. A process that takes longer hangs, so this one compiles too."""
 _DIGEST_BYTES = 32
 
 
 @dataclass(slots=True)
 class _Process:
-    """What this process has loaded. `failure` says why it cannot load anything; `provided` is a key with its code."""
+    """The kernels and the code that this process has loaded, or why that failed; `provided` is a key and its code."""
 
     kernels: Kernels | None = None
     code: bytes = b""
@@ -57,8 +57,8 @@ _process = _Process()
 def loaded() -> Kernels:
     """Return the kernels by name; compiles them if there is no machine code for this processor yet.
 
-    Raises KernelsUnavailableError if they are turned off, or cannot be compiled or linked; ConfigError for a switch
-    with a value that has no meaning.
+    Raises KernelsUnavailableError if they are turned off, or cannot be compiled or linked; ConfigError if the switch
+    has an unknown value.
     """
     if is_off():
         raise KernelsUnavailableError(problem=f"turned off by {VARIABLE}=off")
@@ -70,7 +70,7 @@ def loaded() -> Kernels:
 
 
 def available() -> bool:
-    """Return whether the kernels can be called; compiles them if need be. Raises ConfigError as `loaded` does."""
+    """Return whether the kernels can be called; compiles them if necessary. Raises ConfigError as `loaded` does."""
     try:
         loaded()
     except KernelsUnavailableError:
@@ -88,7 +88,7 @@ def is_compiled() -> bool:
 
 
 def failure() -> str | None:
-    """Return why the kernels could not be loaded, in one line; None if they were loaded or not asked for."""
+    """Return why the kernels could not be loaded, in one line; None if they were loaded or not used."""
     return _process.failure
 
 
@@ -101,12 +101,12 @@ def exported() -> tuple[str, bytes]:
 
 
 def provide(key: str, code: bytes) -> None:
-    """Offer machine code that the driver has exported; `loaded` uses it if the key is that of this process."""
+    """Store machine code that the driver has exported; `loaded` uses it if the key is that of this process."""
     _process.provided = key, code
 
 
 def _load(*, may_compile: bool) -> None:
-    """Load the kernels, or record the failure. Without `may_compile` nothing happens where there is no machine code."""
+    """Load the kernels, or record the failure. Without `may_compile`, do nothing if there is no machine code."""
     with _process.lock:
         if _process.kernels is not None or _process.failure is not None:
             return
@@ -121,7 +121,7 @@ def _load(*, may_compile: bool) -> None:
 
 
 def _one_line(problem: Exception) -> str:
-    """Return what an exception says; its type too, unless it is a RuntimeError, whose type says nothing."""
+    """Return the message of an exception in one line, with its type unless that is RuntimeError."""
     text = " ".join(str(problem).split())[:300]
     if isinstance(problem, RuntimeError) and text:
         return text
@@ -145,7 +145,7 @@ def _code(*, may_compile: bool) -> bytes | None:
     code = read_cached(path)
     if code is not None or not may_compile:
         return code
-    with _alone(path.with_suffix(".lock")):
+    with _locked(path.with_suffix(".lock")):
         code = read_cached(path)  # Another process may have compiled while this one waited.
         if code is None:
             code = compiled_elsewhere()
@@ -154,8 +154,8 @@ def _code(*, may_compile: bool) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a file lock; where locks do not work or a process holds it for too long, go on without."""
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a file lock. Continue without it if locks do not work here or another process holds it for too long."""
     from filelock import FileLock
 
     lock = FileLock(path, timeout=LOCK_WAIT_S, mode=0o600)
@@ -166,7 +166,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def compiled_elsewhere() -> bytes:
-    """Return the object file that a process of its own compiles. Raises RuntimeError, OSError, TimeoutExpired."""
+    """Compile in a separate process and return the object file. Raises RuntimeError, OSError, TimeoutExpired."""
     if not sys.executable:
         raise RuntimeError("no Python interpreter that could compile")
     path = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
@@ -177,15 +177,15 @@ def compiled_elsewhere() -> bytes:
         check=False,
         timeout=COMPILE_S,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        # Ctrl-C is for this process, which stops in its own way.
+        # Ctrl-C must reach only this process, which handles it.
         start_new_session=True,
     )
     if done.returncode:
         how = f"the compiler ended with exit code {done.returncode}"
         if done.returncode < 0:
             how = f"the compiler was killed by {signal.Signals(-done.returncode).name}"
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise RuntimeError(f"{how}: {said[-1]}" if said else how)
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise RuntimeError(f"{how}: {lines[-1]}" if lines else how)
     code = _verified(done.stdout)
     if code is None:
         raise RuntimeError("the compiler wrote no object file")
@@ -193,13 +193,13 @@ def compiled_elsewhere() -> bytes:
 
 
 def _verified(content: bytes) -> bytes | None:
-    """Return the code that follows its digest, None if they do not fit: LLVM crashes on a damaged object file."""
+    """Return the code after the digest, None if the digest is wrong: LLVM crashes on a damaged object file."""
     digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
     return code if hashlib.sha256(code).digest() == digest else None
 
 
 def read_cached(path: Path) -> bytes | None:
-    """Return the code of a cache file; None if there is none, if it is damaged, or if others could have written it."""
+    """Return the code in a cache file; None if the file is missing or damaged, or if other users can write to it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
@@ -213,7 +213,7 @@ def read_cached(path: Path) -> bytes | None:
 
 
 def write_cached(path: Path, code: bytes) -> None:
-    """Keep code for the next run, if the disk allows it; otherwise the next run compiles again."""
+    """Write code to the cache. A failure is ignored; the next run then compiles again."""
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with contextlib.suppress(OSError):
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
 """The signature of each kernel, as data: its parameters, which arrays it writes, and what it returns.
 
-Three things are made from these signatures, so that they cannot differ: the C function that `build` compiles, the
-check and the call in `link`, and the list in `docs/kernels.md`.
+Three things are derived from these signatures, so they always agree: the C functions that `build` compiles, the checks
+and calls in `link`, and the list in `docs/kernels.md`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ C_TYPES = {"u8": "uint8_t", "u64": "uint64_t", "i32": "int32_t", "i64": "int64_t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter of a kernel. `dimensions` is 0 for a number, else that of a C-contiguous array.
+    """A parameter of a kernel. `dimensions` is 0 for a number, 1 or 2 for a C-contiguous array.
 
     `is_written` says that the kernel may change the array; such an array must be writable.
     """
@@ -49,13 +49,13 @@ class Signature:
         An array is passed as a pointer followed by its extents; results are stored in the array `results`.
         """
         parts = []
-        for one in self.parameters:
-            c_type = C_TYPES[one.type]
-            if not one.dimensions:
-                parts.append(f"{c_type} {one.name}")
+        for parameter in self.parameters:
+            c_type = C_TYPES[parameter.type]
+            if not parameter.dimensions:
+                parts.append(f"{c_type} {parameter.name}")
                 continue
-            parts.append(f"{c_type} *{one.name}" if one.is_written else f"const {c_type} *{one.name}")
-            parts += [f"int64_t {extent}" for extent in one.extents]
+            parts.append(f"{c_type} *{parameter.name}" if parameter.is_written else f"const {c_type} *{parameter.name}")
+            parts += [f"int64_t {extent}" for extent in parameter.extents]
         parts.append("int64_t *results")
         return f"void {SYMBOL_PREFIX}{name}({', '.join(parts)});"
 
@@ -132,8 +132,13 @@ KERNELS = {
     "filter_batches": _signature(
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _read("survivors", "u8")),
         *(_number("upper_bound_offset"), _number("expires_ms"), _number("new_horizon_ms")),
-        *(_written("scratch", "i64", 2), _written("out", "u8"), _number("at_out"), _written("outcomes", "i64", 2)),
-        results="end_out",
+        *(
+            _written("scratch", "i64", 2),
+            _written("out", "u8"),
+            _number("out_position"),
+            _written("outcomes", "i64", 2),
+        ),
+        results="out_end",
     ),
     "index_entries": _signature(
         *(_read("last_offsets", "i64"), _read("max_timestamps", "i64"), _read("sizes", "i64")),

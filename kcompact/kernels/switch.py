@@ -1,4 +1,4 @@
-"""The switch that turns the kernels off: the environment variable KCOMPACT_KERNELS."""
+"""The environment variable KCOMPACT_KERNELS, which turns the kernels off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VARIABLE = "KCOMPACT_KERNELS"
 
 
 def is_off() -> bool:
-    """Return whether the kernels are turned off: `off`. `auto`, nothing or an unset variable leaves them on.
+    """Return whether the variable is `off`. `auto`, an empty value or an unset variable leaves the kernels on.
 
     Raises ConfigError for any other value.
     """

@@ -1,4 +1,4 @@
-"""The processor that the machine code is for, and the key that tells whether machine code fits it."""
+"""The processor that the machine code is for, and the cache key of machine code for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def target_machine() -> Any:
 
 @cache
 def cache_key() -> str:
-    """Return a hash of all that the machine code depends on.
+    """Return the cache key: a hash of everything that the machine code depends on.
 
     These are the sources of this package, the processor with its features, and the versions of Python and of the
     compiler's packages. Raises OSError and metadata.PackageNotFoundError.

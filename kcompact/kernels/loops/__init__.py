@@ -1,18 +1,18 @@
-"""The kernels as Python functions, in the part of the language that numba compiles. Only `build` imports this package.
+"""The kernels as Python functions that numba compiles. Only `build` imports this package.
 
     memory      words of any alignment, in either byte order; copies
     checksum    CRC-32C
     siphash     the hash of a key
     headers     the header of a batch; tables of batches, from memory or from a file
     records     a record of a batch; the records of a run of batches
-    latest      which record of a key is the latest
+    latest      the latest record of each key
     bitmaps     a bit for each record
-    filter      batches as they are after a cleaning
+    filter      what each batch is after a cleaning
     indexes     the entries of the offset index and the time index
 
-Each kernel repeats a readable definition, which its docstring names; the tests of the kernels compare the two. A kernel
-trusts no byte that it reads: each read is bounded by its array and each loop by a length. It raises nothing and
-allocates nothing: where it cannot go on it returns a code and a position.
+Each kernel repeats a readable definition, which its docstring names; the tests compare the two. A kernel trusts no byte
+that it reads: every read stays inside its array, and every loop has a bound. A kernel raises nothing and allocates
+nothing. Where it cannot continue it returns a code and a position.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bit for each record of a split: kernels that set and clear the bits of record_refs."""
+"""A bit for each record of a split: kernels that set and clear the bits of record references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches as they are after a cleaning: copied, encoded again with the records that stay, or left to the definition."""
+"""Decides what each batch is after a cleaning: the same bytes, a new batch with fewer records, or no records."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 
 
 @loop
-def _put_varint(out, at, value):
-    """Write the shortest zigzag encoding of a 64-bit value, at most 10 bytes; return its end."""
+def _write_varint(out, position, value):
+    """Write the shortest zigzag encoding of a 64-bit value, at most 10 bytes; return the position after it."""
     zigzag = np.uint64(value << 1) ^ np.uint64(value >> 63)
     while zigzag > np.uint64(0x7F):
-        out[at] = np.uint8(zigzag & np.uint64(0x7F) | np.uint64(0x80))
+        out[position] = np.uint8(zigzag & np.uint64(0x7F) | np.uint64(0x80))
         zigzag >>= np.uint64(7)
-        at += 1
-    out[at] = np.uint8(zigzag)
-    return at + 1
+        position += 1
+    out[position] = np.uint8(zigzag)
+    return position + 1
 
 
 @loop
@@ -73,14 +73,14 @@ def _varint_bytes(value):
 
 
 @loop
-def _plain_field(buffer, at, end, is_text):
+def _plain_field(buffer, position, end, is_text):
     """Return the end of a field that Kafka's writer would write as the same bytes, -1 for any other field.
 
-    Its length is encoded in as few bytes as possible and is -1 for null. The key of a header must also be ASCII,
-    because Kafka decodes it.
+    The length must be encoded in as few bytes as possible, and be -1 for null. With `is_text`, for the key of a record
+    header, all bytes must be ASCII, because Kafka replaces invalid UTF-8.
     """
-    length, start = read_varint(buffer, at, end)
-    if start < 0 or length < -1 or start - at != _varint_bytes(length) or length > end - start:
+    length, start = read_varint(buffer, position, end)
+    if start < 0 or length < -1 or start - position != _varint_bytes(length) or length > end - start:
         return np.int64(-1)
     if is_text:
         for i in range(start, start + length):
@@ -90,36 +90,37 @@ def _plain_field(buffer, at, end, is_text):
 
 
 @loop
-def _is_plain(buffer, at, end):
-    """Whether key, value and headers of a record, [at, end), can be copied as they are."""
-    at = _plain_field(buffer, at, end, False)
-    if at < 0:
+def _is_plain(buffer, position, end):
+    """Return whether key, value and headers of a record, the bytes [position, end), can be copied unchanged."""
+    position = _plain_field(buffer, position, end, False)
+    if position < 0:
         return False
-    at = _plain_field(buffer, at, end, False)
-    if at < 0:
+    position = _plain_field(buffer, position, end, False)
+    if position < 0:
         return False
-    if end - at == 1:
-        return buffer[at] == 0
-    count, start = read_varint(buffer, at, end)
-    if start < 0 or count < 0 or count > end - start or start - at != _varint_bytes(count):
+    if end - position == 1:
+        return buffer[position] == 0
+    count, start = read_varint(buffer, position, end)
+    if start < 0 or count < 0 or count > end - start or start - position != _varint_bytes(count):
         return False
-    at = start
+    position = start
     for _ in range(count):
-        at = _plain_field(buffer, at, end, True)
-        if at < 0:
+        position = _plain_field(buffer, position, end, True)
+        if position < 0:
             return False
-        at = _plain_field(buffer, at, end, False)
-        if at < 0:
+        position = _plain_field(buffer, position, end, False)
+        if position < 0:
             return False
-    return at == end
+    return position == end
 
 
 @loop
 def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scratch):
-    """Fill `scratch` with the records of a batch that stay.
+    """Fill `scratch` with the kept records of a batch.
 
-    Returns (how many stay, how many had no key, whether a tombstone stays, lowest and greatest timestamp of those that
-    stay); -1 records where one contradicts itself. Definition: `retain.keeps_record`.
+    Returns (number of kept records, number of records without a key, whether a tombstone is kept, lowest and greatest
+    timestamp of the kept records). The first number is -1 for a malformed record.
+    Definition: `clean.rules.keeps_record`.
     """
     attributes = row[ATTRIBUTES]
     is_control = attributes & CONTROL_BIT != 0
@@ -129,12 +130,12 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
     has_tombstone = False
     lowest = np.int64(0x7FFFFFFFFFFFFFFF)
     greatest = np.int64(-0x8000000000000000)
-    at, section_end = row[SECTION_START], row[SECTION_END]
+    position, section_end = row[SECTION_START], row[SECTION_END]
     for index in range(row[RECORDS_COUNT]):
-        at, timestamp_delta, offset_delta, fields_start, key_start, _, value_start = read_record(
-            section, at, section_end, False
+        position, timestamp_delta, offset_delta, fields_start, key_start, _, value_start = read_record(
+            section, position, section_end, False
         )
-        if at < 0:
+        if position < 0:
             return np.int64(-1), invalid, has_tombstone, lowest, greatest
         if is_control or row[BASE_OFFSET] + offset_delta >= upper_bound_offset:
             is_kept = True
@@ -150,7 +151,7 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
             has_tombstone = has_tombstone or value_start < 0
             timestamp = row[MAX_TIMESTAMP] if is_append_time else row[BASE_TIMESTAMP] + timestamp_delta
             scratch[kept, 0] = fields_start
-            scratch[kept, 1] = at
+            scratch[kept, 1] = position
             scratch[kept, 2] = timestamp
             scratch[kept, 3] = offset_delta
             lowest = min(lowest, timestamp)
@@ -160,8 +161,8 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
 
 
 @loop
-def _put_records(out, to, section, scratch, kept, base_timestamp):
-    """Encode the records that `scratch` lists at `to`; return their end, -1 where Kafka would write other bytes.
+def _encode_records(out, position, section, scratch, kept, base_timestamp):
+    """Write the records that `scratch` lists to `out`; return their end, or -1 where Kafka would write other bytes.
 
     A row of `scratch`: start and end of key, value and headers in the section, timestamp, offset delta.
     """
@@ -172,18 +173,19 @@ def _put_records(out, to, section, scratch, kept, base_timestamp):
         timestamp_delta = scratch[i, 2] - base_timestamp
         offset_delta = scratch[i, 3]
         fields_bytes = fields_end - fields_start
-        to = _put_varint(out, to, 1 + _varint_bytes(timestamp_delta) + _varint_bytes(offset_delta) + fields_bytes)
-        out[to] = 0  # Attributes.
-        to = _put_varint(out, to + 1, timestamp_delta)
-        to = _put_varint(out, to, offset_delta)
-        copy_bytes(out, to, section, fields_start, fields_bytes)
-        to += fields_bytes
-    return to
+        record_bytes = 1 + _varint_bytes(timestamp_delta) + _varint_bytes(offset_delta) + fields_bytes
+        position = _write_varint(out, position, record_bytes)
+        out[position] = 0  # Attributes.
+        position = _write_varint(out, position + 1, timestamp_delta)
+        position = _write_varint(out, position, offset_delta)
+        copy_bytes(out, position, section, fields_start, fields_bytes)
+        position += fields_bytes
+    return position
 
 
 @loop
-def _put_header(out, start, end, buffer, row, kept, base_timestamp, max_timestamp, attributes):
-    """Complete the batch [start, end) of `out`, whose records are there: the old header with the new values."""
+def _write_header(out, start, end, buffer, row, kept, base_timestamp, max_timestamp, attributes):
+    """Write the header of the batch [start, end) of `out`, whose records are already there: the old one, updated."""
     copy_bytes(out, start, buffer, row[POSITION], HEADER_BYTES)
     store_be32(out, start + 8, end - start - 12)
     store_be16(out, start + 21, attributes)
@@ -206,15 +208,15 @@ def filter_batches(
     new_horizon_ms: int,
     scratch: Table,
     out: Bytes,
-    at_out: int,
+    out_position: int,
     outcomes: Table,
 ) -> int:
     """table i64[m, 16], survivors u8[records / 8], scratch i64[>= records of a batch, 4] -> the new end of `out`.
 
-    Decides the batches [first, end) as `filter.clean_batch` does and fills their rows of outcomes i64[m, 8]. `out`
-    receives each batch that is encoded again: the whole batch, or only its records if the batch is compressed.
-    `new_horizon_ms` is the horizon that tombstones get, -1 for none. The caller provides room in `out` for a header of
-    each batch, and for its records with RECORD_GROWTH_BYTES more each.
+    Decides about the batches [first, end) and fills their rows of outcomes i64[m, 8]. Batches that are encoded again
+    are written to `out`, from `out_position` on: the whole batch, or only its records if the batch is compressed.
+    `new_horizon_ms` is the horizon that tombstones get, -1 for none. `out` must have space for a header of each batch
+    and for its records, with RECORD_GROWTH_BYTES more for each record. Definition: `clean.filter.clean_batch`.
     """
     for number in range(first, end):
         row = table[number]
@@ -255,14 +257,15 @@ def filter_batches(
             or (attributes & TRANSACTIONAL_BIT and not has_producer)
             or (has_producer and (row[PRODUCER_EPOCH] == -1 or row[BASE_SEQUENCE] < 0))
         ):
-            outcome[ACTION] = UNKNOWN  # Kafka's writer refuses it.
+            outcome[ACTION] = UNKNOWN  # Kafka's writer refuses such a batch.
             continue
         horizon = row[BASE_TIMESTAMP] if has_horizon else new_horizon_ms if needs_horizon else np.int64(-1)
         base_timestamp = scratch[0, 2] if horizon < 0 else horizon
         is_compressed = attributes & CODEC_MASK != 0
-        start = at_out
-        to = _put_records(out, start if is_compressed else start + HEADER_BYTES, section, scratch, kept, base_timestamp)
-        if to < 0:
+        start = out_position
+        records_start = start if is_compressed else start + HEADER_BYTES
+        batch_end = _encode_records(out, records_start, section, scratch, kept, base_timestamp)
+        if batch_end < 0:
             outcome[ACTION] = UNKNOWN
             continue
         new_attributes = attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
@@ -271,11 +274,11 @@ def filter_batches(
         max_timestamp = row[MAX_TIMESTAMP] if attributes & LOG_APPEND_TIME_BIT else greatest
         outcome[ACTION] = ENCODED
         outcome[OUT_START] = start
-        outcome[OUT_END] = to
+        outcome[OUT_END] = batch_end
         outcome[NEW_BASE_TIMESTAMP] = base_timestamp
         outcome[NEW_MAX_TIMESTAMP] = max_timestamp
         outcome[NEW_ATTRIBUTES] = new_attributes
         if not is_compressed:
-            _put_header(out, start, to, buffer, row, kept, base_timestamp, max_timestamp, new_attributes)
-        at_out = to
-    return at_out
+            _write_header(out, start, batch_end, buffer, row, kept, base_timestamp, max_timestamp, new_attributes)
+        out_position = batch_end
+    return out_position

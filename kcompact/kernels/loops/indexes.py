@@ -33,8 +33,8 @@ def index_entries(
     """last_offsets, max_timestamps, sizes i64[n] of the batches of a segment; offsets, times i64[n + 1, 2] ->
     (entries of the offset index, entries of the time index, code).
 
-    Definition: `format.index.IndexBuilder`, which also words the two errors behind DAMAGED: an index that is full, and
-    an offset too far from the base.
+    Returns DAMAGED if an index is full or an offset is too far from the base; the definition then raises the error.
+    Definition: `format.index.IndexBuilder`.
     """
     offset_count = time_count = 0
     position = since_entry = 0

@@ -1,4 +1,4 @@
-"""Which record of a key is the latest: kernels over rows of (hash of the key, record reference)."""
+"""Finds the latest record of each key: kernels over rows of (hash of the key, record reference)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def mark_latest(
     """hash_high, hash_low u64[n], record_refs i64[n] ascending -> is_latest u8[n]: 0 where a row is superseded.
 
     Definition: `clean.offset_map.latest`. The rows are sorted by hash into runs that fit the processor's cache. Each
-    run is read from its newest record to its oldest, with an open-addressing table of row numbers that holds the newest
-    record in the map of each key.
+    run is read from its newest record to its oldest. A hash table with open addressing holds, for each key, the row of
+    its newest record that is in the map.
     Scratch: starts i64[2^b + 2] for 2^b runs, dealt u64[n, 2], order i64[n], table i32[a power of two above 2n].
     """
     n = record_refs.shape[0]
@@ -40,14 +40,14 @@ def mark_latest(
         starts[np.int64(hash_low[i] & mask_of_run) + 2] += 1
     for run in range(runs):
         starts[run + 2] += starts[run + 1]
-    # From here on `starts[run + 1]` is where the next row of a run goes; after the loop, where the run ends.
+    # Now `starts[run + 1]` is the position of the next row of a run. After the loop it is the end of the run.
     for i in range(n):
         low = hash_low[i]
         run = np.int64(low & mask_of_run)
-        to = starts[run + 1]
-        dealt[to, 0], dealt[to, 1] = hash_high[i], low
-        order[to] = i << 1 | record_refs[i] & 1
-        starts[run + 1] = to + 1
+        target = starts[run + 1]
+        dealt[target, 0], dealt[target, 1] = hash_high[i], low
+        order[target] = i << 1 | record_refs[i] & 1
+        starts[run + 1] = target + 1
     for run in range(runs):
         first, end = starts[run], starts[run + 1]
         slots = 16
@@ -57,7 +57,7 @@ def mark_latest(
         mask = np.uint64(slots - 1)
         for j in range(end - 1, first - 1, -1):
             high, low = dealt[j, 0], dealt[j, 1]
-            slot = (high >> np.uint64(32)) & mask  # The low bits chose the bucket that these rows are of.
+            slot = (high >> np.uint64(32)) & mask  # `deal` chose the bucket of these rows by the low bits of `high`.
             known = table[slot]
             while known >= 0 and (dealt[known, 0] != high or dealt[known, 1] != low):
                 slot = (slot + np.uint64(1)) & mask
@@ -74,7 +74,7 @@ def keep_latest(
     hash_low: npt.NDArray[np.uint64],
     record_refs: npt.NDArray[np.int64],
 ) -> int:
-    """is_latest u8[n] -> the latest rows, moved to the front in their order; returns how many.
+    """is_latest u8[n] -> the number of latest rows, which are moved to the front in their order.
 
     Definition: `clean.offset_map.take`.
     """
@@ -99,7 +99,7 @@ def deal(
 ) -> None:
     """Sort the rows by bucket, `hash_high % buckets`; rows of one bucket stay in their order.
 
-    starts i64[buckets + 2]: bucket b is then [starts[b], starts[b + 1]).
+    starts i64[buckets + 2]: afterwards bucket b is [starts[b], starts[b + 1]).
     """
     starts[:] = 0
     divisor = np.uint64(buckets)
@@ -109,6 +109,6 @@ def deal(
         starts[bucket + 2] += starts[bucket + 1]
     for i in range(record_refs.shape[0]):
         bucket = np.int64(hash_high[i] % divisor)
-        to = starts[bucket + 1]
-        high_out[to], low_out[to], record_refs_out[to] = hash_high[i], hash_low[i], record_refs[i]
-        starts[bucket + 1] = to + 1
+        target = starts[bucket + 1]
+        high_out[target], low_out[target], record_refs_out[target] = hash_high[i], hash_low[i], record_refs[i]
+        starts[bucket + 1] = target + 1

@@ -1,7 +1,7 @@
-"""Access to memory as the kernels need it: words of any alignment and byte order, copies, and reads from a file.
+"""Memory access for the kernels: words of any alignment and byte order, copies, and reads from a file.
 
-An intrinsic takes an address as a number, because numba's public interface has no pointers into arrays. Each is wrapped
-in a function that takes an array and a position. Nothing here checks a position: the caller has.
+An intrinsic takes an address as a number, because numba's public interface has no pointers into arrays. A function
+with an array and a position as parameters wraps each intrinsic. These functions check no position; the caller does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 loop = numba.njit(nogil=True, error_model="numpy")
-"""Marks a function that numba compiles. The error model `numpy` means that a division raises nothing."""
+"""Marks a function that numba compiles. With the error model `numpy` a division by zero raises nothing."""
 
 BYTE = ir.IntType(8)
 WORD = ir.IntType(64)
@@ -25,7 +25,7 @@ def _pointer(builder: Any, address: Any, bits: int) -> Any:
 
 
 def _loader(bits: int, result: Any, *, is_big_endian: bool) -> Any:
-    """Return an intrinsic that loads a signed integer of so many bits and widens it to 64."""
+    """Return an intrinsic that loads a signed integer of this many bits and widens it to 64."""
 
     @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
@@ -71,7 +71,7 @@ def _memcpy(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
 
 @intrinsic
 def _pread(typingctx: Any, descriptor: Any, address: Any, count: Any, position: Any) -> Any:
-    """Call `pread` of the C library, which every process has."""
+    """Call `pread` of the C library, which is loaded in every process."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         declared = builder.module.globals.get("pread")
@@ -92,51 +92,51 @@ _store_be64, _store_be32, _store_be16 = _storer(64), _storer(32), _storer(16)
 
 
 @loop
-def load_le64(buffer, at):
+def load_le64(buffer, position):
     """Return the eight bytes at a position as an unsigned little-endian integer."""
-    return _load_le64(buffer.ctypes.data + at)
+    return _load_le64(buffer.ctypes.data + position)
 
 
 @loop
-def load_be64(buffer, at):
+def load_be64(buffer, position):
     """Return the eight bytes at a position as a signed big-endian integer."""
-    return _load_be64(buffer.ctypes.data + at)
+    return _load_be64(buffer.ctypes.data + position)
 
 
 @loop
-def load_be32(buffer, at):
+def load_be32(buffer, position):
     """Return the four bytes at a position as a signed big-endian integer."""
-    return _load_be32(buffer.ctypes.data + at)
+    return _load_be32(buffer.ctypes.data + position)
 
 
 @loop
-def load_be16(buffer, at):
+def load_be16(buffer, position):
     """Return the two bytes at a position as a signed big-endian integer."""
-    return _load_be16(buffer.ctypes.data + at)
+    return _load_be16(buffer.ctypes.data + position)
 
 
 @loop
-def store_be64(buffer, at, value):
+def store_be64(buffer, position, value):
     """Store an integer as eight big-endian bytes."""
-    _store_be64(buffer.ctypes.data + at, value)
+    _store_be64(buffer.ctypes.data + position, value)
 
 
 @loop
-def store_be32(buffer, at, value):
+def store_be32(buffer, position, value):
     """Store the low 32 bits of an integer as four big-endian bytes."""
-    _store_be32(buffer.ctypes.data + at, value)
+    _store_be32(buffer.ctypes.data + position, value)
 
 
 @loop
-def store_be16(buffer, at, value):
+def store_be16(buffer, position, value):
     """Store the low 16 bits of an integer as two big-endian bytes."""
-    _store_be16(buffer.ctypes.data + at, value)
+    _store_be16(buffer.ctypes.data + position, value)
 
 
 @loop
-def copy_bytes(target, at, source, start, count):
-    """Copy source[start:start + count] to target[at:]; the two arrays do not overlap."""
-    _memcpy(target.ctypes.data + at, source.ctypes.data + start, count)
+def copy_bytes(target, target_start, source, source_start, count):
+    """Copy `count` bytes from `source_start` of one array to `target_start` of another; the arrays do not overlap."""
+    _memcpy(target.ctypes.data + target_start, source.ctypes.data + source_start, count)
 
 
 @loop

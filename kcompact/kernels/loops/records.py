@@ -1,4 +1,4 @@
-"""A record of a batch, and the kernels that read all records of a run of batches."""
+"""Reads one record of a batch; kernels that read all records of a run of batches."""
 
 from __future__ import annotations
 
@@ -35,102 +35,102 @@ if TYPE_CHECKING:
 
 
 @loop
-def read_varint(buffer, at, end):
+def read_varint(buffer, position, end):
     """Return (value, position after it) of a zigzag varint of at most 5 bytes; position -1 where there is none."""
-    if at >= end:
+    if position >= end:
         return np.int64(0), np.int64(-1)
-    byte = np.int64(buffer[at])
-    if byte < 0x80:  # Nearly all of them.
-        return byte >> 1 ^ -(byte & 1), at + 1
+    byte = np.int64(buffer[position])
+    if byte < 0x80:  # The usual case.
+        return byte >> 1 ^ -(byte & 1), position + 1
     value = byte & 0x7F
     shift = 7
     while shift < 35:
-        at += 1
-        if at >= end:
+        position += 1
+        if position >= end:
             return np.int64(0), np.int64(-1)
-        byte = np.int64(buffer[at])
+        byte = np.int64(buffer[position])
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value &= 0xFFFFFFFF  # The last group may carry bits beyond the type; Java shifts them out.
-            return value >> 1 ^ -(value & 1), at + 1
+            value &= 0xFFFFFFFF  # The last byte may carry more bits than the type has; Java drops them.
+            return value >> 1 ^ -(value & 1), position + 1
         shift += 7
     return np.int64(0), np.int64(-1)
 
 
 @loop
-def read_varlong(buffer, at, end):
+def read_varlong(buffer, position, end):
     """Return (value, position after it) of a zigzag varint of at most 10 bytes; position -1 where there is none."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while shift < 70:
-        if at >= end:
+        if position >= end:
             return np.int64(0), np.int64(-1)
-        byte = np.uint64(buffer[at])
+        byte = np.uint64(buffer[position])
         value |= (byte & np.uint64(0x7F)) << shift
-        at += 1
+        position += 1
         if byte < np.uint64(0x80):
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), position
         shift += np.uint64(7)
     return np.int64(0), np.int64(-1)
 
 
 @loop
-def read_field(buffer, at, end):
+def read_field(buffer, position, end):
     """Return (start, end) of a field of bytes; start -1 for null, end -1 where it does not fit before `end`."""
-    length, at = read_varint(buffer, at, end)
-    if at < 0 or length > end - at:
+    length, position = read_varint(buffer, position, end)
+    if position < 0 or length > end - position:
         return np.int64(-1), np.int64(-1)
     if length < 0:
-        return np.int64(-1), at
-    return at, at + length
+        return np.int64(-1), position
+    return position, position + length
 
 
 @loop
-def _headers_end(buffer, at, end):
-    """Return where the headers of a record end, -1 where a length or their count contradicts another."""
-    count, at = read_varint(buffer, at, end)
-    if at < 0 or count < 0 or count > end - at:
+def _headers_end(buffer, position, end):
+    """Return the position after the headers of a record, -1 for a malformed length or count."""
+    count, position = read_varint(buffer, position, end)
+    if position < 0 or count < 0 or count > end - position:
         return np.int64(-1)
     for _ in range(count):
-        start, at = read_field(buffer, at, end)
-        if at < 0 or start < 0:
+        start, position = read_field(buffer, position, end)
+        if position < 0 or start < 0:
             return np.int64(-1)
-        _, at = read_field(buffer, at, end)
-        if at < 0:
+        _, position = read_field(buffer, position, end)
+        if position < 0:
             return np.int64(-1)
-    return at
+    return position
 
 
 @loop
-def read_record(section, at, section_end, checks_headers):
+def read_record(section, position, section_end, checks_headers):
     """Return (end, timestamp delta, offset delta, fields start, key start, key end, value start) of a record.
 
-    The record is at `at` of a section of records that ends at `section_end`. Its key, value and headers are the bytes
-    from `fields start` to `end`. The end is -1 where a length or a count contradicts another; the start of a key or a
-    value that is null is -1. This is the only kernel function that takes a record apart. `checks_headers` is a constant
-    of the caller: a filter leaves out the headers, which the scan of the same bytes has checked.
-    Definition: `format.batch.read_records`, but for the order of the offsets, which the caller checks.
+    The record starts at `position` of a section of records that ends at `section_end`. Key, value and headers are the
+    bytes from `fields start` to `end`. `end` is -1 for a malformed length or count; `key start` and `value start` are
+    -1 for null. `checks_headers` is a constant of the caller: the filter does not check the record headers, because
+    the scan of the same bytes has checked them. The caller checks the order of the offsets.
+    Definition: `format.batch.read_records`.
     """
     bad = np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    length, at = read_varint(section, at, section_end)
-    if at < 0 or length < 0 or length > section_end - at:
+    length, position = read_varint(section, position, section_end)
+    if position < 0 or length < 0 or length > section_end - position:
         return bad
-    end = at + length
-    timestamp_delta, at = read_varlong(section, at + 1, section_end)  # After the attributes, which Kafka does not use.
-    if at < 0:
+    end = position + length
+    timestamp_delta, position = read_varlong(section, position + 1, section_end)  # 1: the attributes, unused.
+    if position < 0:
         return bad
-    offset_delta, at = read_varint(section, at, section_end)
-    if at < 0:
+    offset_delta, position = read_varint(section, position, section_end)
+    if position < 0:
         return bad
-    fields_start = at
-    key_start, key_end = read_field(section, at, end)
+    fields_start = position
+    key_start, key_end = read_field(section, position, end)
     if key_end < 0:
         return bad
-    value_start, at = read_field(section, key_end, end)
-    if at < 0:
+    value_start, position = read_field(section, key_end, end)
+    if position < 0:
         return bad
-    has_headers = end - at != 1 or section[at] != 0
-    if checks_headers and has_headers and _headers_end(section, at, end) != end:
+    has_headers = end - position != 1 or section[position] != 0
+    if checks_headers and has_headers and _headers_end(section, position, end) != end:
         return bad
     return end, timestamp_delta, offset_delta, fields_start, key_start, key_end, value_start
 
@@ -152,32 +152,35 @@ def scan_records(
 ) -> tuple[int, int, int]:
     """table i64[m, 16], the outputs [>= records] -> (keyed records, records that are unkeyed or tombstones, code).
 
-    Reads every record of the batches [first, end) of the table and checks it as `format.batch.read_records` does.
-    Outputs the SipHash-1-3-128 and the reference, `record_ref + (row << 1 | in_map)`, of each record with a key in a
-    data batch. A cleaning can drop or rewrite an unkeyed record or a tombstone though no newer record supersedes it.
+    Reads and checks every record of the batches [first, end). For each record with a key in a data batch, outputs its
+    SipHash-1-3-128 and its reference, `record_ref + (row << 1 | in_map)`. Unkeyed records and tombstones are counted,
+    because a cleaning can drop or rewrite them even if no newer record supersedes them.
+    Definition: `format.batch.read_records`.
     """
     entries = unkeyed_or_tombstones = 0
     for number in range(first, end):
         row = table[number]
         count = row[RECORDS_COUNT]
         if count == 0:
-            continue  # Kafka does not read the bytes after such a header either.
+            continue  # Kafka ignores the bytes after the header of an empty batch too.
         attributes = row[ATTRIBUTES]
         section = inflated if attributes & CODEC_MASK else buffer
-        at, section_end = row[SECTION_START], row[SECTION_END]
-        if count > (section_end - at) // MIN_RECORD_BYTES:
+        position, section_end = row[SECTION_START], row[SECTION_END]
+        if count > (section_end - position) // MIN_RECORD_BYTES:
             return entries, unkeyed_or_tombstones, DAMAGED
         is_control = attributes & CONTROL_BIT != 0
         previous = np.int64(-1)
         span = row[LAST_OFFSET] - row[BASE_OFFSET]
         is_excluded_from_map = row[FLAGS] & EXCLUDED_FROM_MAP != 0
         for index in range(count):
-            at, _, offset_delta, _, key_start, key_end, value_start = read_record(section, at, section_end, True)
-            if at < 0 or offset_delta <= previous or offset_delta > span:
+            position, _, offset_delta, _, key_start, key_end, value_start = read_record(
+                section, position, section_end, True
+            )
+            if position < 0 or offset_delta <= previous or offset_delta > span:
                 return entries, unkeyed_or_tombstones, DAMAGED
             previous = offset_delta
             if is_control:
-                continue  # The key of a marker holds its type; it is not a record's key (KAFKA-14055).
+                continue  # The key of a marker is not a record key (KAFKA-14055).
             if key_start < 0 or value_start < 0:
                 unkeyed_or_tombstones += 1
             if key_start >= 0:
@@ -186,7 +189,7 @@ def scan_records(
                 hash_low[entries], hash_high[entries] = low, high
                 record_refs[entries] = record_ref + ((row[ROW] + index) << 1 | np.int64(in_map))
                 entries += 1
-        if at != section_end:
+        if position != section_end:
             return entries, unkeyed_or_tombstones, DAMAGED
     return entries, unkeyed_or_tombstones, DONE
 
@@ -195,10 +198,11 @@ def scan_records(
 def verify_records(
     buffer: Bytes, inflated: Bytes, table: Table, first: int, end: int, found: Table
 ) -> tuple[int, int, int]:
-    """table i64[m, 16], found i64[m, 3] -> (batches done, records, code); rows of `found`: tombstones, records without
-    a key, greatest timestamp (of a batch with records; else that of its header).
+    """table i64[m, 16], found i64[m, 3] -> (batches done, records, code).
 
-    Reads every record of the batches [first, end) as `format.batch.read_records` does; stops at the first bad batch.
+    Reads and checks every record of the batches [first, end) and stops at the first malformed batch. A row of `found`
+    holds the number of tombstones, the number of records without a key, and the greatest timestamp of the records; for
+    an empty batch, the maximum timestamp of its header. Definition: `format.batch.read_records`.
     """
     records = 0
     for number in range(first, end):
@@ -206,28 +210,28 @@ def verify_records(
         count = row[RECORDS_COUNT]
         attributes = row[ATTRIBUTES]
         section = inflated if attributes & CODEC_MASK else buffer
-        at, section_end = row[SECTION_START], row[SECTION_END]
+        position, section_end = row[SECTION_START], row[SECTION_END]
         found[number, 0] = found[number, 1] = 0
         found[number, 2] = row[MAX_TIMESTAMP]
         if count == 0:
             continue
-        if count > (section_end - at) // MIN_RECORD_BYTES:
+        if count > (section_end - position) // MIN_RECORD_BYTES:
             return number, records, DAMAGED
         previous = np.int64(-1)
         span = row[LAST_OFFSET] - row[BASE_OFFSET]
         is_append_time = attributes & LOG_APPEND_TIME_BIT != 0
         greatest = np.int64(-0x8000000000000000)
         for _ in range(count):
-            at, timestamp_delta, offset_delta, _, key_start, _, value_start = read_record(
-                section, at, section_end, True
+            position, timestamp_delta, offset_delta, _, key_start, _, value_start = read_record(
+                section, position, section_end, True
             )
-            if at < 0 or offset_delta <= previous or offset_delta > span:
+            if position < 0 or offset_delta <= previous or offset_delta > span:
                 return number, records, DAMAGED
             previous = offset_delta
             found[number, 0] += value_start < 0
             found[number, 1] += key_start < 0
             greatest = max(greatest, row[BASE_TIMESTAMP] + timestamp_delta)
-        if at != section_end:
+        if position != section_end:
             return number, records, DAMAGED
         if not is_append_time:
             found[number, 2] = greatest

@@ -1,4 +1,4 @@
-"""SipHash with 128 bits, the keyed hash of a record's key."""
+"""SipHash with a result of 128 bits: the keyed hash of a record's key."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ def _sip_round(v0, v1, v2, v3):
 def siphash128(buffer: Bytes, start: int, end: int, k0: int, k1: int, c_rounds: int, d_rounds: int) -> tuple[int, int]:
     """buffer u8[n], 0 <= start <= end <= n -> the two halves of SipHash-c-d-128 of buffer[start:end], low first.
 
-    Definition: the reference implementation of its authors (Aumasson, Bernstein), by its published vectors.
+    Definition: the reference implementation of its authors (Aumasson, Bernstein); tests use their published vectors.
     """
     v0 = k0 ^ np.uint64(0x736F6D6570736575)
     v1 = k1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
     v2 = k0 ^ np.uint64(0x6C7967656E657261)
     v3 = k1 ^ np.uint64(0x7465646279746573)
     length = end - start
-    at = start
+    position = start
     for _ in range(length >> 3):
-        word = load_le64(buffer, at)
+        word = load_le64(buffer, position)
         v3 ^= word
         for _ in range(c_rounds):
             v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
         v0 ^= word
-        at += 8
+        position += 8
     word = np.uint64(length & 0xFF) << np.uint64(56)
-    left = end - at
-    if at + 8 <= buffer.shape[0]:
+    left = end - position
+    if position + 8 <= buffer.shape[0]:
         if left:
-            word |= load_le64(buffer, at) & (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
+            word |= load_le64(buffer, position) & (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
     else:
         for i in range(left):
-            word |= np.uint64(buffer[at + i]) << np.uint64(8 * i)
+            word |= np.uint64(buffer[position + i]) << np.uint64(8 * i)
     v3 ^= word
     for _ in range(c_rounds):
         v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)

@@ -59,8 +59,8 @@ WRITING_FUNCTIONS = {
     "read_from_file": (1,),
     "copy_bytes": (0,),
     "_keep_records": (5,),
-    "_put_records": (0,),
-    "_put_header": (0,),
+    "_encode_records": (0,),
+    "_write_header": (0,),
 }
 """Functions of the loops that write an array, and the places of those arguments."""
 
