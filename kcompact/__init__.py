@@ -1,7 +1,7 @@
 """Inspect and compact Kafka partition directories with no broker running.
 
-The public names; each is imported when it is first asked for, so that `import kcompact` costs nothing. How to use them:
-`docs/python.md`.
+This module has the public names. Each is imported at its first use, so `import kcompact` is fast. `docs/python.md`
+shows how to use them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kcompact.plan.partition import plan_partition as plan_partition
     from kcompact.swap.recovery import recover as recover
 
-_HOMES = {
+_MODULES = {
     "CleanOptions": "cleaner",
     "CleanPlan": "plan.clean_plan",
     "CleanResult": "cleaner",
@@ -55,18 +55,18 @@ _HOMES = {
     "recover": "swap.recovery",
     "topic_config": "config.layers",
 }
-"""Each public name, and the module that defines it."""
+"""The module that defines each public name."""
 
-__all__ = list(_HOMES)
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'kcompact' has no attribute '{name}'")
-    value = getattr(import_module(f"kcompact.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"kcompact.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_MODULES})

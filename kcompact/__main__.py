@@ -1,4 +1,4 @@
-"""`python -m kcompact`."""
+"""Runs the command line: `python -m kcompact`."""
 
 from kcompact.cli.app import main
 

@@ -5,8 +5,8 @@
         result = clean_partition(plan, executor, lock=lock)
 
 The stages find the survivors (`prepare_clean`). Then the groups are written in *waves*, as many groups as the free
-space holds, and swapped in one by one in ascending order. The checkpoint is written last. Until then an interrupted
-round costs nothing but time: the next one repeats its work.
+space holds, and swapped in one by one in ascending order. The checkpoint is written last. If a round is
+interrupted before that, only time is lost: the next round repeats the work.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from kcompact.swap.replace import replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, write_manifest
 
 SPACE_MARGIN = 1.05
-"""A staged segment can be a little larger than its sources: a batch that stays empty, timestamps beside a horizon."""
+"""A staged segment can be slightly larger than its sources: timestamps relative to a delete horizon need more bytes."""
 
 
 class Status(enum.StrEnum):
-    """What a round did with a partition. Its errors are exceptions."""
+    """What a round did with a partition. Errors are raised as exceptions."""
 
     CLEANED = "cleaned"
     DRY_RUN = "dry-run"
@@ -50,10 +50,10 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanOptions:
-    """How to clean.
+    """The options of a cleaning.
 
     `output` is a directory for a compacted copy; the source is then only read. `max_bytes_per_second` limits reading
-    and writing together, None: no limit. `memory_bytes` is for all stages together, None:
+    and writing together; None means no limit. `memory_bytes` is for all workers together; None means
     `host.memory.default_memory_bytes`.
     """
 
@@ -96,7 +96,7 @@ def clean_partition(
     options: CleanOptions | None = None,
     progress: Progress | None = None,
 ) -> CleanResult:
-    """Clean one partition by its plan. A partition that is not eligible is copied, or only gets its checkpoint reset.
+    """Clean one partition by its plan. If it is not eligible, only copy it to `output`, or reset its checkpoint.
 
     `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. Raises KcompactError:
     CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped half-way.
@@ -151,7 +151,7 @@ def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> Cl
 def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
     """Move the checkpoint of a compacted partition to the log start if it lies outside the log.
 
-    Otherwise the growing log would reach the checkpoint one day. Everything below it would then count as clean although
+    Otherwise the growing log could reach the checkpoint later. Everything below it would then count as clean although
     no cleaning has read it, and tombstones would be dropped before the values that they delete.
     Rule: `LogCleanerManager.grabFilthiestCompactedLog`, which resets checkpoints before it chooses a log.
     """
@@ -161,7 +161,7 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
 
 
 def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress) -> PreparedClean:
-    """Return the survivors. Kernels find them if they are available here and on all workers."""
+    """Return the survivors. The kernels are used if they are available here and on all workers."""
 
     def prepared(*, compiled: bool) -> PreparedClean:
         return prepare_clean(
@@ -232,19 +232,20 @@ def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLoc
 def _apply_retention(
     plan: CleanPlan, log: PartitionLog, lock: LogDirLock | None, options: CleanOptions
 ) -> tuple[ExpiredSegment, ...]:
-    """Delete the whole segments that a broker would delete now, oldest first, if the options ask for it; return them.
+    """With `apply_retention`, delete the whole segments that a broker would delete now, oldest first; return them.
 
-    `log` is the log after the cleaning: merged segments count as they are now. The base offset of the first remaining
-    segment becomes the log start. Rule: `LogCleaner.CleanerThread.cleanFilthiestLog`, for compacted logs only.
+    `log` is the log after the cleaning, so merged segments have their new sizes and timestamps. The base offset of the
+    first remaining segment becomes the log start.
+    Rule: `LogCleaner.CleanerThread.cleanFilthiestLog`, for compacted logs only.
     """
     if not options.apply_retention or not plan.config.compacts:
         return ()
     expired = expired_segments(log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
     if options.dry_run:
         return expired
-    for one in expired:
-        files = one.segment.files
-        snapshot = log.snapshots.get(one.segment.base_offset)
+    for due in expired:
+        files = due.segment.files
+        snapshot = log.snapshots.get(due.segment.base_offset)
         remove_segment(log.directory, files if snapshot is None else (*files, snapshot), _held(lock).check)
     if expired:
         start_leader_epochs_at(log.directory, log.segments[len(expired)].base_offset)
@@ -262,7 +263,7 @@ def _held(lock: LogDirLock | None) -> LogDirLock:
 def _waves(prepared: PreparedClean) -> Iterator[list[int]]:
     """Yield the numbers of the groups to write next: as many as the free space holds, at least one."""
     plan = prepared.plan
-    # While a part is joined to those before it, the disk holds it twice.
+    # While a part is appended to the first part, the disk holds it twice.
     joined_bytes = max((task.size_bytes for task in prepared.tasks if not task.is_only), default=0)
     number = 0
     while number < len(plan.groups):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class KcompactError(Exception):
-    """Something stopped kcompact. The message says what, where, and what to do next."""
+    """The base of all errors. The message says what happened, where, and what to do next."""
 
     exit_code = 1
 
@@ -69,7 +69,7 @@ class StorageError(KcompactError):
 
 
 class RefusedError(KcompactError):
-    """kcompact refuses to work here. The message says why, and what would make it safe."""
+    """kcompact refuses to work on this path. The message says why, and how to continue safely."""
 
     exit_code = 4
 
@@ -97,19 +97,20 @@ class ConfigError(RefusedError):
 class EngineError(KcompactError):
     """Spark did not start, or it failed. The error says nothing about the data."""
 
-    def __init__(self, *, problem: str, hint: str = "--engine in-process does the same without Spark.") -> None:
+    def __init__(self, *, problem: str, hint: str = "--engine in-process gives the same result without Spark.") -> None:
         self.problem = problem
         self.hint = hint
         super().__init__(f"Spark: {problem}" + (f"\n{hint}" if hint else ""))
 
 
 class KernelsUnavailableError(KcompactError):
-    """The compiled kernels cannot be used in this process. The readable definitions give the same results, slower."""
+    """The compiled kernels cannot be used in this process. The readable definitions give the same result."""
 
     def __init__(self, *, problem: str) -> None:
         self.problem = problem
         super().__init__(
-            f"compiled code: {problem}\nKCOMPACT_KERNELS=off works without it: the same result, many times slower."
+            f"compiled code: {problem}\nSet KCOMPACT_KERNELS=off to work without it: "
+            "the result is the same, but the run takes many times longer."
         )
 
 
@@ -189,7 +190,7 @@ class RecoveryNeededError(KcompactError):
 
 
 class CleaningAbortedError(KcompactError):
-    """The run was asked to stop, and stopped between two steps."""
+    """The run received a request to stop, and stopped between two steps."""
 
     exit_code = 130
 

@@ -1,7 +1,7 @@
 """What happens to each batch of a split, decided from headers and survivor bits before any record is read.
 
-The only place that decides about whole batches. The readable definition (`filter`) and the kernels (`split_kernels`)
-carry out its decisions. They look at records only for `Fate.FILTER`. The rules work on columns, a row for each batch.
+No other module decides about whole batches. The readable definition (`filter`) and the kernels (`split_kernels`) apply
+these decisions. They read records only for `Fate.FILTER`. The rules work on columns, with a row for each batch.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ Counts = npt.NDArray[np.int64]
 
 
 class Fate(enum.IntEnum):
-    """How many records of a batch are kept, and whether its records are read to find out."""
+    """How many records of a batch are kept, and whether its records are read to decide this."""
 
     DROP = 0
-    """None. The batch does not count as read, as in Kafka (`BatchRetention.DELETE`)."""
+    """No record is kept. The batch does not count as read, as in Kafka (`BatchRetention.DELETE`)."""
     CLEAR = 1
-    """None, known without reading. The batch counts as read."""
+    """No record is kept; no record is read. The batch counts as read."""
     COPY = 2
-    """All, known without reading: the bytes of the batch stay the same."""
+    """All records are kept; no record is read. The bytes of the batch stay the same."""
     FILTER = 3
-    """Each record is decided on its own."""
+    """Each record is read and decided on its own."""
 
 
 class BatchFates(NamedTuple):
@@ -94,15 +94,15 @@ def table_of(headers: Sequence[Header], *, is_discardable: Sequence[bool]) -> Ta
 
 
 def _is_past_horizon(table: Table, now_ms: int) -> Mask:
-    """Whether the delete horizon of a batch has come. A marker whose transaction has no batch left can go then."""
+    """Whether the delete horizon of a batch has passed. Then a marker without a batch of its transaction is dropped."""
     is_past: Mask = (table[:, ATTRIBUTES] & DELETE_HORIZON_BIT != 0) & (table[:, BASE_TIMESTAMP] <= now_ms)
     return is_past
 
 
 def _keeps_header(table: Table, job: CleanJob) -> Mask:
-    """Whether an empty batch stays: the last one of the round, or the last one of an active producer.
+    """Whether an empty batch stays: the last batch of the round, or the last batch of an active producer.
 
-    Without the last batch of the round, the offset just below the upper bound would be on no disk.
+    Without the last batch of the round, no batch of the cleaned section would end just below the upper bound.
     Rule: `Cleaner.checkBatchRetention`, KAFKA-17076.
     """
     is_last_of_round: Mask = table[:, LAST_OFFSET] + 1 == job.upper_bound_offset
@@ -110,7 +110,7 @@ def _keeps_header(table: Table, job: CleanJob) -> Mask:
 
 
 def _is_last_of_producer(table: Table, last_records: Mapping[int, LastRecord]) -> Mask:
-    """Whether a batch is the last trace of an active producer.
+    """Whether a batch holds the last state of an active producer.
 
     The last data batch has the sequence number that a broker needs to refuse duplicates. If a marker came after all
     data, the marker has the producer's epoch. Rule: `Cleaner.cleanInto`, KAFKA-5490, KAFKA-8335.
@@ -118,9 +118,9 @@ def _is_last_of_producer(table: Table, last_records: Mapping[int, LastRecord]) -
     if not last_records:
         return np.zeros(len(table), np.bool_)
     producer_ids = np.array(sorted(last_records), np.int64)
-    last = [last_records[producer_id] for producer_id in producer_ids.tolist()]
-    last_offsets = np.array([-1 if one.data_offset is None else one.data_offset for one in last], np.int64)
-    epochs = np.array([one.producer_epoch for one in last], np.int64)
+    records = [last_records[producer_id] for producer_id in producer_ids.tolist()]
+    last_offsets = np.array([-1 if last.data_offset is None else last.data_offset for last in records], np.int64)
+    epochs = np.array([last.producer_epoch for last in records], np.int64)
 
     row = np.minimum(np.searchsorted(producer_ids, table[:, PRODUCER_ID]), len(producer_ids) - 1)
     is_active = (producer_ids[row] == table[:, PRODUCER_ID]) & (table[:, PRODUCER_ID] >= 0)

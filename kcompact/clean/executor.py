@@ -1,6 +1,6 @@
-"""Who calls the stages, and where progress goes.
+"""The interfaces of a cleaning: `Executor` runs the stages, `Progress` receives the progress and can stop the cleaning.
 
-`scan` and `write` tasks and `reduce` are plain functions. An `Executor` decides where they run; `engine` has two.
+The stages are plain functions. `engine` has two executors.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ def reduce(job: CleanJob, blocks: Iterable[bytes]) -> Reduced:
 
 
 class Progress:
-    """Where a cleaning reports to, and where it asks whether to go on. This one prints nothing and never stops."""
+    """Receives the progress of a cleaning, and can stop it. This base class prints nothing and never stops."""
 
     def begin(self, stage: str, total_bytes: int) -> None:
-        """A stage begins, over `total_bytes` of source."""
+        """A stage begins; its source has `total_bytes`."""
 
     def compiling(self) -> None:
-        """The kernels are compiled next. That takes about ten seconds and happens once on a machine."""
+        """The kernels are compiled now. This takes about ten seconds and happens once on a machine."""
 
     def without_kernels(self, problem: str) -> None:
-        """The kernels cannot be used, for this reason; the readable definitions do the work, many times slower."""
+        """The kernels cannot be used because of `problem`. The readable definitions are used: many times slower."""
 
     def advance(self, done_bytes: int) -> None:
         """The stage has processed `done_bytes` more of its source."""
 
     def check(self) -> None:
-        """Raise CleaningAbortedError if the cleaning has been asked to stop."""
+        """Raise CleaningAbortedError if the cleaning must stop."""
 
 
 class Executor(Protocol):

@@ -1,7 +1,7 @@
 """What remains of one batch: the readable definition.
 
-`batch_fates` decides about whole batches. Where it leaves the decision to the records, `rules` is applied to each of
-them. The surviving records are encoded again, as Kafka's writer would.
+`batch_fates` decides about whole batches. For `Fate.FILTER`, `rules` decides about each record. The surviving records
+are encoded again, as Kafka's writer does it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kcompact.format.batch import Batch, Header, Record, read_records
 class FilteredRun(NamedTuple):
     """What remains of a run of batches.
 
-    `pieces` are the bytes to write, in order; they can be valid only until the next run is requested. The arrays, i64,
-    hold last offset, greatest timestamp and size of each written batch.
+    `pieces` are the bytes to write, in order; they may be valid only until the next run is requested. The arrays i64[n]
+    hold the last offset, the greatest timestamp and the size of each batch to write.
     """
 
     pieces: list[bytes | memoryview]
@@ -82,7 +82,7 @@ def apply_fate(
 ) -> CleanedBatch:
     """Return what remains of one batch, given its fate.
 
-    `is_latest` says of each record, in order, that no newer record supersedes it; it matters for records with a key.
+    `is_latest` has an element for each record, in order: no newer record supersedes it. Only records with a key use it.
     An unchanged batch keeps its bytes. Raises CorruptBatchError, and RefusedError for a batch that Kafka's writer would
     not write. Rule: `MemoryRecords.filterTo`.
     """
@@ -158,7 +158,7 @@ def _kept_batch(
     if needs_horizon:
         horizon = delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
     elif horizon is not None and horizon < 0:
-        horizon = None  # Kafka's reader takes a negative horizon, its writer does not write one.
+        horizon = None  # Kafka's reader accepts a negative horizon; its writer never writes one.
     return batch_format.rebuild(header, kept, delete_horizon_ms=horizon)
 
 

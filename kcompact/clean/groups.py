@@ -1,4 +1,4 @@
-"""The staged segments of whole groups, or their counts in a dry run."""
+"""Writes the staged segments of whole groups, or counts them in a dry run."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, e
 def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[FileIdentity]:
     """Return the producer snapshots that a group replaces: all above its first base offset and below its end.
 
-    A snapshot at the base offset of a removed segment goes with that segment (`LocalLog.replaceSegments`). A snapshot
-    at no base offset is a leftover of an earlier shutdown; a broker deletes it when it loads the log
+    A snapshot at the base offset of a removed segment is removed with it (`LocalLog.replaceSegments`). A snapshot at
+    another offset was left by an earlier shutdown; a broker deletes it when it loads the log
     (`ProducerStateManager.removeStraySnapshots`).
     """
     end_offset = plan.log.end_of(group[-1])
@@ -88,17 +88,19 @@ class Counted(NamedTuple):
 
 
 def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
-    """Do all the work of a cleaning, but write nothing."""
+    """Do all the work of a cleaning but write nothing; return what it would have written."""
     parts = executor.write(prepared.job, prepared.tasks_of(range(len(prepared.plan.groups))), None)
     plan = prepared.plan
     cleaned = []
     for number, group in enumerate(plan.groups):
-        own = [part for part in parts if part.group == number]
-        largest = max((int(part.output_table["max_timestamp"].max()) for part in own if part.outputs), default=-1)
+        group_parts = [part for part in parts if part.group == number]
+        largest = max(
+            (int(part.output_table["max_timestamp"].max()) for part in group_parts if part.outputs), default=-1
+        )
         cleaned.append(
             replace(
                 group[0],
-                size_bytes=sum(part.size_bytes for part in own),
+                size_bytes=sum(part.size_bytes for part in group_parts),
                 largest_timestamp_ms=largest if largest >= 0 else group[-1].last_modified_ms,
                 last_modified_ms=group[-1].last_modified_ms,
             )
@@ -110,7 +112,7 @@ def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
 
 
 def map_bytes(plan: CleanPlan) -> int:
-    """Return how many bytes Kafka reads for its offset map: the dirty section, from the batch in which it begins."""
+    """Return how many bytes Kafka reads for its offset map: the dirty section, from its first batch on."""
     dirty = plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset)
     skipped = map_start_position(plan.log, dirty[0], plan.first_dirty_offset) if dirty else 0
     return sum(segment.size_bytes for segment in dirty) - skipped

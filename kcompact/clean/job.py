@@ -62,10 +62,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """What every task of a cleaning needs, besides its own splits.
+    """The values that every task of a cleaning needs, besides its splits.
 
-    `hash_key` has 16 bytes. `keys_bytes` limits the keys that one task holds in memory. With `compiled`, kernels do the
-    work where they can.
+    `hash_key` has 16 bytes. `keys_bytes` limits the keys that one task holds in memory. With `compiled`, the
+    kernels are used.
     """
 
     directory: str
@@ -88,7 +88,7 @@ class CleanJob:
 
 
 class SplitSummary(NamedTuple):
-    """What the scan of a split returns besides the keys.
+    """The result of scanning a split, besides the keys.
 
     `unkeyed_or_tombstones` counts data records without a key or without a value. `first_epoch` and `last_epoch` are the
     leader epochs of the first and the last batch that have one, -1 for none. `next_offset` follows the last batch.

@@ -1,4 +1,4 @@
-"""The parts of a group to one segment: its log, end to end, and the indexes of all its batches.
+"""Joins the parts of a group to one segment: appends their bytes to one log and builds its indexes.
 
 Rule: `LogSegment.append`, `LogSegment.onBecomeInactiveSegment`.
 """

@@ -1,4 +1,4 @@
-"""Which record supersedes which: Kafka's offset map, in pieces of any size.
+"""Finds which records are superseded: Kafka's offset map, in pieces of any size.
 
 A record is represented by the hash of its key and by a *record reference*: the number of its split, its row (the
 records of a split are numbered from 0, control records included) and whether Kafka's offset map would hold it.
@@ -106,13 +106,13 @@ class Survivors:
 
     def clear(self, record_refs: RecordRefs) -> None:
         """Clear the bits of superseded rows. The record references must rise."""
-        for split, own in by_split(record_refs):
+        for split, split_refs in by_split(record_refs):
             if self._compiled:
                 from kcompact import kernels
 
-                kernels.clear_bits(own, split << SPLIT_SHIFT, self.bitmaps[split])
+                kernels.clear_bits(split_refs, split << SPLIT_SHIFT, self.bitmaps[split])
             else:
-                rows = rows_of(own)
+                rows = rows_of(split_refs)
                 np.bitwise_and.at(self.bitmaps[split], rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))
 
 
@@ -133,16 +133,16 @@ def by_split(record_refs: RecordRefs) -> Iterator[tuple[int, RecordRefs]]:
 
 def bits(survivors: Bytes, row: int, count: int) -> Sequence[bool]:
     """Return the bits of `count` rows, beginning with `row`. Beyond the end every bit is False."""
-    some = np.unpackbits(survivors[row >> 3 : (row + count + 7) >> 3], bitorder="little")[row & 7 :][:count]
-    found: list[bool] = some.astype(np.bool_).tolist()
-    return found + [False] * (count - len(found))
+    unpacked = np.unpackbits(survivors[row >> 3 : (row + count + 7) >> 3], bitorder="little")[row & 7 :][:count]
+    flags: list[bool] = unpacked.astype(np.bool_).tolist()
+    return flags + [False] * (count - len(flags))
 
 
 class Collector:
     """Collects the keys of a task's splits, in at most `limit_bytes`, and drops superseded ones.
 
-    Record references must rise. A caller reserves rows, writes keys into them and commits how many it wrote. When the
-    memory is full, superseded keys are dropped; if too many remain, all keys leave as blocks.
+    Record references must rise. A caller reserves rows, writes keys into them and commits the number of written keys.
+    When the memory is full, superseded keys are dropped. If too many remain, all keys are packed into blocks.
     """
 
     def __init__(self, bucket_count: int, limit_bytes: int, *, compiled: bool) -> None:
@@ -182,8 +182,8 @@ class Collector:
 
     def add(self, split: int, records: int, keys: Keys) -> None:
         """Copy keys into the collector."""
-        for column, given in zip(self.reserve(keys.rows), keys, strict=True):
-            column[:] = given
+        for column, source in zip(self.reserve(keys.rows), keys, strict=True):
+            column[:] = source
         self.commit(split, records, keys.rows)
 
     def savepoint(self) -> tuple[int, int]:
@@ -191,7 +191,7 @@ class Collector:
         return self._rows, self._merges
 
     def rollback(self, savepoint: tuple[int, int]) -> bool:
-        """Drop the keys that were committed since; return False if they have been merged or have left already."""
+        """Drop the keys that were committed since then. Return False if they are already merged or packed."""
         rows, merges = savepoint
         if merges != self._merges:
             return False
@@ -199,7 +199,7 @@ class Collector:
         return True
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (bucket, block) for the blocks that have left so far."""
+        """Yield (bucket, block) for the blocks that are packed so far."""
         while self._blocks:
             yield self._blocks.pop(0)
 
@@ -244,7 +244,7 @@ def _empty(rows: int) -> Keys:
 
 
 def keys_by_bucket(keys: Keys, bucket_count: int, *, compiled: bool) -> Iterator[Keys]:
-    """Yield the rows of each bucket, in order. Only the key hash decides about the bucket."""
+    """Yield the rows of each bucket, in order. The bucket depends only on the hash of the key."""
     if bucket_count == 1:
         yield keys
     elif compiled:
@@ -271,4 +271,4 @@ def superseded(blocks: Iterable[bytes], *, compiled: bool) -> tuple[list[bytes],
     is_latest = latest_mask(keys, compiled=compiled)
     map_keys = int(np.count_nonzero(keys.record_ref[is_latest] & IN_MAP))
     superseded_refs = keys.record_ref[~is_latest]
-    return [pack_rows(split, rows_of(own)) for split, own in by_split(superseded_refs)], map_keys
+    return [pack_rows(split, rows_of(split_refs)) for split, split_refs in by_split(superseded_refs)], map_keys

@@ -1,4 +1,4 @@
-"""The output file of one part, and its stand-in for a dry run."""
+"""The output file of one part, and a substitute for dry runs that discards everything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from kcompact.clean.staged_files import MAX_PIECES, create, sync, write_error, write_pieces
 
 FLUSH_BYTES = 64 << 20
-"""How much is written between two background flushes."""
+"""A background flush begins after this many bytes."""
 
 
 class NoFile:
@@ -37,7 +37,7 @@ class NoFile:
 class PartFile:
     """A new file in the staging directory, with a running checksum.
 
-    A file that `stays` is flushed in the background from time to time, so the final sync has less to do.
+    With `stays` the file is flushed in the background from time to time, so the final sync is short.
     """
 
     def __init__(self, staging: Path, group: int, part: int, *, stays: bool) -> None:

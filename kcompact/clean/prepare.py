@@ -1,8 +1,8 @@
-"""A plan to a `PreparedClean`: after this, every survivor is known and each part can be written on its own.
+"""Turns a plan into a `PreparedClean`: every survivor is known, and each part can be written on its own.
 
-The work is cut into splits, the splits are dealt to tasks, the executor scans and reduces. `offset_map.latest` decides
-which record supersedes which. It can be applied to any part of the log, and again to its own results, so the number of
-splits, buckets and tasks never changes the result.
+The log is cut into splits, the splits are assigned to tasks, and the executor scans and reduces them.
+`offset_map.latest` decides which record supersedes which. It can be applied to any part of the log, and again to its
+own results, so the number of splits, buckets and tasks never changes the result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kcompact.log.producer_state import last_records
 from kcompact.plan.clean_plan import CleanPlan
 
 TASK_BYTES = 2 << 30
-"""What one task reads at most: a lost task repeats this much, and progress advances when a task ends."""
+"""The most that one task reads. A lost task is repeated as a whole, and on Spark progress advances when a task ends."""
 COMPILED_BYTES = 2 << 20
 """From this size on, kernels save more time than loading them takes."""
 BUCKET_BYTES = 64 << 20
@@ -47,8 +47,8 @@ MIN_BUCKET_BYTES = 1 << 20
 class Tuning:
     """How the work is cut into pieces. No value changes the result.
 
-    None: decided by the size of the log. `memory_bytes` is for all workers together. `compiled`: whether kernels do the
-    work; None also asks whether they can be used.
+    None means that the value follows from the size of the log. `memory_bytes` is for all workers together. With
+    `compiled` the kernels are used; None uses them for a large log, if they are available.
     """
 
     split_bytes: int = SPLIT_BYTES
@@ -74,8 +74,8 @@ class PreparedClean:
     def tasks_of(self, groups: Iterable[int]) -> list[list[WriteTask]]:
         """Return the parts of these groups, one list for each task."""
         wanted = set(groups)
-        own = [task for task in self.tasks if task.group in wanted]
-        return [list(run) for _, run in groupby(own, key=lambda task: task.run)]
+        tasks = [task for task in self.tasks if task.group in wanted]
+        return [list(run) for _, run in groupby(tasks, key=lambda task: task.run)]
 
 
 def prepare_clean(
@@ -102,7 +102,7 @@ def prepare_clean(
         delete_retention_ms=plan.config.delete_retention_ms,
         keep_tombstones=keep_tombstones,
         last_records=last_records(plan.producers),
-        # A new key for each run: nobody can write records whose key hashes collide.
+        # Each run has a new hash key, so no producer can write records whose key hashes collide.
         hash_key=secrets.token_bytes(16),
         bucket_count=bucket_count,
         keys_bytes=keys_bytes,
@@ -118,7 +118,7 @@ def prepare_clean(
         # Records of aborted transactions must not enter the offset map, so headers are read before the scan.
         decisions = decide_transactions(plan, read_transaction_headers(plan, compiled=compiled), aborted)
         splits = _with_decisions(splits, decisions)
-    tasks = _dealt(splits, plan, executor.parallelism, tuning.task_bytes)
+    tasks = _balanced_tasks(splits, plan, executor.parallelism, tuning.task_bytes)
     scanned, reduced = executor.scan_and_reduce(job, tasks)
     verify_epochs(plan, scanned)
     if not rebuild_indexes:
@@ -127,7 +127,7 @@ def prepare_clean(
         decisions = decide_transactions(plan, _transactional_headers(plan, scanned), aborted)
         splits = _with_decisions(splits, decisions)
     survivors, map_keys = _survivors(scanned, reduced)
-    unkeyed_or_tombstones = {one.split.number: one.summary.unkeyed_or_tombstones for one in scanned}
+    unkeyed_or_tombstones = {scan.split.number: scan.summary.unkeyed_or_tombstones for scan in scanned}
     task_of = {split.number: number for number, task in enumerate(tasks) for split in task}
     return PreparedClean(
         plan=plan,
@@ -140,7 +140,7 @@ def prepare_clean(
 
 def _survivors(scanned: Iterable[Scanned], reduced: Iterable[Reduced]) -> tuple[dict[int, Bytes], int]:
     """Return the survivor bits of each split, by its number, and the number of keys in the offset map."""
-    survivors = {one.split.number: np.frombuffer(bytearray(one.survivors), np.uint8) for one in scanned}
+    survivors = {scan.split.number: np.frombuffer(bytearray(scan.survivors), np.uint8) for scan in scanned}
     map_keys = 0
     for bucket in reduced:
         map_keys += bucket.map_keys
@@ -152,18 +152,19 @@ def _survivors(scanned: Iterable[Scanned], reduced: Iterable[Reduced]) -> tuple[
 def _split_bytes(tuning: Tuning, max_bytes_per_second: int | None) -> int:
     if max_bytes_per_second is None:
         return tuning.split_bytes
-    return min(tuning.split_bytes, max(1, max_bytes_per_second // 8))  # Small steps: the rate stays even.
+    return min(tuning.split_bytes, max(1, max_bytes_per_second // 8))  # Small steps keep the rate even.
 
 
 def is_for_kernels(plan: CleanPlan) -> bool:
-    """Whether the log is so large that kernels save time."""
+    """Return whether the log is large enough that the kernels save time."""
     return sum(segment.size_bytes for segment in plan.segments) >= COMPILED_BYTES
 
 
 def uses_kernels(plan: CleanPlan, progress: Progress) -> bool:
-    """Return whether the kernels are to clean this log; compiles them if need be, so that no task has to.
+    """Return whether the kernels are used for this log; compiles them if necessary, so that no task has to.
 
-    Tells the watch what takes long, and why the kernels cannot be used. Raises ConfigError for a bad switch.
+    Reports to `progress` that the kernels are compiled, or why they cannot be used. Raises ConfigError if the switch
+    has an unknown value.
     """
     if kernels.is_off() or not is_for_kernels(plan):
         return False
@@ -200,8 +201,8 @@ def _parts(
     """Yield the parts of all groups, ascending: one for each task that has splits of the group, at least one."""
     run = 0
     for group, segments in enumerate(plan.groups):
-        own = [split for segment in segments for split in splits[segment.base_offset]]
-        members = [list(part) for _, part in groupby(own, key=lambda split: task_of[split.number])] or [[]]
+        group_splits = [split for segment in segments for split in splits[segment.base_offset]]
+        members = [list(part) for _, part in groupby(group_splits, key=lambda split: task_of[split.number])] or [[]]
         for part, part_splits in enumerate(members):
             run = task_of[part_splits[0].number] if part_splits else run
             yield WriteTask(
@@ -219,8 +220,8 @@ def _transactional_headers(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[
     """Return the transactional headers that the scan found in each segment, by base offset."""
     base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
     found = {base_offset: SegmentHeaders((), base_offset) for base_offset in base_of.values()}
-    for one in sorted(scanned, key=lambda one: one.split.number):
-        base_offset, summary = base_of[one.split.log_name], one.summary
+    for scan in sorted(scanned, key=lambda scan: scan.split.number):
+        base_offset, summary = base_of[scan.split.log_name], scan.summary
         found[base_offset] = SegmentHeaders(
             (*found[base_offset].batches, *summary.transactional),
             max(found[base_offset].next_offset, summary.next_offset),
@@ -231,17 +232,17 @@ def _transactional_headers(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[
 def _with_decisions(splits: Mapping[int, Sequence[Split]], decisions: TransactionDecisions) -> dict[int, list[Split]]:
     """Return the splits with the decisions about their batches."""
     found = {}
-    for base_offset, own in splits.items():
+    for base_offset, segment_splits in splits.items():
         excluded_from_map = decisions.excluded_from_map.get(base_offset, frozenset())
         discardable = decisions.discardable[base_offset]
         if excluded_from_map or discardable:
-            own = [
+            segment_splits = [
                 replace(
                     split, excluded_from_map=_within(excluded_from_map, split), discardable=_within(discardable, split)
                 )
-                for split in own
+                for split in segment_splits
             ]
-        found[base_offset] = list(own)
+        found[base_offset] = list(segment_splits)
     return found
 
 
@@ -249,17 +250,17 @@ def _within(offsets: frozenset[int], split: Split) -> frozenset[int]:
     return frozenset(offset for offset in offsets if split.base_offset <= offset < split.end_offset)
 
 
-def _dealt(
+def _balanced_tasks(
     splits: Mapping[int, Sequence[Split]], plan: CleanPlan, parallelism: int, task_bytes: int
 ) -> list[list[Split]]:
-    """Return the splits in order, dealt to tasks of about the same size: one for each worker, more in a large log."""
+    """Return the splits in order, as tasks of about the same size: one for each worker, more in a large log."""
     total_bytes = sum(segment.size_bytes for segment in plan.segments)
     task_count = max(parallelism, -(-total_bytes // task_bytes))
-    return _balanced([split for own in splits.values() for split in own], task_count)
+    return _balanced([split for segment_splits in splits.values() for split in segment_splits], task_count)
 
 
 def _balanced(splits: Sequence[Split], count: int) -> list[list[Split]]:
-    """Return the splits in order, dealt to at most `count` tasks of about the same size."""
+    """Return the splits in order, divided into at most `count` tasks of about the same size."""
     total = sum(split.size_bytes for split in splits)
     tasks: list[list[Split]] = [[]]
     done = 0

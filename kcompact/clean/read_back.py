@@ -1,4 +1,4 @@
-"""A staged log, read back from the disk and compared with what was written.
+"""Reads a staged log back from the disk and compares it with what was written.
 
 After the swap the staged file is the only copy, so each batch is checked again: position, checksum, offsets, records.
 """
@@ -26,8 +26,8 @@ VERIFY_BYTES = 32 << 20
 def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, compiled: bool) -> tuple[int, float]:
     """Read a staged log back from the disk; return its CRC-32C and the seconds that took.
 
-    Raises CorruptDataError if the file differs from what was written. Besides the checksum of each part: the position,
-    size, checksum and offsets of each batch, and the number of all records.
+    Raises CorruptDataError if the file differs from what was written. Compared are the checksum of each part, the
+    position, size, checksum and offsets of each batch, and the number of all records.
     """
     import crc32c
 
@@ -53,10 +53,9 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, c
                 pace.take(len(data))
                 read_into(descriptor, data, position, path=path)
                 crc, whole = crc32c.crc32c(data, crc), crc32c.crc32c(data, whole)
-                found = read_batches(
+                records += read_batches(
                     data, position, previous_offset, (last_offsets[window], max_timestamps[window], sizes[window])
                 )
-                records += found
                 position, previous_offset, row = int(ends[end - 1]), int(last_offsets[end - 1]), end
             if crc != part.crc32c:
                 raise CorruptDataError(file=path, position=position - part.size_bytes, problem=READ_BACK_MISMATCH)
@@ -77,10 +76,10 @@ def _batch_reader(path: Path, *, compiled: bool) -> Callable[[memoryview, int, i
     def read(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
         records = 0
         try:
-            found = list(parse_batches(data, file=str(path), position=position))
+            staged = list(parse_batches(data, file=str(path), position=position))
         except CorruptDataError as problem:
             raise CorruptDataError(file=path, position=problem.position, problem=READ_BACK_MISMATCH) from None
-        for source, last_offset, size_bytes in zip(found, expected[0].tolist(), expected[2].tolist(), strict=True):
+        for source, last_offset, size_bytes in zip(staged, expected[0].tolist(), expected[2].tolist(), strict=True):
             header = source.header
             if header.base_offset <= previous_offset or header.last_offset != last_offset:
                 raise CorruptDataError(

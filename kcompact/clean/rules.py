@@ -6,7 +6,7 @@ Each rule is defined here once, in ordinary Python on plain values. Compare it w
 A worked example. At 10:00 the log holds a=1, b=2, then the tombstone a=~, with delete.retention.ms of one hour:
 
     first cleaning, 10:00    drops a=1, because a newer record has its key. The tombstone stays and its batch gets the
-                             delete horizon 11:00. A reader who is behind still sees that `a` was deleted.
+                             delete horizon 11:00. A consumer that lags still reads that `a` was deleted.
     a cleaning at 10:59      changes nothing: the horizon is in the future, and it never moves.
     a cleaning at 11:00      drops the tombstone.
 
@@ -30,10 +30,10 @@ def keeps_record(
     delete_horizon_ms: int | None,
     now_ms: int,
 ) -> bool:
-    """Whether a data record of a v2 batch survives.
+    """Return whether a data record of a batch survives.
 
-    `past_map`: its offset is above the last offset in the offset map. `is_superseded`: the map has a greater offset for
-    its key. A record without a key cannot be compacted and is dropped; the caller counts it.
+    `past_map`: the record's offset is above the last offset in the offset map. `is_superseded`: the map has a greater
+    offset for the record's key. A record without a key cannot be compacted and is dropped; the caller counts it.
     Rule: `Cleaner.shouldRetainRecord`; the horizon: KIP-534.
     """
     if past_map:
@@ -44,7 +44,7 @@ def keeps_record(
 
 
 def needs_delete_horizon(header: Header, kept: Sequence[Record], *, is_discardable: bool) -> bool:
-    """Whether this cleaning sets the delete horizon of a batch.
+    """Return whether this cleaning sets the delete horizon of a batch.
 
     A batch without a horizon gets one if it keeps a tombstone, or is a marker whose transaction has no batch left. The
     horizon never moves. Rule: `MemoryRecords.filterTo`, KIP-534.

@@ -1,7 +1,7 @@
-"""Stage 1: a split of the log to the keys of its records.
+"""Stage 1: reads the splits of the log and collects the keys of their records.
 
 The scan verifies every batch, every record and every entry of the offset index. `read_split` is the readable
-definition. Where kernels do the work, it reads the splits that they reject, and raises the detailed error.
+definition. It also reads the splits that the kernels reject, and raises the detailed error.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
     buffers = inflate.Buffers()
 
     def read(split: Split, collector: Collector) -> SplitSummary:
-        begin = collector.savepoint()
-        found = split_kernels.scan_split(job, split, collector, buffers)
-        if found is not None:
-            return found
-        if not collector.rollback(begin):
-            # Some of its keys are already merged or sent. The definition rejects the same bytes and says why.
+        savepoint = collector.savepoint()
+        summary = split_kernels.scan_split(job, split, collector, buffers)
+        if summary is not None:
+            return summary
+        if not collector.rollback(savepoint):
+            # Some keys of the split are already merged or sent. The definition rejects the split and raises the error.
             read_split(job, split, Collector(1, split.size_bytes, compiled=True))
             raise LogChangedError(path=split.log_name, problem="has changed while it was read")
         return read_split(job, split, collector)
@@ -78,7 +78,7 @@ def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
 
 
 def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummary:
-    """Give the keys of a split to the collector and return its summary.
+    """Add the keys of a split to the collector and return the summary of the split.
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
@@ -187,5 +187,5 @@ def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None
                 position=number * index.OFFSET_ENTRY_BYTES,
                 offset=offset,
                 problem=f"points to position {position} of the log, where no batch with this last offset starts",
-                hint="The log itself may be sound: --rebuild-indexes makes the indexes anew from the batches.",
+                hint="The log itself may be intact: --rebuild-indexes builds the indexes again from the batches.",
             )

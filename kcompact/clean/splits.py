@@ -1,4 +1,4 @@
-"""Where segments are cut into pieces of work.
+"""Cuts segments into splits, the pieces of work of a cleaning.
 
 A split is a run of whole batches of one segment. Its boundaries come from the offset index, which the scan verifies, or
 from the batch headers where there is no index.
@@ -22,16 +22,16 @@ from kcompact.log.segment_reader import batches, headers
 from kcompact.plan.clean_plan import CleanPlan
 
 SPLIT_BYTES = 32 << 20
-"""The size of a split: what a task reads at once."""
+"""The size of a split: a task reads one split at a time."""
 
 
 def number_splits(plan: CleanPlan, split_bytes: int, *, trust_index: bool) -> dict[int, list[Split]]:
     """Return the splits of each segment, by base offset. Numbers rise over all segments."""
     found, number = {}, 0
     for segment in plan.segments:
-        own = _splits(plan, segment, split_bytes, trust_index=trust_index)
-        found[segment.base_offset] = [replace(split, number=number + index) for index, split in enumerate(own)]
-        number += len(own)
+        splits = _splits(plan, segment, split_bytes, trust_index=trust_index)
+        found[segment.base_offset] = [replace(split, number=number + index) for index, split in enumerate(splits)]
+        number += len(splits)
     return found
 
 
@@ -43,8 +43,8 @@ def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index:
     starts = [0]
     if segment.size_bytes > split_bytes:
         positions = np.fromiter(_batch_positions(path, segment, trust_index), np.int64)
-        while (at := int(np.searchsorted(positions, starts[-1] + split_bytes))) < len(positions):
-            starts.append(int(positions[at]))
+        while (entry := int(np.searchsorted(positions, starts[-1] + split_bytes))) < len(positions):
+            starts.append(int(positions[entry]))
     bases = [segment.base_offset, *(_base_offset_at(path, position) for position in starts[1:])]
     ends = [*starts[1:], segment.size_bytes]
     end_offsets = [*bases[1:], min(plan.log.end_of(segment), plan.first_uncleanable_offset)]
@@ -66,7 +66,8 @@ def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index:
 def legacy_horizon_ms(plan: CleanPlan) -> int:
     """Return the legacy delete horizon: segments modified at or before it lose their tombstones of magic 0 and 1.
 
-    It is the modification time of the last clean segment, less `delete.retention.ms`. Rule: `Cleaner.doClean`.
+    The horizon is the modification time of the last clean segment minus `delete.retention.ms`; 0 without a clean
+    segment. Rule: `Cleaner.doClean`.
     """
     clean = [segment for segment in plan.log.segments if segment.base_offset < plan.first_dirty_offset]
     return clean[-1].last_modified_ms - plan.config.delete_retention_ms if clean else 0

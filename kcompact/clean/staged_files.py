@@ -15,7 +15,7 @@ from kcompact.errors import NotEnoughSpaceError, StorageError
 from kcompact.log.files import FileIdentity
 
 MAX_PIECES = 1024
-"""The most that one `writev` takes."""
+"""The most pieces that one `writev` accepts."""
 READ_BACK_MISMATCH = "the staged file differs from what was written"
 
 
@@ -33,8 +33,8 @@ class StagedFile:
 class CleanedSegment:
     """The staged files of one segment, and the files of the group that it replaces.
 
-    `files` begins with the `.log`. `replaces` holds logs and indexes of the whole group, and the snapshots that go with
-    it, as they were when the plan was made.
+    `files` begins with the `.log`. `replaces` holds logs and indexes of the whole group, and the snapshots that are
+    removed with it, as they were when the plan was made.
     """
 
     base_offset: int
@@ -73,7 +73,7 @@ def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path:
 
 
 def sync(descriptor: int, *, path: Path) -> None:
-    """Flush a file to the disk. A failure is final: the kernel may have dropped the data, so there is no second try."""
+    """Flush a file to the disk. A failed sync is not repeated, because the kernel may have dropped the data."""
     try:
         os.fsync(descriptor)
     except OSError as problem:

@@ -1,8 +1,8 @@
-"""Which transactional batches and markers can go, decided on the driver before anything is written.
+"""Decides which transactional batches and markers can be dropped, on the driver, before anything is written.
 
 The decision about a marker depends on every batch before it, in all segments and groups, so a task that writes one part
-cannot make it. It depends only on headers and on the kinds of markers. This module folds those once, in log order, with
-a `TransactionTracker`; each split receives the base offsets of its own batches.
+cannot make it. Only headers and the kinds of markers are needed. A `TransactionTracker` reads them once, in log order.
+Each split then receives the base offsets of its own batches.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kcompact.plan.clean_plan import CleanPlan
 class TransactionTracker:
     """Finds the batches of aborted transactions, and the markers whose transactions have no batch left.
 
-    `expect` takes `.txnindex` entries before their data; `see_data` and `see_marker` take every transactional and every
-    control batch in log order. A marker stays as long as its transaction has a batch, even an empty one. The first
-    cleaning that finds no such batch sets the marker's delete horizon. So an aborted transaction disappears in three
-    cleanings: the first drops the data, the second sets the horizon, the third drops the marker.
+    `expect` receives `.txnindex` entries before their data; `see_data` and `see_marker` receive every transactional and
+    every control batch in log order. A marker stays as long as its transaction has a batch, even an empty one. The
+    first cleaning that finds no such batch sets the marker's delete horizon. So an aborted transaction disappears in
+    three cleanings: the first drops the data, the second sets the horizon, the third drops the marker.
     Rule: `CleanedTransactionMetadata`; KAFKA-8351, KAFKA-13727.
     """
 
@@ -60,7 +60,7 @@ class TransactionTracker:
         return False
 
     def see_marker(self, header: Header, kind: int | None) -> tuple[bool, AbortedTxn | None]:
-        """Return whether the transaction of a control batch has no batch left, and the index entry that stays with it.
+        """Return whether the transaction of a control batch has no batch left, and its index entry if both stay.
 
         `kind` is None for an empty control batch. Markers other than ABORT and COMMIT always stay.
         """
@@ -82,11 +82,12 @@ class TransactionTracker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDecisions:
-    """What the tracker decided.
+    """The decisions about the transactional and control batches of a log.
 
     `excluded_from_map` and `discardable` hold base offsets of batches, by base offset of the segment. Records of the
-    first do not enter the offset map. The second belong to aborted transactions, or are markers whose transactions
-    have no batch left. `kept_index` holds the entries of each output `.txnindex`, by number of the group.
+    batches in `excluded_from_map` do not enter the offset map. The batches in `discardable` belong to aborted
+    transactions, or are markers whose transactions have no batch left. `kept_index` holds the entries of each output
+    `.txnindex`, by number of the group.
     """
 
     excluded_from_map: Mapping[int, frozenset[int]]
@@ -123,9 +124,11 @@ def read_transaction_headers(plan: CleanPlan, *, compiled: bool) -> dict[int, Se
     found = {}
     for segment in plan.segments:
         path = plan.log.directory / segment.log_name
-        own = read_producer_headers(path, end_position=segment.size_bytes, compiled=compiled, transactions_only=True)
-        next_offset = segment.base_offset if own.next_offset is None else own.next_offset
-        found[segment.base_offset] = SegmentHeaders(own.batches, next_offset)
+        headers = read_producer_headers(
+            path, end_position=segment.size_bytes, compiled=compiled, transactions_only=True
+        )
+        next_offset = segment.base_offset if headers.next_offset is None else headers.next_offset
+        found[segment.base_offset] = SegmentHeaders(headers.batches, next_offset)
     return found
 
 

@@ -18,7 +18,7 @@ from kcompact.plan.clean_plan import CleanPlan
 def verify_index_ends(plan: CleanPlan) -> None:
     """Raise CorruptIndexError where an index points beyond its log: the log has lost its end, or all its data.
 
-    No split contains such an entry, and cleaning would delete the only trace of the loss.
+    No split contains such an entry, and a cleaning would delete the only evidence of the loss.
     """
     for segment in plan.segments:
         path = (plan.log.directory / segment.log_name).with_suffix(Suffix.INDEX)
@@ -35,10 +35,10 @@ def verify_index_ends(plan: CleanPlan) -> None:
 def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     """Raise CorruptBatchError where the leader epoch falls from one split to the next. The scan checks inside a split.
 
-    The checksum does not cover the leader epoch, so only a comparison with its neighbours finds damage.
+    The checksum does not cover the leader epoch, so only a comparison with other batches finds damage.
     """
     epoch = -1
-    for split, _, summary in sorted(scanned, key=lambda one: one.split.number):
+    for split, _, summary in sorted(scanned, key=lambda scan: scan.split.number):
         if -1 < summary.first_epoch < epoch:
             raise CorruptBatchError(
                 file=plan.log.directory / split.log_name,
@@ -54,9 +54,8 @@ def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     An index without entries is allowed. Rule: `LogSegment.onBecomeInactiveSegment`.
     """
     greatest: dict[str, int] = {}
-    for one in scanned:
-        name = one.split.log_name
-        greatest[name] = max(greatest.get(name, -1), one.summary.max_timestamp)
+    for split, _, summary in scanned:
+        greatest[split.log_name] = max(greatest.get(split.log_name, -1), summary.max_timestamp)
     for segment in plan.segments:
         path = (plan.log.directory / segment.log_name).with_suffix(Suffix.TIME_INDEX)
         if not path.exists() or segment.size_bytes == 0:
@@ -68,5 +67,5 @@ def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
                 position=(len(entries) - 1) * index.TIME_ENTRY_BYTES,
                 problem=f"ends with timestamp {entries[-1].timestamp}, "
                 f"the greatest in the log is {greatest[segment.log_name]}",
-                hint="The log itself may be sound: --rebuild-indexes makes the indexes anew from the batches.",
+                hint="The log itself may be intact: --rebuild-indexes builds the indexes again from the batches.",
             )

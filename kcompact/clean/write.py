@@ -1,8 +1,8 @@
-"""Stage 3: the surviving records of one part of a group, in a new file.
+"""Stage 3: writes the surviving records of one part of a group to a new file.
 
 A *part* is a run of whole batches of one group. Each part is written on its own, by any worker, into a file of its own.
-`join` puts the parts of a group end to end and makes the indexes, which depend on all batches. Batches are cleaned one
-by one, so the cuts between parts never change the result.
+`join` then joins the parts of a group and builds the indexes, which depend on all batches. Each batch is cleaned on its
+own, so the boundaries of parts never change the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kcompact.log.segment_reader import verified_batches
 
 RUN_BATCHES = 256
 RUN_BYTES = 8 << 20
-"""How many batches the readable definition decides about at once, at most."""
+"""The readable definition decides about at most this many batches and bytes at a time."""
 
 
 def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) -> WrittenPart:
@@ -77,7 +77,7 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
 
 
 def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[FilteredRun]]:
-    """Return a function that cleans a split: with kernels where they can, else by the readable definition."""
+    """Return a function that cleans a split with the kernels, or by the readable definition if they reject it."""
     if not job.compiled:
         return lambda split, survivors, unkeyed_or_tombstones: _clean_split(job, split, survivors)
     from kcompact.clean import split_kernels
@@ -107,7 +107,7 @@ def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filt
         is_discardable = [batch.header.base_offset in split.discardable for batch in run]
         fates = decide_batch_fates(table_of([batch.header for batch in run], is_discardable=is_discardable), job)
         for number, batch in enumerate(run):
-            # Only the inflated section of a compressed legacy batch tells the number of its records.
+            # The header of a compressed legacy batch has no number of records; only the inflated section has it.
             count = batch.header.records_count
             count = len(read_records(batch, file=str(path))) if count < 0 else count
             fate, keeps_header = fates.of(number)

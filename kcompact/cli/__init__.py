@@ -1,15 +1,16 @@
 """The command line.
 
 In: arguments, a terminal. Out: text or JSON, and exit codes.
-Imports: every other room.
+Imports: every other folder.
 
     app            the commands, their options and their help
-    options        options that several commands share     option_types   sizes, times and other values of options
+    options        the options that several commands share
+    option_types   the types of option values: sizes, times, addresses
     planning       from the paths to a plan for each partition
     entries        what the commands report: one entry for each partition or file
-    failures       errors to messages and exit codes
+    failures       turns errors into messages and exit codes
     locks          the locks of the log directories
     signals        Ctrl-C, SIGTERM and SIGHUP
-    commands       what each command does: inspect, plan, clean, recover
-    output         what each command prints: tables, JSON, dumps, progress
+    commands/      what each command does: inspect, plan, clean, recover
+    output/        what each command prints: tables, JSON, dumps, progress
 """

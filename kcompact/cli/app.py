@@ -1,4 +1,4 @@
-"""The commands with their options and help, and the one place where errors become messages and exit codes.
+"""The commands with their options and help. All errors become messages and exit codes here.
 
 The bodies of the commands are in `commands`. They are imported when a command runs, so `--help` is fast and commands
 that only read load neither Spark nor the kernels.
@@ -34,7 +34,7 @@ class Commands(click.Group):
         except click.Abort:
             streams.tell("interrupted")
             code = 130
-        except Exception as problem:  # While help or the version is printed; `invoke` handles errors of commands.
+        except Exception as problem:  # From printing help or the version; `invoke` handles errors of commands.
             code = exit_code_of(problem, debug=False)
         code = code if isinstance(code, int) else 0
         try:
@@ -44,7 +44,7 @@ class Commands(click.Group):
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command and return its exit code. Errors of click go on to `main`."""
+        """Run a command and return its exit code. `main` handles the errors of click."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -114,7 +114,7 @@ def inspect(
     active) and the reason for the role. PATH may also be a single file: a .log, .index, .timeindex, .txnindex,
     .snapshot or a checkpoint.
 
-    Changes nothing and takes no lock. While a broker runs, the answer may be outdated at once.
+    Changes nothing and takes no lock. While a broker runs, the output can be outdated at once.
 
     \b
     Examples:
@@ -143,9 +143,9 @@ def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> 
     """Show what Kafka's cleaner would decide, and why.
 
     Each partition, dirtiest first, is shown with the sizes of its clean and dirty sections, the ratio, the verdict and
-    its reason, and the segments that would become one.
+    its reason, and the groups of segments that become one segment.
 
-    Changes nothing. A partition that cannot be planned is listed with its error, and the exit code is that error's.
+    Changes nothing. A partition that cannot be planned is listed with its error, which sets the exit code.
 
     \b
     Examples:
@@ -160,29 +160,29 @@ def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> 
 @main.command()
 @options.paths
 @click.option("--dry-run", is_flag=True, help="Do all the work, but write nothing.")
-@click.option("--force", is_flag=True, help="Clean at any ratio. Lag and open transactions still count.")
+@click.option("--force", is_flag=True, help="Clean at any ratio. All other reasons not to clean still hold.")
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write a compacted copy of each partition into DIR and leave PATH unchanged.",
 )
-@click.option("--keep-tombstones", is_flag=True, help="Set delete horizons, but let no tombstone expire.")
+@click.option("--keep-tombstones", is_flag=True, help="Set delete horizons, but keep all tombstones.")
 @click.option(
     "--apply-retention",
     is_flag=True,
-    help="Then delete the whole segments that a broker would delete: below the log start and, if the policy "
-    "contains delete, past retention.bytes and retention.ms.",
+    help="After the cleaning, delete the whole segments that a broker would delete: below the log start and, if the "
+    "policy contains delete, past retention.bytes and retention.ms.",
 )
 @click.option("--include-internal", is_flag=True, help="Also clean __consumer_offsets and __transaction_state.")
 @click.option("--rebuild-indexes", is_flag=True, help="Ignore all indexes: read the batches and write new indexes.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask. Without a terminal there is no question.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation. Without a terminal kcompact never asks.")
 @click.option(
     "--engine",
     type=click.Choice(("spark", "in-process")),
     default="spark",
     show_default=True,
-    help="What runs the stages. Both give the same bytes.",
+    help="The engine that runs the stages. Both give the same bytes.",
 )
 @click.option(
     "--memory",
@@ -218,9 +218,9 @@ def clean(
 ) -> int:
     """Clean the partitions that are eligible, dirtiest first.
 
-    Replaces the dirty segments by compacted ones, as Kafka's cleaner would at this time, and writes the new checkpoint.
-    The log directory is locked during the run, so no broker can start on it. If an earlier run was interrupted, its
-    swap is finished or undone first. A failure of one partition does not stop the others.
+    Replaces the dirty segments with compacted ones, as Kafka's cleaner does, and writes the new checkpoint. The log
+    directory is locked during the run, so no broker can start on it. If an earlier run was interrupted, its swap is
+    finished or undone first. A failure of one partition does not stop the others.
 
     With --dry-run or --output nothing in PATH changes.
 
@@ -259,8 +259,8 @@ def recover(paths: tuple[Path, ...], as_json: bool) -> int:
     """Finish or undo a swap that was interrupted.
 
     A swap whose new segment was committed is finished, any other swap is undone, and the staging directory is removed.
-    Every clean does this first; a second run changes nothing. Files that a broker left are listed and not touched, and
-    the exit code is 8: the broker finishes or undoes its own swaps when it starts.
+    Every clean does this first. A second run changes nothing. Files that a broker left are listed and not changed, and
+    the exit code is 8. The broker finishes or undoes its own swaps when it starts.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""What the commands report: one entry for each partition or file, and the exit code of all entries together."""
+"""What the commands report: one entry for each partition or file, and one exit code for all entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One partition in the answer of `inspect`, `plan` or `clean`: its plan, or why there is none, and the results."""
+    """One partition in the report of `inspect`, `plan` or `clean`: the plan or the error, and the results."""
 
     directory: Path
     plan: CleanPlan | None = None
@@ -32,7 +32,7 @@ class Entry:
     result: CleanResult | None = None
     recovered: str | None = None
     is_partition: bool = True
-    """False for a directory that holds no partition, so there is nothing to plan."""
+    """False for a directory that is not a partition, so there is nothing to plan."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Entry:
 
     @property
     def reason(self) -> Reason | None:
-        """Return the verdict. Some errors are verdicts themselves; None where nothing is known of the partition."""
+        """Return the verdict: of the error, if it is a verdict, else of the plan. None without a plan."""
         if isinstance(self.error, CorruptDataError):
             return Reason.CORRUPT
         if isinstance(self.error, RecoveryNeededError):
@@ -59,12 +59,12 @@ class Entry:
 
     @property
     def is_eligible(self) -> bool:
-        """Return whether the partition can be cleaned and its plan says so."""
+        """Return whether the partition has no error and its plan is eligible."""
         return self.error is None and self.plan is not None and self.plan.eligible
 
     @property
     def is_cleaned(self) -> bool:
-        """Return whether a cleaning ended, also of a dry run."""
+        """Return whether a cleaning, or a dry run, was completed."""
         return self.result is not None and self.result.end_offset is not None
 
     @property
@@ -80,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
-    """One single file in the answer of `inspect`. Fields are None where they do not apply or could not be read."""
+    """A single file in the report of `inspect`. A field is None if it does not apply or could not be read."""
 
     path: Path
     kind: str | None = None
@@ -95,7 +95,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryEntry:
-    """One partition in the answer of `recover`."""
+    """One partition in the report of `recover`."""
 
     directory: Path
     report: RecoveryReport
@@ -110,13 +110,13 @@ class RecoveryEntry:
 
 def failed(directory: Path, problem: KcompactError) -> Entry:
     """Return the entry of a directory without a plan."""
-    # A plain refusal means that there is no partition. A locked or unreadable directory may be one.
+    # A plain RefusedError means that the directory is not a partition. A locked or unreadable one may be.
     is_refused = type(problem) is RefusedError
     return Entry(directory=directory, error=problem, is_partition=not is_refused or _may_be_partition(directory))
 
 
 def _may_be_partition(directory: Path) -> bool:
-    """Return whether a directory is a partition's, True also where that cannot be found out."""
+    """Return whether a directory can be a partition. True also if that cannot be determined."""
     parsed = parse_directory(directory.name)
     try:
         if not directory.is_dir():

@@ -1,4 +1,4 @@
-"""Errors to messages on standard error and to exit codes."""
+"""Turns errors into messages on standard error and into exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def exit_code_of(problem: Exception, *, debug: bool) -> int:
     if debug:
         _show_traceback(problem)
     if isinstance(problem, BrokenPipeError):
-        # A reader that leaves early has read enough. A stream that was closed from the start may be an oversight.
+        # A reader may close the pipe early, so there is no message. A stream that was closed from the start gets one.
         if streams.was_closed():
             streams.tell("error: standard output is closed")
         streams.forget_output()
@@ -45,14 +45,14 @@ def unexpected(problem: Exception) -> KcompactError:
 
 
 def _as_failure(problem: Exception) -> KcompactError:
-    """Return an error of the operating system as a StorageError, anything else as a fault of kcompact."""
+    """Return an error of the operating system as a StorageError, anything else as a bug of kcompact."""
     from kcompact.errors import KcompactError, StorageError
 
     if isinstance(problem, OSError) and isinstance(problem.filename, str | bytes | os.PathLike):
         return StorageError(path=os.fsdecode(problem.filename), problem=problem)
     if isinstance(problem, OSError) and problem.strerror:
         return KcompactError(f"{problem.strerror}\n{_DEBUG_HINT}")
-    return KcompactError(f"unexpected error, a fault of kcompact's: {type(problem).__name__}: {problem}\n{_DEBUG_HINT}")
+    return KcompactError(f"unexpected error, a bug of kcompact: {type(problem).__name__}: {problem}\n{_DEBUG_HINT}")
 
 
 def _show_traceback(problem: Exception) -> None:
@@ -73,7 +73,7 @@ def complain(problem: KcompactError) -> None:
 def storage_errors(path: Path) -> Iterator[None]:
     """Raise an OSError inside the block as a StorageError, which fails one partition instead of the command.
 
-    `path` is named where the OSError names no file.
+    `path` is used if the OSError has no file name.
     """
     from kcompact.errors import StorageError
 
@@ -87,9 +87,9 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def delivered(show: Callable[[], None]) -> int:
-    """Print a report of work that is done, and return 1 if it could not be printed.
+    """Print the report of finished work, and return 1 if it could not be printed.
 
-    A reader that has left is no failure: the work is done.
+    A closed pipe is not a failure, because the work is finished.
     """
     from kcompact.cli.output import streams
     from kcompact.errors import StorageError

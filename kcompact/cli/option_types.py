@@ -1,4 +1,4 @@
-"""What the values of options are: a time, an address, a size, a high watermark."""
+"""The types of option values: a time, an address, a size, a high watermark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_DIGITS = 19
 """The number of digits of the greatest long in Java."""
 MAX_SHOWN_CHARS = 60
 LATEST_MS = 253_402_300_799_999
-"""The last moment that ISO 8601 can write with a year of four digits."""
+"""The last millisecond of the year 9999, the last year with four digits."""
 
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 """Powers of two, as in all sizes that kcompact prints."""
@@ -21,7 +21,7 @@ def _cut(text: str) -> str:
 
 
 class Now(click.ParamType[Any]):
-    """A time as Unix milliseconds: digits are taken as they are, ISO 8601 is UTC unless it names another zone."""
+    """A time in Unix milliseconds, from such a number or from ISO 8601, which is UTC unless it names another zone."""
 
     name = "time"
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the settings that follow from them."""
+"""Options that several commands share, and the settings that result from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Settings:
 
     now_ms: int
     by_clock: bool = False
-    """Whether `now_ms` is the clock's, which may be wrong, or the user's."""
+    """Whether `now_ms` is from the clock, which may be wrong, and not from the user."""
     topic: str | None = None
     overrides: tuple[Override, ...] = ()
     broker_properties: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Settings:
     use_log_end: bool = False
 
     def configs_of(self, directories: Sequence[Path]) -> dict[Path, Configured]:
-        """Return the configuration of each partition. Raises ConfigError, so that a wrong value stops everything."""
+        """Return the configuration of each partition. Raises ConfigError: a wrong value stops the command."""
         from kcompact.config.resolve import configurations
 
         return configurations(
@@ -48,14 +48,14 @@ class Settings:
 
 def paths(command: Command) -> Command:
     """Add the arguments PATH..."""
-    # A path that cannot be read is an error of that path, not of the whole command line, so click does not check it.
+    # An unreadable path fails only that path, not the whole command, so click does not check it.
     kind = click.Path(readable=False, path_type=Path)
     return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=kind)(command)
 
 
 def json_option(command: Command) -> Command:
     """Add --json."""
-    text = "Print JSON on standard output, and nothing else there."
+    text = "Print only JSON on standard output."
     return click.option("as_json", "--json", is_flag=True, help=text)(command)
 
 
@@ -83,7 +83,7 @@ _CONFIGURATION = (
         "--bootstrap-server",
         type=Address(),
         metavar="HOST:PORT",
-        help="Ask this running cluster for the settings of topics and broker. Default: the metadata log beside the "
+        help="Read the settings of topics and brokers from this running cluster. Default: the metadata log beside the "
         "data, if there is one.",
     ),
     click.option(
@@ -96,7 +96,7 @@ _CONFIGURATION = (
         "--now",
         type=Now(),
         metavar="TIME",
-        help="Decide as of this time: Unix milliseconds or ISO 8601 (UTC unless it names another zone). "
+        help="The time of the decision: Unix milliseconds or ISO 8601 (UTC unless it names another zone). "
         "Default: the clock, read once.",
     ),
     click.option(
@@ -125,7 +125,7 @@ def configuration(command: Command) -> Command:
         from kcompact import kernels
         from kcompact.config.settings import parse_override
 
-        kernels.is_off()  # A wrong value of the switch is a mistake even where no log is large enough for it to matter.
+        kernels.is_off()  # Raises ConfigError for a wrong value, even if no log is large enough for the kernels.
         settings = Settings(
             now_ms=clock_ms() if now is None else now,
             by_clock=now is None,
@@ -159,7 +159,7 @@ def _properties(file: Path | None) -> dict[str, str]:
     from kcompact.log.files import read_file
 
     try:
-        # Files of a log are never followed through a link; a configuration file may be one.
+        # kcompact follows no links to files of a log, but a configuration file may be a link.
         return parse_java_properties(read_file(file.resolve()), file=str(file))
     except CorruptCheckpointError as problem:
         raise ConfigError(path=file, problem=problem.problem) from None

@@ -25,7 +25,7 @@ from kcompact.plan.partition import plan_partition
 def named_partitions(
     paths: Sequence[Path], settings: Settings | None = None, *, what: str = "directory"
 ) -> tuple[list[Path], list[Entry]]:
-    """Return the partition directories that the arguments name, and an entry for each argument that names none.
+    """Return the partition directories that the arguments name, and an entry for each unusable argument.
 
     `what` is the kind of path that the command takes, for the message about a missing one. Raises RefusedError when
     no partition matches `--topic`.
@@ -116,14 +116,14 @@ def make_plan(
 
 
 def clock_notes(log: PartitionLog, settings: Settings) -> tuple[str, ...]:
-    """Return a note if a segment was written later than the clock says is now, so the clock must be slow."""
+    """Return a note if a segment was written after the time of the clock: the clock must be slow."""
     newest_ms = max(segment.last_modified_ms for segment in log.segments)
     # The clock is read again: a running broker may have written since the command began.
     if not settings.by_clock or max(settings.now_ms, clock_ms()) >= newest_ms:
         return ()
     return (
         f"the clock says {time(settings.now_ms)}, but the newest segment was written at {time(newest_ms)}: "
-        "if the clock is wrong, so is every age; --now sets the time",
+        "if the clock is wrong, every age is wrong; --now sets the time",
     )
 
 
@@ -137,9 +137,9 @@ def plan_entries(
     settings: Settings,
     planner: Callable[[Path, TopicConfig, LogDirs], CleanPlan],
 ) -> Iterator[Entry]:
-    """Yield an entry for each partition. An error of one partition is in its entry, and the others go on.
+    """Yield an entry for each partition, with the plan or the error of this partition.
 
-    Raises ConfigError for a setting that Kafka would refuse, because that is a mistake in the command line.
+    Raises ConfigError for a setting that Kafka does not accept, because it is a mistake in the command line.
     """
     configs = settings.configs_of(directories)
     log_dirs = LogDirs()

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP.
+"""Handles Ctrl-C, SIGTERM and SIGHUP.
 
 Before the first partition is cleaned, a signal ends the command at once. During the cleaning a signal only sets a
 flag. `Progress.check` looks at the flag between two steps and stops the run there, so a swap that has begun always
@@ -21,14 +21,14 @@ _FIRST = b"\nstopping after the current step; press Ctrl-C again to stop at once
 
 
 class StopRequest:
-    """Whether a signal has asked the run to stop, and the exit code that follows from the signal."""
+    """Whether a signal has requested a stop, and the exit code for that signal."""
 
     def __init__(self) -> None:
         self.exit_code: int | None = None
         self.is_deferred = False
 
     def check(self, path: Path | str) -> None:
-        """Raise CleaningAbortedError when the run has been asked to stop."""
+        """Raise CleaningAbortedError if a signal has requested a stop."""
         if self.exit_code is not None:
             raise CleaningAbortedError(path=path, exit_code=self.exit_code)
 
@@ -41,7 +41,7 @@ class StopRequest:
         if self.exit_code is not None and number == signal.SIGINT:
             os._exit(code)
         self.exit_code = self.exit_code or code
-        # Not through a buffered stream: a handler may run in the middle of another write.
+        # A handler can run during another write, so it does not use a buffered stream.
         with suppress(OSError):
             os.write(2, _FIRST)
 

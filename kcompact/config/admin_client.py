@@ -3,10 +3,9 @@
 One connection, three requests: the brokers, the ids of the topics, and the configuration of the topics and of the log
 directory's broker. The requests change nothing and create no topic.
 
-The broker that answers about a topic can be another one than the broker of the log directory. So only the
-cluster-wide part of its answer is used: the topic's overrides and the dynamic default of all brokers. The other
-settings are requested from the log directory's own broker. If that broker is down, the caller passes its settings as a
-fallback.
+Any broker of the cluster can answer about a topic, not only the broker of the log directory. So only the cluster-wide
+part of the answer is used: the topic's overrides and the dynamic default of all brokers. The other settings are
+requested from the log directory's own broker. If that broker is down, the caller passes its settings as a fallback.
 """
 
 from __future__ import annotations
@@ -92,21 +91,21 @@ def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) ->
 
 
 def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
-    """Return the answers to the three requests. Raises what kafka-python raises."""
+    """Return the answers to the three requests. Raises the exceptions of kafka-python."""
     from uuid import UUID
 
     from kafka.admin import ConfigResource
 
     cluster = client.describe_cluster()
     ids = {
-        each["name"]: encode_uuid(UUID(str(each["topic_id"])).bytes) if each.get("topic_id") else None
-        for each in (client.describe_topics(list(topics)) if topics else ())
-        if not each["error_code"]
+        topic["name"]: encode_uuid(UUID(str(topic["topic_id"])).bytes) if topic.get("topic_id") else None
+        for topic in (client.describe_topics(list(topics)) if topics else ())
+        if not topic["error_code"]
     }
-    up = {each["broker_id"] for each in cluster["brokers"] if not each.get("is_fenced")}
-    asked = [ConfigResource("topic", name) for name in ids]
-    asked += [ConfigResource("broker", str(node)) for node in nodes if node in up]
-    described = client.describe_configs(asked, include_synonyms=True, config_filter="all") if asked else {}
+    up = {broker["broker_id"] for broker in cluster["brokers"] if not broker.get("is_fenced")}
+    resources = [ConfigResource("topic", name) for name in ids]
+    resources += [ConfigResource("broker", str(node)) for node in nodes if node in up]
+    described = client.describe_configs(resources, include_synonyms=True, config_filter="all") if resources else {}
     # A topic that the client is not authorized to describe has no settings at all.
     of_topics = {name: entries for name, entries in described.get("topic", {}).items() if entries}
     of_brokers = {int(name): entries for name, entries in described.get("broker", {}).items() if entries}
@@ -155,7 +154,7 @@ def _layers(entries: Described) -> list[tuple[Source, dict[str, str]]]:
 def live_config(
     cluster: LiveCluster, topic: str, *, node_id: int | None, fallback: Mapping[str, str] | None = None
 ) -> ClusterConfig | None:
-    """Return the settings that apply to a topic on a broker, or None when the cluster does not know the topic.
+    """Return the settings that apply to a topic on a broker, or None when the cluster does not have the topic.
 
     `fallback` has the broker's own dynamic settings from another source, used when the broker is down.
     """

@@ -108,7 +108,7 @@ class _TopicConfigBuilder:
             self._settings[FIELD_NAMES[known.field]] = setting
 
     def _refusal(self, name: str, text: str, problem: ValueError, setting: Setting) -> ConfigError | UnsupportedError:
-        """Return the error for a bad value: the user's mistake, or a value that a cluster really has."""
+        """Return the error for a bad value: ConfigError for the user's, UnsupportedError for the cluster's."""
         if setting.origin is None:
             return ConfigError(path=name, problem=f"'{text}' {problem}")
         return UnsupportedError(
@@ -128,7 +128,7 @@ class _TopicConfigBuilder:
                 problem=f"max.compaction.lag.ms {most} is less than min.compaction.lag.ms {least}",
             )
         buffer_bytes, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
-        if buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # A broker does not start with so little.
+        if buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # A broker refuses to start with less.
             raise ConfigError(
                 path="log.cleaner.dedupe.buffer.size",
                 problem=f"{buffer_bytes} for log.cleaner.threads {threads}: must be more than 1 MiB for each",

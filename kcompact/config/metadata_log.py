@@ -151,7 +151,7 @@ class _State:
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
 
     def apply(self, record: MetadataRecord) -> None:
-        """Apply one record; ignore kinds that say nothing of topics and settings. Raises ValueError for a bad one."""
+        """Apply one record; ignore kinds without topics and settings. Raises ValueError for a bad record."""
         match record:
             case TopicRecord(name, topic_id):
                 self.names[topic_id] = name
@@ -258,8 +258,8 @@ def _replay_log(
                     if transaction is None:
                         raise _corrupt(path, batch, record, "a transaction ends, but none has begun")
                     if isinstance(decoded, EndTransaction):
-                        for each in transaction:
-                            _apply(state, *each, path)
+                        for entry in transaction:
+                            _apply(state, *entry, path)
                     transaction = None
                 case _ if transaction is not None:
                     transaction.append((decoded, record, batch))
@@ -330,7 +330,7 @@ def _checked(batch: Batch, path: Path) -> Iterator[tuple[Record, int | None]]:
 
 
 def _decode(record: Record, batch: Batch, path: Path) -> MetadataRecord | None:
-    """Return the metadata record in a record, None for a kind that is not used. Raises CorruptDataError."""
+    """Return the metadata record that a record holds, None for a kind that is not used. Raises CorruptDataError."""
     return read_record(record.value, key=record.key, file=str(path), position=batch.position, offset=record.offset)
 
 
@@ -378,11 +378,11 @@ def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *,
 
     A directory without a topic id is accepted. Raises CorruptCheckpointError for a malformed `partition.metadata`.
     """
-    own_id = read_topic_id(directory)
-    if own_id is not None and own_id != known_id:
+    directory_id = read_topic_id(directory)
+    if directory_id is not None and directory_id != known_id:
         raise StaleReplicaError(
             path=directory,
-            problem=f"a stale replica: partition.metadata has the topic id {own_id}, but {where} has {known_id} for "
-            f"{partition.topic}. The topic was deleted and created again; this directory is of the deleted one",
+            problem=f"a stale replica: partition.metadata has the topic id {directory_id}, but {where} has {known_id} "
+            f"for {partition.topic}. The topic was deleted and created again; this directory is from the deleted topic",
             hint="A broker moves such a directory aside when it starts. To clean it, copy it out of the log directory.",
         )

@@ -85,17 +85,18 @@ class _Resolver:
         """
         from kcompact.config.admin_client import ask_cluster
 
-        topics = {partition.topic for each in directories if (partition := _partition(each)) is not None}
+        topics = {partition.topic for path in directories if (partition := _partition(path)) is not None}
         log_dirs = dict.fromkeys(directory.parent for directory in directories)
         nodes = {node for log_dir in log_dirs if (node := self._node_id(self._metadata(log_dir))) is not None}
         live = ask_cluster(address, topics=sorted(topics), nodes=sorted(nodes))
         for log_dir in log_dirs:
             properties = self._metadata(log_dir).properties
-            own = properties.cluster_id if properties else None
-            if own is not None and live.cluster_id is not None and own != live.cluster_id:
+            cluster_id = properties.cluster_id if properties else None
+            if cluster_id is not None and live.cluster_id is not None and cluster_id != live.cluster_id:
                 raise RefusedError(
                     path=log_dir,
-                    problem=f"belongs to the cluster {own}, but {address} belongs to the cluster {live.cluster_id}",
+                    problem=f"belongs to the cluster {cluster_id}, "
+                    f"but {address} belongs to the cluster {live.cluster_id}",
                 )
         self._live = live
 
@@ -169,7 +170,7 @@ class _Resolver:
         log_dir = self._metadata(directory.parent)
         node_id = self._node_id(log_dir)
         if node_id not in live.brokers:
-            why = "the broker of this directory is not known" if node_id is None else f"broker {node_id} is not up"
+            why = "the broker of this directory is unknown" if node_id is None else f"broker {node_id} is not up"
             notes.append(f"{why}: its own settings are taken from its metadata log and from --broker-config")
         offline = log_dir.metadata.broker_configs if log_dir.metadata else {}
         return live_config(
@@ -189,7 +190,7 @@ class _Resolver:
         return self._metadata_by_log_dir[log_dir]
 
     def _read_metadata(self, log_dir: Path) -> _LogDirMetadata:
-        """Return the metadata of a log directory. Problems are in its `problem`: the running cluster may replace it."""
+        """Return the metadata of a log directory, or the problem with it. A running cluster can replace metadata."""
         properties = None
         try:
             properties = read_meta_properties(log_dir)
@@ -215,9 +216,9 @@ class _Resolver:
             return _LogDirMetadata(properties=properties, problem=failure)
 
     def _metadata_of_other_log_dir(self, log_dir: Path, own: MetaProperties | None) -> ClusterMetadata | None:
-        """Return the metadata log that is in another log directory of the same cluster, by `server.properties`.
+        """Return the metadata log in the directory that `server.properties` names, if that is another log directory.
 
-        None when there is none, or when one of the directories has no cluster id or another one.
+        None when there is no such log, or when the two directories do not have the same cluster id.
         """
         properties = self._broker_properties
         first_log_dir = (properties.get("log.dirs") or properties.get("log.dir") or "").split(",")[0]

@@ -25,7 +25,7 @@ from kcompact.errors import ConfigError
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 MIN_DEDUPE_BUFFER_BYTES = 1 << 20
-"""A broker's cleaner threads must have more than this each."""
+"""Each cleaner thread of a broker must have more than this."""
 
 
 class Source(enum.StrEnum):

@@ -1,8 +1,8 @@
-"""The executors: who calls the stages of a cleaning.
+"""The executors: they run the stages of a cleaning.
 
 In: jobs and tasks of `clean`. Out: their results, and progress.
-Imports: `errors`, `host`, `clean`.
+Imports: `errors`, `host`, `kernels`, `clean`.
 
-    in_process   threads of this process
-    spark        jobs of a SparkContext; the only room that imports PySpark
+    in_process   runs the stages on threads of this process
+    spark/       runs the stages as Spark jobs; only this folder imports PySpark
 """

@@ -1,4 +1,4 @@
-"""The in-process executor: each stage on threads. Kernels run without the interpreter's lock, so threads scale."""
+"""The in-process executor: runs each stage on threads, in parallel because kernels release the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ class InProcess:
         with _Blocks(job.bucket_count, job.keys_bytes * self.parallelism) as blocks:
 
             def scan_task(splits: Sequence[Split], done: Callable[[int], None]) -> list[Scanned]:
-                found = scan_splits(job, splits, Pace(throttle, done))
+                scan = scan_splits(job, splits, Pace(throttle, done))
                 while True:
                     try:
-                        blocks.add(*next(found))
+                        blocks.add(*next(scan))
                     except StopIteration as end:
-                        seen: list[Scanned] = end.value
-                        return seen
+                        scanned_splits: list[Scanned] = end.value
+                        return scanned_splits
 
             def reduce_task(bucket: int, done: Callable[[int], None]) -> Reduced:
                 result = reduce(job, blocks.take(bucket))
                 done(0)
                 return result
 
-            scanned = [one for seen in self._each(tasks, scan_task) for one in seen]
-            return scanned, self._each(range(job.bucket_count), reduce_task)
+            scanned = [scan for scans in self._run_tasks(tasks, scan_task) for scan in scans]
+            return scanned, self._run_tasks(range(job.bucket_count), reduce_task)
 
     def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
         self.progress.begin("write", sum(part.size_bytes for parts in tasks for part in parts))
@@ -69,10 +69,13 @@ class InProcess:
         def write_task(parts: Sequence[WriteTask], done: Callable[[int], None]) -> list[WrittenPart]:
             return [write_part(job, part, staging, Pace(throttle, done)) for part in parts]
 
-        return [part for written in self._each(tasks, write_task) for part in written]
+        return [part for written in self._run_tasks(tasks, write_task) for part in written]
 
-    def _each(self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]) -> list[Result]:
-        """Return `run(task, done)` for each task. `run` reports bytes of source to `done`, which raises on an abort."""
+    def _run_tasks(self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]) -> list[Result]:
+        """Return `run(task, done)` for each task, in order.
+
+        `run` calls `done` with the number of source bytes that it has processed. `done` raises if the run must stop.
+        """
         if min(len(tasks), self.parallelism) <= 1:
 
             def done(size_bytes: int) -> None:
@@ -105,11 +108,11 @@ class InProcess:
 
 
 class _StoppedError(Exception):
-    """Ends a thread after another thread has failed, or after an abort."""
+    """Ends a thread after another thread has failed, or when the run must stop."""
 
 
 class _ThreadProgress:
-    """Bytes that the threads have processed. The main thread takes them and reports them to the `Progress`."""
+    """The number of bytes that the threads have processed. The main thread reports it to the `Progress`."""
 
     def __init__(self) -> None:
         self.is_stopped = False
@@ -129,7 +132,7 @@ class _ThreadProgress:
 
 
 class _Blocks:
-    """Blocks by bucket: in memory up to a limit, the rest in an unnamed file."""
+    """Blocks by bucket: in memory up to `limit_bytes`, the rest in an unnamed file."""
 
     def __init__(self, bucket_count: int, limit_bytes: int) -> None:
         self._held: list[list[bytes]] = [[] for _ in range(bucket_count)]

@@ -1,8 +1,7 @@
 """Kafka's on-disk formats: bytes to values and back.
 
 In: bytes that a caller has read, with the name of their file for messages. Out: frozen values, the bytes of a file, or
-an error of `kcompact.errors`. The functions are pure: no path, no clock, no logging. From the package this folder
-imports only `errors`. Every format is described in `docs/formats.md`.
+an error of `kcompact.errors`. Imports: `errors`.
 
     names              names of partition directories and their files
     batch              record batches of version 2: header, records, the rebuilt batch of a cleaning
@@ -16,4 +15,6 @@ imports only `errors`. Every format is described in `docs/formats.md`.
     text_lines         lines, words and integers of these text files
     metadata_record    records of a KRaft metadata log: topics, topic ids, settings
     block              kcompact's own blocks, which the stages of a cleaning exchange
+
+The functions are pure: no path, no clock, no logging. `docs/formats.md` describes every format.
 """

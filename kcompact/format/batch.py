@@ -204,19 +204,19 @@ def parse_batches(data: bytes | memoryview, *, file: str, position: int = 0) -> 
     Raises CorruptBatchError where the bytes are not whole batches, end to end. Checksums are not verified.
     """
     view = memoryview(data)
-    at = 0
-    while at < len(view):
-        header = read_header(view[at : at + HEADER_BYTES], file=file, position=position + at)
-        end = at + header.size_bytes
+    start = 0
+    while start < len(view):
+        header = read_header(view[start : start + HEADER_BYTES], file=file, position=position + start)
+        end = start + header.size_bytes
         if end > len(view):
             raise CorruptBatchError(
                 file=file,
-                position=position + at,
+                position=position + start,
                 offset=header.base_offset,
-                problem=f"a batch of {header.size_bytes} bytes, but only {len(view) - at} are left in the file",
+                problem=f"a batch of {header.size_bytes} bytes, but only {len(view) - start} are left in the file",
             )
-        yield Batch(position + at, header, view[at:end])
-        at = end
+        yield Batch(position + start, header, view[start:end])
+        start = end
 
 
 def computed_crc(batch: bytes | bytearray | memoryview) -> int:

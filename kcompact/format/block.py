@@ -10,8 +10,8 @@ The header has 24 bytes; all integers are little-endian. There are three kinds:
              that a newer record supersedes.
     BITMAP   as ROWS, but the array is u8[count]: bit `r & 7` of byte `r >> 3` stands for row r.
 
-A record reference names a record of the cleaning by split and row (`keymap` has its layout). References rise with
-offsets. Blocks exist in memory, in private spill files and in Spark's private shuffle files, never in a partition
+A record reference names a record of the cleaning by split and row; `clean.offset_map` has its layout. References rise
+with offsets. Blocks exist in memory, in private spill files and in Spark's private shuffle files, never in a partition
 directory.
 """
 
@@ -96,8 +96,8 @@ def clear_rows(block: bytes, bitmap: Bytes) -> None:
     """Clear the bits of the rows in a block. Raises ValueError for a block of keys and for a truncated block."""
     kind, _, count = head(block)
     if kind == BITMAP:
-        named = np.frombuffer(block, np.uint8, count, HEADER.size)
-        bitmap[:count] &= ~named
+        superseded = np.frombuffer(block, np.uint8, count, HEADER.size)
+        bitmap[:count] &= ~superseded
         return
     rows = np.frombuffer(block, "<u4", _count(block, ROWS), HEADER.size)
     np.bitwise_and.at(bitmap, rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))
@@ -105,7 +105,7 @@ def clear_rows(block: bytes, bitmap: Bytes) -> None:
 
 def _count(block: bytes, kind: int) -> int:
     """Return the `count` of a block. Raises ValueError when it is of another kind."""
-    found = head(block)
-    if found.kind != kind:
-        raise ValueError(f"a block of kind {found.kind}, expected {kind}")
-    return found.rows
+    header = head(block)
+    if header.kind != kind:
+        raise ValueError(f"a block of kind {header.kind}, expected {kind}")
+    return header.rows

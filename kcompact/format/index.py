@@ -106,13 +106,13 @@ class EntryColumns(Sequence[_Entry]):
         return len(self.first)
 
     @overload
-    def __getitem__(self, at: int) -> _Entry: ...
+    def __getitem__(self, index: int) -> _Entry: ...
     @overload
-    def __getitem__(self, at: slice) -> EntryColumns[_Entry]: ...
-    def __getitem__(self, at: int | slice) -> _Entry | EntryColumns[_Entry]:
-        if isinstance(at, slice):
-            return EntryColumns(self.first[at], self.second[at], self._make)
-        return self._make((int(self.first[at]), int(self.second[at])))
+    def __getitem__(self, index: slice) -> EntryColumns[_Entry]: ...
+    def __getitem__(self, index: int | slice) -> _Entry | EntryColumns[_Entry]:
+        if isinstance(index, slice):
+            return EntryColumns(self.first[index], self.second[index], self._make)
+        return self._make((int(self.first[index]), int(self.second[index])))
 
     def __iter__(self) -> Iterator[_Entry]:
         return map(self._make, zip(self.first.tolist(), self.second.tolist(), strict=True))

@@ -100,11 +100,11 @@ def read_messages(entry: bytes, *, max_bytes: int, file: str, position: int) -> 
     append_time = prefix.timestamp if prefix.magic == 1 and prefix.attributes & LOG_APPEND_TIME_BIT else None
     return [
         Message(
-            base_offset + own.offset,
-            own.timestamp if append_time is None or own.magic == 0 else append_time,
-            *_key_and_value(message, own),
+            base_offset + fields.offset,
+            fields.timestamp if append_time is None or fields.magic == 0 else append_time,
+            *_key_and_value(message, fields),
         )
-        for own, message in inner
+        for fields, message in inner
     ]
 
 

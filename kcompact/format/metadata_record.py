@@ -257,11 +257,11 @@ def _fields(api_key: ApiKey, reader: _Reader) -> MetadataRecord:
             return AbortTransaction()
 
 
-# Writing. kcompact never writes a metadata log; the tests write theirs with this.
+# Writing: used only by the tests. kcompact never writes a metadata log.
 
 
 def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
-    """Return the value of a record of version 0, with the encoded `tagged` fields behind it: none unless given."""
+    """Return the value of a record of version 0, followed by the encoded `tagged` fields, by default none."""
     body: bytes
     match record:
         case TopicRecord(name, topic_id):

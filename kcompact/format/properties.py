@@ -1,4 +1,4 @@
-"""The small files that say whose directory this is: `meta.properties`, `partition.metadata`, `.kafka_cleanshutdown`.
+"""The small files that identify a directory: `meta.properties`, `partition.metadata`, `.kafka_cleanshutdown`.
 
 `meta.properties` is a Java properties file, so the reader of that format is here too; it also reads the broker's
 `server.properties`. `partition.metadata` holds the topic id, in Kafka's text form of a UUID.
@@ -202,8 +202,8 @@ def encode_uuid(value: bytes) -> str:
 def parse_clean_shutdown(data: bytes) -> int | None:
     """Return the broker epoch that a `.kafka_cleanshutdown` holds, or None.
 
-    The file's existence alone means a clean shutdown. No content is an error: Kafka takes the epoch as unknown when it
-    cannot read one. Rule: CleanShutdownFileHandler.read.
+    The file's existence alone means a clean shutdown. Unreadable content is not an error: Kafka then treats the epoch
+    as unknown. Rule: CleanShutdownFileHandler.read.
     """
     if len(data) > MAX_SMALL_FILE_BYTES:
         return None

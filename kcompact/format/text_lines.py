@@ -1,4 +1,4 @@
-"""Kafka's small text files as lines, words and integers: what checkpoints, properties and `partition.metadata` share.
+"""Kafka's small text files as lines, words and integers, for checkpoints, properties and `partition.metadata`.
 
 Lines, white space and integers follow Java (`BufferedReader.readLine`, `String.split`, `Integer.parseInt`), which is
 stricter and looser than Python in different places: `1_0` is no integer, `+1` is one, and only ASCII digits count.
@@ -46,7 +46,7 @@ def split_words(line: str) -> list[str]:
 
 
 def parse_integer(word: str, *, low: int, high: int, what: str) -> int:
-    """Return the integer that `word` is. Raises ValueError, naming `what`, for other text or out of low..high."""
+    """Return `word` as an integer. Raises ValueError, naming `what`, for other text and outside [low, high]."""
     if not _INTEGER.fullmatch(word) or not low <= int(word) <= high:
         raise ValueError(f"{quoted(word)} is not a valid {what}")
     return int(word)

@@ -22,8 +22,8 @@ def default_memory_bytes(root: Path = Path("/")) -> int:
 def memory_limit_bytes(root: Path = Path("/")) -> int:
     """Return how many bytes of memory this process can have at most.
 
-    `root` is the directory that contains `proc` and `sys`. Without `proc/meminfo` the operating system's own count of
-    pages is the machine's memory.
+    `root` is the directory that contains `proc` and `sys`. Without `proc/meminfo` the machine's memory is the number of
+    pages that the operating system reports.
     """
     return min([_memory_bytes(root), *_group_limits_bytes(root)])
 

@@ -49,7 +49,7 @@ class Throttle:
     def take(self, size_bytes: int, check: Callable[[], None] | None = None) -> None:
         """Take `size_bytes` from the bucket and return when they fit the limit.
 
-        `check` is called before each sleep; whatever it raises ends the wait.
+        `check` is called before each sleep; an exception that it raises ends the wait.
         """
         if self._rate is None:
             return
@@ -70,12 +70,12 @@ class Pace(NamedTuple):
     """The throttle and the progress callback of one task.
 
     The task calls `take` for every byte that it reads or writes. It calls `done` with the number of source bytes that
-    it has processed; `done` raises when the run was asked to stop.
+    it has processed; `done` raises an exception to stop the task.
     """
 
     throttle: Throttle
     done: Callable[[int], None] = lambda size_bytes: None
 
     def take(self, size_bytes: int) -> None:
-        """Wait for the throttle; raises what `done` raises."""
+        """Wait until the throttle allows `size_bytes` more. Raises the exceptions of `done`."""
         self.throttle.take(size_bytes, lambda: self.done(0))

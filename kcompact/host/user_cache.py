@@ -1,4 +1,4 @@
-"""The user's cache directory. Machine code from it is run, so only this user may have written it."""
+"""The user's cache directory. It holds machine code that is executed, so only this user may be able to write to it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MODE = 0o700
 
 
 def cache_directory() -> Path | None:
-    """Return this user's private directory, made if need be; None if there cannot be one. Raises nothing.
+    """Return this user's private directory, created if it is missing; None if there is no private one. Raises nothing.
 
-    It is `kcompact` in `$XDG_CACHE_HOME`, or in `~/.cache` where that is not set or not absolute.
+    The directory is `kcompact` in `$XDG_CACHE_HOME`, or in `~/.cache` if the variable is not an absolute path.
     """
     try:
         base = platformdirs.user_cache_path()
@@ -29,25 +29,25 @@ def cache_directory() -> Path | None:
 
 
 def _make(directory: Path) -> None:
-    """Make a directory and those above it that are missing, each for this user alone, whatever the umask."""
+    """Create a directory and its missing parents, each with mode 0700, independent of the umask."""
     if directory.is_dir():
         return
     _make(directory.parent)
     try:
         directory.mkdir(mode=_MODE)
     except FileExistsError:
-        return  # Another process was quicker; or it is no directory, which `_is_private` finds.
+        return  # Another process created it, or it is not a directory; `_is_private` checks this.
     if stat.S_IMODE(os.lstat(directory).st_mode) & 0o777 != _MODE:
-        directory.chmod(_MODE)  # The umask has taken bits away.
+        directory.chmod(_MODE)  # The umask has removed bits.
 
 
 def _is_private(directory: Path) -> bool:
-    """Return whether nobody but this user and root could put something in this directory, or another in its place."""
-    own = os.lstat(directory)
-    if not stat.S_ISDIR(own.st_mode) or own.st_uid != os.geteuid() or stat.S_IMODE(own.st_mode) & 0o077:
+    """Return whether only this user and root can write to this directory or replace it."""
+    status = os.lstat(directory)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         return False
-    for above in directory.parents:
-        status = os.lstat(above)
+    for parent in directory.parents:
+        status = os.lstat(parent)
         is_open = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
         if status.st_uid not in (0, os.geteuid()) or is_open:
             return False

@@ -18,23 +18,23 @@ COMPILED_BATCHES = 1 << 15
 """Kernels count the headers of a log that has at least as many batches; loading them for fewer takes longer."""
 
 COMPILING_FACTOR = 32
-"""Compiling the kernels takes some ten seconds: it pays for so many times the work that loading them pays for."""
+"""Compiling the kernels takes about ten seconds, so it needs this many times more work than loading them does."""
 
 RUN_BATCHES = 1024
 """How many batches `BatchCounter` adds up at a time."""
 
 _BYTES_PER_BATCH = index.DEFAULT_INTERVAL_BYTES
-"""An offset index has at most one entry for as many bytes of the log."""
+"""An offset index has at most one entry for this many bytes of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentContents:
-    """What one segment contains. Times are Unix milliseconds; None where there is no value.
+    """What one segment contains. Times are Unix milliseconds; None means that there is no value.
 
-    `end_position` is the end of the last batch that was read. It is less than the size of the file where the batches
-    do not tile it; `damage` says why. `first_timestamp_ms` is the max timestamp of the first batch, as Kafka's planner
-    takes it, `largest_timestamp_ms` the greatest of all batches. `tombstones` and `null_keys` are None unless the
-    records were read. Compressed batches of magic 0 and 1 add to `records` only if the records were read.
+    `end_position` is the end of the last batch that was read. It is less than the size of the file if the batches
+    do not fill the file; `damage` says why. `first_timestamp_ms` is the maximum timestamp of the first batch, as in
+    Kafka's planner, `largest_timestamp_ms` the greatest of all batches. `tombstones` and `null_keys` are None unless
+    the records were read. Compressed batches of magic 0 and 1 add to `records` only if the records were read.
 
     `a + b` is the contents of two runs of batches of the same segment, `a` before `b`.
     """
@@ -77,10 +77,10 @@ class SegmentContents:
         )
 
 
-def _combined(function: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return function(one, other)
+def _combined(function: Callable[[int, int], int], earlier: int | None, later: int | None) -> int | None:
+    if earlier is None or later is None:
+        return later if earlier is None else earlier
+    return function(earlier, later)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def log_contents(log: PartitionLog) -> LogContents:
         min(s.index_bytes // index.OFFSET_ENTRY_BYTES, s.size_bytes // _BYTES_PER_BATCH) for s in log.segments
     )
     counted = _counted_by_kernels(paths, bases, expected)
-    return LogContents(segments=tuple(map(_with_the_rest, paths, counted)))
+    return LogContents(segments=tuple(map(_with_remaining_batches, paths, counted)))
 
 
 def file_contents(path: Path, base_offset: int) -> SegmentContents:
@@ -118,13 +118,13 @@ def file_contents(path: Path, base_offset: int) -> SegmentContents:
     A damaged batch ends the counting and is the `damage` of the result.
     """
     (counted,) = _counted_by_kernels([path], [base_offset], file_size(path) // _BYTES_PER_BATCH)
-    return _with_the_rest(path, counted)
+    return _with_remaining_batches(path, counted)
 
 
 def _counted_by_kernels(
     paths: Sequence[Path], base_offsets: Sequence[int], expected_batches: int
 ) -> Iterable[SegmentContents]:
-    """Return what the kernels count at the start of each file: nothing where the kernels are not used."""
+    """Return what the kernels count at the start of each file; empty contents if the kernels are not used."""
     if not pays(expected_batches, COMPILED_BATCHES, may_compile=False):
         return [SegmentContents(base_offset=base_offset) for base_offset in base_offsets]
     from kcompact.inspect import segment_kernels
@@ -132,8 +132,8 @@ def _counted_by_kernels(
     return segment_kernels.in_parallel(segment_kernels.header_contents, paths, base_offsets)
 
 
-def _with_the_rest(path: Path, counted: SegmentContents) -> SegmentContents:
-    """Return `counted` and the batches from its end position on."""
+def _with_remaining_batches(path: Path, counted: SegmentContents) -> SegmentContents:
+    """Return `counted` plus the batches from its end position on."""
     counter = BatchCounter(counted)
     try:
         for position, header in headers(path, start_position=counted.end_position):
@@ -191,7 +191,8 @@ def _contents_of(run: Sequence[tuple[int, Header]], base_offset: int) -> Segment
 def pays(amount: int, least: int, *, may_compile: bool) -> bool:
     """Return whether the kernels are used for an amount of work.
 
-    Loading the kernels pays from `least` on. Without `may_compile` they are used only if they are compiled already.
+    Loading the kernels is worthwhile from `least` on. Without `may_compile` they are used only if they are already
+    compiled.
     Raises ConfigError if `KCOMPACT_KERNELS` has another value than `auto` or `off`.
     """
     if amount < least:

@@ -1,4 +1,4 @@
-"""A finding: something to know about one file, with its severity."""
+"""A finding about one file, with its severity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something to know about one file. `position` is a byte of the file, `offset` that of a record."""
+    """A fact about one file. `position` is in bytes of the file, `offset` is the offset of a record."""
 
     severity: Severity
     file: str

@@ -28,7 +28,7 @@ def verify_indexes(
 ) -> Iterator[Finding]:
     """Yield what is wrong with the indexes of a segment. `names` are the names of its files.
 
-    Where reading the segment ended early, later entries are not checked. Raises RefusedError, StorageError.
+    If reading the segment ended early, later entries are not checked. Raises RefusedError, StorageError.
     """
     checks = {
         Suffix.INDEX: _offset_index_findings,
@@ -64,16 +64,16 @@ class _IndexFile:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether reading the segment ended early, so later entries prove nothing."""
+        """Whether reading the segment ended early, so later entries cannot be checked."""
         return self.segment.contents.damage is not None
 
     def padding(self, entry_count: int, entry_bytes: int) -> Iterator[Finding]:
-        """Yield a finding if zeros follow the entries. The parser rejects an index in which other bytes do."""
+        """Yield a finding if zeros follow the entries. The parser rejects an index with other bytes there."""
         padding_bytes = len(self.data) - entry_count * entry_bytes
         if padding_bytes > 0:
             problem = (
-                f"{padding_bytes:,} zero bytes after the last entry; untrimmed, it counts in full when segments are "
-                "grouped"
+                f"{padding_bytes:,} zero bytes after the last entry; they count in the size of the index when "
+                "segments are grouped"
             )
             yield Finding(severity=Severity.INFO, file=self.name, problem=problem)
 
@@ -88,7 +88,7 @@ def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
     if not file.is_cut_short and expected != len(entries):
         problem = (
             f"{len(entries)} entries; index.interval.bytes {file.interval_bytes} gives {expected}. "
-            "Other settings and older releases give other entries: lookups are still correct"
+            "Other settings and older releases give other entries; lookups are still correct"
         )
         yield Finding(severity=Severity.INFO, file=file.name, problem=problem)
 
@@ -159,12 +159,12 @@ def _txn_index_findings(file: _IndexFile) -> Iterator[Finding]:
                 file=file.name,
                 position=number * index.TXN_ENTRY_BYTES,
                 offset=aborted.last_offset,
-                problem=f"entry {number}: its marker, offset {aborted.last_offset}, lies beyond the segment",
+                problem=f"entry {number}: its marker, offset {aborted.last_offset}, is beyond the segment",
             )
     if rest := len(file.data) % index.TXN_ENTRY_BYTES:
         yield Finding(
             severity=Severity.WARNING,
             file=file.name,
             position=len(file.data) - rest,
-            problem=f"{rest} bytes after the last entry are no whole entry; a broker ignores them",
+            problem=f"{rest} bytes after the last entry are an incomplete entry; a broker ignores them",
         )

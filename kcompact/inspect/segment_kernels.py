@@ -1,8 +1,8 @@
 """The contents of a segment, counted and verified by compiled kernels.
 
-`header_contents` reads headers, `verified_segment` every byte. Both return what the readable definitions in `contents`
-and `verify` return, or less: at a batch that they cannot confirm the first stops, and the second returns None. The
-definitions then read that batch and describe the problem.
+`header_contents` reads headers, `verified_segment` every byte. The readable definitions are in `contents` and `verify`.
+At a batch that the kernels cannot confirm, `header_contents` stops and `verified_segment` returns None. The definitions
+then read that batch and describe the problem.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 
 def in_parallel(work: Callable[..., Result], *arguments: Iterable[object]) -> Iterator[Result]:
-    """Yield `work` of the first arguments, of the second, and so on, as `map` does: one thread per usable processor.
+    """Yield the results of `work` in order, as `map` does, with one thread for each usable processor.
 
     Kernels release the interpreter's lock, so threads run at the same time. Work that has not begun is cancelled when
     the caller stops iterating.
@@ -71,7 +71,7 @@ def in_parallel(work: Callable[..., Result], *arguments: Iterable[object]) -> It
 def header_contents(path: Path, base_offset: int) -> SegmentContents:
     """Return what a log file contains up to the first batch that is damaged or of magic 0 or 1.
 
-    `end_position` says how far that is; `contents.file_contents` reads the rest and reports the damage.
+    `end_position` is where the counting stopped; `contents.file_contents` reads the rest and reports the damage.
     """
     contents = SegmentContents(base_offset=base_offset)
     try:
@@ -107,7 +107,7 @@ def _contents_of(table: Table, base_offset: int, *, start_position: int = 0) -> 
 
 
 class _UnconfirmedError(Exception):
-    """The kernels cannot confirm a batch. It is damaged, of magic 0 or 1, or deserves a warning."""
+    """The kernels cannot confirm a batch. It is damaged, has magic 0 or 1, or needs a warning."""
 
 
 class _Run(NamedTuple):

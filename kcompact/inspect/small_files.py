@@ -1,4 +1,4 @@
-"""What is wrong with snapshots, checkpoints and properties, and which names interrupted work has left."""
+"""What is wrong with snapshots, checkpoints and properties, and which files interrupted work has left."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
 _MEANINGS = {
     Temporary.CLEANED: "left by an interrupted cleaning, not complete; a broker deletes it when it starts",
     Temporary.SWAP: (
-        "complete and about to take its place; kcompact recover finishes a swap of kcompact, a broker finishes its own"
+        "complete, not yet renamed to its final name; kcompact recover finishes a swap of kcompact, a broker its own"
     ),
     Temporary.DELETED: "replaced and about to be deleted; a broker deletes it when it starts",
 }
@@ -124,10 +124,10 @@ def name_findings(log: PartitionLog) -> Iterator[Finding]:
         severity = Severity.INFO if parsed and parsed.temporary is Temporary.DELETED else Severity.WARNING
         yield Finding(severity=severity, file=name, problem=meaning)
     for name in log.staging:
-        text = "an interrupted run of kcompact left it; kcompact recover finishes or undoes that run"
+        text = "left by an interrupted run of kcompact; kcompact recover finishes or undoes that run"
         yield Finding(severity=Severity.WARNING, file=name, problem=text)
     for name in log.foreign:
-        text = "no file of Kafka's; a broker may refuse to start because of it, kcompact does not touch it"
+        text = "not a file of Kafka; a broker may refuse to start because of it. kcompact does not change it"
         yield Finding(severity=Severity.WARNING, file=name, problem=text)
     bases = {segment.base_offset for segment in log.segments}
     for entry in sorted(os.listdir(log.directory)):  # noqa: PTH208 - only the names are needed

@@ -1,4 +1,4 @@
-"""A segment whose batches and records were checked, as the later checks need it."""
+"""The batches of a segment whose records were checked: the input of the index checks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OffsetPositions:
         return iter(self._positions)
 
     def append(self, position: int, last_offset: int) -> None:
-        """Add a batch that lies after the batches added before."""
+        """Add a batch. Positions must rise."""
         self._positions.append(position)
         self._last_offsets.append(last_offset)
 
@@ -56,27 +56,27 @@ class OffsetPositions:
 
     def last_offset_at(self, position: int) -> int | None:
         """Return the last offset of the batch that starts at `position`, None if no batch does."""
-        at = bisect_left(self._positions, position)
-        is_start = at < len(self._positions) and self._positions[at] == position
-        return self._last_offsets[at] if is_start else None
+        row = bisect_left(self._positions, position)
+        is_start = row < len(self._positions) and self._positions[row] == position
+        return self._last_offsets[row] if is_start else None
 
     def include(self, entries: EntryColumns[OffsetEntry], base_offset: int) -> bool:
         """Return whether each entry of a large offset index is the start and the last offset of a batch."""
         import numpy as np
 
         positions, last_offsets = np.asarray(self._positions), np.asarray(self._last_offsets)
-        at = positions.searchsorted(entries.second)
-        if len(at) and at[-1] >= len(positions):
+        rows = positions.searchsorted(entries.second)
+        if len(rows) and rows[-1] >= len(positions):
             return False
-        is_start = positions[at] == entries.second
-        return bool((is_start & (last_offsets[at] == entries.first + base_offset)).all())
+        is_start = positions[rows] == entries.second
+        return bool((is_start & (last_offsets[rows] == entries.first + base_offset)).all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedSegment:
     """What the batches of a segment contain, and what is wrong with them.
 
-    The leader epochs are those of the first batch that has one and the greatest of all batches, -1 without any.
+    `first_leader_epoch` is that of the first batch with a leader epoch; -1 if no batch has one.
     """
 
     contents: SegmentContents

@@ -1,8 +1,8 @@
 """What is wrong with a log: every byte is read and checked.
 
 `verify_log` checks each batch and record, then each index against the batches, then the small files and the names
-that interrupted work leaves. It does not stop at the first finding: it goes on after a wrong checksum, and where
-batches no longer tile a segment, it goes on with the next segment.
+that interrupted work leaves. It does not stop at the first finding: it continues after a wrong checksum, and if the
+rest of a segment is not a sequence of batches, it continues with the next segment.
 
 Large logs are verified by compiled kernels first (`segment_kernels`). Segments that the kernels do not confirm are
 re-read here, so findings do not depend on the kernels.
@@ -70,13 +70,13 @@ def verify_log(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_I
         found += verify_indexes(
             log.directory,
             verified,
-            {each.name for each in segment.files},
+            {identity.name for identity in segment.files},
             is_active=file.is_active,
             interval_bytes=index_interval_bytes,
         )
     found += small_file_findings(log)
     found += name_findings(log)
-    # `read_log` may have met damage that the checks above do not repeat.
+    # `read_log` may have found damage that the checks above do not repeat.
     known = {(finding.file, finding.position) for finding in found}
     found += [of_error(problem) for problem in log.damage if (Path(problem.file).name, problem.position) not in known]
     return LogContents(segments=tuple(contents), findings=worst_first(found))
@@ -101,7 +101,7 @@ def verify_file(path: Path, base_offset: int) -> LogContents:
 def _next_base_offset(path: Path, base_offset: int) -> int | None:
     """Return the base offset of the segment after this one, None if there is none.
 
-    Files set aside, such as `.log.deleted`, have none.
+    A file with another suffix, such as `.log.deleted`, has none.
     """
     if path.suffix != Suffix.LOG:
         return None
@@ -110,7 +110,7 @@ def _next_base_offset(path: Path, base_offset: int) -> int | None:
 
 
 def _verified_by_kernels(files: Sequence[LogFile], size_bytes: int) -> Iterable[VerifiedSegment | None]:
-    """Return the files in which the kernels find nothing wrong; None for other files, and where kernels do not pay."""
+    """Return the files in which the kernels find nothing wrong; None for other files, and if kernels are not used."""
     if not pays(size_bytes, COMPILED_BYTES, may_compile=True):
         return [None] * len(files)
     from kcompact.inspect import segment_kernels
@@ -131,8 +131,8 @@ def _verified(file: LogFile, by_kernels: VerifiedSegment | None, epoch: int) -> 
 def verify_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
     """Return what the batches of a log file contain and what is wrong with them.
 
-    `epoch` is the greatest leader epoch of the segments before. Reading ends where batches no longer tile the file;
-    the reason is the `damage` of the contents. Raises StorageError.
+    `epoch` is the greatest leader epoch of the segments before. Reading ends where the rest of the file is not a
+    sequence of batches; the reason is the `damage` of the contents. Raises StorageError.
     """
     checks = _SegmentChecks(file, epoch)
     try:
@@ -229,7 +229,7 @@ def _header_problems(header: Header, file: LogFile, largest_offset: int, epoch: 
 
 
 def _checked_records(batch: Batch, path: Path) -> Sequence[Record]:
-    """Return the records. Raises CorruptDataError for a wrong checksum, bad records, or a marker that is none."""
+    """Return the records. Raises CorruptDataError for a wrong checksum, bad records, or a malformed marker."""
     verify_crc(batch, file=str(path))
     records = read_records(batch, file=str(path))
     if batch.header.is_control:
@@ -247,7 +247,7 @@ def _max_timestamp_problem(header: Header, records: Sequence[Record]) -> str | N
 
 
 def _tail_finding(file: LogFile, position: int, problem: CorruptBatchError) -> Finding:
-    """Return what follows the last batch that tiles the file: zeros, a torn batch, or other bytes."""
+    """Return a finding about the bytes after the last complete batch: zeros, a torn batch, or other bytes."""
     with open_regular(file.path) as descriptor:
         size = os.fstat(descriptor).st_size
         tail = read_at(descriptor, min(_TAIL_BYTES, size - position), position, path=file.path)
@@ -258,14 +258,14 @@ def _tail_finding(file: LogFile, position: int, problem: CorruptBatchError) -> F
     elif file.is_active and _is_torn(tail, size - position):
         text = f"torn tail, {left}: {problem.problem}; a broker cuts it off after an unclean shutdown"
     else:
-        text = f"{problem.problem}; {left} that are no whole batch"
+        text = f"{problem.problem}; {left}, not a complete batch"
     return Finding(
         severity=Severity.DAMAGE, file=file.path.name, position=position, offset=problem.offset, problem=text
     )
 
 
 def _is_torn(tail: bytes, left_bytes: int) -> bool:
-    """Return whether a valid header starts here whose batch is longer than the file."""
+    """Return whether `tail` starts with a valid header of a batch that is longer than the rest of the file."""
     try:
         return read_header(tail, file="", position=0).size_bytes > left_bytes
     except KcompactError:

@@ -74,8 +74,8 @@ def read_producer_headers(
 ) -> BatchHeaders:
     """Return the headers of control batches, transactional batches and other batches with a producer id.
 
-    With `transactions_only` the last kind is left out. With `compiled` a kernel reads the headers; when the kernel
-    finds a problem or an old format, `read_headers` reads the file again and raises the detailed error.
+    With `transactions_only` batches of the last kind are left out. With `compiled` a kernel reads the headers; when the
+    kernel finds a problem or an old format, `read_headers` reads the file again and raises the detailed error.
     Raises CorruptBatchError, RefusedError, StorageError.
     """
     if compiled:

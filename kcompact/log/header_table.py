@@ -1,7 +1,7 @@
 """The batch headers of a large log file as a table, read by a kernel.
 
-The definition is `segment_reader.headers`. On failure the caller reads the file with it again, and it raises the
-detailed error.
+The definition is `segment_reader.headers`. On failure the caller reads the file again with the definition, which raises
+the detailed error.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ A broker holds a POSIX record lock on the whole `.lock` file while it runs (Java
 as another part of this process opens and closes the same file; this lock is not.
 
 A broker that shuts down unlocks `.lock` and then **deletes** it (`FileLock.destroy`). A process that locks the file in
-between holds a file without a name, and the next broker creates and locks a new one. So the name is compared with the
-locked file right after locking, and again by `LogDirLock.check()` before every swap and checkpoint. No extra wait is
-needed: the work between locking and the first swap takes far longer than the time between a broker's unlock and its
-delete.
+between holds a file without a name, and the next broker creates and locks a new one. So kcompact compares the name
+with the locked file right after locking, and again by `LogDirLock.check()` before every swap and checkpoint. No extra
+wait is needed: the work between locking and the first swap takes far longer than the time between a broker's unlock and
+its delete.
 
 A partition directory is locked through its parent, the log directory. kcompact never deletes `.lock`, because that
-would let a second process in. A forked child keeps the lock as long as it lives.
+would let a second process in. A forked child keeps the lock until it ends.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LogDirLock:
         self._lock_fd = lock_fd
 
     def is_in_force(self) -> bool:
-        """Return whether the name `.lock` still leads to the locked file, so that a broker would find it locked."""
+        """Return whether `.lock` still names the locked file, so that the lock keeps a broker out."""
         return _same_file(self._directory_fd, self._lock_fd)
 
     def check(self) -> None:
@@ -87,8 +87,8 @@ def log_dir_lock(log_dir: Path) -> Iterator[LogDirLock]:
 def is_locked(log_dir: Path) -> bool:
     """Return whether a process holds the log directory's lock now. Creates and changes nothing.
 
-    False also if there is no directory or no `.lock`, or if it cannot be opened. A process can take or release the
-    lock right afterwards, so the answer is good for a warning only.
+    Returns False also if the directory or `.lock` is missing or cannot be opened. A process can take or release the
+    lock right afterwards, so the result is good for a warning only.
     """
     try:
         lock_fd = os.open(log_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
@@ -115,7 +115,7 @@ def _open_directory(log_dir: Path) -> int:
 
 
 def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
-    """Return the locked descriptor, to which the name leads, and whether the file is new."""
+    """Return the descriptor of the locked file, which `.lock` names, and whether the file is new."""
     for _ in range(_ATTEMPTS):
         opened = _open(path, directory_fd)
         if opened is None:
@@ -192,7 +192,7 @@ def _lock(path: Path, lock_fd: int) -> None:
 
 
 def _same_file(directory_fd: int, lock_fd: int) -> bool:
-    """Return whether the name leads to the open file. Other hard links to it, as of a backup, do no harm."""
+    """Return whether `.lock` names the open file. Other hard links to the file, for example of a backup, do no harm."""
     try:
         named = os.stat(LOCK_NAME, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:

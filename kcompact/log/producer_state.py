@@ -1,4 +1,4 @@
-"""Producer state: what a broker knows about each producer, from the newest snapshot and a replay of later batches.
+"""Producer state: the state that a broker has of each producer, from the newest snapshot and a replay of later batches.
 
 A cleaning keeps the last batch of every active producer, empty if necessary: without it a broker rejects the
 producer's next batch as out of sequence or as from an unknown producer. A plan needs the oldest open transaction,
@@ -23,9 +23,9 @@ COMPILED_BYTES = 256 << 20
 
 
 class LastRecord(NamedTuple):
-    """The offset of a producer's last data record, or None when a broker does not know it; and its epoch.
+    """The offset of a producer's last data record, or None when the broker has no such offset; and its epoch.
 
-    Kafka: `LastRecord`. A broker forgets the offset at a marker of a newer epoch.
+    Kafka: `LastRecord`. A broker drops the offset at a marker of a newer epoch.
     """
 
     data_offset: int | None
@@ -49,7 +49,7 @@ class Producer:
 
 
 def load_producers(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
-    """Return the producers, by id, that a broker would know after it loaded the log at `now_ms`.
+    """Return the producers, by id, that a broker has after it loads the log at `now_ms`.
 
     The state is that of the newest snapshot that the broker would not delete, plus a replay of the later batches.
     Without such a snapshot, a cleanly stopped log directory has no producers, and any other log is replayed from its
@@ -82,7 +82,7 @@ def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]
     if compiled:
         from kcompact import kernels
 
-        compiled = kernels.is_compiled()  # A plan compiles nothing: that takes longer than reading the headers.
+        compiled = kernels.is_compiled()  # A plan never compiles: that takes longer than reading the headers.
     for segment in segments:
         path = log.directory / segment.log_name
         for batch in read_producer_headers(path, end_position=segment.size_bytes, compiled=compiled).batches:
@@ -158,7 +158,7 @@ def replay(producers: Mapping[int, Producer], batches: Iterable[BatchHeader]) ->
 
 
 def _after_marker(known: Producer, epoch: int, marker: Marker) -> Producer:
-    # At a marker of a newer epoch the broker forgets the producer's batches; transactions v2 end with a new epoch.
+    # At a marker of a newer epoch the broker drops the producer's last batches; transactions v2 end with a new epoch.
     same_epoch = epoch == known.epoch
     return replace(
         known,
@@ -207,7 +207,11 @@ def first_unstable_offset(
     gap. So the result can be below the log start or far above it. Raises CorruptDataError, StorageError.
     Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `ProducerStateManager.completeTxn`.
     """
-    starts = [one.transaction_first_offset for one in producers.values() if one.transaction_first_offset is not None]
+    starts = [
+        producer.transaction_first_offset
+        for producer in producers.values()
+        if producer.transaction_first_offset is not None
+    ]
     if high_watermark is not None and high_watermark < log.log_end_offset:
         state, later = _snapshot_and_later_batches(log, now_ms=now_ms, expiration_ms=expiration_ms)
         starts += _unreplicated_transactions(state, later, max(high_watermark, log.log_start_offset))
@@ -222,9 +226,9 @@ def _unreplicated_transactions(
 ) -> Iterator[int]:
     """Yield the first offsets of the transactions that have a marker in `batches` at or above the high watermark."""
     opened = {
-        one.producer_id: one.transaction_first_offset
-        for one in producers.values()
-        if one.transaction_first_offset is not None
+        producer.producer_id: producer.transaction_first_offset
+        for producer in producers.values()
+        if producer.transaction_first_offset is not None
     }
     for batch in batches:
         header = batch.header

@@ -29,21 +29,21 @@ def batches(
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
         position = start_position
-        want = window_bytes
+        read_bytes = window_bytes
         while position < end:
-            data = read_at(descriptor, min(want, end - position), position, path=path)
+            data = read_at(descriptor, min(read_bytes, end - position), position, path=path)
             if not data:
                 raise CorruptBatchError(
                     file=str(path), position=position, problem=f"the file ends {end - position} bytes too early"
                 )
-            is_last = position + len(data) >= end or len(data) < min(want, end - position)
+            is_last = position + len(data) >= end or len(data) < min(read_bytes, end - position)
             complete = len(data) if is_last else _complete_bytes(data, file=str(path), position=position)
             if complete == 0:
-                want = _size_of_first(data)  # The batch is larger than the window.
+                read_bytes = _size_of_first(data)  # The batch is larger than the window.
                 continue
             yield from parse_batches(memoryview(data)[:complete], file=str(path), position=position)
             position += complete
-            want = window_bytes
+            read_bytes = window_bytes
         if position > end:
             raise CorruptBatchError(
                 file=str(path), position=position, problem=f"no batch ends at the expected position {end}"
@@ -52,13 +52,13 @@ def batches(
 
 def _complete_bytes(data: bytes, *, file: str, position: int) -> int:
     """Return the total size of the complete batches at the start of `data`."""
-    at = 0
-    while len(data) - at >= HEADER_BYTES:
-        size = read_header(memoryview(data)[at : at + HEADER_BYTES], file=file, position=position + at).size_bytes
-        if at + size > len(data):
+    end = 0
+    while len(data) - end >= HEADER_BYTES:
+        header = read_header(memoryview(data)[end : end + HEADER_BYTES], file=file, position=position + end)
+        if end + header.size_bytes > len(data):
             break
-        at += size
-    return at
+        end += header.size_bytes
+    return end
 
 
 def _size_of_first(data: bytes) -> int:

@@ -24,7 +24,7 @@ from kcompact.log.producer_state import Producer, first_open_transaction_offset
 
 
 class Reason(enum.StrEnum):
-    """Why a partition is cleaned, or why not."""
+    """The reason why a partition is cleaned or not."""
 
     DIRTY_RATIO = "dirty-ratio"
     MAX_COMPACTION_LAG = "max-compaction-lag"
@@ -306,21 +306,21 @@ def _groups_to_clean(
 
 
 def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal: bool) -> tuple[Reason, str] | None:
-    """Return what forbids a cleaning, independent of the ratio: a reason and a sentence; None when nothing does."""
+    """Return why the partition may not be cleaned at any ratio: a reason and a sentence; None if it may."""
     topic = log.topic_partition.topic
     if log.damage:
         return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
     if log.leftovers or log.staging:
         return Reason.LEFTOVERS, "an interrupted swap left files behind; run kcompact recover"
     if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
-        return Reason.INTERNAL, f"{topic} is Kafka's own topic"
+        return Reason.INTERNAL, f"{topic} is an internal topic of Kafka"
     if config.remote_storage_enable:
         problem = "the topic has tiered storage (remote.storage.enable=true), which kcompact does not support"
         return Reason.NOT_A_PARTITION, problem
     if log.log_dir.is_log_dir and not log.log_dir.is_clean_shutdown:
         return Reason.UNCLEAN_SHUTDOWN, "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
     if config.cleanup_policy is None:
-        return Reason.POLICY_UNKNOWN, f"nothing says the cleanup.policy of {topic}"
+        return Reason.POLICY_UNKNOWN, f"the cleanup.policy of {topic} is unknown"
     if not config.compacts:
         return Reason.POLICY_DELETE, f"cleanup.policy is '{config.policy_text}', without compact"
     return None
@@ -336,7 +336,7 @@ def _verdict_by_ratio_and_age(
     if delay_ms > 0:
         return Reason.MAX_COMPACTION_LAG, f"the oldest dirty segment is {delay_ms} ms past max.compaction.lag.ms"
     if force:
-        return Reason.FORCED, f"ratio {ratio:.4f} is not above {minimum}, but --force"
+        return Reason.FORCED, f"ratio {ratio:.4f} is not above {minimum}; --force ignores the ratio"
     return Reason.BELOW_RATIO, f"ratio {ratio:.4f} is not above {minimum}"
 
 
@@ -347,18 +347,18 @@ def _why_nothing_is_cleanable(
     if sizes.cleanable_bytes:
         return None
     if log.size_bytes == 0:
-        return Reason.EMPTY, "the log holds no batch"
+        return Reason.EMPTY, "the log has no batches"
     active_base = log.active_segment.base_offset
     if not any(segment.size_bytes for segment in log.segments_between(offsets.first_dirty_offset, active_base)):
         if offsets.first_dirty_offset >= log.log_end_offset or log.active_segment.size_bytes == 0:
-            return Reason.NOTHING_DIRTY, f"clean up to the log end, {log.log_end_offset}"
-        return Reason.ACTIVE_ONLY, f"all that is dirty lies in the active segment, which starts at {active_base}"
+            return Reason.NOTHING_DIRTY, f"the log is clean up to its end, offset {log.log_end_offset}"
+        return Reason.ACTIVE_ONLY, f"all dirty records are in the active segment, which starts at {active_base}"
     if offsets.bound is Reason.MIN_COMPACTION_LAG:
         lag_ms = config.min_compaction_lag_ms
         return offsets.bound, f"the dirty segments are younger than min.compaction.lag.ms {lag_ms}"
     if offsets.bound is Reason.OPEN_TRANSACTION:
-        return offsets.bound, f"a transaction is open from offset {last_stable_offset} on, in the first dirty segment"
-    return offsets.bound, "nothing dirty lies below the high watermark in a whole segment"
+        return offsets.bound, f"the first dirty segment has an open transaction, from offset {last_stable_offset}"
+    return offsets.bound, "no whole dirty segment is below the high watermark"
 
 
 def dirtiest_first(plans: Sequence[CleanPlan]) -> list[CleanPlan]:

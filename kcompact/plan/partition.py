@@ -1,4 +1,4 @@
-"""Plans one partition directory, and says why a partition is refused."""
+"""Plans one partition directory; why a partition is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
 
 NO_HIGH_WATERMARK = (
     "replication-offset-checkpoint has no entry for this partition, so no record counts as replicated; "
-    "--high-watermark leo takes the whole log as replicated"
+    "pass --high-watermark leo to count the whole log as replicated"
 )
 
 
@@ -72,7 +72,7 @@ def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[s
 
 
 def refusal(plan: CleanPlan) -> KcompactError | None:
-    """Return the error that forbids to clean a partition; None for an eligible one and for one that needs no cleaning.
+    """Return the error that forbids to clean a partition; None for a partition that is eligible or needs no cleaning.
 
     Leftovers of an interrupted swap are not an error here: `recover` handles them.
     """
@@ -85,7 +85,7 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
         return RefusedError(
             path=directory,
             problem=plan.explanation,
-            hint=f"If it is compacted, pass --config {plan.log.topic_partition.topic}:cleanup.policy=compact",
+            hint=f"If the topic is compacted, pass --config {plan.log.topic_partition.topic}:cleanup.policy=compact",
         )
     if plan.reason is Reason.UNCLEAN_SHUTDOWN:
         return RefusedError(

@@ -1,40 +1,40 @@
-"""Replaces old segments with cleaned ones. This room makes every change to the files of a log.
+"""Replaces old segments with cleaned ones. Only this folder changes the files of a log.
 
 In: `CleanedSegment`s in a staging directory. Out: a changed partition directory and its checkpoint.
-Imports: `errors`, `format`, `log`, `clean.staged_files`.
+Imports: `errors`, `format`, `log`, `clean` (only `staged_files`).
 
     steps            the steps of a swap as values, and their order
     open_directory   a directory held open; applies steps
     attributes       owner, mode, times and extended attributes of new files
-    staging          the staging directory of a round: created, described by a manifest, discarded
-    manifest         the JSON file that names the new files and the old files they replace
-    replace          one group of segments replaced
-    leftovers        the files that an interrupted round left behind
-    recovery         what happens after a crash: an interrupted round is finished or undone
-    checkpoint       the cleaner's checkpoint, written last
-    small_files      a small file, written completely or not at all
-    deletion         whole segments deleted by retention
-    copy             a compacted copy in another directory
+    staging          creates the staging directory of a round, writes its manifest, removes it
+    manifest         the JSON file that names the new files and the old files that they replace
+    replace          replaces one group of segments
+    leftovers        finds the files that an interrupted round left
+    recovery         finishes or undoes an interrupted round after a crash
+    checkpoint       writes the cleaner's checkpoint, the last change of a round
+    small_files      writes a small file completely or not at all
+    deletion         deletes whole segments by retention
+    copy             writes a compacted copy to another directory
 
-Files are renamed or deleted outside of this room only in directories that kcompact itself has created: `clean.join`
-deletes parts in the staging directory after it has joined them, `engine.spark` removes its scratch directories, and
-`kernels` deletes unfinished files in the user's cache.
+Other folders rename or delete files only in directories that kcompact itself has created: `clean.join` deletes parts
+in the staging directory after it has joined them, `engine.spark` removes its scratch directories, and `engine.spark`
+and `kernels` rename and delete files in the user's cache.
 
 **The idea.** A directory has no transactions. It has renames (each one happens completely or not at all) and `fsync`
 (everything before it is on the disk). Kafka's loader looks at file suffixes when it starts, and finishes or undoes
-the swap that they show. So a swap moves through states that the loader understands, one group of segments at a time.
-An `fsync` stands wherever the next step would be dangerous if the disk performed it first.
+the swap that they show. So a swap passes only through states that the loader handles correctly, one group of segments
+at a time. There is an `fsync` before every step that would be dangerous if the disk performed it too early.
 
     staging/0.log ─▶ 0.log.cleaned ─▶ 0.log.swap ─────────────────────▶ 0.log
                                               0.log ─▶ 0.log.deleted ───────────▶ (gone)
                   ①               ②          ③                       ④         ⑤
                      recovery goes back  │  recovery goes forward
 
-**Three terms.** They are used in this sense in the whole room.
+**Three terms** of this folder.
 
 - *Guard*: a `.cleaned` file. While one exists, the loader deletes it and every `.swap` file of its base offset and of
   higher ones.
-- *Commit point*: the sync after the last rename to `.swap`. From then on the new segment counts, not the old ones.
+- *Commit point*: the sync after the last rename to `.swap`. From then on the new segment is valid, not the old ones.
 - *Set aside*: an old file is set aside when it is renamed to `.deleted`. The loader deletes `.deleted` files. Brokers
   leave such files too.
 
@@ -64,18 +64,18 @@ because the loader treats all `.swap` files together as one range.
     sync                                            sync
 
 A process that dies leaves the state between two of these lines. A power cut can in addition lose any of the renames
-since the last sync. `recovery.recover` reads the manifest in the staging directory, finds out which state it is,
+since the last sync. `recovery.recover` reads the manifest in the staging directory, determines the state,
 checks the digests of the new files, and goes back or forward with the same kinds of steps. `docs/swap.md` lists the
 states.
 
-**What this room does not do.**
+**Never done here.**
 
-- Create staged files under `.cleaned` names: one that is left over makes the loader delete a committed `.swap`.
+- Create staged files under `.cleaned` names: the loader deletes a committed `.swap` if a `.cleaned` file is left.
 - Have two groups in progress at once.
 - Copy a file where a rename fails.
 - Write into an existing file of the log.
-- Repeat a failed `fsync`: the data it lost stays lost.
-- Delete when in doubt.
+- Repeat a failed `fsync`: the data that it lost stays lost.
+- Delete a file in a state that is not understood.
 
 Rule: LocalLog.replaceSegments, LogLoader.load, LogLoader.removeTempFilesAndCollectSwapFiles.
 """

@@ -13,7 +13,7 @@ from kcompact.format.names import Suffix
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import replaced_names
 
-# Signatures over a file's own content and attributes. The kernel makes them; a copy would be wrong.
+# Signatures over the content and the attributes of a file. The kernel computes them; a copy would be wrong.
 _XATTRS_NOT_COPIED = frozenset({"security.ima", "security.evm"})
 
 
@@ -35,11 +35,11 @@ def give_to_owner(directory: OpenDirectory, fd: int) -> None:
 
 
 def carry_over(partition_dir: Path, staging: str, cleaned: CleanedSegment) -> None:
-    """Give the staged files of a group the attributes of the old ones: owner, group, mode, extended attributes, time.
+    """Copy owner, group, mode, extended attributes and time from the old files of a group to its staged files.
 
-    The model of a file is the group's first old file of the same kind, or else its first `.log`. The modification
-    time is that of the group's last old `.log`, in whole milliseconds, for all files but `.txnindex`. The files are
-    synced. Raises RefusedError if an attribute cannot be copied, because the broker takes a log directory with one
+    The model of a file is the group's first old file of the same kind, or else its first `.log`. All files except the
+    `.txnindex` get the modification time of the group's last old `.log`, in whole milliseconds. The files are synced.
+    Raises RefusedError if an attribute cannot be copied, because the broker takes a log directory with one
     unreadable file offline. Rule: Cleaner.cleanSegments, LogSegment.setLastModified.
     """
     old = replaced_names(cleaned)
@@ -76,7 +76,7 @@ def modified_ns(cleaned: CleanedSegment) -> int:
 def copy_attributes(directory: OpenDirectory, name: str, model: str) -> None:
     """Give a file the owner, group, mode and extended attributes of `model`; both are in the directory.
 
-    Raises OSError, also where the file system accepts a call and changes nothing.
+    Raises OSError, also if the file system accepts a call and changes nothing.
     """
     source = directory.open(model, os.O_RDONLY)
     try:
@@ -93,7 +93,7 @@ def copy_attributes(directory: OpenDirectory, name: str, model: str) -> None:
                 actual.st_gid,
                 actual.st_mode,
             ):
-                raise PermissionError(errno.EPERM, "the file system did not take them")
+                raise PermissionError(errno.EPERM, "the file system ignored the new attributes")
         finally:
             os.close(target)
     finally:
@@ -103,7 +103,7 @@ def copy_attributes(directory: OpenDirectory, name: str, model: str) -> None:
 def _copy_xattrs(source: int, target: int) -> None:
     wanted, actual = _xattrs(source), _xattrs(target)
     for name in actual.keys() - wanted.keys():
-        os.removexattr(target, name)  # For example a default ACL of the directory, which every new file gets.
+        os.removexattr(target, name)  # For example an ACL that a new file inherits from its directory.
     for name, value in wanted.items():
         if actual.get(name) != value:
             os.setxattr(target, name, value)

@@ -30,9 +30,9 @@ def write_checkpoint(
 ) -> None:
     """Set the offset of one partition in a checkpoint file, by default the cleaner's. Other entries are kept.
 
-    The last change of a round: a checkpoint ahead of the log would bring deleted keys back, a checkpoint behind it
-    only costs work. Owner and mode of the file stay; a new file gets those of another checkpoint. Raises
-    CorruptCheckpointError, with nothing changed, if the present file is malformed.
+    The checkpoint is the last change of a round. A checkpoint ahead of the log would bring deleted keys back; a
+    checkpoint behind it only costs work. The file keeps its owner and mode; a new file gets those of another
+    checkpoint. Raises CorruptCheckpointError, with nothing changed, if the existing file is malformed.
     Rule: LogCleanerManager.updateCheckpoints, CheckpointFile.write.
     """
     with _WRITING, OpenDirectory(log_dir, follow=True) as directory:
@@ -46,7 +46,7 @@ def write_checkpoint(
             REPLICATION_OFFSET_CHECKPOINT,
             LOG_START_OFFSET_CHECKPOINT,
         )
-        model = next((one for one in models if directory.size(one) is not None), None)
+        model = next((candidate for candidate in models if directory.size(candidate) is not None), None)
         write_small_file(directory, name, content, mode=0o644, model=model)
 
 

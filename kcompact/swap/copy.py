@@ -44,9 +44,9 @@ _COPY_BYTES = 64 << 20
 def new_partition(log: PartitionLog, output: Path, *, checkpoint_offset: int | None) -> Iterator[Path]:
     """Yield a new directory in `output` to fill; after the block give it the partition's name and its checkpoints.
 
-    Until then the directory is named like one that a broker has marked for deletion. A broker that starts on the
-    output accepts such a name; any other name would keep it from starting. If the block raises, the directory is
-    removed. `checkpoint_offset` becomes the cleaner's checkpoint; None writes none.
+    Until then the name of the directory is that of a directory which a broker has marked for deletion. A broker that
+    starts on the output accepts such a name; with another name it would not start. If the block raises, the directory
+    is removed. `checkpoint_offset` becomes the cleaner's checkpoint; None writes none.
 
     Raises RefusedError if `output` has the partition already or lies inside the source; LogChangedError if the source
     has changed since the plan was made; LogDirLockedError, StorageError.
@@ -86,19 +86,19 @@ def _require_output(log: PartitionLog, output: Path, final: Path) -> None:
     if output.resolve().is_relative_to(source):
         raise RefusedError(
             path=output,
-            problem=f"lies inside {source}, which is the directory to copy from",
+            problem=f"is inside {source}, the directory to copy from",
             hint="Pass an --output directory outside of it.",
         )
 
 
 def _lock_of(output: Path) -> AbstractContextManager[object]:
-    """Return the lock of the output if the output is a broker's log directory or looks like one."""
-    is_brokers = (output / LOCK_NAME).exists() or read_log_dir(output).is_log_dir
-    return log_dir_lock(output) if is_brokers else nullcontext()
+    """Return the lock of the output if a broker uses the output or has used it, else a lock that does nothing."""
+    is_used = (output / LOCK_NAME).exists() or read_log_dir(output).is_log_dir
+    return log_dir_lock(output) if is_used else nullcontext()
 
 
 def _publish(unfinished: Path, final: Path) -> None:
-    """Give a complete directory its name, durably; both have the same parent. Raises RefusedError if it is taken."""
+    """Rename a complete directory to its final name, durably. Raises RefusedError if the name exists."""
     with OpenDirectory(unfinished) as directory:
         apply_steps(directory, (SyncDir(),))
     with OpenDirectory(final.parent, follow=True) as parent:
@@ -110,7 +110,7 @@ def _publish(unfinished: Path, final: Path) -> None:
             ) from None
 
 
-# --- Its files ------------------------------------------------------------------------------------------
+# --- The files of the copy ------------------------------------------------------------------------------------------
 
 
 def fill(log: PartitionLog, target: Path, cleaned: Sequence[CleanedSegment]) -> None:
@@ -135,7 +135,7 @@ def copy_partition(log: PartitionLog, output: Path) -> None:
 
 
 def _broker_files(log: PartitionLog) -> list[FileIdentity]:
-    """Return every file of the partition that a broker reads, and no other."""
+    """Return the files of the partition that a broker reads."""
     files = [file for segment in log.segments for file in segment.files]
     files += [log.snapshots[offset] for offset in sorted(log.snapshots)]
     for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
@@ -173,7 +173,7 @@ def _name_staged_files(target: Path, cleaned: CleanedSegment) -> None:
 
 
 def _set_attributes(log: PartitionLog, target: Path, cleaned: CleanedSegment) -> None:
-    """Give new files the mode and time that a swap would give them and, as root, the owner."""
+    """Give new files the mode and the time that a swap gives them and, as root, the owner."""
     model = (log.directory / cleaned.replaces[0].name).stat()
     for file in cleaned.files:
         path = target / file.name
@@ -184,7 +184,7 @@ def _set_attributes(log: PartitionLog, target: Path, cleaned: CleanedSegment) ->
             os.utime(path, ns=(modified_ns(cleaned), modified_ns(cleaned)))
 
 
-# --- The files beside it --------------------------------------------------------------------------------
+# --- The files beside the copy --------------------------------------------------------------------------------
 
 
 def _copy_log_dir_files(log: PartitionLog, output: Path) -> None:

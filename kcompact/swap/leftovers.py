@@ -17,7 +17,7 @@ from kcompact.swap.steps import CLEANED, DELETED, SWAP
 
 
 def read_manifests(directory: OpenDirectory, present: Iterable[str]) -> dict[str, Manifest | None]:
-    """Return the name of each staging directory with its manifest; None if that is missing or malformed.
+    """Return each staging directory with its manifest; None if the manifest is missing or malformed.
 
     Raises RefusedError if a file or link has the name of a staging directory.
     """
@@ -113,8 +113,8 @@ def _is_unfinished(
 ) -> bool:
     if any(file.name + suffix in present for file in group.files for suffix in (CLEANED, SWAP)):
         return True
-    # There are only `.deleted` files. This swap has set them aside if its staged files have left the staging directory
-    # and the inodes are those of the manifest. Other `.deleted` files are a broker's.
+    # There are only `.deleted` files. They belong to this swap if the staging directory no longer has its staged files
+    # and the inodes are those in the manifest. Other `.deleted` files belong to a broker.
     return not any(file.staged_as in staged for file in group.files) and any(
         is_same_file(directory, file.name + DELETED, file, same_inode=True) for file in group.replaces
     )

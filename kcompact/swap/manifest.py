@@ -1,7 +1,7 @@
 """The manifest of a round as JSON: which staged files replace which old files.
 
-Recovery renames and deletes the files that the manifest names, and no others. So it is read strictly: exactly these
-fields, no field twice, only names of segment files, groups in ascending order. It holds no keys or values.
+Recovery renames and deletes the files that the manifest names, and no others. So the parser is strict: exactly these
+fields, no field twice, only names of segment files, groups in ascending order. A manifest holds no keys or values.
 `docs/swap.md` describes the fields.
 """
 
@@ -95,8 +95,8 @@ def _group(value: object) -> CleanedSegment:
     fields = _fields(value, "base_offset", "outputs", "inputs")
     return CleanedSegment(
         base_offset=_integer(fields["base_offset"]),
-        files=tuple(_output(one) for one in _list(fields["outputs"])),
-        replaces=tuple(_input(one) for one in _list(fields["inputs"])),
+        files=tuple(_output(file) for file in _list(fields["outputs"])),
+        replaces=tuple(_input(file) for file in _list(fields["inputs"])),
     )
 
 
@@ -157,7 +157,7 @@ def _integer(value: object, *, least: int = 0) -> int:
 
 
 def inconsistency(manifest: Manifest) -> str | None:
-    """Return why no round can have written this manifest, or None."""
+    """Return why the manifest is inconsistent, so that no round can have written it; None if it is consistent."""
     previous_last = -1
     for group in manifest.groups:
         problem = _names_problem(group) or _segments_problem(group, previous_last)

@@ -1,6 +1,6 @@
 """A directory held open, and the loop that applies steps to it.
 
-Every name is resolved from the open descriptor and through no symbolic link.
+Every name is resolved from the open descriptor. Symbolic links are never followed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _DIGEST_BLOCK_BYTES = 4 << 20
 class OpenDirectory:
     """A directory held open; a `with` block closes it and raises StorageError for an OSError that leaves the block.
 
-    A name is that of a file in the directory or, with one `/`, in a sub-directory. With `follow` the directory itself
-    may be a symbolic link. Raises RefusedError if it cannot be opened.
+    A name is the name of a file in the directory or, with one `/`, in a sub-directory. With `follow` the directory
+    itself may be a symbolic link. Raises RefusedError if it cannot be opened.
     """
 
     def __init__(self, path: Path, *, follow: bool = False) -> None:
@@ -74,7 +74,7 @@ class OpenDirectory:
         return os.open(leaf, flags | _OPEN_FILE, mode, dir_fd=fd)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the status of a name, that of a symbolic link itself; None if the name is not there."""
+        """Return the status of a file, of a link itself if it is a link; None if there is no such name."""
         fd, leaf = self.locate(name)
         try:
             return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
@@ -87,7 +87,7 @@ class OpenDirectory:
         return None if status is None or not stat.S_ISREG(status.st_mode) else status.st_size
 
     def digest(self, name: str) -> int:
-        """Return the CRC-32C of a file as the disk has it: cached pages are dropped before the file is read."""
+        """Return the CRC-32C of a file, read from the disk: its cached pages are dropped first."""
         fd = self.open(name, os.O_RDONLY)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -103,7 +103,7 @@ class OpenDirectory:
         return self.size(name) == staged.size_bytes and self.digest(name) == staged.crc32c
 
     def apply_step(self, step: Step) -> None:
-        """Perform one step. Raises OSError; FileExistsError for a rename to a name that is taken."""
+        """Perform one step. Raises OSError; FileExistsError for a rename to a name that exists."""
         match step:
             case Rename(source, target):
                 source_fd, source_leaf = self.locate(source)
@@ -123,7 +123,7 @@ class OpenDirectory:
 
 
 def apply_steps(directory: OpenDirectory, steps: Iterable[Step], after_step: Observer | None = None) -> None:
-    """Perform the steps in order. The first one that fails stops them: its OSError carries the step as a note."""
+    """Perform the steps in order. The first failing step ends the loop; its OSError has the step as a note."""
     for step in steps:
         try:
             directory.apply_step(step)

@@ -1,7 +1,7 @@
-"""What happens after a crash: an interrupted round is finished or undone.
+"""Recovery after a crash: finishes or undoes an interrupted round.
 
-`decide` is pure: it looks at names, digests and identities and returns the steps. `recover` applies them. Running it
-again changes nothing.
+`decide` is pure: it returns the steps, from names, digests and identities. `recover` applies them. A second `recover`
+changes nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from kcompact.swap.steps import (
 class RecoveryAction:
     """What recovery does with one group.
 
-    "forward" finishes its swap and "back" undoes it, both with `steps`; "stop" changes nothing, for the reason in
-    `problem`; "none" if no swap is unfinished.
+    "forward" finishes the swap and "back" undoes it, both with `steps`. "stop" changes nothing; `problem` is the
+    reason. "none" means that no swap is unfinished.
     """
 
     direction: Literal["none", "forward", "back", "stop"]
@@ -59,8 +59,8 @@ class RecoveryReport:
     """What recovery did.
 
     `finished` or `undone` is the base offset of the group whose swap was unfinished, `checkpoint` the offset that was
-    written, `removed_staging` the staging directories that were removed. `left_behind` are `.deleted` files that no
-    swap of kcompact has set aside; the broker deletes them when it starts.
+    written, `removed_staging` the staging directories that were removed. `left_behind` are `.deleted` files that
+    do not belong to a swap of kcompact; the broker deletes them when it starts.
     """
 
     finished: int | None = None
@@ -86,12 +86,12 @@ def decide(
 ) -> RecoveryAction:
     """Return how to end the unfinished swap of a group, from the names that are present in the partition directory.
 
-    `is_new` returns whether a file is the staged one, by its digest; `is_old` whether it is the replaced one, by its
-    identity. All removals of a pass are synced before the next renames. After a stop at any of the steps, `decide`
+    `is_new` returns whether a file has the digest of a staged file, `is_old` whether it has the identity of a replaced
+    file. All removals of a pass are synced before the next renames. After a stop at any of the steps, `decide`
     returns the same direction again.
 
     Rule: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load. Two differences: the content of a `.swap` file
-    is checked here, and where Kafka would lose the old files the action is "stop".
+    is checked here, and in states in which Kafka would lose the old files the action is "stop".
     """
     new, old = log_last(file.name for file in group.files), replaced_names(group)
     identities = {file.name: file for file in group.replaces}
@@ -106,7 +106,7 @@ def decide(
         )
 
     if all(is_new(file.name + (SWAP if file.name in swapped else ""), file) for file in group.files):
-        # A file under its own name is still an old one if the new file is still in `.swap`, or if there is no new one.
+        # A file under its final name is an old file if the new file is still in `.swap`, or if there is no new file.
         in_place = [name for name in old if name in present and (name in swapped or name not in new)]
         if any(name + DELETED in present or not is_old(name, identities[name]) for name in in_place):
             return RecoveryAction(direction="stop", problem="an old file was changed after the swap began")
@@ -120,7 +120,7 @@ def decide(
     ):
         return RecoveryAction(direction="back", steps=put_back_steps(aside, swapped))
     return RecoveryAction(
-        direction="stop", problem="new files are damaged or missing, and the old files are not complete either"
+        direction="stop", problem="new files are damaged or missing, and the old files are incomplete"
     )
 
 
@@ -134,16 +134,16 @@ def recover(
     foreign: bool = False,
     after_step: Observer | None = None,
 ) -> RecoveryReport:
-    """Finish or undo what an interrupted round left, and return what was done. The caller holds the lock.
+    """Finish or undo an interrupted round, and return what was done. The caller holds the lock.
 
     At most one swap can be unfinished. It is finished if its new files are committed and intact, and undone if the
     old files are complete. Groups whose swap has not begun are removed with the staging directory. With `log_dir` the
-    checkpoint is written if every group of the round is in place; otherwise it stays behind, which does no harm.
-    `.deleted` files alone are reported and are no error.
+    checkpoint is written if every group of the round is in place; otherwise the old checkpoint stays, without harm.
+    `.deleted` files alone are reported and are not an error.
 
-    Raises RecoveryNeededError, with nothing changed, for `.cleaned` and `.swap` files that no manifest names (a
-    broker's: it finishes or removes them when it starts), and for states in which either direction could lose
-    records; the same error, with steps done, if a step fails. `foreign` is reserved for a broker's files and raises
+    Raises RecoveryNeededError, with nothing changed, for `.cleaned` and `.swap` files that no manifest names (a broker
+    finishes or removes such files when it starts), and for states in which either direction could lose records. Raises
+    the same error, with some steps done, if a step fails. `foreign` is reserved for a broker's files and raises
     UnsupportedError. Rule: LogLoader.load, passes 1 to 3.
     """
     if foreign:
@@ -210,8 +210,8 @@ def _apply(
     """Apply the action, remove the staging directories and return the checkpoint that was written, or None."""
     try:
         if manifests:
-            # A killed process leaves renames that are done but not yet on the disk. Recovery must not act on names
-            # that a power cut can still take back.
+            # The renames of a killed process may not be on the disk yet. Recovery must not depend on names that a power
+            # cut can still undo.
             apply_steps(directory, (SyncDir(), *action.steps), after_step)
         checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, manifests)
         for staging in manifests:
@@ -242,7 +242,7 @@ def _finish_checkpoint(directory: OpenDirectory, log_dir: Path, manifests: Mappi
     try:
         with OpenDirectory(log_dir, follow=True) as checkpoints:
             present = read_checkpoint(checkpoints, CLEANER_OFFSET_CHECKPOINT).get(manifest.topic_partition, 0)
-        if present >= manifest.end_offset or not all(_is_in_place(directory, one) for one in manifest.groups):
+        if present >= manifest.end_offset or not all(_is_in_place(directory, group) for group in manifest.groups):
             return None
         write_checkpoint(log_dir, manifest.topic_partition, manifest.end_offset)
     except CorruptCheckpointError:

@@ -1,7 +1,6 @@
-"""Replaces the segments of one group with the staged one.
+"""Replaces the segments of one group with the staged segment.
 
-Everything that can be checked is checked before the first step. A step that fails is reported with the side of the
-commit point on which it failed.
+All checks are made before the first step. The error for a failed step says whether the commit point was passed.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ def replace_segments(
         _require_staged(directory, staging, cleaned)
         lock_check()
         stale = stale_deleted_names(replaced_names(cleaned), present)
-        sweep: tuple[Step, ...] = (*(Remove(name) for name in stale), SyncDir()) if stale else ()
-        todo = sweep + replacement_steps(cleaned, staging)
+        removals: tuple[Step, ...] = (*(Remove(name) for name in stale), SyncDir()) if stale else ()
+        steps = removals + replacement_steps(cleaned, staging)
         done: list[Step] = []
 
         def observe(step: Step) -> None:
@@ -64,11 +63,11 @@ def replace_segments(
                 after_step(step)
 
         try:
-            apply_steps(directory, todo, observe)
+            apply_steps(directory, steps, observe)
         except OSError as error:
             if not done:
-                raise  # There is nothing to recover. `OpenDirectory` makes a StorageError of it.
-            raise _unfinished_error(directory, cleaned.base_offset, todo, len(done), error) from error
+                raise  # Nothing was changed, so there is nothing to recover. `OpenDirectory` raises StorageError.
+            raise _unfinished_error(directory, cleaned.base_offset, steps, len(done), error) from error
 
 
 def require_unchanged(partition_dir: Path, files: Iterable[FileIdentity]) -> None:
@@ -78,7 +77,7 @@ def require_unchanged(partition_dir: Path, files: Iterable[FileIdentity]) -> Non
 
 
 def require_as_planned(directory: OpenDirectory, files: Iterable[FileIdentity]) -> None:
-    """Do as `require_unchanged` in a directory that is already open."""
+    """As `require_unchanged`, for a directory that is already open."""
     for identity in files:
         status = directory.status(identity.name)
         if status is None or FileIdentity.of(identity.name, status) != identity:
@@ -88,8 +87,8 @@ def require_as_planned(directory: OpenDirectory, files: Iterable[FileIdentity]) 
 
 def _require_unchanged(directory: OpenDirectory, present: Collection[str], cleaned: CleanedSegment) -> None:
     require_as_planned(directory, cleaned.replaces)
-    # A file between the group's first and last segment that is not replaced would be read beside the new segment.
-    # An unplanned index of the first segment would be taken for an index of the new log.
+    # A broker would load a file between the first and the last segment of the group beside the new segment, and an
+    # index of the first segment that is not in the plan as an index of the new log.
     known = {identity.name for identity in cleaned.replaces}
     last = max(name.base_offset for name in map(parse_file_name, known) if name is not None)
     for name in present:
@@ -111,25 +110,25 @@ def _require_staged(directory: OpenDirectory, staging: str, cleaned: CleanedSegm
             raise CorruptDataError(
                 file=directory.path / staging / file.staged_as,
                 problem=f"staged with {file.size_bytes:,} bytes, now it {found}",
-                hint="The segment was not replaced. Find what writes to this directory or check the disk, "
-                "then run again.",
+                hint="The segment was not replaced. Find the process that writes to this directory, or check the disk. "
+                "Then run again.",
             )
 
 
 def _unfinished_error(
-    directory: OpenDirectory, base_offset: int, todo: Sequence[Step], done: int, error: OSError
+    directory: OpenDirectory, base_offset: int, steps: Sequence[Step], done: int, error: OSError
 ) -> RecoveryNeededError:
     """Return the error for a swap of which `done` steps succeeded and the next one failed."""
-    commit = commit_position(todo)
+    commit = commit_position(steps)
     if done < commit:
-        where = "before its commit point: the old segments count, none of their files is changed"
+        where = "before its commit point: the old segments are valid, and their files are unchanged"
     elif done > commit:
-        where = "after its commit point: the new segment counts, some old files are still there"
+        where = "after its commit point: the new segment is valid, and some old files are still there"
     else:
-        where = "at its commit point: unknown whether the old or the new segment counts, the files of both are there"
+        where = "at its commit point: unknown whether the old or the new segment is valid; the files of both are there"
     return RecoveryNeededError(
         path=directory.path,
-        problem=f"the swap of segment {base_offset} stopped {where} ({todo[done]}: {error.strerror})",
+        problem=f"the swap of segment {base_offset} stopped {where} ({steps[done]}: {error.strerror})",
         hint=f"Remove the cause, then run `kcompact recover {directory.path}` before anything else uses this "
         "directory.",
     )

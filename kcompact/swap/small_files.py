@@ -12,7 +12,7 @@ from kcompact.swap.steps import Remove
 def write_small_file(
     directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None = None
 ) -> None:
-    """Write a file completely or not at all; a file of that name is replaced. Order: `.tmp`, sync, rename, sync.
+    """Write a file completely or not at all, in place of an existing one. Order: `.tmp`, sync, rename, sync.
 
     The new file gets owner, mode and extended attributes of the file `model`; without one, the owner of the directory
     and `mode`. Raises OSError, RefusedError. Rule: CheckpointFile.write, Utils.atomicMoveWithFallback.

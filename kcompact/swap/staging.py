@@ -1,4 +1,4 @@
-"""The staging directory of a round: created, described by a manifest, discarded."""
+"""The staging directory of a round: creates it, writes its manifest, removes it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from kcompact.swap.steps import Observer, Remove, RemoveDir, Step, SyncDir
 def create_staging(partition_dir: Path) -> str:
     """Create the staging directory of a round in the partition directory and return its name.
 
-    It is hidden, new, of mode 0700 and on the partition's file system. The broker ignores sub-directories. Raises
-    RefusedError if the partition directory is a symbolic link or cannot be written to, and for root also if other
-    users may write to it.
+    The directory is hidden and has mode 0700. Brokers ignore sub-directories. Raises RefusedError if the partition
+    directory is a symbolic link or cannot be written to, if the new directory is not on its file system, and for root
+    also if other users may write to the partition directory.
     """
     with OpenDirectory(partition_dir) as directory:
         parent = os.fstat(directory.fd())
         if os.geteuid() == 0 and parent.st_mode & 0o022:
             raise RefusedError(
                 path=partition_dir,
-                problem="other users may write to this directory, so root will not work in it",
+                problem="other users may write to this directory, so working in it as root is not safe",
                 hint=f"Run as the directory's owner, or remove the permission: chmod go-w {partition_dir}",
             )
         name = f".kcompact-{secrets.token_hex(8)}"
@@ -68,8 +68,8 @@ def write_manifest(
     """Write and sync the manifest of groups that are completely staged, then sync the directories.
 
     Every group must be in the manifest on the disk before `replace_segments` begins with it. A round in several waves
-    replaces the manifest for each wave, with `end_offset` None for all but the last; never while a swap is
-    unfinished. Raises RefusedError if the manifest is larger than recovery would read.
+    replaces the manifest for each wave, with `end_offset` None except in the last, and never while a swap is
+    unfinished. Raises RefusedError if the manifest is larger than recovery accepts.
     """
     manifest = Manifest(topic_partition=topic_partition, end_offset=end_offset, pid=os.getpid(), groups=tuple(segments))
     problem = manifest_format.inconsistency(manifest)
@@ -84,11 +84,11 @@ def write_manifest(
         )
     with OpenDirectory(partition_dir) as directory:
         write_small_file(directory, f"{staging}/{manifest_format.NAME}", content, mode=0o600)
-        apply_steps(directory, (SyncDir(),))  # Makes the staging directory's own entry durable.
+        apply_steps(directory, (SyncDir(),))  # Makes the name of the staging directory durable.
 
 
 def discard(partition_dir: Path, staging: str, *, after_step: Observer | None = None) -> None:
-    """Remove the staging directory of this round and nothing else. Does nothing if it is already gone.
+    """Remove the staging directory of this round and nothing else. Does nothing if the directory is missing.
 
     Raises RecoveryNeededError, with nothing removed, while a swap is unfinished: recovery needs the manifest.
     """

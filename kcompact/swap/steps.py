@@ -16,7 +16,7 @@ CLEANED = Temporary.CLEANED.value
 """Suffix of a new file before the commit point: a guard."""
 
 SWAP = Temporary.SWAP.value
-"""Suffix of a new file that is committed and has not taken its name yet."""
+"""Suffix of a new file that is committed and does not have its final name yet."""
 
 DELETED = Temporary.DELETED.value
 """Suffix of an old file that is set aside."""
@@ -98,27 +98,27 @@ def replacement_steps(cleaned: CleanedSegment, staging: str) -> tuple[Step, ...]
 
 def commit_position(steps: Sequence[Step]) -> int:
     """Return the position of the commit point in the steps of a swap: the first sync after the renames to `.swap`."""
-    renames = (place for place, step in enumerate(steps) if isinstance(step, Rename) and step.target.endswith(SWAP))
+    renames = (number for number, step in enumerate(steps) if isinstance(step, Rename) and step.target.endswith(SWAP))
     return steps.index(SyncDir(), next(renames))
 
 
 def steps_after_commit(in_place: Sequence[str], swapped: Sequence[str], aside: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps after the commit point; recovery passes only the files for which a step is left.
 
-    `in_place` are old files under their own names, `swapped` new files under `.swap`, `aside` old files that are set
-    aside now or by these steps. All are names without those suffixes.
+    `in_place` are old files under their own names, `swapped` new files under `.swap`, `aside` old files that are
+    already set aside or are set aside by these steps. All names are without these suffixes.
     """
     old_logs, old_others = logs_and_others(in_place)
     new_logs, new_others = logs_and_others(swapped)
     return (
         *(Rename(name, name + DELETED) for name in old_logs),
-        SyncDir(),  # Without it: an old segment that is loaded without its `.txnindex`.
+        SyncDir(),  # Without this sync a crash can leave an old segment that is loaded without its `.txnindex`.
         *(Rename(name, name + DELETED) for name in old_others),
-        SyncDir(),  # Without it and the one before: an old segment inside the new one's range.
+        SyncDir(),  # Without this and the previous sync: an old segment in the range of the new segment.
         *(Rename(name + SWAP, name) for name in new_logs),
-        SyncDir(),  # Without it: while there is a `.log.swap`, the loader deletes the new `.txnindex`.
+        SyncDir(),  # Without this sync: a `.log.swap`, for which the loader deletes the new `.txnindex`.
         *(Rename(name + SWAP, name) for name in new_others),
-        SyncDir(),  # Without it: two groups in `.swap`, and the loader deletes all files between them.
+        SyncDir(),  # Without this sync: two groups in `.swap`; the loader deletes all files between them.
         *(Remove(name + DELETED) for name in aside),
         SyncDir(),
     )
@@ -128,7 +128,7 @@ def steps_after_commit(in_place: Sequence[str], swapped: Sequence[str], aside: S
 
 
 def undo_steps(swapped: Sequence[str], cleaned: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps that undo a swap before its commit point. The guard is deleted last, as the loader does it."""
+    """Return the steps that undo a swap before its commit point. The guard is deleted last, as by the loader."""
     return (
         *(Remove(name + SWAP) for name in swapped),
         SyncDir(),
@@ -147,7 +147,7 @@ def put_back_steps(aside: Sequence[str], swapped: Sequence[str]) -> tuple[Step, 
     *indexes, log = swapped
     return (
         *(Rename(name + DELETED, name) for name in others),
-        SyncDir(),  # An old log never stands without its `.txnindex`.
+        SyncDir(),  # An old log must never exist without its `.txnindex`.
         *(Rename(name + DELETED, name) for name in logs),
         SyncDir(),
         Rename(log + SWAP, log + CLEANED),
@@ -162,9 +162,8 @@ def put_back_steps(aside: Sequence[str], swapped: Sequence[str]) -> tuple[Step, 
 def removal_steps(names: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps that delete the files of one segment: all are set aside, the `.log` first, then removed.
 
-    A broker that starts deletes the other files of a segment without a `.log`. So a stop after any step leaves a whole
-    log.
-    Rule: LocalLog.deleteSegmentFiles.
+    When a broker starts, it deletes the other files of a segment without a `.log`. So a stop after any step leaves a
+    valid log. Rule: LocalLog.deleteSegmentFiles.
     """
     return (
         *(Rename(name, name + DELETED) for name in sorted(names, key=lambda name: not name.endswith(Suffix.LOG))),
@@ -198,7 +197,7 @@ def replaced_names(cleaned: CleanedSegment) -> tuple[str, ...]:
 
 
 def stale_deleted_names(names: Iterable[str], present: Collection[str]) -> list[str]:
-    """Return the `.deleted` files that stand in the way of files which will be set aside.
+    """Return the old `.deleted` files whose names are needed when `names` are set aside.
 
     A broker that stops within a minute of cleaning leaves `.deleted` files. It deletes them when it starts.
     """

@@ -1,11 +1,15 @@
-"""What each command does.
+"""The bodies of the commands.
 
-inspect        partitions, their batches and records      single_files   files that are named themselves
-plan           the plans of the partitions
-clean          the story of a cleaning, from the paths to the report
-request        what the options of `clean` ask for
-consent        the plans are shown, a person is asked
-engines        what runs the stages: this process, or Spark
-side_by_side   small partitions are cleaned at the same time
-recover        interrupted swaps are finished or undone
+In: paths, settings and options. Out: printed reports, and exit codes.
+Imports: every other folder of the package, and from `cli` everything except `app`.
+
+    inspect        `inspect`: partitions, their batches and records
+    single_files   `inspect` of single files
+    plan           `plan`: the plans of the partitions
+    clean          `clean`: from the paths to the report
+    request        the options of `clean`
+    consent        shows the plans and asks a person on a terminal
+    engines        starts the executor: this process, or Spark
+    side_by_side   cleans small partitions at the same time
+    recover        `recover`: finishes or undoes interrupted swaps
 """

@@ -1,9 +1,9 @@
-"""`clean`: replace the dirty segments of the eligible partitions by compacted ones.
+"""`clean`: replaces the dirty segments of the eligible partitions with compacted ones.
 
     find the partitions -> lock their log directories -> recover -> plan -> show, ask -> clean, dirtiest first -> report
 
-A dry run and a copy (`--output`) take no lock and change nothing where they read. They refuse a log directory that
-another process has locked, and a partition whose interrupted swap needs recovery.
+A dry run and a copy (`--output`) take no lock and do not change the source. They refuse a log directory that another
+process has locked, and a partition whose interrupted swap needs recovery.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(paths: Sequence[Path], settings: Settings, request: Request) -> int:
     with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths, settings)
         _warn_root(directories)
-        locks = Locks(stack, only_look=request.only_reads)
+        locks = Locks(stack, only_check=request.only_reads)
         recovered: dict[Path, str] = {}
         entries = dirtiest_first([*_planned(directories, settings, request, locks, recovered), *unusable])
         named = {path.resolve() for path in paths}
@@ -76,13 +76,13 @@ def run(paths: Sequence[Path], settings: Settings, request: Request) -> int:
 def _warn_root(directories: Sequence[Path]) -> None:
     with suppress(OSError):
         if os.geteuid() == 0 and any(directory.stat().st_uid != 0 for directory in directories):
-            streams.tell("note: running as root; the broker's own user is safer. Owners of files are kept.")
+            streams.tell("note: running as root; the broker's own user is safer. Files keep their owners.")
 
 
 def _planned(
     directories: Sequence[Path], settings: Settings, request: Request, locks: Locks, recovered: dict[Path, str]
 ) -> list[Entry]:
-    """Lock, recover and plan each partition. What recovery did goes into `recovered`."""
+    """Lock, recover and plan each partition. Add the actions of recovery to `recovered`."""
 
     def planner(directory: Path, config: TopicConfig, log_dirs: LogDirs) -> CleanPlan:
         if locks.of(directory) is not None:
@@ -106,14 +106,14 @@ def _planned(
 
 
 def _noted_as_copy(plan: CleanPlan) -> CleanPlan:
-    note = "the parent directory holds no checkpoint and no meta.properties: the partition is taken as a complete copy"
+    note = "the parent directory has no checkpoint and no meta.properties: the partition counts as a complete copy"
     return replace(plan, log=replace(plan.log, notes=(*plan.log.notes, note)))
 
 
 def _refused(entry: Entry, *, is_named: bool) -> Entry:
-    """Return the entry with the error or the result that keeps it from being cleaned, if there is one.
+    """Return the entry with the error or the result that prevents its cleaning, if there is one.
 
-    Kafka's own topics are skipped where a whole log directory is cleaned, and refused where they are named.
+    Kafka's internal topics are skipped if the argument is a log directory, and refused if it is their own directory.
     """
     plan = entry.plan
     if plan is None or entry.error is not None:

@@ -1,4 +1,4 @@
-"""The plans are shown before anything is cleaned, and a person on a terminal is asked."""
+"""Shows the plans before anything is cleaned, and asks a person on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kcompact.cli.output.printer import counted
 
 
 def show(entries: Sequence[Entry], request: Request) -> None:
-    """Print the plans. Raises BrokenPipeError and StorageError: without a reader there is no consent."""
+    """Print the plans. Raises BrokenPipeError and StorageError, because without a reader there is no consent."""
     if request.as_json:
         if streams.was_closed():
             raise BrokenPipeError
@@ -27,7 +27,7 @@ def show(entries: Sequence[Entry], request: Request) -> None:
 
 
 def is_needed(entries: Sequence[Entry], request: Request) -> bool:
-    """Return whether something is going to change and there is a person to ask."""
+    """Return whether something will change and there is a person to ask."""
     if request.assume_yes or request.only_reads or request.as_json:
         return False
     return any(_changes(entry, request) for entry in entries) and sys.stdin.isatty() and sys.stdout.isatty()
@@ -45,7 +45,7 @@ def _changes(entry: Entry, request: Request) -> bool:
 
 
 def _loses_segments(entry: Entry, request: Request) -> bool:
-    """Return whether retention is going to delete segments of the partition, cleaned or not."""
+    """Return whether retention will delete segments of the partition, cleaned or not."""
     if not request.options.apply_retention or entry.error is not None or entry.plan is None:
         return False
     return any(not due.is_postponed for due in plan_forecast(entry.plan))

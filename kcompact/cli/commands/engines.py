@@ -1,4 +1,4 @@
-"""What runs the stages of a cleaning: this process, or Spark."""
+"""Starts the executor that runs the stages: this process, or Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """Makes the executors. Spark starts in the background, while the plans are shown, because it takes seconds."""
+    """Makes the executors. Spark needs seconds to start, so it starts in the background while the plans are shown."""
 
     def __init__(self, request: Request, stack: ExitStack, stop: StopRequest) -> None:
         self._request = request
@@ -28,7 +28,7 @@ class Engine:
         self._start: SparkStart | KcompactError | None = None
 
     def begin(self, entries: Sequence[Entry]) -> None:
-        """Begin to start Spark, if it is asked for and there is something to clean. A failure is kept for later."""
+        """Begin to start Spark, if it is the engine and there is something to clean. `executors` raises a failure."""
         if self._request.engine != "spark" or self._start is not None:
             return
         if not any(entry.is_eligible for entry in entries):
@@ -52,8 +52,8 @@ class Engine:
 
         if self._start.is_first:
             streams.tell(
-                "note: after this run, a process in the background prepares files that make later starts of Spark "
-                "faster; this happens once"
+                "note: after this run a background process prepares files that make later starts of Spark faster; "
+                "this happens once"
             )
         with self._start.context() as context:
             yield lambda progress: OnSpark(sc=context, progress=progress)

@@ -1,4 +1,4 @@
-"""`inspect`: what is on the disk, by partition, by batch and record, or by file."""
+"""`inspect`: shows what is on the disk, by partition, by batch and record, or by file."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run(paths: Sequence[Path], settings: Settings, request: Request) -> int:
 
 
 def _tell_without_kernels() -> None:
-    """Print a notice if the kernels were needed and could not be used: the verification was slow."""
+    """Print a notice if the kernels could not be used, so that the verification was slow."""
     from kcompact import kernels
     from kcompact.cli.output.progress import without_kernels
 
@@ -120,7 +120,7 @@ def _entries(directories: Sequence[Path], settings: Settings, *, verify: bool) -
 
 
 def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs: LogDirs, *, verify: bool) -> Entry:
-    """Return the entry of a partition. Damage outside its segments is an error beside the plan, not instead of it."""
+    """Return the entry of a partition. For damage outside its segments it has both plan and error."""
     from kcompact.inspect.contents import log_contents
     from kcompact.inspect.findings import of_error
     from kcompact.inspect.small_files import log_dir_findings
@@ -151,7 +151,7 @@ def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs
 def _plan(
     directory: Path, config: TopicConfig, settings: Settings, log_dir: LogDir
 ) -> tuple[CleanPlan, KcompactError | None]:
-    """Return the plan and the damage. Where damage hides the producer state, the plan is made without it."""
+    """Return the plan and the damage. If the producer state cannot be read, the plan is made without it."""
     try:
         plan = make_plan(directory, config, settings, log_dir=log_dir)
     except CorruptDataError as problem:
@@ -168,7 +168,7 @@ def _log_files(directory: Path, unusable: list[Entry]) -> list[tuple[Path, str]]
     """Return the logs of a partition in offset order, each with its label. A failure is added to `unusable`."""
     try:
         with storage_errors(directory):
-            # Not `glob`, which finds nothing in a directory that may not be read, instead of failing.
+            # `glob` would find nothing in an unreadable directory instead of failing.
             names = sorted(path.name for path in directory.iterdir() if path.match("[0-9]*.log"))
     except KcompactError as problem:
         unusable.append(failed(directory, problem))

@@ -1,4 +1,4 @@
-"""`plan`: what Kafka's cleaner would decide about each partition, and why."""
+"""`plan`: shows what Kafka's cleaner would decide about each partition, and why."""
 
 from __future__ import annotations
 

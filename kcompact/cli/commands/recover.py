@@ -1,4 +1,4 @@
-"""`recover`: finish or undo a swap that was interrupted."""
+"""`recover`: finishes or undoes a swap that was interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kcompact.swap.recovery import RecoveryReport, recover
 def run(paths: Sequence[Path], *, as_json: bool) -> int:
     """Finish or undo the interrupted swap of each partition, and return the exit code."""
     with stop_request(), ExitStack() as stack:
-        locks = Locks(stack, only_look=False)
+        locks = Locks(stack, only_check=False)
         directories, unusable = named_partitions(paths)
         entries = [_recovered(directory, locks) for directory in directories]
         entries += [_failed(entry.directory, entry.error) for entry in unusable if entry.error is not None]

@@ -1,4 +1,4 @@
-"""What a `clean` command line asks for."""
+"""The options of a `clean` command line as one value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kcompact.cleaner import CleanOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The options of a `clean` command line, except the configuration."""
+    """The options of `clean`, except the configuration."""
 
     options: CleanOptions
     force: bool = False
@@ -22,5 +22,5 @@ class Request:
 
     @property
     def only_reads(self) -> bool:
-        """Return whether the partitions stay as they are: a dry run, or a copy."""
+        """Return whether the partitions are only read: a dry run, or a copy."""
         return self.options.dry_run or self.options.output is not None

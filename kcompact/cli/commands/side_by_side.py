@@ -1,7 +1,7 @@
-"""The partitions are cleaned in order, small ones side by side on Spark.
+"""Cleans the partitions in order; on Spark, small ones side by side.
 
-A small log is a single task, so most of its time is waiting for Spark and for the disk. Several of them at once fill
-that time.
+A small log is a single task, so the cleaning mostly waits for Spark and for the disk. Several small logs are cleaned in
+the same time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def clean_each(
 ) -> Iterator[Entry]:
     """Clean the eligible partitions and yield every entry with its result, in order.
 
-    A failure is in the entry of its partition, and the others go on; after a request to stop all others fail.
+    The entry of a partition has its failure, and the others are still cleaned; after a request to stop they all fail.
     """
     stop.is_deferred = True
     command = click.get_current_context(silent=True)
@@ -47,13 +47,13 @@ def clean_each(
             return
 
         def cleaned(entry: Entry) -> Entry:
-            own = progress.of(entry.directory)
+            partition_progress = progress.of(entry.directory)
             try:
-                # click's current context is a thread's own.
+                # Each thread has its own current context of click.
                 with nullcontext() if command is None else command.scope(cleanup=False):
-                    return _cleaned(entry, executor(own), own, request, locks)
+                    return _cleaned(entry, executor(partition_progress), partition_progress, request, locks)
             finally:
-                own.end()
+                partition_progress.end()
 
         for run in _runs(entries, request):
             if len(run) == 1:

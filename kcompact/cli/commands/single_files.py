@@ -1,4 +1,4 @@
-"""`inspect` of files that are named themselves: a log, an index, a snapshot, a checkpoint."""
+"""`inspect` of single files: a log, an index, a snapshot, a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kcompact.errors import CorruptDataError, KcompactError
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path is a file. An unreadable path is none, so it is reported as a directory would be."""
+    """Return whether a path is a file. False for an unreadable path, which is then reported like a directory."""
     try:
         return path.is_file()
     except OSError:
@@ -20,7 +20,7 @@ def is_file(path: Path) -> bool:
 
 
 def file_entry(path: Path, *, verify: bool) -> FileEntry:
-    """Return the contents of a single file, as far as they can be read, and the error that ended the reading."""
+    """Return the readable contents of a single file, and the error that ended the reading."""
     entry = FileEntry(path=path)
     try:
         with storage_errors(path):
@@ -60,7 +60,7 @@ def _with_contents(entry: FileEntry, *, verify: bool) -> FileEntry:
 
 
 def _with_findings_of_index(entry: FileEntry) -> FileEntry:
-    """Return the entry of an index with the contradictions to the log beside it; any other entry as it is."""
+    """Return the entry of an index with its findings against the log beside it; return any other entry unchanged."""
     log = entry.path.with_suffix(".log")
     if entry.kind not in ("index", "timeindex", "txnindex") or has_second_suffix(entry.path) or not log.exists():
         return entry

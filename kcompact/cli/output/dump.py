@@ -135,5 +135,5 @@ def _printed(name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return "[" + ",".join(safe(str(each)) for each in value) + "]"
+        return "[" + ",".join(safe(str(element)) for element in value) + "]"
     return safe(str(value))

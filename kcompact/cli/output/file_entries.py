@@ -1,4 +1,4 @@
-"""Single files: which kind a file is, and the entries of an index, a snapshot or a checkpoint under Kafka's names."""
+"""Single files: the kind of a file, and the entries of an index, a snapshot or a checkpoint under Kafka's names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def kind_of(path: Path) -> str:
     if parsed is None:
         raise RefusedError(
             path=path,
-            problem="not a file name of Kafka's",
+            problem="not the name of a Kafka file",
             hint="inspect reads .log, .index, .timeindex, .txnindex, .snapshot and the checkpoint files.",
         )
     return parsed.suffix.removeprefix(".")
@@ -126,5 +126,5 @@ def _checkpoint_entries(data: bytes, file: str) -> list[dict[str, Any]]:
 
 
 def is_log(path: Path) -> bool:
-    """Return whether the file is a segment's log. Raises RefusedError for a file that is not Kafka's."""
+    """Return whether the file is a segment's log. Raises RefusedError for a name that Kafka does not use."""
     return kind_of(path) == Suffix.LOG.removeprefix(".")

@@ -1,4 +1,4 @@
-"""The answer of `inspect` for people: a partition with its segments and findings, or a single file."""
+"""Prints the report of `inspect`: a partition with its segments and findings, or a single file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def show_inspection(entry: Entry, printer: Printer) -> None:
     for name in (*plan.log.leftovers, *plan.log.staging):
         printer.line(f"  left over: {name}")
     for name in plan.log.foreign:
-        printer.line(f"  not a file of Kafka's: {name}")
+        printer.line(f"  not a file of Kafka: {name}")
     if entry.findings is not None:
         _show_findings(entry.findings, printer)
     # The findings name the damage already.
@@ -160,8 +160,8 @@ def show_file(entry: FileEntry, printer: Printer) -> None:
         counts = {name: value for name, value in contents_fields(entry.contents).items() if value is not None}
         printer.line("  " + ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in counts.items()))
     for finding in entry.findings or ():
-        places = (("position", finding.position), ("offset", finding.offset))
-        where = "".join(f", {name} {value}" for name, value in places if value is not None)
+        location = (("position", finding.position), ("offset", finding.offset))
+        where = "".join(f", {name} {value}" for name, value in location if value is not None)
         printer.line(f"  {finding.severity}: {finding.file}{where}: {finding.problem}")
     if entry.findings is not None and not entry.findings:
         printer.line(_VERIFIED)

@@ -1,6 +1,7 @@
-"""The answers of the commands as JSON.
+"""The reports of the commands as JSON.
 
-The field names are a contract, described in `docs/cli.md`. `VERSION` rises when a field changes its meaning or goes.
+The field names are stable; `docs/cli.md` describes them. `VERSION` rises when a field is removed or gets another
+meaning.
 Every entry has all fields of its command; unknown values are null.
 """
 
@@ -104,7 +105,7 @@ def document(command: str, now_ms: int | None, **content: object) -> dict[str, A
 
 
 def dumps(value: object) -> str:
-    """Return JSON as ASCII, with null for numbers that JSON lacks."""
+    """Return JSON as ASCII. Raises ValueError for a number that JSON does not have."""
     return json.dumps(value, ensure_ascii=True, allow_nan=False)
 
 
@@ -196,7 +197,7 @@ def clean_entry(entry: Entry) -> dict[str, Any]:
             fields["kafka_passes_at_least"] = kafka_passes_at_least(entry.plan, map_keys=map_keys)
         fields["engine"] = entry.result.engine
         fields["elapsed_s"] = round(entry.result.elapsed_s, 3)
-        fields["deleted_segments"] = [_deleted_segment(gone.segment, gone.reason) for gone in entry.result.expired]
+        fields["deleted_segments"] = [_deleted_segment(due.segment, due.reason) for due in entry.result.expired]
     return fields
 
 
@@ -263,5 +264,5 @@ def file_fields(entry: FileEntry) -> dict[str, Any]:
 
 
 def _findings(findings: Sequence[Finding] | None) -> list[dict[str, Any]] | None:
-    """Return the findings, None where nothing was verified."""
+    """Return the findings, None if nothing was verified."""
     return None if findings is None else [asdict(finding) | {"severity": str(finding.severity)} for finding in findings]

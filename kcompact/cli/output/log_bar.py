@@ -47,13 +47,13 @@ def _legend(plan: CleanPlan, printer: Printer) -> Text:
     sizes: dict[Role, int] = {}
     for role, size_bytes in _extents(plan):
         sizes[role] = sizes.get(role, 0) + size_bytes
-    made = Text()
+    legend = Text()
     for role in Role:
         if role in sizes:
-            made.append("  " if made else "")
-            made.append(glyphs[role], style=ROLE_STYLES[role])
-            made.append(f" {role} {text.size(sizes[role])}")
-    return made
+            legend.append("  " if legend else "")
+            legend.append(glyphs[role], style=ROLE_STYLES[role])
+            legend.append(f" {role} {text.size(sizes[role])}")
+    return legend
 
 
 def _extents(plan: CleanPlan) -> list[tuple[Role, int]]:

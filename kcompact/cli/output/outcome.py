@@ -1,4 +1,4 @@
-"""What `clean` and `recover` did, for people: a table, and the summary that Kafka's cleaner logs."""
+"""Prints the reports of `clean` and `recover`: a table, and the summary that Kafka's cleaner logs."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _remark(entry: Entry) -> str:
     if entry.result is not None and not entry.is_cleaned:
         remarks.append(f"{entry.reason}: {entry.explanation}")
     if entry.result is not None and entry.result.expired:
-        bases = ", ".join(str(gone.segment.base_offset) for gone in entry.result.expired)
+        bases = ", ".join(str(due.segment.base_offset) for due in entry.result.expired)
         remarks.append(f"retention: segments {bases}")
     return "; ".join(remarks)
 
@@ -131,9 +131,9 @@ def show_recovery(entries: Sequence[RecoveryEntry], printer: Printer) -> None:
 def _recovery_steps(entry: RecoveryEntry) -> list[str]:
     report, steps = entry.report, []
     if report.finished is not None:
-        steps.append(f"the swap of segment {report.finished} was completed")
+        steps.append(f"the swap of segment {report.finished} was finished")
     if report.undone is not None:
-        steps.append(f"the swap of segment {report.undone} was taken back")
+        steps.append(f"the swap of segment {report.undone} was undone")
     if report.checkpoint is not None:
         steps.append(f"checkpoint {report.checkpoint} written")
     steps += [f"{name} removed" for name in report.removed_staging]

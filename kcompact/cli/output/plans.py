@@ -1,4 +1,4 @@
-"""The plans of partitions for people: a table of verdicts, then the details of each partition that has any."""
+"""Prints the report of `plan`: a table of verdicts, then the details of partitions."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _show_details(name: str, plan: CleanPlan, printer: Printer) -> None:
     if plan.groups:
         _show_groups(plan, printer)
     if plan.log.checkpoint_offset is not None and plan.checkpoint_reset:
-        printer.line(f"  note: the checkpoint {plan.log.checkpoint_offset} lies outside the log and is ignored")
+        printer.line(f"  note: the checkpoint {plan.log.checkpoint_offset} is outside the log and is ignored")
     for due in plan_forecast(plan):
-        kept = ", but merging with a younger one postpones it" if due.is_postponed else ""
+        kept = ", but the merge with a younger segment postpones the deletion" if due.is_postponed else ""
         printer.line(f"  retention: segment {due.segment.base_offset} is past its {due.reason}{kept}")
     show_notes(plan, printer)
 

@@ -1,7 +1,7 @@
 """Lines and tables for people: styled by rich on a terminal, plain and complete text anywhere else.
 
-Text from names, records and errors is escaped with `text.safe` before it is printed, and rich gets `Text` objects,
-never strings with markup. Away from a terminal a table is as wide as its content, so nothing is cut.
+Text from names, records and errors is escaped with `text.safe` before it is printed. rich receives `Text` objects,
+never strings with markup. Without a terminal a table is as wide as its content, so nothing is cut.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Printer:
             self.show(content)
 
     def show(self, renderable: RenderableType, *, min_width: int = 0) -> None:
-        """Print something of rich's, at least `min_width` wide: the terminal breaks lines wider than itself."""
+        """Print an object of rich, at least `min_width` wide. The terminal breaks lines that are too long."""
         if self.is_terminal:
             with streams.errors(self.stream):
                 console(self.stream, width=max(self.width, min_width)).print(renderable)
@@ -68,28 +68,28 @@ class Printer:
         """Print a table.
 
         `numbers` are aligned to the right. Neither `numbers` nor `whole` columns are ever cut or folded; the other
-        columns are folded. Where the terminal is still too narrow, the `optional` columns are left out, the first
-        one first.
+        columns are folded. If the terminal is still too narrow, the `optional` columns are left out in their
+        order.
         """
         right, unfolded = frozenset(numbers), frozenset((*numbers, *whole))
-        shown, leaving = list(columns), list(optional)
+        shown, removable = list(columns), list(optional)
 
         def filled(fold_at: int | None) -> Table:
-            made = _table(shown, right=right, unfolded=unfolded, fold_at=fold_at)
+            table = _table(shown, right=right, unfolded=unfolded, fold_at=fold_at)
             for row in rows:
-                made.add_row(*(row[name] for name in shown))
-            return made
+                table.add_row(*(row[name] for name in shown))
+            return table
 
         unlimited = console(self.stream, width=PIPED_WIDTH)
         min_width = unlimited.measure(filled(NARROWEST_FOLD)).maximum
-        while min_width > self.width and leaving:
-            shown.remove(leaving.pop(0))
+        while min_width > self.width and removable:
+            shown.remove(removable.pop(0))
             min_width = unlimited.measure(filled(NARROWEST_FOLD)).maximum
         self.show(filled(None), min_width=min_width)
 
 
 def console(stream: Any, *, width: int | None = None) -> Console:
-    """Return a console that prints text as it is: no markup, no emoji, no highlighting."""
+    """Return a console that prints text unchanged: no markup, no emoji, no highlighting."""
     from rich.console import Console
 
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
@@ -100,10 +100,10 @@ def _table(names: Iterable[str], *, right: frozenset[str], unfolded: frozenset[s
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, padding=(0, 1))
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
     for name in names:
         justify: Literal["left", "right"] = "right" if name in right else "left"
-        made.add_column(
+        table.add_column(
             Text(name),
             justify=justify,
             header_style="bold",
@@ -111,7 +111,7 @@ def _table(names: Iterable[str], *, right: frozenset[str], unfolded: frozenset[s
             no_wrap=name in unfolded,
             max_width=None if name in unfolded else fold_at,
         )
-    return made
+    return table
 
 
 def cell(value: object, style: str = "") -> Text:

@@ -22,7 +22,7 @@ _VERBS = {"scan": "reading", "write": "writing"}
 class ProgressBar:
     """The progress of all partitions, and the request to stop them. Safe for several threads.
 
-    A standard error that is full or closed never fails a cleaning.
+    A failure to print never fails a cleaning.
     """
 
     def __init__(self, request: StopRequest, *, quiet: bool) -> None:
@@ -31,7 +31,7 @@ class ProgressBar:
         self._quiet = quiet and not self._is_terminal
         self._progress: rich_progress.Progress | None = None
         self._lock = threading.Lock()
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def of(self, directory: Path) -> PartitionProgress:
         """Return the `Progress` of one partition."""
@@ -50,27 +50,27 @@ class ProgressBar:
         return None
 
     def tell(self, message: str) -> None:
-        """Print a message on standard error, unless only JSON is wanted."""
+        """Print a message on standard error, unless the output is only JSON."""
         with suppress(OSError), self._lock:
             if not self._quiet:
                 streams.tell(message)
 
     def tell_compiling(self) -> None:
-        """Say once in a run that the kernels are being compiled."""
+        """Print, once in a run, that the kernels are being compiled."""
         if self._is_first("compiling"):
-            self.tell("compiling for this processor: once, it takes some ten seconds")
+            self.tell("compiling for this processor: this takes about ten seconds and happens once")
 
     def tell_without_kernels(self, problem: str) -> None:
-        """Say once in a run why it goes on without compiled code; also where progress is not shown."""
+        """Print, once in a run, why the kernels are not used, even if no progress is shown."""
         if self._is_first("without kernels"):
             with suppress(OSError), self._lock:
                 streams.tell(without_kernels(problem))
 
     def _is_first(self, subject: str) -> bool:
-        """Return whether no partition has asked this about a subject before."""
+        """Return whether this is the first call about a subject in this run."""
         with self._lock:
-            is_first = subject not in self._told
-            self._told.add(subject)
+            is_first = subject not in self._printed
+            self._printed.add(subject)
         return is_first
 
     def advance(self, task: TaskID | None, done_bytes: int) -> None:
@@ -118,8 +118,8 @@ class ProgressBar:
 
 
 def without_kernels(problem: str) -> str:
-    """Return the one line that says why a run is slow: it goes on without compiled code."""
-    return f"working without compiled code, with the same result but many times slower: {text.safe(problem)}"
+    """Return the message that the run is slow, because the kernels are not used."""
+    return f"working without compiled code: the same result, but many times slower: {text.safe(problem)}"
 
 
 class PartitionProgress(Progress):

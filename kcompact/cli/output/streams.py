@@ -1,4 +1,4 @@
-"""The standard streams. A closed stream, a full disk behind it or a reader that has left must not harm a log."""
+"""The standard streams. A closed stream, a full disk or a closed pipe must not harm a log."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ClosedErrors(io.TextIOBase):
 
 
 def open_missing() -> None:
-    """Replace closed streams, because else a file of a log could be opened under the number of a stream."""
+    """Replace closed streams. Otherwise a file of a log could get the descriptor of a standard stream."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # `open` takes the lowest free number. Child processes inherit it, for the same reason.
+            # `open` returns the lowest free descriptor. Child processes inherit it, for the same reason.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
@@ -75,7 +75,7 @@ def errors(stream: TextIO | None) -> Iterator[None]:
 
 
 def tell(line: str) -> None:
-    """Print a message on standard error. A failure to do so is ignored."""
+    """Print a message on standard error. Failures are ignored."""
     with suppress(OSError):
         click.echo(safe_lines(line), err=True)
 
@@ -97,7 +97,7 @@ def flush() -> None:
 
 
 def forget_output() -> None:
-    """Discard what is still buffered for standard output, so that flushing it at exit cannot fail."""
+    """Discard the buffer of standard output, so that flushing it at exit cannot fail."""
     if not was_closed():
         _to_nowhere(1)
 

@@ -1,4 +1,4 @@
-"""Values to text for a terminal: escaped, with units, in UTC."""
+"""Values as text for a terminal: escaped, with units, in UTC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNSAFE = re.compile(
 
 
 def safe(text: str | bytes, *, max_chars: int = MAX_SHOWN_CHARS) -> str:
-    """Return foreign text as a terminal can safely show it, cut when it is very long.
+    """Return text from outside so that a terminal can safely show it, cut if it is very long.
 
     Bytes are read as UTF-8. Unprintable characters become `\\xNN`, `\\uNNNN` or `\\UNNNNNNNN`; a backslash stays.
     """
@@ -58,7 +58,7 @@ def size(count_bytes: int) -> str:
 
 
 def time(timestamp_ms: int | None) -> str:
-    """Return Unix milliseconds as UTC in ISO 8601, `-` for none, the number itself where there is no such date."""
+    """Return Unix milliseconds as UTC in ISO 8601, `-` for none, the number itself if there is no such date."""
     if timestamp_ms is None or timestamp_ms < 0:
         return "-"
     from datetime import UTC, datetime
@@ -72,7 +72,7 @@ def time(timestamp_ms: int | None) -> str:
 
 
 def path(directory: Path) -> str:
-    """Return a path, relative to the working directory if it lies below it."""
+    """Return a path, relative to the working directory if it is below it."""
     try:
         return safe(str(directory.relative_to(Path.cwd())))
     except (ValueError, OSError):
@@ -98,7 +98,7 @@ def java_number(value: float, digits: int = 1) -> str:
 
 
 def ratio(part: float, whole: float) -> float:
-    """Return a quotient as Java computes it: NaN for 0/0, infinite for the rest over 0."""
+    """Return a quotient as Java computes it: NaN for 0/0, infinity for any other number over 0."""
     if whole == 0:
         return float("nan") if part == 0 else float("inf")
     return part / whole

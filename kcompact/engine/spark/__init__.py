@@ -1,9 +1,21 @@
-"""The stages on Spark: an executor over a SparkContext, and a private SparkContext to run it on.
+"""Runs the stages on Spark: an executor over a SparkContext, and a private SparkContext for it.
 
     with spark_context("local[*]") as sc:
-        cleaning = stages.prepare_clean(plan, OnSpark(sc=sc))
+        result = clean_partition(plan, OnSpark(sc=sc), lock=lock)
 
-Each name is imported at its first use. So a JVM can be started before PySpark is imported.
+In: jobs and tasks of `clean`, a master, Spark settings. Out: their results, and progress.
+Imports: `errors`, `host`, `kernels`, `clean`.
+
+    executor          runs the stages as Spark jobs
+    context           a private SparkContext: its settings, its environment, its end
+    jvm               finds a Java, starts the JVM, connects to it, ends it
+    class_archive     the class-data archive, with which Spark starts in half the time
+    worker_pool       starts the Python workers while the JVM starts
+    scratch           private directories that are removed when no process uses them
+    shipping          packs this package for the workers of a cluster
+    pyspark_private   every private name of PySpark that is used
+
+Each name is imported at its first use, so a JVM can be started before PySpark is imported.
 """
 
 from __future__ import annotations
@@ -18,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnSpark", "SparkStart", "find_java", "spark_context", "spark_start"]
 
-_MODULE = {
+_MODULES = {
     "OnSpark": "executor",
     "SparkStart": "context",
     "find_java": "jvm",
@@ -28,6 +40,6 @@ _MODULE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,13 +1,13 @@
 """The class-data archive: Spark's classes in the JVM's memory layout. With it Spark starts in half the time.
 
 The first run with a Java and a Spark lists the classes that the JVM loads. When the run ends, a background process
-makes the archive in the user's cache directory, and later runs use it. An archive holds code. It is used only if no
-other user can have written it, and only if its checksum is the one in its name. Without an archive Spark starts more
+makes the archive in the user's cache directory, and later runs use it. An archive holds code, so it is used only if no
+other user can write to it and its checksum is the one in its name. Without an archive Spark starts more
 slowly, and the result is the same.
 
     spark-<key>-<checksum>.jsa    an archive; the key is a hash of the Java, the jars and the JVM options
-    spark-<key>.failed            this Java cannot make an archive; no run tries again
-    making-*                      unfinished; removed by the next process that makes an archive
+    spark-<key>.failed            this Java cannot make an archive; no later run tries it
+    making-*                      unfinished; the next process that makes an archive removes it
     making.lock                   held by the process that makes an archive
 """
 
@@ -30,7 +30,7 @@ from kcompact.host.user_cache import cache_directory
 
 MAKING_S = 300.0
 KEPT = 3
-"""How many archives stay: for several virtual environments, or for a Java before and after its update."""
+"""The number of archives to keep: for several virtual environments, or for a Java before and after an update."""
 _READ_BYTES = 4 << 20
 
 
@@ -38,8 +38,8 @@ _READ_BYTES = 4 << 20
 class ClassArchive:
     """The archive for one Java and one class path.
 
-    `file` is the archive, None if there is none. `directory` is where it is made, None if it cannot be. `classes` is
-    where the JVM lists the classes that it loads.
+    `file` is the archive, None if it does not exist. `directory` is the directory of archives, None if no archive can
+    be made. `classes` is the file in which the JVM lists the classes that it loads.
     """
 
     java: Path
@@ -51,18 +51,18 @@ class ClassArchive:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is no archive, and one can be made."""
+        """Whether the archive does not exist and can be made."""
         return self.directory is not None and self.file is None
 
     def options(self) -> list[str]:
         """Return the JVM options that use the archive, or that list the classes for a new one."""
         if self.file is not None:
-            # With `auto` the JVM ignores an archive of another Java or of other jars; otherwise it would not start.
+            # With `auto` the JVM ignores an archive of another Java or of other jars. Otherwise it would not start.
             return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.file}"]
         return [f"-XX:DumpLoadedClassList={self.classes}"] if self.is_wanted else []
 
     def is_sound(self) -> bool:
-        """Return whether the archive is the file that was made, to the byte. A damaged archive is removed."""
+        """Return whether the archive has the checksum that its name says. A damaged archive is removed."""
         if self.file is None:
             return True
         with contextlib.suppress(OSError):
@@ -110,21 +110,21 @@ def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, sc
 
 def _key(java: Path, jars: Sequence[Path], options: Iterable[str]) -> str:
     """Return a hash of everything that an archive depends on. The JVM itself detects only some mismatches."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     resolved = java.resolve()
     for path in (resolved, resolved.parents[1] / "release", resolved.parents[1] / "lib" / "modules", *jars):
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
-            found.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
-    found.update("\n".join(options).encode(errors="surrogateescape"))
-    return found.hexdigest()[:16]
+            digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    digest.update("\n".join(options).encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
 
 
 # Trust
 
 
 def _is_trusted(file: Path) -> bool:
-    """Return whether only this user can have written the file; its directory has been checked already."""
+    """Return whether only this user can write to the file. Its directory is checked before."""
     status = os.lstat(file)
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 

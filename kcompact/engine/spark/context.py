@@ -1,8 +1,7 @@
 """A private SparkContext: its settings, its environment, and this package on its workers.
 
-With a local master all its ports are on the loopback interface. All its files are in private directories, which are
-removed when it stops. It reads no Spark configuration from the environment, and it restores the environment of this
-process.
+With a local master all ports are on the loopback interface. All files are in private directories, which are removed
+when the context stops. Spark reads no configuration from the environment. The environment of this process is restored.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 DRIVER_MEMORY_MB = 512
 CORE_MEMORY_MB = 32
-"""For each core beyond the fourth. Blocks of a few MB for each task pass through the JVM, and all tasks' results."""
+"""Heap for each core beyond the fourth: the JVM holds a few MB for each task, and the results of all tasks."""
 GATHER_S = 15.0
 """How long to wait for the executors of a cluster."""
 SETTLED_S = 1.0
@@ -48,7 +47,7 @@ def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Ite
     """Start Spark for kcompact alone; stop it and remove its files at the end of the block.
 
     `conf` has the user's settings. Settings that would open a port, print, or run a task twice are overridden. Raises
-    RefusedError (no Java, a cluster without a secret, a SparkContext is there already), ConfigError (a setting that
+    RefusedError (no Java, a cluster without a secret, an existing SparkContext), ConfigError (a setting that
     cannot be read), EngineError (Spark does not start).
     """
     with spark_start(master, conf) as start, start.context() as sc:
@@ -57,9 +56,9 @@ def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Ite
 
 @contextlib.contextmanager
 def spark_start(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkStart]:
-    """Begin to start Spark and return at once; `SparkStart.context` waits. Arguments and errors as of `spark_context`.
+    """Begin to start Spark and yield at once; `SparkStart.context` waits. Arguments and errors as in `spark_context`.
 
-    The start runs in other processes, and PySpark is not imported yet: the caller can do other work meanwhile.
+    Spark starts in other processes, and PySpark is not imported yet, so the caller can do other work.
     """
     if master.startswith("spark://") and "spark.authenticate.secret" not in conf:
         raise RefusedError(
@@ -90,7 +89,7 @@ def spark_start(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Itera
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkStart:
-    """A start of Spark that has begun: the JVM has been started, the SparkContext is made by `context`."""
+    """A Spark that is starting: the JVM is already running, `context` creates the SparkContext."""
 
     master: str
     settings: Mapping[str, str]
@@ -100,12 +99,12 @@ class SparkStart:
 
     @property
     def is_first(self) -> bool:
-        """Whether the end of this run prepares later starts, which takes some seconds in the background."""
+        """Whether this run makes a class archive at its end, which takes some seconds in the background."""
         return self.jvm.makes_archive
 
     @contextlib.contextmanager
     def context(self) -> Iterator[SparkContext]:
-        """Wait for Spark and return its SparkContext, which is stopped at the end of the block.
+        """Wait for Spark and yield its SparkContext; stop it at the end of the block.
 
         Raises EngineError if Spark does not start, RefusedError if this process already has a SparkContext.
         """
@@ -127,7 +126,7 @@ class SparkStart:
 
     @contextlib.contextmanager
     def _started(self) -> Iterator[SparkContext]:
-        """Make the SparkContext and stop it at the end of the block."""
+        """Create the SparkContext and stop it at the end of the block."""
         from pyspark import SparkContext
 
         with contextlib.ExitStack() as stack:
@@ -145,10 +144,10 @@ class SparkStart:
 
         pyspark_private.detach_accumulators(sc)
         if self.jvm.kills_context and is_local(self.master):
-            # Nothing in the JVM has to be stopped: the JVM is killed next, and all its files are in `home`.
+            # The JVM is killed next and all its files are in `home`, so nothing in it has to be stopped.
             pyspark_private.detach_java_context(sc)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PySpark warns when its JVM is dead. That has been raised already.
+            warnings.simplefilter("ignore")  # PySpark warns about a dead JVM. The error was already raised.
             with contextlib.suppress(Py4JError, OSError):
                 sc.stop()
 
@@ -171,7 +170,7 @@ def _start_errors() -> Iterator[None]:
 
 
 def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) -> dict[str, str]:
-    """Return the settings of the SparkContext. The user's override the defaults; what kcompact needs overrides both."""
+    """Return the settings of the SparkContext. `conf` replaces defaults; values that kcompact needs replace both."""
     home = local_dirs[0]
     has_sockets = len(os.fsencode(home)) <= _MAX_SOCKET_DIRECTORY_BYTES
     settings = {
@@ -180,7 +179,7 @@ def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) 
         # The blocks of survivors pass through the driver. Its heap limits them, so a second limit is not needed.
         "spark.driver.maxResultSize": "0",
         "spark.rpc.message.maxSize": "512",
-        # On a cluster this package reaches a worker only with the first task, after the daemon has started.
+        # On a cluster the workers get this package with the first task, after the daemon has started.
         "spark.python.daemon.module": (worker_pool.__name__ if is_local(master) and has_sockets else "pyspark.daemon"),
         **conf,
         "spark.master": master,
@@ -194,7 +193,7 @@ def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) 
         "spark.io.encryption.enabled": "true",
         "spark.port.maxRetries": "0",
         "spark.local.dir": ",".join(map(str, local_dirs)),
-        # An abort asks which tasks are running. By default the answer can be out of date.
+        # An abort reads the list of running tasks. By default that list can be outdated.
         "spark.ui.liveUpdate.period": "0ms",
         # An abort waits for its tasks. By default each worker has two seconds to end.
         "spark.python.task.killTimeout": "100ms",
@@ -206,7 +205,7 @@ def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) 
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         for name in ("spark.driver.port", "spark.blockManager.port", "spark.driver.blockManager.port"):
             settings.pop(name, None)
-        # With one JVM Spark would make a secret itself; for `local-cluster` it requires one.
+        # With a `local` master Spark would create a secret itself; for `local-cluster` it requires one.
         settings["spark.authenticate.secret"] = secrets.token_hex(32)
     return settings
 
@@ -222,7 +221,7 @@ def _spark_conf(settings: Mapping[str, str]) -> SparkConf:
 
 @contextlib.contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """Keep Py4J from logging that its JVM is gone: kcompact raises this, or has killed the JVM itself."""
+    """Turn off the messages of Py4J about a dead JVM: kcompact raises an error, or has killed the JVM itself."""
     logger = logging.getLogger("py4j")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -234,7 +233,7 @@ def _quiet_py4j() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept_signal_handler() -> Iterator[None]:
-    """Restore the handler of SIGINT, which SparkContext replaces. Only the main thread can have a handler replaced."""
+    """Restore the handler of SIGINT, which SparkContext replaces. It does so only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -259,7 +258,7 @@ def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 def _jvm_environment(master: str, conf: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return this process's environment, with kcompact's own variables in place of those that Spark and Java read."""
+    """Return this process's environment, but with kcompact's values for all variables that Spark and Java read."""
     kept = {name: value for name, value in os.environ.items() if not _is_read_by_spark(name)}
     pool = {worker_pool.SOCKET_VARIABLE: str(home / worker_pool.SOCKET)}
     return {**kept, **_driver_environment(master, conf, home), **pool}
@@ -287,11 +286,11 @@ def _driver_environment(master: str, conf: Mapping[str, str], home: Path) -> dic
 
 
 def _worker_path() -> list[str]:
-    """Return the directories that workers import from before those of their interpreter, this package's first."""
+    """Return the first entries of the import path of workers: the directory of this package, then PYTHONPATH."""
     root = str(Path(kcompact.__file__).resolve().parents[1])
-    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    python_path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     installed = root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-    return given if installed else [root, *given]
+    return python_path if installed else [root, *python_path]
 
 
 def _remove_from_import_path(directories: Sequence[Path]) -> None:

@@ -1,7 +1,7 @@
-"""The stages on Spark: an executor over a SparkContext.
+"""The Spark executor: runs the stages as jobs of a SparkContext.
 
-Tasks take and return bytes through the RDD API: no SQL, no table of records. A problem that a task finds in the data
-comes back as a value. A failed task would be tried four times, and Spark would print Java stack traces.
+Tasks receive and return bytes through the RDD API, without SQL and without tables of records. A task returns a problem
+in the data as a value: Spark would try a failed task four times and print Java stack traces.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLL_S = 0.2
 STOP_S = 30.0
 """How long to wait for the tasks of a cancelled job. A task that waits for a dead disk cannot be killed at all."""
 _SUMMARIES = -1
-"""Takes the place of a bucket number: the value is a list of `Scanned`, not a block of keys."""
+"""Used instead of a bucket number when the value is a list of `Scanned`, not a block of keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class OnSpark:
         return self._by_shuffle(job, tasks)
 
     def _by_shuffle(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
-        """Bring the blocks of each bucket together in Spark's shuffle, whichever machines the workers are on."""
+        """Bring the blocks of each bucket together in Spark's shuffle. The workers can be on any machines."""
         with _engine_errors():
             report = _Report.of(self.sc)
             rdd = (
@@ -68,14 +68,14 @@ class OnSpark:
                 .mapPartitions(partial(_reduce_partition, _ShippedJob.of(job), report))
             )
         results = self._collect(rdd, report, "scan", _size_bytes(tasks))
-        scanned = [one for result in results if not isinstance(result, Reduced) for one in result]
+        scanned = [scan for result in results if not isinstance(result, Reduced) for scan in result]
         return scanned, [result for result in results if isinstance(result, Reduced)]
 
     def _by_files(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
-        """Pass the blocks through files of a private directory, which needs all workers on this machine.
+        """Pass the blocks through files of a private directory. All workers must be on this machine.
 
-        Spark's shuffle copies each byte some ten times between processes, in a JVM without the optimizing compiler. The
-        files hold record references and hashes of keys, under a hash key that only this run has.
+        Spark's shuffle would copy each byte about ten times between processes, in a JVM without the optimizing
+        compiler. The files hold record references and hashes of keys, with a hash key of this run only.
         """
         local_dirs = self.sc.getConf().get("spark.local.dir")
         with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
@@ -92,7 +92,7 @@ class OnSpark:
                 else:
                     buckets.setdefault(bucket, []).append(value)
             if sum(block.size_bytes for blocks in buckets.values() for block in blocks) <= job.keys_bytes:
-                # The driver reduces few blocks faster than Spark starts a job.
+                # The driver reduces a few blocks faster than Spark starts a job.
                 return scanned, [_reduce_files(job, buckets[bucket]) for bucket in sorted(buckets)]
             with _engine_errors():
                 report = _Report.of(self.sc)
@@ -114,10 +114,10 @@ class OnSpark:
         return Throttle(job.max_bytes_per_second, 1 / max(1, min(len(tasks), self.parallelism)))
 
     def _collect(self, rdd: Any, report: _Report, stage: str, total_bytes: int) -> list[Any]:
-        """Return the elements of an RDD, and report to the watch meanwhile.
+        """Return the elements of an RDD; report progress while the job runs.
 
-        The job runs in a thread of its own. This thread looks for an abort and for the first error of a task, and then
-        cancels the job. When this returns or raises, no task of the job is running, except one that did not end within
+        The job runs in a separate thread. This thread checks for a request to stop and for the first error of a task,
+        and then cancels the job. Afterwards no task of the job is running, except a task that did not end within
         STOP_S.
         """
         group = f"kcompact-{stage}-{secrets.token_hex(4)}"
@@ -157,7 +157,7 @@ class OnSpark:
         deadline = time.monotonic() + STOP_S
         with contextlib.suppress(Py4JError, OSError):
             while thread.is_alive() and time.monotonic() < deadline:
-                self.sc.cancelJobGroup(group)  # In every turn, because the job may not be submitted yet.
+                self.sc.cancelJobGroup(group)  # Repeated, because the job may not be submitted yet.
                 thread.join(POLL_S)
             # The job ends before its tasks do, and its tasks can still create files in the staging directory.
             while self._running_tasks(group) and time.monotonic() < deadline:
@@ -172,15 +172,15 @@ class OnSpark:
 
 
 _ACCUMULATORS = threading.Lock()
-"""Held while accumulators are made: PySpark numbers them without a lock, and partitions are cleaned side by side."""
+"""Held while accumulators are created: PySpark numbers them without a lock, and threads clean several partitions."""
 
 
 def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
-    return sum(one.size_bytes for task in tasks for one in task)
+    return sum(part.size_bytes for task in tasks for part in task)
 
 
 class _Report(NamedTuple):
-    """Accumulators that each task sends to the driver when it ends: pickled errors, and source bytes that are done."""
+    """Accumulators that each task sends to the driver at its end: pickled errors, and the number of source bytes."""
 
     errors: Any
     done_bytes: Any
@@ -249,7 +249,7 @@ def _scan_partition(
 
 
 class _ShippedJob(NamedTuple):
-    """A job on its way to a worker, with the driver's machine code for a worker that has no cache of its own."""
+    """A job for a worker, with the driver's machine code for a worker that has no cache."""
 
     job: CleanJob
     machine_code: tuple[str, bytes] | None
@@ -259,7 +259,7 @@ class _ShippedJob(NamedTuple):
         return cls(job, kernels.exported() if job.compiled else None)
 
     def unpacked(self) -> CleanJob:
-        """Return the job in the worker, whose kernels may use the machine code from here on."""
+        """Return the job, and provide the machine code to the kernels of this worker."""
         if self.machine_code is not None:
             kernels.provide(*self.machine_code)
         return self.job

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 MIN_JAVA = 17
 START_S = 120.0
-"""How long a JVM may take until it accepts connections."""
+"""The time within which a JVM must accept connections."""
 HOME_PROPERTY = "kcompact.home"
-"""The Java system property with the private directory of a JVM: it tells this JVM from every other."""
+"""The Java system property with the private directory of a JVM. It identifies this JVM."""
 
 JVM_OPTIONS = (
     # For a quick start. No large data passes through this JVM. The optimizing compiler would double the work of the
@@ -81,7 +81,7 @@ def is_local(master: str) -> bool:
 def find_java() -> Path:
     """Return the `java` to run: that of JAVA_HOME, else the one on the PATH, else that of the `jre` extra.
 
-    A Java that does not run, or is older than MIN_JAVA, is passed over. Raises RefusedError if none is left.
+    A Java that does not run or is older than MIN_JAVA is skipped. Raises RefusedError if none is left.
     """
     candidates = []
     if home := os.environ.get("JAVA_HOME"):
@@ -105,7 +105,7 @@ def find_java() -> Path:
 
 
 def _java_version(java: Path) -> int:
-    """Return the major version of a Java; 0 if it is not known."""
+    """Return the major version of a Java; 0 if the version is unknown."""
     release = java.resolve().parents[1] / "release"
     try:
         # `java -version` starts a JVM, which takes longer.
@@ -156,9 +156,9 @@ class Jvm:
         return self._archive is not None and self._archive.is_wanted
 
     def start(self) -> None:
-        """Start the JVM and return, where Spark can be started directly; elsewhere `connect` starts it.
+        """Start the JVM and return, if Spark can be started directly; otherwise `connect` starts it.
 
-        Cluster managers other than Spark's own need what `spark-submit` prepares.
+        Cluster managers other than Spark's own need the preparations of `spark-submit`.
         """
         if not self._settings["spark.master"].startswith(("local", "spark://")):
             return
@@ -174,7 +174,7 @@ class Jvm:
         """Wait until the JVM accepts connections and return its gateway, for `SparkContext(gateway=...)`.
 
         Returns None if PySpark has to start the JVM itself; `adopt` then takes the JVM over. The environment of this
-        process must be `environment`, because PySpark reads it too. Raises what PySpark raises.
+        process must be `environment`, because PySpark reads it too. Raises the exceptions of PySpark.
         """
         from py4j.protocol import Py4JError
 
@@ -204,11 +204,11 @@ class Jvm:
 
     @property
     def kills_context(self) -> bool:
-        """Whether `end` kills the JVM of the adopted SparkContext: False if its process is not known."""
+        """Whether `end` kills the JVM of the adopted SparkContext: False if the process is unknown."""
         return self._is_adopted and self._process is not None
 
     def end(self) -> None:
-        """Kill the JVM. Its context has been stopped, or was never made. Java's own shutdown would only take longer."""
+        """Kill the JVM. Its context is stopped or was never created. Java's own shutdown would only take longer."""
         if self._gateway is not None:
             with contextlib.suppress(Exception):  # The JVM is killed next, so no failure of its gateway matters.
                 self._gateway.shutdown()
@@ -225,7 +225,7 @@ class Jvm:
         return "".join(f"\n  {line[:300]}" for line in lines)
 
     def _launch(self) -> None:
-        """Start the gateway server directly. `spark-submit` and its shell scripts would take longer."""
+        """Start the gateway server directly, because `spark-submit` and its shell scripts take longer."""
         command = [
             str(self._java), "-cp", self._class_path(), f"-Xmx{heap(self._settings)}", *self._options,
             *(self._archive.options() if self._archive is not None else ()),
@@ -239,12 +239,12 @@ class Jvm:
                 stdout=output,
                 stderr=output,
                 env={**self._environment, **pyspark_private.direct_start_environment(self._connection_file)},
-                # Ctrl-C must not reach the JVM: a JVM that ends at once cannot cancel its tasks.
+                # Ctrl-C must not reach the JVM, because it would end before its tasks are cancelled.
                 start_new_session=True,
             )
 
     def _relaunch(self) -> None:
-        """Kill the JVM and start it again without its archive. Does not start it again if it had none."""
+        """Kill the JVM. If it was started with a class archive, start it again without one."""
         self._kill()
         had_archive = self._archive is not None
         self._archive, self._process = None, None
@@ -276,7 +276,7 @@ class Jvm:
         return gateway
 
     def _has_failed(self) -> bool:
-        """Return whether the main function of the JVM has ended with an exception; the process can live on."""
+        """Return whether the main function of the JVM has ended with an exception; the process may still run."""
         return b'Exception in thread "main"' in self.log.read_bytes()
 
     def _submitted(self) -> Any:
@@ -323,7 +323,7 @@ def spark_home() -> Path:
 
 
 def heap(settings: Mapping[str, str]) -> str:
-    """Return `spark.driver.memory` in Java's notation. Raises ConfigError if it is not a size.
+    """Return `spark.driver.memory` as Java writes sizes. Raises ConfigError if it is not a size.
 
     Spark reads a number without a unit as MiB, and accepts `gb` for `g`. Source: JavaUtils.byteStringAs.
     """

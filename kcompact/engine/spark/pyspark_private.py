@@ -1,8 +1,9 @@
 """PySpark's private names. No other module reads one.
 
 PySpark has no public way to connect to a JVM that runs already, to count executors, or to stop without waiting. Each
-function here reads one private name and has a fallback for a PySpark without it: the fallback is slower or its messages
-are plainer, and the result is the same. `tests/spark/test_pyspark_private.py` fails when a new PySpark moves a name.
+function here reads one private name and has a fallback for a PySpark without this name. The fallback is slower or has
+less detailed messages; the result is the same. `tests/spark/test_pyspark_private.py` fails when a new PySpark moves a
+name.
 
 PySpark is imported inside the functions, because a JVM is started before PySpark is imported.
 """
@@ -42,7 +43,7 @@ SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 GATEWAY_PROCESS = "proc"
 """Of the gateway that `launch_gateway` returns: the process that it started, or None."""
 GATEWAY_SERVER = "org.apache.spark.api.python.PythonGatewayServer"
-"""The main class of the JVM that PySpark talks to. It ends when its standard input does."""
+"""The main class of the JVM that PySpark connects to. The JVM ends when its standard input ends."""
 CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 """The environment variable with the path of the file that GATEWAY_SERVER writes its port and secret to."""
 DAEMON_MANAGER = "manager"
@@ -60,7 +61,7 @@ def has_active_context() -> bool:
 
 @contextlib.contextmanager
 def hidden_gateway() -> Iterator[None]:
-    """Hide the connection that an earlier SparkContext of this process has left, and put it back afterwards.
+    """Hide the connection of an earlier SparkContext of this process, and restore it afterwards.
 
     Fallback: nothing is hidden, and PySpark may use the earlier JVM; `context` refuses a JVM that it did not start.
     """

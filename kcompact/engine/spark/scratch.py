@@ -1,11 +1,11 @@
 """Private scratch directories: closed to other users, locked while in use, removed when no process uses them.
 
-A killed process cannot remove its directory. The next process of the same user does: a directory whose lock is free has
-no owner.
+A killed process cannot remove its directory. The next process of the same user removes it: a directory whose lock is
+free is not in use.
 
-The lock itself is the library `filelock`'s. Opening the lock file stays here, because a lock by path creates a missing
-file and its directories, and would so re-create a directory that another process is removing, or put a lock file into a
-directory that another process has just made.
+The library `filelock` takes the lock, but this module opens the lock file: `filelock` would create a missing file and
+its directories. It would re-create a directory that another process is removing, or put a lock file into a directory
+that another process has just created.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ATTEMPTS = 5
 def private_directory(parent: str | None) -> Iterator[Path]:
     """Make a directory below `parent`, or below the system's temporary directory, and remove it afterwards.
 
-    Its mode is 0700, because Spark makes directories in it that every user may read. Directories beside it that killed
-    processes of the same user have left are removed first. Raises OSError.
+    Its mode is 0700, because Spark makes directories in it that every user may read. Directories that killed processes
+    of the same user have left beside it are removed first. Raises OSError.
     """
     _sweep(Path(parent or tempfile.gettempdir()))
     directory, descriptor = _make_locked(parent)
@@ -44,7 +44,7 @@ def try_lock(descriptor: int) -> bool:
 
     False if another process holds it; waits for nothing. Raises OSError.
     """
-    # A worker of a cluster imports this module, but locks nothing and need not have the library.
+    # A worker of a cluster imports this module but takes no lock, so it does not need the library.
     from filelock import lock_descriptor
 
     return lock_descriptor(descriptor, blocking=False)
@@ -55,10 +55,10 @@ def _make_locked(parent: str | None) -> tuple[Path, int]:
     for _ in range(_ATTEMPTS):
         directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         descriptor = None
-        # Another process's sweep can come between any two of these steps and remove the directory, which is not locked.
+        # Until the directory is locked, another process can remove it between any two of these steps.
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            # The lock counts only if the locked file is still the one in the directory. `filelock` does not check this
+            # The lock is valid only if the locked file is still in the directory. `filelock` does not check this
             # for a descriptor.
             if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), (directory / _LOCK).stat()):
                 return directory, descriptor

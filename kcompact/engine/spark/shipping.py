@@ -1,6 +1,6 @@
 """Packs this package for workers that do not have it.
 
-Spark unpacks the archive into a directory of the application, beside which every worker looks for modules. The modules
+Spark unpacks the archive into a directory of the application, next to which every worker finds modules. The modules
 are files there, because the kernels are compiled from their source text.
 """
 

@@ -1,4 +1,4 @@
-"""Starts Spark's Python workers early: a process that has imported everything before Spark asks for the first worker.
+"""Starts Spark's Python workers early: a process imports all modules before Spark needs the first worker.
 
 Spark starts a daemon and lets it fork a worker per core. Starting an interpreter and importing PySpark, numpy and the
 stages takes longer than cleaning a small log, and would begin only after the JVM's own start. So this module runs
@@ -9,7 +9,7 @@ passes its standard streams and environment to the worker pool, and then waits f
             └─ worker pool ─────────────────────────────┴── worker, worker, ...
 
 A daemon that finds no worker pool runs PySpark's own daemon. Both end with the JVM, whose pipe is their standard input.
-A worker pool that no daemon has called ends with the driver.
+A worker pool without a daemon ends with the driver.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ACCEPTED = b"accepted"
 
 
 class WorkerPool:
-    """The driver's handle of a worker pool: starts its process, and kills it with all workers at the end."""
+    """A worker pool, as the driver uses it: starts the process, and kills it with all its workers at the end."""
 
     def __init__(self, interpreter: str, environment: Mapping[str, str], home: Path) -> None:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -12,7 +12,7 @@ import zlib
 from kcompact.format.codec.stream import TOO_SHORT, DamagedStreamError, InflatedBytes, call_library, take
 
 LEVEL = 6
-"""What `compression.gzip.level` is by default."""
+"""The default of `compression.gzip.level`."""
 
 # No flags, no modification time; operating system "unknown", as the JDK writes since release 16.
 _HEADER = bytes.fromhex("1f8b08 00 00000000 00 ff")
@@ -73,12 +73,12 @@ def _inflate_member(data: bytes, start: int, output: InflatedBytes) -> int:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     position, checksum, length = start, 0, 0
     while not inflater.eof:
-        given = inflater.unconsumed_tail
-        if not given:
-            given = data[position : position + _INPUT_SLICE_BYTES]
-            position += len(given)
-        piece = call_library(inflater.decompress, given, output.next_piece_bytes())
-        if not given and not piece and not inflater.eof:
+        source = inflater.unconsumed_tail
+        if not source:
+            source = data[position : position + _INPUT_SLICE_BYTES]
+            position += len(source)
+        piece = call_library(inflater.decompress, source, output.next_piece_bytes())
+        if not source and not piece and not inflater.eof:
             raise DamagedStreamError(TOO_SHORT)
         output.add(piece)
         checksum, length = zlib.crc32(piece, checksum), length + len(piece)

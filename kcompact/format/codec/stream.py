@@ -1,4 +1,4 @@
-"""What the four codecs share: bounded reading of compressed bytes, and a bounded collector of inflated bytes."""
+"""Shared by the four codecs: bounded reading of compressed bytes, and a bounded collector of inflated bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 TOO_SHORT = "the stream ended prematurely"
 PIECE_BYTES = 1024 * 1024
-"""The most that a library is asked to inflate in one call."""
+"""The most bytes that a library inflates in one call."""
 
 
 class DamagedStreamError(Exception):
-    """What is wrong with a compressed stream. `decompress` adds the file and the position of the batch."""
+    """The problem of a compressed stream. `decompress` adds the file and the position of the batch."""
 
 
 class InflatedBytes:

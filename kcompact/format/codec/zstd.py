@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import zstandard
 
 LEVEL = 3
-"""What `compression.zstd.level` is by default."""
+"""The default of `compression.zstd.level`."""
 
 _MAX_WINDOW_BYTES = 1 << 27  # the default limit of the zstd library, which Kafka's reader keeps
 _MAGIC = bytes.fromhex("28b52ffd")
@@ -21,7 +21,7 @@ _RLE_BLOCK, _RESERVED_BLOCK = 1, 3
 _SINGLE_CALL_BYTES = 1 << 17
 """Frames that inflate to this many bytes or fewer are inflated in a single call."""
 
-_of_thread = threading.local()
+_thread_local = threading.local()
 
 
 def compress(data: bytes | memoryview) -> bytes:
@@ -42,8 +42,8 @@ def compress(data: bytes | memoryview) -> bytes:
 def decompress(source: memoryview, output: InflatedBytes) -> None:
     """Inflate all frames into `output`. Raises DamagedStreamError.
 
-    Frame boundaries are checked first, because the library's bounded reader reports the end of the input and a
-    frame that breaks off in the same way.
+    Frame boundaries are checked first, because the library's bounded reader does not distinguish the end of the input
+    from an incomplete frame.
     """
     position = _frame_end(source, 0) if source else 0
     if position == len(source) > 0 and _inflate_small_frame(source, output):
@@ -72,9 +72,9 @@ def _decompressor() -> zstandard.ZstdDecompressor:
     """Return the decompressor of this thread. Creating one takes as long as inflating a small batch."""
     import zstandard
 
-    if not hasattr(_of_thread, "decompressor"):
-        _of_thread.decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
-    found: zstandard.ZstdDecompressor = _of_thread.decompressor
+    if not hasattr(_thread_local, "decompressor"):
+        _thread_local.decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    found: zstandard.ZstdDecompressor = _thread_local.decompressor
     return found
 
 

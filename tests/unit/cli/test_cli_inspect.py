@@ -153,7 +153,7 @@ def overlap(path: Path) -> None:
 LOG0, LOG3 = "00000000000000000000.log", "00000000000000000003.log"
 BAD: list[tuple[str, Callable[[Path], Any], str, int, str]] = [
     ("corrupt batch", lambda d: flip(d / LOG0, 65), "--verify", 3, "checksum"),
-    ("torn segment", lambda d: cut(d / LOG3), "--verify", 3, "no whole batch"),
+    ("torn segment", lambda d: cut(d / LOG3), "--verify", 3, "not a complete batch"),
     ("torn active segment", lambda d: cut(d / "00000000000000000006.log"), "--verify", 3, "torn tail"),
     ("overlapping segments", lambda d: overlap(d / LOG0), "--verify", 3, "overlaps the next segment"),
     ("torn segment dumped", lambda d: cut(d / LOG3), "--batches", 3, "the file"),

@@ -32,7 +32,7 @@ def test_a_narrow_terminal_breaks_no_reason(width: int, tmp_path: Path) -> None:
         tmp_path, DIRTY.replace("now=10:00", "now=10:00 name=topic-of-forty-characters-0 checkpoint=6")
     )
     shown = on_terminal(width, "plan", *COMPACT, directory)
-    assert any(re.search(r"  no +active-only  all that is", line) for line in shown), shown
+    assert any(re.search(r"  no +active-only  all dirty", line) for line in shown), shown
     assert ("ratio" in shown[0]) == (width >= 80)
 
 

@@ -161,7 +161,7 @@ def run(command: str, scratch: Path, *, in_process: bool) -> list[str]:
         out = subprocess.run(
             rest, shell=True, cwd=scratch, input=out, stdout=subprocess.PIPE, text=True, check=True
         ).stdout
-    assert "a fault of kcompact's" not in out + error, out + error
+    assert "a bug of kcompact" not in out + error, out + error
     printed = out.splitlines()
     if code:
         printed += [*error.splitlines(), f"[exit code {code}]"]

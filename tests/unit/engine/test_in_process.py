@@ -91,7 +91,7 @@ def test_tasks_run_at_the_same_time_and_their_results_come_in_order() -> None:
         time.sleep(0.02 * (3 - number))
         return number * number
 
-    assert InProcess(parallelism=3)._each([0, 1, 2], task) == [0, 1, 4]
+    assert InProcess(parallelism=3)._run_tasks([0, 1, 2], task) == [0, 1, 4]
 
 
 def test_an_error_stops_the_other_tasks() -> None:
@@ -109,7 +109,7 @@ def test_an_error_stops_the_other_tasks() -> None:
 
     threads = threading.active_count()
     with pytest.raises(KcompactError, match="one of them"):
-        InProcess(parallelism=3)._each([0, 1, 2, 3, 4], task)
+        InProcess(parallelism=3)._run_tasks([0, 1, 2, 3, 4], task)
     assert set(ended) <= {0, 2, 3}
     assert 0 in ended
     assert threading.active_count() == threads
@@ -147,7 +147,7 @@ def test_an_abort_stops_every_task(parallelism: int, looks: int) -> None:
     progress = StopAfter(looks)
     started = time.monotonic()
     with pytest.raises(CleaningAbortedError):
-        InProcess(parallelism=parallelism, progress=progress)._each(range(4), task)
+        InProcess(parallelism=parallelism, progress=progress)._run_tasks(range(4), task)
     assert time.monotonic() - started < 3
     assert len(running) == 4 - min(parallelism, 4)  # The rest has not begun.
     assert progress.threads == {threading.get_ident()}, "a watch belongs to one thread"

@@ -133,7 +133,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str, str]] = [
     (raise_epoch, LOG, "leader epoch"),
     (cut_tail, ACTIVE, "torn tail"),
     (cut_header, ACTIVE, "torn tail"),
-    (cut_inactive, LOG, "no whole batch"),
+    (cut_inactive, LOG, "not a complete batch"),
     (zeros, ACTIVE, "zeros to the end of the file"),
     (index_elsewhere, INDEX, "no batch starts there"),
     (index_other_offset, INDEX, ""),
@@ -198,9 +198,9 @@ def high_watermark(directory: Path) -> str:
 
 REMARKS: list[tuple[Callable[[Path], str], Severity, str]] = [
     (lambda d: aside(d, f"{LOG}.cleaned"), Severity.WARNING, "interrupted cleaning"),
-    (lambda d: aside(d, f"{LOG}.swap"), Severity.WARNING, "about to take its place"),
+    (lambda d: aside(d, f"{LOG}.swap"), Severity.WARNING, "not yet renamed"),
     (lambda d: aside(d, f"{LOG}.deleted"), Severity.INFO, "about to be deleted"),
-    (lambda d: aside(d, "notes.txt"), Severity.WARNING, "no file of Kafka's"),
+    (lambda d: aside(d, "notes.txt"), Severity.WARNING, "not a file of Kafka"),
     (lambda d: aside(d, "00000000000000000004.index"), Severity.WARNING, "index without a log"),
     (staging, Severity.WARNING, "interrupted run of kcompact"),
     (missing_index, Severity.WARNING, "missing"),

@@ -67,6 +67,6 @@ def test_an_existing_copy_is_not_replaced(log: PartitionLog, tmp_path: Path) -> 
 
 
 def test_a_copy_into_its_source_is_refused(scene: Scene, log: PartitionLog) -> None:
-    with pytest.raises(RefusedError, match="lies inside"):
+    with pytest.raises(RefusedError, match="is inside"):
         copy_partition(log, scene.directory / "out")
     assert not (scene.directory / "out").exists()
