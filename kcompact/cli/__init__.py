@@ -1,7 +1,7 @@
 """The command line.
 
 In: arguments, a terminal. Out: text or JSON, and exit codes.
-Imports: every other folder.
+Imports: `cleaner` and every other folder except `host`.
 
     app            the commands, their options and their help
     options        the options that several commands share

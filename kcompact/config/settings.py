@@ -52,7 +52,7 @@ class ClusterConfig:
     """The settings that a cluster has for one of its topics.
 
     `topic` has the topic's overrides, `broker` the broker's settings by source, weakest first. A setting in none of
-    them has Kafka's default; this holds for `cleanup.policy` too, because the cluster knows the topic.
+    them has Kafka's default; this holds for `cleanup.policy` too, because the cluster has the topic.
     """
 
     origin: str

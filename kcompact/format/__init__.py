@@ -1,7 +1,8 @@
 """Kafka's on-disk formats: bytes to values and back.
 
 In: bytes that a caller has read, with the name of their file for messages. Out: frozen values, the bytes of a file, or
-an error of `kcompact.errors`. Imports: `errors`.
+an error of `kcompact.errors`.
+Imports: `errors`.
 
     names              names of partition directories and their files
     batch              record batches of version 2: header, records, the rebuilt batch of a cleaning

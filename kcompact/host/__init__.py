@@ -1,7 +1,7 @@
 """The machine that kcompact runs on: memory, the user's cache directory, a limit on bytes per second.
 
 In: environment variables, `/proc`, `/sys`, a monotonic clock. Out: sizes in bytes, a private directory, delays.
-Imports: `errors`.
+Imports: nothing of the package.
 
     memory       how much memory a cleaning may use
     throttle     the limit of `--max-bytes-per-second`

@@ -1,7 +1,7 @@
 """Reads what a log contains, and finds what is wrong with it.
 
 In: `PartitionLog`, or the path of a single log file. Out: counters of each segment, findings.
-Imports: `errors`, `host`, `format`, `kernels`, `log`.
+Imports: `errors`, `format`, `kernels`, `log`.
 
     contents           counters of each segment, from the headers of its batches
     verify             verifies every byte: batches and records here, the rest in the modules below

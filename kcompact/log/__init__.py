@@ -1,7 +1,7 @@
 """One partition directory as one frozen value. Reads only; `lock` also creates the lock file.
 
 In: a path. Out: `PartitionLog`, `Batch`, `BatchHeader`, tables of headers, producer states, a lock.
-Imports: `errors`, `host`, `format`, `kernels`.
+Imports: `errors`, `format`, `kernels`.
 
     files            opens regular files without following links and reads from a position
     directory        `read_log`: names, sizes, checkpoints and index ends of a partition directory

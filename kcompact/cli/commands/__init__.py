@@ -1,7 +1,7 @@
 """The bodies of the commands.
 
 In: paths, settings and options. Out: printed reports, and exit codes.
-Imports: every other folder of the package, and from `cli` everything except `app`.
+Imports: `cleaner` and every other folder except `host` and `format`; from `cli` all modules except `app`.
 
     inspect        `inspect`: partitions, their batches and records
     single_files   `inspect` of single files

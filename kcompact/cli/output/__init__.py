@@ -1,7 +1,7 @@
 """What the commands print: text for people, JSON for programs, progress on standard error.
 
 In: entries of `cli.entries`. Out: lines on standard output and standard error.
-Imports: every other folder of the package, and from `cli` `entries` and `signals`.
+Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `cleaner`; from `cli` `entries` and `signals`.
 
     inspection     `inspect` for people: tables of segments and findings
     plans          `plan` for people: tables of verdicts, details of plans
