@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
-from kcompact.format.batch import read_records
+from kcompact.errors import CorruptDataError
+from kcompact.format import index
+from kcompact.format.batch import Header, read_records
+from kcompact.format.names import Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers
-from kcompact.log.directory import PartitionLog, read_snapshot
-from kcompact.log.segment_reader import batches
+from kcompact.log.directory import PartitionLog, Segment, read_snapshot
+from kcompact.log.files import read_file
+from kcompact.log.segment_reader import batches, headers
 
 COMPILED_BYTES = 256 << 20
 """Above this size, loading the kernels and reading headers with them is faster than reading headers in Python."""
@@ -202,9 +207,11 @@ def first_unstable_offset(
     """Return the first offset of the oldest undecided transaction, or None when all transactions are decided.
 
     A transaction is undecided while it is open, and while its marker is at or above the high watermark, because the
-    marker can still be lost. `high_watermark` None is the log end. If the first offset is below the log start, the
-    result is the base offset of the batch that contains the log start, or of the next batch if the log start is in a
-    gap. So the result can be below the log start or far above it. Raises CorruptDataError, StorageError.
+    marker can still be lost. `high_watermark` None is the log end. A broker that loads a log looks up the batch at the
+    first offset, or at the log start if that is greater. The result is the base offset of the batch that contains this
+    offset. In a gap, for example where a cleaning has removed the transaction's first batch, the result is the base
+    offset of the next batch, or the log end. So the result can be below the log start or far above it.
+    Raises CorruptDataError, RefusedError, StorageError.
     Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `ProducerStateManager.completeTxn`.
     """
     starts = [
@@ -216,9 +223,7 @@ def first_unstable_offset(
         state, later = _snapshot_and_later_batches(log, now_ms=now_ms, expiration_ms=expiration_ms)
         starts += _unreplicated_transactions(state, later, max(high_watermark, log.log_start_offset))
     offset = min(starts, default=None)
-    if offset is None or offset >= log.log_start_offset:
-        return offset
-    return _batch_offset_at(log, log.log_start_offset)
+    return None if offset is None else _batch_offset_at(log, max(offset, log.log_start_offset))
 
 
 def _unreplicated_transactions(
@@ -243,12 +248,40 @@ def _unreplicated_transactions(
 
 
 def _batch_offset_at(log: PartitionLog, offset: int) -> int:
-    """Return the base offset of the batch that contains `offset`, or of the next batch, or else the log end."""
+    """Return the base offset of the batch that contains `offset`, or of the next batch, or else the log end.
+
+    Rule: `LocalLog.convertToOffsetMetadataOrThrow`.
+    """
     for segment in log.segments_between(offset, log.log_end_offset):
         path = log.directory / segment.log_name
-        for batch in batches(path, end_position=segment.size_bytes):
-            if batch.header.last_offset >= offset:
-                # A compressed batch of format 0 or 1 has its last offset in the header.
-                is_legacy = batch.header.magic < 2
-                return read_records(batch, file=str(path))[0].offset if is_legacy else batch.header.base_offset
+        start = _search_start(log, segment, offset)
+        for position, header in headers(path, start_position=start, end_position=segment.size_bytes):
+            if header.last_offset >= offset:
+                return header.base_offset if header.magic >= 2 else _legacy_base_offset(path, position, header)
     return log.log_end_offset
+
+
+def _search_start(log: PartitionLog, segment: Segment, offset: int) -> int:
+    """Return the position of a batch in `segment` that is not after the first batch that ends at or above `offset`.
+
+    The offset index saves reading all headers from the start of the segment. An entry is used only if the batch at its
+    position has its offset as last offset. So a wrong entry cannot hide a batch from the search, and the position is 0
+    where the index is missing or damaged. Raises RefusedError, StorageError.
+    """
+    path = log.directory / segment.log_name
+    index_path = path.with_suffix(Suffix.INDEX)
+    if not index_path.exists():
+        return 0
+    try:
+        entries = index.parse_offset_index(read_file(index_path), base_offset=segment.base_offset, file=str(index_path))
+        entry = index.lookup(entries, offset, base_offset=segment.base_offset)
+        found = next(headers(path, start_position=entry.position, end_position=segment.size_bytes), None)
+    except CorruptDataError:
+        return 0
+    return entry.position if found is not None and found[1].last_offset == entry.offset else 0
+
+
+def _legacy_base_offset(path: Path, position: int, header: Header) -> int:
+    """Return the offset of the first record: a compressed batch of format 0 or 1 has its last offset in the header."""
+    (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
+    return read_records(batch, file=str(path))[0].offset

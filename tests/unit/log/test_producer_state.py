@@ -10,6 +10,8 @@ import pytest
 
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.batch import parse_batches
+from kcompact.format.index import build_offset_index
+from kcompact.format.names import index_name
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log import producer_state
 from kcompact.log.batch_headers import BatchHeader, read_marker
@@ -202,6 +204,51 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated(
     state = producer_state.load_producers(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
     assert first_open_transaction_offset(state) is None
     assert unstable(log, state, high_watermark) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "high_watermark", "expected"),
+    [
+        # The producer's aborted data at offset 0 was cleaned away; the next batch that is left is at offset 1.
+        ("0: b=1@1\n2: abort(pid=7 epoch=1)", 2, 1),
+        # The same in a segment that a cleaning has left empty: the next batch is in the next segment.
+        ("0:\n2: b=1@3\n4: abort(pid=7 epoch=1)", 4, 3),
+        # The next batch is the marker, which is at the high watermark.
+        ("0:\n2: abort(pid=7 epoch=1)", 2, 2),
+        # An open transaction, in a snapshot that is older than the cleaning.
+        ("0: b=1@1\n2: c=1", None, 1),
+        ("0:\n2:", None, 2),
+    ],
+)
+def test_a_transaction_whose_first_batch_was_cleaned_away(
+    tmp_path: Path, text: str, high_watermark: int | None, expected: int
+) -> None:
+    opened = replace(HEAD, producer_id=7, current_txn_first_offset=0)
+    log = read_log(log_dsl.write(replace(log_dsl.parse(f"log\n{text}"), snapshots={2: (opened,)}), tmp_path))
+    state = producer_state.load_producers(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
+    assert unstable(log, state, high_watermark) == expected
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [(0, 0), (1, 70), (3, 140)],
+        [(1, 70), (2, 140)],  # 140 is the position of the batch that ends at offset 3.
+        [(1, 71)],  # Inside a batch.
+        [(1, 10_000)],  # Beyond the log.
+        [(1, 140), (2, 70)],  # Positions do not rise.
+    ],
+)
+def test_no_index_misleads_the_search_for_a_batch(tmp_path: Path, entries: list[tuple[int, int]]) -> None:
+    directory = log_dsl.write(log_dsl.parse("log\n0: a=1(pid=7 txn) b=1 c=1@3 d=1\n8: e=1"), tmp_path)
+    log = read_log(directory)
+    (directory / index_name(0)).write_bytes(build_offset_index(entries))
+    for first_offset, expected in [(0, 0), (1, 1), (2, 3), (3, 3), (4, 4), (5, 8), (8, 8), (9, 9)]:
+        opened = {7: Producer(producer_id=7, epoch=0, transaction_first_offset=first_offset)}
+        assert unstable(log, opened) == expected
+    (directory / index_name(0)).unlink()
+    assert unstable(log, {7: Producer(producer_id=7, epoch=0, transaction_first_offset=2)}) == 3
 
 
 def test_replay_continues_from_a_given_state() -> None:
