@@ -11,7 +11,10 @@ import pytest
 from fixtures.checkout import copy_directory
 from kcompact.format.batch import Record, build
 from kcompact.format.codec import Codec
+from kcompact.format.names import index_name
 from tests.bench import logs, measured
+from tests.support import log_writer
+from tests.support.log_writer import LogSpec, SegmentSpec
 
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
 HOLD = "import time\nheld = bytearray(b'x') * (64 << 20)\ntime.sleep(0.3)\n"
@@ -63,13 +66,12 @@ def test_what_goes_on_afterwards_is_ended_and_told(tmp_path: Path, monkeypatch: 
         python(program, tmp_path)
 
 
-def write_partition(log_dir: Path, codec: Codec, value: bytes, *, level: bytes = b"") -> Path:
-    partition = log_dir / logs.PARTITION
-    partition.mkdir(parents=True)
+def write_partition(log_dir: Path, codec: Codec, value: bytes, *, index: bytes = b"") -> Path:
+    """Write a partition of one batch, its checkpoint, and these bytes as its `.index`; return the log directory."""
     records = [Record(n, 1000 + n, b"key-%d" % n, value * 50, ()) for n in range(20)]
-    (partition / "00000000000000000000.log").write_bytes(build(records, codec=codec))
-    (partition / "00000000000000000000.index").write_bytes(level)
-    (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nprices 0 20\n", encoding="ascii")
+    segment = SegmentSpec(base_offset=0, batches=(build(records, codec=codec),))
+    spec = LogSpec(name=logs.PARTITION, segments=(segment,), checkpoint=20, files={index_name(0): index}, lone=True)
+    log_writer.write(spec, log_dir)
     return log_dir
 
 
@@ -88,7 +90,7 @@ def test_another_value_makes_another_fingerprint(tmp_path: Path) -> None:
 
 
 def test_of_a_compressed_log_the_indexes_are_not_compared_but_must_be_there(tmp_path: Path) -> None:
-    one = logs.fingerprint(write_partition(tmp_path / "a", Codec.ZSTD, b"x", level=b"12345678"))
+    one = logs.fingerprint(write_partition(tmp_path / "a", Codec.ZSTD, b"x", index=b"12345678"))
     other = logs.fingerprint(write_partition(tmp_path / "b", Codec.ZSTD, b"x"))
     assert logs.differences(other, one) == []
     (tmp_path / "b" / logs.PARTITION / "00000000000000000000.index").unlink()

@@ -27,8 +27,9 @@ from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.partition import plan_partition
-from tests.support import log_dsl
-from tests.support.log_dsl import LogSpec
+from tests.support import log_dsl, log_writer
+from tests.support.log_reader import read_aborted, read_segments
+from tests.support.log_writer import DEFAULT_TIME, LogSpec
 
 CASES = Path(__file__).parents[1] / "cases"
 FILES = sorted([*CASES.glob("plan/*.txt"), *CASES.glob("clean/*.txt")])
@@ -56,7 +57,7 @@ class Scene:
         """Make the directory anew."""
         self.count += 1
         self.spec = spec
-        log_dsl.write(spec, self.log_dir)
+        log_writer.write(spec, self.log_dir)
 
     def run(self, paragraph: str) -> str | None:
         """Do what a paragraph says; return its output if it has one."""
@@ -84,10 +85,10 @@ class Scene:
         }
         return replace(
             self.spec,
-            segments=log_dsl.read_segments(self.directory),
+            segments=read_segments(self.directory),
             checkpoint=offsets.get(self.spec.topic_partition),
             snapshots=snapshots,
-            aborted=log_dsl.read_aborted(self.directory),
+            aborted=read_aborted(self.directory),
         )
 
     def plan(self, words: list[str]) -> CleanPlan:
@@ -115,10 +116,10 @@ class Scene:
     def state(self, words: list[str]) -> list[str]:
         """Return the lines of the log and its checkpoint; with `files` the other names, with `times` the mtimes."""
         lines = []
-        for segment in log_dsl.read_segments(self.directory):
+        for segment in read_segments(self.directory):
             time = f" ; mtime={log_dsl.time_text(segment.modified_ms)}" if "times" in words else ""
             lines.append(log_dsl.segment_text(segment) + time)
-        for base_offset, entries in log_dsl.read_aborted(self.directory).items():
+        for base_offset, entries in read_aborted(self.directory).items():
             lines += [log_dsl.aborted_text(base_offset, entry) for entry in entries]
         checkpoint = self.log_dir / CLEANER_OFFSET_CHECKPOINT
         if checkpoint.exists():
@@ -131,8 +132,8 @@ class Scene:
 
 
 def require_right_indexes(directory: Path, plan: CleanPlan) -> None:
-    for segment in log_dsl.read_segments(directory):
-        expected = log_dsl.indexes_of(segment, interval_bytes=plan.config.index_interval_bytes)
+    for segment in read_segments(directory):
+        expected = log_writer.indexes_of(segment, interval_bytes=plan.config.index_interval_bytes)
         for suffix, data in zip((".index", ".timeindex"), expected, strict=True):
             assert (directory / f"{segment.base_offset:020d}{suffix}").read_bytes() == data
 
@@ -224,17 +225,17 @@ def test_every_file_names_its_rules() -> None:
     ],
 )
 def test_text_to_directory_and_back(line: str, tmp_path: Path) -> None:
-    directory = log_dsl.write(log_dsl.parse(f"log\n{line}"), tmp_path)
-    assert log_dsl.text_of(directory) == line.replace("[c=3@2^10:00]", "c=3@2^10:00")
+    directory = log_writer.write(log_dsl.parse(f"log\n{line}"), tmp_path)
+    assert log_dsl.text_of(read_segments(directory)) == line.replace("[c=3@2^10:00]", "c=3@2^10:00")
 
 
 def test_defaults_are_filled_in(tmp_path: Path) -> None:
     spec = log_dsl.parse("log now=1d10:00 delete.retention.ms=1h checkpoint=3\n3: a=1 [b=2 c=~](bytes=100)\n9:")
     assert spec.config.delete_retention_ms == 3_600_000
-    assert spec.now_ms == log_dsl.DEFAULT_TIME + 25 * 3_600_000
+    assert spec.now_ms == DEFAULT_TIME + 25 * 3_600_000
     assert [len(data) for data in spec.segments[0].batches] == [70, 100]
-    directory = log_dsl.write(spec, tmp_path)
-    assert log_dsl.text_of(directory) == "3: a=1@3 [b=2@4 c=*22@5]\n9:"
+    directory = log_writer.write(spec, tmp_path)
+    assert log_dsl.text_of(read_segments(directory)) == "3: a=1@3 [b=2@4 c=*22@5]\n9:"
 
 
 # --- What Kafka's own cleaner says to the same cases -----------------------------------------------------------
@@ -259,7 +260,7 @@ class Compared(Scene):
         if not OURS_ALONE & {*words} and not self.spec.lone:
             self.kafka.clean(theirs, **self.options())
             found = [line for line in differences(self.log_dir, theirs) if CLEANED.match(line)]
-            assert found == [], log_dsl.text_of(theirs / self.spec.name)
+            assert found == [], log_dsl.text_of(read_segments(theirs / self.spec.name))
             self.compared += 1
         return output
 

@@ -431,7 +431,8 @@ class _Style:
         self.max_batch_records = choice([1, 1, 3, 10, 50])
 
 
-# Batches that no client writes: an encoder of its own, so that what kcompact cannot write can be tested too.
+# Batches that no client writes. `format.batch` writes only what Kafka writes, so the encoder is here; it returns the
+# bytes of a batch, and Kafka itself writes the log from them.
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 RawRecord = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]

@@ -11,7 +11,7 @@ import pytest
 from kcompact.plan.partition import plan_partition
 from kcompact.plan.passes import OFFSET_MAP_ENTRY_BYTES, kafka_passes_at_least, kafka_passes_at_most
 from tests.oracle.real_kafka import RealKafka
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
 
 pytestmark = pytest.mark.oracle
 
@@ -44,7 +44,7 @@ def test_kafka_takes_as_many(
         for first, part in ((0, keys[:half]), (half, keys[half:]))
     ]
     spec = log_dsl.parse("\n".join(["log now=10:00 min.cleanable.dirty.ratio=0", *lines, f"{len(keys)}: z=1"]))
-    directory = log_dsl.write(spec, tmp_path)
+    directory = log_writer.write(spec, tmp_path)
     buffer_bytes = slots * OFFSET_MAP_ENTRY_BYTES
     # No broker would start with so small a buffer, nor would `topic_config` take it.
     config = replace(spec.config, log_cleaner_dedupe_buffer_size=buffer_bytes)

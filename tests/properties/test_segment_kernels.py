@@ -27,9 +27,9 @@ from kcompact.inspect.verify import verify_file, verify_log
 from kcompact.kernels import load
 from kcompact.log import header_table, inflate
 from kcompact.log.directory import PartitionLog, read_log
-from tests.support import log_dsl, strategies
+from tests.support import log_writer, strategies
 from tests.support.command_line import flip, partition
-from tests.support.log_dsl import LogSpec
+from tests.support.log_writer import LogSpec
 
 
 def described(seen: LogContents) -> list[dict[str, Any]]:
@@ -80,13 +80,13 @@ rows = st.sampled_from([1, 2, 100])
 @given(strategies.logs(), sizes, rows)
 def test_logs_in_any_state(spec: LogSpec, window_bytes: int, table_rows: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        agree(read_log(log_dsl.write(spec, Path(scratch))), window_bytes=window_bytes, rows=table_rows)
+        agree(read_log(log_writer.write(spec, Path(scratch))), window_bytes=window_bytes, rows=table_rows)
 
 
 @given(strategies.logs(), st.data(), sizes, rows)
 def test_damaged_logs(spec: LogSpec, data: st.DataObject, window_bytes: int, table_rows: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        directory = log_dsl.write(spec, Path(scratch))
+        directory = log_writer.write(spec, Path(scratch))
         logs = [path for path in sorted(directory.glob("*.log")) if path.stat().st_size]
         if logs:
             damage(data.draw(st.sampled_from(logs)), data)

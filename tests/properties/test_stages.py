@@ -26,8 +26,8 @@ from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
-from tests.support import log_dsl, reference_cleaner, strategies
-from tests.support.log_dsl import LogSpec
+from tests.support import log_dsl, log_writer, reference_cleaner, strategies
+from tests.support.log_writer import LogSpec, SegmentSpec
 
 PACE = Pace(Throttle(None))
 
@@ -88,7 +88,7 @@ any_sizes = st.builds(
 
 
 def plan_of(spec: LogSpec, log_dir: Path) -> CleanPlan:
-    directory = log_dsl.write(spec, log_dir)
+    directory = log_writer.write(spec, log_dir)
     return plan_partition(directory, spec.config, now_ms=spec.now_ms)
 
 
@@ -169,7 +169,7 @@ def test_cleaning_again_at_the_same_time_changes_nothing(spec: LogSpec) -> None:
 
 
 @given(strategies.logs(lawful=True), strategies.segments(fresh=True, max_segments=3), st.integers(0, 3))
-def test_the_view_is_preserved(spec: LogSpec, more: tuple[log_dsl.SegmentSpec, ...], hours: int) -> None:
+def test_the_view_is_preserved(spec: LogSpec, more: tuple[SegmentSpec, ...], hours: int) -> None:
     outcome = agree(spec)
     cleaned = reference_cleaner.after(spec, outcome) if outcome.groups else spec
     assert_same_view(spec, cleaned)
@@ -191,7 +191,7 @@ def test_the_view_is_preserved(spec: LogSpec, more: tuple[log_dsl.SegmentSpec, .
         assert_same_view(grown, reference_cleaner.after(grown, outcome))
 
 
-def shifted(segment: log_dsl.SegmentSpec, by: int) -> log_dsl.SegmentSpec:
+def shifted(segment: SegmentSpec, by: int) -> SegmentSpec:
     batches = [
         data[:0] + (one.header.base_offset + by).to_bytes(8, "big") + data[8:]
         for data in segment.batches
@@ -258,7 +258,7 @@ def test_damage_stops_the_scan(tmp_path: Path, file: str, position: int, data: b
 
 def test_an_index_that_lies_is_not_asked_when_told_so(tmp_path: Path) -> None:
     spec = log_dsl.parse(THREE)
-    directory = log_dsl.write(spec, tmp_path / "logs")
+    directory = log_writer.write(spec, tmp_path / "logs")
     for path in directory.glob("*.*index"):
         path.write_bytes(b"")
     whole = staged(plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
@@ -269,7 +269,7 @@ def test_an_index_that_lies_is_not_asked_when_told_so(tmp_path: Path) -> None:
 
 def test_a_missing_index_is_done_without(tmp_path: Path) -> None:
     spec = log_dsl.parse(THREE)
-    directory = log_dsl.write(spec, tmp_path / "logs")
+    directory = log_writer.write(spec, tmp_path / "logs")
     whole = staged(plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess())
     for path in directory.glob("*.*index"):
         path.unlink()
@@ -297,7 +297,7 @@ def test_map_bytes_start_where_the_index_leads(tmp_path: Path) -> None:
 
 def test_a_dry_run_counts_what_the_run_counts(tmp_path: Path) -> None:
     # The index that says where the map begins is another one after the run.
-    directory = log_dsl.write(replace(log_dsl.parse(THREE), checkpoint=3), tmp_path / "logs")
+    directory = log_writer.write(replace(log_dsl.parse(THREE), checkpoint=3), tmp_path / "logs")
     plan = plan_partition(directory, log_dsl.parse(THREE).config, now_ms=log_dsl.parse(THREE).now_ms)
     with log_dir_lock(directory.parent) as lock:
         dry = cleaner.clean_partition(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 
 from kcompact.cli.app import main
-from kcompact.format.batch import read_records
-from kcompact.log.segment_reader import batches
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
+from tests.support.log_reader import read_log_records
 
 ROOT = Path(__file__).parents[2]
 NOW = "2024-01-01T10:00:00Z"
@@ -124,7 +123,7 @@ def clean(*arguments: str | Path) -> Ran:
 
 def partition(log_dir: Path, text: str = DIRTY) -> Path:
     """Write the log of a text and return its partition directory."""
-    return log_dsl.write(log_dsl.parse(text), log_dir)
+    return log_writer.write(log_dsl.parse(text), log_dir)
 
 
 def settings(words: str, text: str = DIRTY) -> str:
@@ -137,8 +136,7 @@ def values(directory: Path) -> dict[int, tuple[bytes | None, bytes | None]]:
     return {
         record.offset: (record.key, record.value)
         for log in sorted(directory.glob("*.log"))
-        for batch in batches(log)
-        for record in read_records(batch, file=log.name)
+        for record in read_log_records(log)
     }
 
 

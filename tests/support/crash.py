@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,10 @@ from crc32c import crc32c
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import RecoveryNeededError
-from kcompact.format.names import (
-    Suffix,
-    TopicPartition,
-    file_name,
-    log_name,
-    parse_file_name,
-    snapshot_name,
-)
+from kcompact.format import batch
+from kcompact.format.checkpoint import EpochEntry
+from kcompact.format.index import AbortedTxn, build_txn_index
+from kcompact.format.names import Suffix, TopicPartition, file_name, log_name, parse_file_name, snapshot_name
 from kcompact.log.files import FileIdentity
 from kcompact.swap import recovery
 from kcompact.swap.attributes import carry_over
@@ -33,6 +28,9 @@ from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard, write_manifest
 from kcompact.swap.steps import Observer, Step, replacement_steps
+from tests.support import log_writer
+from tests.support.log_reader import read_log_records
+from tests.support.log_writer import LogSpec, SegmentSpec
 
 PARTITION = TopicPartition("orders", 0)
 T0 = 1_700_000_000_000
@@ -48,49 +46,17 @@ class Stopped(BaseException):
 # --- Kafka files ----------------------------------------------------------------------------------------
 
 
-def varint(value: int) -> bytes:
-    value = value << 1 ^ value >> 63
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
+def segment_of(base_offset: int, records: Sequence[Record]) -> SegmentSpec:
+    """Return a segment with a batch for each record."""
+    batches = [
+        batch.build([batch.Record(offset, T0 + offset, key.encode(), value.encode(), ())])
+        for offset, key, value in records
+    ]
+    return SegmentSpec(base_offset=base_offset, batches=tuple(batches))
 
 
-def batch(record: Record) -> bytes:
-    """Return a v2 batch of one record."""
-    offset, key, value = record
-    body = bytes(3) + varint(len(key)) + key.encode() + varint(len(value)) + value.encode() + b"\0"
-    tail = struct.pack(">hiqqqhii", 0, 0, T0 + offset, T0 + offset, -1, -1, -1, 1) + varint(len(body)) + body
-    return struct.pack(">qiibI", offset, len(tail) + 9, 0, 2, crc32c(tail)) + tail
-
-
-def log_bytes(records: Sequence[Record]) -> bytes:
-    return b"".join(batch(record) for record in records)
-
-
-def records_in(data: bytes) -> list[Record]:
-    found = []
-    while data:
-        offset, length = struct.unpack_from(">qi", data)
-        body = data[61 : 12 + length]  # lengths in these tests fit one byte
-        key_end = 5 + (body[4] >> 1)
-        value_end = key_end + 1 + (body[key_end] >> 1)
-        found.append((offset, body[5:key_end].decode(), body[key_end + 1 : value_end].decode()))
-        data = data[12 + length :]
-    return found
-
-
-def time_index(base_offset: int, records: Sequence[Record]) -> bytes:
-    return struct.pack(">qi", T0 + records[-1][0], records[-1][0] - base_offset) if records else b""
-
-
-def txn_index(first: int, last: int) -> bytes:
-    return struct.pack(">hqqqq", 0, 7, first, last, last)
-
-
-def snapshot() -> bytes:
-    return struct.pack(">hIi", 1, crc32c(bytes(4)), 0)
+def aborted(first_offset: int, last_offset: int) -> AbortedTxn:
+    return AbortedTxn(producer_id=7, first_offset=first_offset, last_offset=last_offset, last_stable_offset=last_offset)
 
 
 # --- A partition and a round ----------------------------------------------------------------------------
@@ -141,6 +107,19 @@ CHECKPOINT_AFTER = "0\n2\norders 0 600\nother 0 7\n"
 """The cleaner's checkpoint of a scene."""
 
 
+BEFORE = LogSpec(
+    name=str(PARTITION),
+    segments=tuple(segment_of(base, records) for base, records in SEGMENTS.items()),
+    snapshots=dict.fromkeys(SEGMENTS, ()),
+    aborted={base: (aborted(base, base + 1),) for base in (0, 100, 200)},
+    leader_epochs=(EpochEntry(epoch=0, start_offset=0),),
+    topic_id="1234567890123456789012",
+    other_checkpoints={TopicPartition("other", 0): 7},
+    lone=True,
+)
+"""The partition before a round, beside another with a checkpoint."""
+
+
 def survivors(bases: Sequence[int]) -> list[Record]:
     """Return the records of a group that no record below the active segment supersedes."""
     closed = [record for base, records in SEGMENTS.items() if base < 600 for record in records]
@@ -150,18 +129,7 @@ def survivors(bases: Sequence[int]) -> list[Record]:
 
 def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
     """Create the partition and stage a round, up to and with the manifest."""
-    directory = log_dir / str(PARTITION)
-    directory.mkdir(parents=True)
-    for base, records in SEGMENTS.items():
-        (directory / file_name(base, Suffix.LOG)).write_bytes(log_bytes(records))
-        (directory / file_name(base, Suffix.INDEX)).write_bytes(b"")
-        (directory / file_name(base, Suffix.TIME_INDEX)).write_bytes(time_index(base, records))
-        (directory / snapshot_name(base)).write_bytes(snapshot())
-        if base in (0, 100, 200):
-            (directory / file_name(base, Suffix.TXN_INDEX)).write_bytes(txn_index(base, base + 1))
-    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    (directory / "partition.metadata").write_text("version: 0\ntopic_id: 1234567890123456789012")
-    (log_dir / "cleaner-offset-checkpoint").write_text(CHECKPOINT_BEFORE)
+    directory = log_writer.write(BEFORE, log_dir)
     staging = create_staging(directory)
     cleaned = tuple(stage(directory, staging, bases) for bases in groups)
     for one in cleaned:
@@ -179,10 +147,11 @@ def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
 
 
 def stage(directory: Path, staging: str, bases: Sequence[int]) -> CleanedSegment:
-    base, kept = bases[0], survivors(bases)
-    contents = {Suffix.LOG: log_bytes(kept), Suffix.INDEX: b"", Suffix.TIME_INDEX: time_index(base, kept)}
+    base, segment = bases[0], segment_of(bases[0], survivors(bases))
+    offset_index, time_index = log_writer.indexes_of(segment)
+    contents = {Suffix.LOG: segment.data, Suffix.INDEX: offset_index, Suffix.TIME_INDEX: time_index}
     if base == 0:
-        contents[Suffix.TXN_INDEX] = txn_index(2, 3)
+        contents[Suffix.TXN_INDEX] = build_txn_index([aborted(2, 3)])
     files = []
     for suffix, content in contents.items():
         staged_as = f"{file_name(base, suffix)}.attempt-1"
@@ -277,10 +246,10 @@ def logs_in_place(directory: Path) -> list[Path]:
 
 def latest_values(directory: Path) -> dict[str, str]:
     """Return the last value of each key; offsets must ascend through the log."""
-    records = [record for path in logs_in_place(directory) for record in records_in(path.read_bytes())]
-    offsets = [offset for offset, _, _ in records]
+    records = [record for path in logs_in_place(directory) for record in read_log_records(path)]
+    offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets)), offsets
-    return {key: value for _, key, value in records}
+    return {(record.key or b"").decode(): (record.value or b"").decode() for record in records}
 
 
 def groups_done(scene: Scene) -> list[bool]:

@@ -1,4 +1,4 @@
-"""A small language for logs: text to partition directory and back.
+"""A small language for logs: text to `LogSpec` and back. `log_writer` writes the directory of a `LogSpec`.
 
     log now=10:00 delete.retention.ms=1h checkpoint=0
     0: a=1 [b=2 c=~]@1..4(lz4) "a b"=""@7^09:30{h=x}
@@ -22,15 +22,12 @@ producer's entry in the snapshot at offset 5; `snapshot 5:` alone makes an empty
 
 from __future__ import annotations
 
-import os
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from kcompact.config.layers import topic_config
-from kcompact.config.settings import LONG_MAX, Override, TopicConfig
+from kcompact.config.settings import LONG_MAX
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import (
     CONTROL_BIT,
@@ -42,75 +39,16 @@ from kcompact.format.batch import (
     parse_batches,
     read_records,
 )
-from kcompact.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-    build_offset_checkpoint,
-)
 from kcompact.format.codec import Codec
-from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index, parse_txn_index
-from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name, txn_index_name
-from kcompact.format.producer_snapshot import ProducerEntry, build_snapshot
-from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
+from kcompact.format.index import AbortedTxn
+from kcompact.format.names import log_name
+from kcompact.format.producer_snapshot import ProducerEntry
+from tests.support.log_writer import DAY_ZERO, DEFAULT_TIME, LogSpec, SegmentSpec
 
-DAY_ZERO = 1_704_067_200_000  # 2024-01-01T00:00Z
-DEFAULT_TIME = DAY_ZERO + 9 * 3_600_000
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CODECS = {codec.name.lower(): codec for codec in Codec}
 _MARKERS = {"abort": 0, "commit": 1}
 _OWN_SETTINGS = {"name", "now", "checkpoint", "start", "hw", "lone", "unclean"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSpec:
-    """A segment that is to be written. Without `mtime_ms` its files are as old as its greatest timestamp."""
-
-    base_offset: int
-    batches: tuple[bytes, ...] = ()
-    mtime_ms: int | None = None
-
-    @property
-    def data(self) -> bytes:
-        return b"".join(self.batches)
-
-    @property
-    def modified_ms(self) -> int:
-        if self.mtime_ms is not None:
-            return self.mtime_ms
-        greatest = max((one.header.max_timestamp for one in parse_batches(self.data, file="")), default=-1)
-        return greatest if greatest >= 0 else DEFAULT_TIME
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSpec:
-    """A partition and what surrounds it, as a value."""
-
-    segments: tuple[SegmentSpec, ...]
-    name: str = "orders-0"
-    now_ms: int = DEFAULT_TIME + 3_600_000
-    settings: Mapping[str, str] = field(default_factory=dict)
-    checkpoint: int | None = None
-    start: int | None = None
-    high_watermark: int | None = None
-    snapshots: Mapping[int, tuple[ProducerEntry, ...]] = field(default_factory=dict)
-    aborted: Mapping[int, tuple[AbortedTxn, ...]] = field(default_factory=dict)
-    lone: bool = False
-    unclean: bool = False
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        parsed = TopicPartition.parse(self.name)
-        assert parsed is not None, self.name
-        return parsed
-
-    @property
-    def config(self) -> TopicConfig:
-        """The effective configuration; a case compacts unless it says otherwise."""
-        settings = {"cleanup.policy": "compact", **self.settings}
-        return topic_config(
-            self.topic_partition.topic, overrides=[Override(name=name, value=settings[name]) for name in settings]
-        )
 
 
 # --- Text to values ---------------------------------------------------------------------------------------
@@ -376,7 +314,7 @@ def wanted_is_possible(size_bytes: int) -> bool:
 
 
 def time_text(timestamp: int) -> str:
-    """Return a time as the notation writes it."""
+    """Return a time in this language."""
     days, rest = divmod(timestamp - DAY_ZERO, _UNITS["d"])
     if not 0 <= days < 1000:
         return str(timestamp)
@@ -402,7 +340,7 @@ def _content_text(content: bytes | None) -> str:
 
 
 def batch_text(one: Batch) -> str:
-    """Return a batch as the notation writes it."""
+    """Return a batch in this language."""
     header = one.header
     records = read_records(one, file="")
     words = _attribute_words(header, records)
@@ -459,73 +397,9 @@ def segment_text(segment: SegmentSpec) -> str:
     return " ".join([f"{segment.base_offset}:", *batches])
 
 
-def text_of(directory: Path) -> str:
-    """Return a partition directory as text, a line a segment."""
-    return "\n".join(segment_text(segment) for segment in read_segments(directory))
-
-
-# --- Values to directories and back -----------------------------------------------------------------------
-
-
-def write(spec: LogSpec, log_dir: Path) -> Path:
-    """Write the partition, and the files of the log directory around it; return the partition directory."""
-    directory = log_dir / spec.name
-    directory.mkdir(parents=True)
-    config = spec.config
-    for segment in spec.segments:
-        offset_index, time_index = indexes_of(segment, interval_bytes=config.index_interval_bytes)
-        for name, data in (
-            (log_name(segment.base_offset), segment.data),
-            (index_name(segment.base_offset), offset_index),
-            (time_index_name(segment.base_offset), time_index),
-        ):
-            (directory / name).write_bytes(data)
-            os.utime(directory / name, ns=(segment.modified_ms * 1_000_000,) * 2)
-    for base_offset, aborted in spec.aborted.items():
-        (directory / txn_index_name(base_offset)).write_bytes(build_txn_index(aborted))
-    for offset, entries in spec.snapshots.items():
-        (directory / snapshot_name(offset)).write_bytes(build_snapshot(entries))
-    for name, value in (
-        (CLEANER_OFFSET_CHECKPOINT, spec.checkpoint),
-        (LOG_START_OFFSET_CHECKPOINT, spec.start),
-        (REPLICATION_OFFSET_CHECKPOINT, spec.high_watermark),
-    ):
-        if value is not None:
-            (log_dir / name).write_bytes(build_offset_checkpoint({spec.topic_partition: value}))
-    if not spec.lone:
-        (log_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
-        if not spec.unclean:
-            (log_dir / CLEAN_SHUTDOWN_FILE).write_text('{"version":0,"brokerEpoch":1}')
-    return directory
-
-
-def indexes_of(segment: SegmentSpec, *, interval_bytes: int) -> tuple[bytes, bytes]:
-    """Return the indexes that Kafka would have made for the segment."""
-    builder = IndexBuilder(segment.base_offset, interval_bytes)
-    for one in parse_batches(segment.data, file=log_name(segment.base_offset)):
-        header = one.header
-        builder.append(header.last_offset, one.position, header.size_bytes, header.max_timestamp)
-    return builder.finish()
-
-
-def read_segments(directory: Path) -> tuple[SegmentSpec, ...]:
-    """Return the segments of a partition directory."""
-    return tuple(
-        SegmentSpec(
-            base_offset=int(path.stem),
-            batches=tuple(bytes(one.data) for one in parse_batches(path.read_bytes(), file=path.name)),
-            mtime_ms=path.stat().st_mtime_ns // 1_000_000,
-        )
-        for path in sorted(directory.glob("*.log"))
-    )
-
-
-def read_aborted(directory: Path) -> dict[int, tuple[AbortedTxn, ...]]:
-    """Return the aborted transactions that the segments' indexes hold."""
-    return {
-        int(path.stem): parse_txn_index(path.read_bytes(), base_offset=int(path.stem), file=path.name)
-        for path in sorted(directory.glob("*.txnindex"))
-    }
+def text_of(segments: Iterable[SegmentSpec]) -> str:
+    """Return segments as text, one line each."""
+    return "\n".join(segment_text(segment) for segment in segments)
 
 
 def aborted_text(base_offset: int, entry: AbortedTxn) -> str:

@@ -1,4 +1,7 @@
-"""Metadata logs and snapshots for tests: records in, the files of a log directory out."""
+"""Metadata logs and snapshots for tests: records in, the files of a log directory out.
+
+A metadata log has no indexes, and its segments may be damaged here, so its files are given to `log_writer` as bytes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from kcompact.format.metadata_record import (
     TopicRecord,
     build_record,
 )
-from kcompact.format.properties import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
+from kcompact.format.properties import MetaProperties
+from tests.support import log_writer
+from tests.support.log_writer import LogSpec
 
 ORDERS, USERS, OTHER = (bytes([number]) * 16 for number in (1, 2, 3))
 CLUSTER_ID = "kcompactTestsCluster00"
@@ -62,22 +67,12 @@ def snapshot(records: Sequence[MetadataRecord | bytes], *, footer: bool = True) 
 
 def write(log_dir: Path, files: dict[str, bytes], *, node_id: int = 1, clean: bool = True) -> Path:
     """Make a log directory of a broker with these files in its metadata log; return it."""
-    directory = log_dir / METADATA_DIRECTORY
-    directory.mkdir(parents=True)
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
     properties = MetaProperties(version=1, cluster_id=CLUSTER_ID, node_id=node_id, directory_id=None)
-    (log_dir / "meta.properties").write_bytes(build_meta_properties(properties))
-    if clean:
-        (log_dir / ".kafka_cleanshutdown").write_bytes(b"")
+    spec = LogSpec(name=METADATA_DIRECTORY, segments=(), files=files, meta_properties=properties, unclean=not clean)
+    log_writer.write(spec, log_dir)
     return log_dir
 
 
 def log(start: int = 0) -> str:
     """Return the name of the segment that starts at an offset."""
     return f"{start:020d}.log"
-
-
-def give_id(directory: Path, topic_id: bytes) -> None:
-    """Write the partition's `partition.metadata`."""
-    (directory / "partition.metadata").write_bytes(build_partition_metadata(encode_uuid(topic_id)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import Batch, Record, parse_batches, read_records
-from tests.support.log_dsl import LogSpec, SegmentSpec
+from tests.support.log_writer import LogSpec, SegmentSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

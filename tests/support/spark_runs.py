@@ -27,11 +27,12 @@ from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, spark_context
 from kcompact.errors import RefusedError
 from kcompact.format.batch import Record, build
-from kcompact.format.index import IndexBuilder
-from kcompact.format.names import index_name, log_name, time_index_name
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from tests.support import log_writer
 from tests.support.command_line import digest
+from tests.support.log_writer import LogSpec, SegmentSpec
 
 SPARK = [
     pytest.mark.spark,
@@ -50,13 +51,10 @@ CONFIG = TopicConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100_00
 # Logs
 
 
-def write_segment(directory: Path, base_offset: int, batches: int) -> int:
-    """Write a segment of batches of ten records, keys and tombstones recurring, and return the next offset."""
-    builder = IndexBuilder(base_offset, CONFIG.index_interval_bytes)
-    log = b""
-    offset = base_offset
-    for _ in range(batches):
-        records = [
+def batch_of_ten(base_offset: int) -> bytes:
+    """Return a batch of ten records; keys and tombstones recur."""
+    return build(
+        [
             Record(
                 number,
                 NOW_MS - 100_000_000 + number,
@@ -64,30 +62,27 @@ def write_segment(directory: Path, base_offset: int, batches: int) -> int:
                 None if number % 13 == 0 else b"value of offset %d" % number,
                 (),
             )
-            for number in range(offset, offset + 10)
+            for number in range(base_offset, base_offset + 10)
         ]
-        data = build(records)
-        builder.append(records[-1].offset, len(log), len(data), records[-1].timestamp)
-        log += data
-        offset += 10
-    stem = directory / f"{base_offset:020d}"
-    stem.with_suffix(".log").write_bytes(log)
-    for suffix, entries in zip((".index", ".timeindex"), builder.finish(), strict=True):
-        stem.with_suffix(suffix).write_bytes(entries)
-    return offset
+    )
 
 
 def write_log(log_dir: Path, *, segments: int = 5, batches: int = 100) -> Path:
     """Write a log directory with `orders-0`: a clean section of one segment, a dirty one, an active segment."""
-    directory = log_dir / "orders-0"
-    directory.mkdir(parents=True)
-    offset = 0
-    for _ in range(segments):
-        offset = write_segment(directory, offset, batches)
-    write_segment(directory, offset, 1)
-    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {batches * 10}\n")
-    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
-    return directory
+    starts = [number * batches * 10 for number in range(segments + 1)]
+    specs = [
+        SegmentSpec(
+            base_offset=start,
+            batches=tuple(batch_of_ten(start + 10 * number) for number in range(batches if start < starts[-1] else 1)),
+        )
+        for start in starts
+    ]
+    spec = LogSpec(
+        segments=tuple(specs),
+        checkpoint=batches * 10,
+        settings={"index.interval.bytes": str(CONFIG.index_interval_bytes)},
+    )
+    return log_writer.write(spec, log_dir)
 
 
 def write_partition(directory: Path, *, total_bytes: int, segments: int, value_bytes: int) -> None:
@@ -95,37 +90,31 @@ def write_partition(directory: Path, *, total_bytes: int, segments: int, value_b
 
     Each key comes about twice, so that half of it stays.
     """
-    directory.mkdir(parents=True)
     source = random.Random(directory.name)
     noise = source.randbytes(value_bytes * 64)
     records_per_batch = max(1, 100_000 // value_bytes)
     batches = -(-total_bytes // (segments * records_per_batch * value_bytes))
     keys = max(1, segments * batches * records_per_batch // 2)
-    offset = 0
-    for _ in range(segments):
-        base_offset, position, builder = offset, 0, IndexBuilder(offset)
-        with open(directory / log_name(base_offset), "wb") as log:
-            for _ in range(batches):
-                records = []
-                for number in range(offset, offset + records_per_batch):
-                    start = source.randrange(value_bytes * 63)
-                    key = b"%09d" % source.randrange(keys)
-                    records.append(Record(number, T0 + number, key, noise[start : start + value_bytes], ()))
-                offset += records_per_batch
-                data = build(records)
-                log.write(data)
-                builder.append(offset - 1, position, len(data), records[-1].timestamp)
-                position += len(data)
-        offset_index, time_index = builder.finish()
-        (directory / index_name(base_offset)).write_bytes(offset_index)
-        (directory / time_index_name(base_offset)).write_bytes(time_index)
-    for name in (log_name, index_name, time_index_name):
-        (directory / name(offset)).write_bytes(b"")
+
+    def batch(base_offset: int) -> bytes:
+        records = []
+        for number in range(base_offset, base_offset + records_per_batch):
+            start = source.randrange(value_bytes * 63)
+            key = b"%09d" % source.randrange(keys)
+            records.append(Record(number, T0 + number, key, noise[start : start + value_bytes], ()))
+        return build(records)
+
+    log_writer.write(LogSpec(name=directory.name, segments=()), directory.parent)
+    per_segment = batches * records_per_batch
+    for base_offset in range(0, segments * per_segment, per_segment):
+        offsets = range(base_offset, base_offset + per_segment, records_per_batch)
+        log_writer.write_segment(directory, base_offset, map(batch, offsets))
+    log_writer.write_segment(directory, segments * per_segment, [])
 
 
 def left_behind(directory: Path) -> list[str]:
-    """Return what is no file of a log: staging directories, suffixes of a swap."""
-    lawful = (".log", ".index", ".timeindex", ".lock", "-checkpoint")
+    """Return what is no file of a log directory: staging directories, suffixes of a swap."""
+    lawful = (".log", ".index", ".timeindex", ".lock", "-checkpoint", META_PROPERTIES, CLEAN_SHUTDOWN_FILE)
     return [str(path) for path in directory.rglob("*") if path.is_file() and not path.name.endswith(lawful)] + [
         str(path) for path in directory.rglob(".kcompact*")
     ]

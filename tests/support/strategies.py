@@ -13,7 +13,7 @@ from kcompact.format import batch as batch_format
 from kcompact.format.batch import CODEC_MASK, LOG_APPEND_TIME_BIT, Header, Record, parse_batches
 from kcompact.format.codec import Codec
 from kcompact.format.producer_snapshot import ProducerEntry
-from tests.support.log_dsl import DEFAULT_TIME, LogSpec, SegmentSpec
+from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
 
 HOUR = 3_600_000
 NOW = DEFAULT_TIME + 10 * HOUR

@@ -22,7 +22,7 @@ from kcompact.format.index import IndexBuilder
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
 from kcompact.format.producer_snapshot import ENTRY_BYTES, ProducerEntry, build_snapshot
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
-from tests.support import log_dsl, reference_cleaner
+from tests.support import log_dsl, log_writer, reference_cleaner
 
 HERE = Path(__file__).parent
 SNAPSHOT_HEADER_BYTES = 10
@@ -46,7 +46,7 @@ def build(name: str, log_dir: Path) -> Path:
         else:
             spec = log_dsl.parse(text)
             is_lone = is_lone or spec.lone
-            log_dsl.write(replace(spec, checkpoint=None, high_watermark=None), log_dir)
+            log_writer.write(replace(spec, checkpoint=None, high_watermark=None), log_dir)
             partition, checkpoint = spec.topic_partition, spec.checkpoint
             high_watermark = reference_cleaner.log_end(spec) if spec.high_watermark is None else spec.high_watermark
         high_watermarks[partition] = high_watermark
@@ -85,7 +85,11 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A partition of which only the listing is known."""
+    """A partition of which only the listing is known.
+
+    `log_writer` cannot write it: the listing gives sizes, not records. The files here have exactly these sizes, and the
+    logs are sparse: a header for each batch and nothing after it.
+    """
 
     name: str
     segments: tuple[Listed, ...]

@@ -11,14 +11,15 @@ import os
 import random
 import resource
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import kcompact
 from kcompact.clean.executor import Executor
 from kcompact.format.batch import Record, build
-from kcompact.format.index import IndexBuilder
-from kcompact.format.names import index_name, log_name, time_index_name
+from tests.support import log_writer
+from tests.support.log_writer import LogSpec
 
 RECORDS_PER_BATCH = 100
 T0 = 1_700_000_000_000
@@ -26,34 +27,26 @@ T0 = 1_700_000_000_000
 
 def write_log(directory: Path, *, records: int, keys: int, value_bytes: int, segment_bytes: int) -> None:
     """Write a partition: each key is drawn at random, the last segment is the active one."""
-    directory.mkdir(parents=True)
+    log_writer.write(LogSpec(name=directory.name, segments=(), lone=True), directory.parent)
     source = random.Random(1)
     offset = 0
+
+    def batches() -> Iterator[bytes]:
+        nonlocal offset
+        written = 0
+        while written < segment_bytes and offset < records:
+            drawn = [
+                Record(number, T0 + number, b"%016d" % source.randrange(keys), source.randbytes(value_bytes), ())
+                for number in range(offset, offset + RECORDS_PER_BATCH)
+            ]
+            offset += RECORDS_PER_BATCH
+            batch = build(drawn)
+            written += len(batch)
+            yield batch
+
     while offset < records:
-        base_offset, position = offset, 0
-        builder = IndexBuilder(base_offset)
-        with open(directory / log_name(base_offset), "wb") as log:
-            while position < segment_bytes and offset < records:
-                drawn = [
-                    Record(
-                        offset + n,
-                        T0 + offset + n,
-                        b"%016d" % source.randrange(keys),
-                        source.randbytes(value_bytes),
-                        (),
-                    )
-                    for n in range(RECORDS_PER_BATCH)
-                ]
-                batch = build(drawn)
-                log.write(batch)
-                offset += RECORDS_PER_BATCH
-                builder.append(offset - 1, position, len(batch), drawn[-1].timestamp)
-                position += len(batch)
-        offset_index, time_index = builder.finish()
-        (directory / index_name(base_offset)).write_bytes(offset_index)
-        (directory / time_index_name(base_offset)).write_bytes(time_index)
-    for name in (log_name, index_name, time_index_name):
-        (directory / name(offset)).write_bytes(b"")
+        log_writer.write_segment(directory, offset, batches())
+    log_writer.write_segment(directory, offset, [])
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from kcompact.cleaner import CleanOptions, Status
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
 
 # All of it is in the active segment: nothing is cleanable.
 ACTIVE_ONLY = "log now=10:00 name=orders-0 cleanup.policy=compact\n0: a=1 b=2 a=~"
@@ -26,7 +26,7 @@ def test_a_checkpoint_outside_of_the_log_is_put_right(
     tmp_path: Path, start: int, checkpoint: int | None, expected: int | None
 ) -> None:
     spec = replace(log_dsl.parse(ACTIVE_ONLY), start=start, checkpoint=checkpoint)
-    directory = log_dsl.write(spec, tmp_path)
+    directory = log_writer.write(spec, tmp_path)
     file = tmp_path / "cleaner-offset-checkpoint"
     before = file.read_text() if file.exists() else None
     plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
@@ -41,7 +41,7 @@ def test_a_checkpoint_outside_of_the_log_is_put_right(
 
 def test_the_checkpoint_of_a_topic_that_is_not_compacted_is_left_alone(tmp_path: Path) -> None:
     spec = replace(log_dsl.parse(ACTIVE_ONLY.replace("compact", "delete")), checkpoint=9)
-    directory = log_dsl.write(spec, tmp_path)
+    directory = log_writer.write(spec, tmp_path)
     plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
     with log_dir_lock(tmp_path) as lock:
         cleaner.clean_partition(plan, InProcess(), lock=lock)

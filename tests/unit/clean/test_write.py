@@ -34,7 +34,8 @@ from kcompact.errors import (
 from kcompact.format.batch import DELETE_HORIZON_BIT, parse_batches, read_header
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.host.throttle import Pace, Throttle
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
+from tests.support.log_writer import DEFAULT_TIME, SegmentSpec
 
 LINE = "0: a=1 [b=1 c=1] ~=1 b=2(lz4) d=~^09:30"
 ALIVE = ([True], [False, True], [False], [True], [True])
@@ -46,7 +47,7 @@ ABORTED = AbortedTxn(producer_id=7, first_offset=1, last_offset=3, last_stable_o
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return log_dsl.write(log_dsl.parse(f"log\n{LINE}"), tmp_path / "logs")
+    return log_writer.write(log_dsl.parse(f"log\n{LINE}"), tmp_path / "logs")
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def job_of(source: Path, *, compiled: bool = False) -> CleanJob:
         directory=str(source),
         first_dirty_offset=0,
         upper_bound_offset=100,
-        now_ms=log_dsl.DEFAULT_TIME,
+        now_ms=DEFAULT_TIME,
         delete_retention_ms=1,
         keep_tombstones=False,
         last_records={},
@@ -125,10 +126,10 @@ def test_parts_make_one_segment_wherever_they_are_cut(
 ) -> None:
     parts = parts_of(source, staging, *cuts, compiled=compiled)
     files = joined(staging, parts, compiled=compiled)
-    found = log_dsl.segment_text(log_dsl.SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],)))
+    found = log_dsl.segment_text(SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],)))
     assert found == "0: a=1@0 [c=1@2]@1..2 b=2@4(lz4) d=~@5^09:30(horizon=09:00:00.001)"
-    segment = log_dsl.SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],))
-    expected = log_dsl.indexes_of(segment, interval_bytes=60)
+    segment = SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],))
+    expected = log_writer.indexes_of(segment, interval_bytes=60)
     assert (files[f"{0:020d}.index"], files[f"{0:020d}.timeindex"]) == expected
     stats = sum((part.stats for part in parts), CleanerStats())
     assert (stats.messages_read, stats.messages_written, stats.invalid_messages) == (6, 4, 1)

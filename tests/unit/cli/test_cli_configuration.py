@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from kcompact.config.settings import Source
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.metadata_record import MetadataRecord, RemoveTopicRecord
 from kcompact.format.properties import encode_uuid
-from tests.support.command_line import NOW, ROOT, digest, environment, kcompact, partition
-from tests.support.metadata_log import CLUSTER_ID, ORDERS, OTHER, USERS, batches, give_id, log, of_broker, topic, write
+from tests.support import log_dsl, log_writer
+from tests.support.command_line import DIRTY, NOW, ROOT, digest, environment, kcompact, partition
+from tests.support.metadata_log import CLUSTER_ID, ORDERS, OTHER, USERS, batches, log, of_broker, topic, write
 
 AT = ("--now", NOW)
 COMPACTED = topic("orders", ORDERS, cleanup_policy="compact", segment_bytes="2000000")
@@ -29,9 +31,8 @@ COMPACTED = topic("orders", ORDERS, cleanup_policy="compact", segment_bytes="200
 
 def broker(log_dir: Path, *records: MetadataRecord, topic_id: bytes | None = ORDERS, **options: Any) -> Path:
     """Make a log directory with orders-0 and a metadata log of these records."""
-    directory = partition(log_dir)
-    if topic_id is not None:
-        give_id(directory, topic_id)
+    spec = replace(log_dsl.parse(DIRTY), topic_id=None if topic_id is None else encode_uuid(topic_id))
+    log_writer.write(spec, log_dir)
     return write(log_dir, {log(): batches(records)}, **options)
 
 

@@ -27,7 +27,8 @@ from kcompact.format.codec import Codec
 from kcompact.log import inflate
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
+from tests.support.log_writer import DEFAULT_TIME, SegmentSpec
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -38,7 +39,7 @@ def segment(
     return [
         build(
             [
-                Record(offset, log_dsl.DEFAULT_TIME, b"key-%d" % (offset * 31 % keys), value)
+                Record(offset, DEFAULT_TIME, b"key-%d" % (offset * 31 % keys), value)
                 for offset in range(start, start + batch)
             ],
             codec=Codec.NONE,
@@ -51,11 +52,11 @@ def plan_of(log_dir: Path, *, segments: int = 4, records: int = 200, value: byte
     """A log of some segments of the same size, all but the active one to be cleaned."""
     spec = log_dsl.parse("log now=10:00 min.cleanable.dirty.ratio=0\n0: a=1")
     specs = [
-        log_dsl.SegmentSpec(base_offset=base, batches=tuple(segment(base, records, value=value)))
+        SegmentSpec(base_offset=base, batches=tuple(segment(base, records, value=value)))
         for base in range(0, segments * records, records)
     ]
-    active = log_dsl.SegmentSpec(base_offset=segments * records, batches=())
-    directory = log_dsl.write(replace(spec, segments=(*specs, active)), log_dir)
+    active = SegmentSpec(base_offset=segments * records, batches=())
+    directory = log_writer.write(replace(spec, segments=(*specs, active)), log_dir)
     return plan_partition(directory, spec.config, now_ms=spec.now_ms)
 
 

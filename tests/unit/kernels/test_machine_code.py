@@ -56,9 +56,9 @@ from kcompact import cleaner
 from kcompact.clean import prepare
 from kcompact.plan.partition import plan_partition
 from kcompact.engine.in_process import InProcess
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
 spec = log_dsl.parse("log now=10:00 min.cleanable.dirty.ratio=0\\n0: a=1 b=2 a=3\\n3: c=1")
-directory = log_dsl.write(spec, Path(sys.argv[1]))
+directory = log_writer.write(spec, Path(sys.argv[1]))
 prepare.COMPILED_BYTES = int(sys.argv[2])
 plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
 result = cleaner.clean_partition(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))

@@ -21,7 +21,7 @@ from kcompact.inspect.verify import verify_file
 from kcompact.kernels import link, load
 from kcompact.log import producer_state
 from kcompact.plan.partition import plan_partition
-from tests.support import command_line, log_dsl, machine_code
+from tests.support import command_line, log_dsl, log_writer, machine_code
 from tests.support.command_line import COMPACT, Ran, kcompact
 from tests.support.machine_code import Compiler
 
@@ -76,7 +76,7 @@ def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def logs(log_dir: Path) -> Path:
     """Write two partitions and return their log directory."""
     for topic in ("one", "two"):
-        log_dsl.write(log_dsl.parse(LOG.replace("{topic}", topic)), log_dir)
+        log_writer.write(log_dsl.parse(LOG.replace("{topic}", topic)), log_dir)
     return log_dir
 
 
@@ -243,7 +243,7 @@ def test_workers_without_kernels(tmp_path: Path, compiler: Compiler) -> None:
             heard.append(problem)
 
     spec = log_dsl.parse(LOG.replace("{topic}", "one"))
-    directory = log_dsl.write(spec, tmp_path / "logs")
+    directory = log_writer.write(spec, tmp_path / "logs")
     plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
     results = [
         cleaner.clean_partition(plan, executor, lock=None, options=CleanOptions(dry_run=True), progress=Listening())

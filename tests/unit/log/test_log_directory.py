@@ -14,8 +14,8 @@ from kcompact.format.names import TopicPartition
 from kcompact.log.directory import partition_directories, read_log, read_log_dir, read_snapshot
 from kcompact.log.files import read_file
 from kcompact.log.segment_reader import batches
-from tests.support import log_dsl
-from tests.support.log_dsl import DEFAULT_TIME
+from tests.support import log_dsl, log_writer
+from tests.support.log_writer import DEFAULT_TIME
 
 TEXT = "log index.interval.bytes=100\n0: a=1 b=1^09:10 c=1 d=1^09:05\n4: a=2\n5: a=3 b=3 c=3 d=3"
 LOGS = [f"{base:020d}.log" for base in (0, 4, 5)]
@@ -24,7 +24,7 @@ FIRST, ACTIVE = LOGS[0], LOGS[2]
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    return log_dsl.write(log_dsl.parse(TEXT), tmp_path / "logs")
+    return log_writer.write(log_dsl.parse(TEXT), tmp_path / "logs")
 
 
 def edit(path: Path, position: int, data: bytes) -> None:
@@ -61,7 +61,7 @@ def test_segments_between(directory: Path, start: int, end: int, bases: list[int
 
 def test_the_checkpoints_of_the_log_directory(tmp_path: Path) -> None:
     spec = replace(log_dsl.parse(TEXT), checkpoint=4, start=2, high_watermark=8)
-    found = read_log(log_dsl.write(spec, tmp_path))
+    found = read_log(log_writer.write(spec, tmp_path))
     assert (found.checkpoint_offset, found.log_start_offset) == (4, 2)
     assert found.log_dir.high_watermarks == {TopicPartition("orders", 0): 8}
     assert found.log_dir.is_log_dir
@@ -118,7 +118,7 @@ def test_the_kinds_of_file_names(directory: Path, name: str, kind: str) -> None:
 
 def test_snapshots(tmp_path: Path) -> None:
     spec = log_dsl.parse(f"{TEXT}\nsnapshot 4: pid=7 last=2 seq=3\nsnapshot 9:")
-    found = read_log(log_dsl.write(spec, tmp_path))
+    found = read_log(log_writer.write(spec, tmp_path))
     assert sorted(found.snapshots) == [4, 9]
     assert read_snapshot(found.directory, found.snapshots[4]) == spec.snapshots[4]
 
@@ -157,7 +157,7 @@ def test_a_preallocated_active_index_may_end_in_zeros(directory: Path, size: int
 
 
 def test_an_empty_active_segment(tmp_path: Path) -> None:
-    found = read_log(log_dsl.write(log_dsl.parse("log\n0: a=1\n7: ; mtime=10:00"), tmp_path))
+    found = read_log(log_writer.write(log_dsl.parse("log\n0: a=1\n7: ; mtime=10:00"), tmp_path))
     assert found.log_end_offset == 7
     assert found.active_segment.first_batch_max_timestamp_ms is None
     assert found.active_segment.largest_timestamp_ms == DEFAULT_TIME + 3_600_000

@@ -25,8 +25,8 @@ from kcompact.log.producer_state import (
     last_records,
     replay,
 )
-from tests.support import log_dsl
-from tests.support.log_dsl import DEFAULT_TIME, LogSpec
+from tests.support import log_dsl, log_writer
+from tests.support.log_writer import DEFAULT_TIME, LogSpec
 
 DAY = 86_400_000
 TEXT = "log\n0: a=1(pid=1)\n2: a=2(pid=2)\n4: a=3(pid=3)\n6: a=4(pid=4)"
@@ -50,7 +50,7 @@ def headers_of(data: bytes) -> Iterator[BatchHeader]:
 
 def load(spec: LogSpec, log_dir: Path, *, now_ms: int = DEFAULT_TIME, expiration_ms: int = DAY) -> dict[int, Producer]:
     return producer_state.load_producers(
-        read_log(log_dsl.write(spec, log_dir)), now_ms=now_ms, expiration_ms=expiration_ms
+        read_log(log_writer.write(spec, log_dir)), now_ms=now_ms, expiration_ms=expiration_ms
     )
 
 
@@ -95,7 +95,7 @@ def test_a_snapshot_below_the_log_start_is_not_used(tmp_path: Path) -> None:
 
 def test_a_damaged_snapshot_is_an_error(tmp_path: Path) -> None:
     spec = replace(log_dsl.parse(TEXT), snapshots={7: (HEAD,)})
-    directory = log_dsl.write(spec, tmp_path)
+    directory = log_writer.write(spec, tmp_path)
     (directory / f"{7:020d}.snapshot").write_bytes(b"\0\1")
     with pytest.raises(CorruptCheckpointError):
         producer_state.load_producers(read_log(directory), now_ms=DEFAULT_TIME, expiration_ms=DAY)
@@ -183,7 +183,7 @@ def test_the_oldest_open_transaction() -> None:
 )
 def test_an_open_transaction_that_began_below_the_log_start(tmp_path: Path, start: int, expected: int) -> None:
     text = "log\n0: a=1(pid=7 txn) b=1@1 [c=1 d=1]@2..4\n8: e=1@9 f=1@10"
-    log = read_log(log_dsl.write(replace(log_dsl.parse(text), start=start), tmp_path))
+    log = read_log(log_writer.write(replace(log_dsl.parse(text), start=start), tmp_path))
     assert unstable(log, replayed("a=1(pid=7 txn)")) == expected
     assert unstable(log, replayed("a=1(pid=7)")) is None
 
@@ -200,7 +200,7 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated(
     tmp_path: Path, high_watermark: int | None, expected: int | None
 ) -> None:
     text = "log lone\n0: a=1(pid=7 txn) z=1(pid=6) b=1(pid=8 txn) commit(pid=7) b=2 abort(pid=8) commit(pid=9)"
-    log = read_log(log_dsl.write(log_dsl.parse(text), tmp_path))
+    log = read_log(log_writer.write(log_dsl.parse(text), tmp_path))
     state = producer_state.load_producers(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
     assert first_open_transaction_offset(state) is None
     assert unstable(log, state, high_watermark) == expected

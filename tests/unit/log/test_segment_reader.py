@@ -9,7 +9,7 @@ import pytest
 
 from kcompact.errors import CorruptBatchError
 from kcompact.log.segment_reader import batches, headers, verified_batches
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
 
 TEXT = "log index.interval.bytes=100\n0: a=1 b=1^09:10 c=1 d=1^09:05\n4: a=2\n5: a=3 b=3 c=3 d=3"
 FIRST, ACTIVE = f"{0:020d}.log", f"{5:020d}.log"
@@ -17,7 +17,7 @@ FIRST, ACTIVE = f"{0:020d}.log", f"{5:020d}.log"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    return log_dsl.write(log_dsl.parse(TEXT), tmp_path / "logs")
+    return log_writer.write(log_dsl.parse(TEXT), tmp_path / "logs")
 
 
 @pytest.mark.parametrize("window", [61, 62, 70, 71, 139, 140, 141, 1000])

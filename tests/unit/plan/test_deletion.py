@@ -14,7 +14,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import expired_segments, retention_forecast
 from kcompact.plan.partition import plan_partition
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
 
 SEGMENTS = """\
 0: a=*1000
@@ -26,7 +26,7 @@ SEGMENTS = """\
 
 def plan_of(settings: str, directory: Path, *, segments: str = SEGMENTS) -> CleanPlan:
     spec = log_dsl.parse(f"log now=10:00 {settings}\n{segments.strip()}")
-    return plan_partition(log_dsl.write(spec, directory), spec.config, now_ms=spec.now_ms)
+    return plan_partition(log_writer.write(spec, directory), spec.config, now_ms=spec.now_ms)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ from kcompact.config.settings import TopicConfig
 from kcompact.errors import RefusedError
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
+from tests.support.log_writer import DEFAULT_TIME
 
 ONE = "log\n0: a=1\n1: b=1"
 
 
 def written(log_dir: Path, *, name: str = "orders-0") -> Path:
-    return log_dsl.write(log_dsl.parse(ONE.replace("log", f"log name={name}", 1)), log_dir)
+    return log_writer.write(log_dsl.parse(ONE.replace("log", f"log name={name}", 1)), log_dir)
 
 
 def test_a_log_directory_may_be_a_link(tmp_path: Path) -> None:
@@ -36,4 +37,4 @@ def test_a_partition_must_not_be_a_link(tmp_path: Path) -> None:
     assert [found.name for found in find_partitions([tmp_path / "logs"])] == ["orders-0", "other-0"]
     assert find_partitions([link]) == [link]
     with pytest.raises(RefusedError, match="symbolic link"):
-        plan_partition(link, TopicConfig(), now_ms=log_dsl.DEFAULT_TIME)
+        plan_partition(link, TopicConfig(), now_ms=DEFAULT_TIME)

@@ -13,7 +13,8 @@ from kcompact.format.names import TopicPartition
 from kcompact.log.directory import LogDir
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.partition import NO_HIGH_WATERMARK, plan_partition, refusal
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
+from tests.support.log_writer import DEFAULT_TIME
 
 ORDERS = TopicPartition("orders", 0)
 ONE = "log\n0: a=1\n1: b=1"
@@ -21,13 +22,13 @@ AS_LOG_END = "no replication-offset-checkpoint: high watermark taken as the log 
 
 
 def written(log_dir: Path, *, name: str = "orders-0") -> Path:
-    return log_dsl.write(log_dsl.parse(ONE.replace("log", f"log name={name}", 1)), log_dir)
+    return log_writer.write(log_dsl.parse(ONE.replace("log", f"log name={name}", 1)), log_dir)
 
 
 def plan_of(directory: Path, **settings: str) -> CleanPlan:
     overrides = [Override(name=name.replace("_", "."), value=value) for name, value in settings.items()]
     config = topic_config("orders", overrides=[Override(name="cleanup.policy", value="compact"), *overrides])
-    return plan_partition(directory, config, now_ms=log_dsl.DEFAULT_TIME)
+    return plan_partition(directory, config, now_ms=DEFAULT_TIME)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_the_high_watermark(
     plan = plan_partition(
         directory,
         topic_config("orders"),
-        now_ms=log_dsl.DEFAULT_TIME,
+        now_ms=DEFAULT_TIME,
         log_dir=LogDir(path=tmp_path, high_watermarks=checkpoint),
         high_watermark=given,
         use_log_end=use_log_end,
