@@ -1,7 +1,8 @@
 """Runs the case files of `cases/plan` and `cases/clean`; `--rewrite` writes what happens into them.
 
 A file holds stories in paragraphs: `log` starts one, `append` adds to the log, `at` changes settings (`now=11:00`);
-after them `plan` or `clean`, `----`, and what is expected. A `clean` changes the log. `tests/log_dsl.py` reads it.
+after them `plan` or `clean`, `----`, and what is expected. A `clean` changes the log. `tests/support/log_dsl.py`
+parses it.
 
     clean [keep-tombstones] [force] [dry-run] [stats] [times] [files]
 """

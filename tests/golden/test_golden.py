@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fixtures import checkout
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import KcompactError
 from tests.support.compare import differences
 from tests.support.kafka_rounds import clean_all, plans, round_of
 
-NOT_YET_CLEANED: set[str] = set()
-"""Fixtures with what kcompact refuses for now."""
+ROUNDS = [
+    pytest.param(name, number, id=f"{name}-{number}")
+    for name in sorted(checkout.names())
+    for number in range(len(checkout.read_manifest(name)["rounds"]))
+]
 
 
-def rounds(names: set[str]) -> list[Any]:
-    return [
-        pytest.param(name, number, id=f"{name}-{number}")
-        for name in sorted(names)
-        for number in range(len(checkout.read_manifest(name)["rounds"]))
-    ]
-
-
-CLEANED = rounds(set(checkout.names()) - NOT_YET_CLEANED)
-
-
-@pytest.mark.parametrize(("name", "number"), CLEANED)
+@pytest.mark.parametrize(("name", "number"), ROUNDS)
 def test_plan_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
     settings = round_of(name, number)
     log_dir = checkout.copy_directory(name, settings["from"], tmp_path / "logs")
@@ -56,7 +46,7 @@ def test_plan_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
             assert [[s.base_offset for s in group] for group in plan.groups] == theirs["groups"]
 
 
-@pytest.mark.parametrize(("name", "number"), CLEANED)
+@pytest.mark.parametrize(("name", "number"), ROUNDS)
 def test_directory_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
     settings = round_of(name, number)
     log_dir = checkout.copy_directory(name, settings["from"], tmp_path / "ours")
@@ -73,14 +63,3 @@ def test_directory_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
         # `bytes_written` depends on the compression library, and `map_messages_read` on nothing that a user asks for.
         for field in "bytes_read messages_read messages_written invalid_messages map_keys map_bytes_read".split():
             assert getattr(result.stats, field) == turn["stats"][field], field
-
-
-@pytest.mark.parametrize(("name", "number"), rounds(NOT_YET_CLEANED))
-def test_what_is_not_supported_is_refused_and_left_alone(name: str, number: int, tmp_path: Path) -> None:
-    settings = round_of(name, number)
-    log_dir = checkout.copy_directory(name, settings["from"], tmp_path / "ours")
-    before = {path: path.read_bytes() for path in log_dir.rglob("*") if path.is_file()}
-    with pytest.raises(KcompactError) as refused:
-        clean_all(log_dir, settings, InProcess())
-    assert refused.value.exit_code == 4
-    assert {path: path.read_bytes() for path in log_dir.rglob("*") if path.is_file() and path.name != ".lock"} == before

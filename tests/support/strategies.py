@@ -1,6 +1,6 @@
 """Random batches, logs and settings, for hypothesis.
 
-Values, not directories: `notation.write` makes the directory of a log.
+Values, not directories: `log_writer.write` makes the directory of a log.
 """
 
 from __future__ import annotations
