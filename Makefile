@@ -6,9 +6,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# pytest keeps the test modules compiled, whatever the environment says of byte code.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+
+# Processes that run tests at the same time; WORKERS=0 runs all tests in one.
+WORKERS ?= 2
+
 # What the tests leave out: the real Kafka, and what needs more than the rest. `FAST` also leaves out all that takes long.
-TEST := -m "not oracle and not slow"
-FAST := -m "not oracle and not slow and not spark and not long" --hypothesis-profile=fast
+# One process runs all tests on Spark (loadgroup, with the group in tests/conftest.py).
+TEST := -m "not oracle and not slow" -n $(WORKERS) --dist loadgroup
+FAST := -m "not oracle and not slow and not spark and not long" --hypothesis-profile=fast -n $(WORKERS) --dist worksteal
 
 # Other environments, for `make oldest` and `make newest`. The oldest is Python 3.11, or PYTHON where there is none.
 OLDEST := .venvs/oldest
@@ -40,10 +47,10 @@ demo: $(STAMP)  ## set up, then inspect, plan, dry-run, clean and inspect a real
 	@PATH="$(abspath $(BIN)):$$PATH" sh docs/demo.sh
 
 test: $(STAMP)  ## set up, then run the tests; no Kafka, no Maven
-	$(BIN)/python -m pytest $(TEST)
+	$(PYTEST) $(TEST)
 
 fast: $(STAMP)  ## the tests that start no JVM and take no time, with few examples each
-	$(BIN)/python -m pytest $(FAST)
+	$(PYTEST) $(FAST)
 
 check: test format-check lint types docs-check  ## everything that needs no Kafka
 
@@ -62,9 +69,9 @@ types: $(STAMP)
 docs-check: $(STAMP)  ## run every example of README and docs
 	$(BIN)/python -m pytest -q tests/unit/docs/test_docs.py tests/unit/docs/test_formats_doc.py
 
-coverage: $(STAMP)  ## which lines and branches the quick tests and those on Spark run; fails below the minimum in pyproject.toml
+coverage: $(STAMP)  ## which lines and branches the tests run, with few examples each; fails below the minimum in pyproject.toml
 	rm -rf .coverage && mkdir .coverage
-	$(BIN)/python -m coverage run -m pytest -q -m "not oracle and not slow and not long" --hypothesis-profile=fast
+	$(BIN)/python -m coverage run -m pytest -q -m "not oracle and not slow" --hypothesis-profile=fast
 	@# A test that kills a process can leave a damaged file. Without any data the report fails.
 	-$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report

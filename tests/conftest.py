@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import crash
+
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark
-from tests.support import crash
 
 settings.register_profile(
     "ci",
@@ -41,6 +42,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give all tests on Spark to one worker of `make test`: two JVMs at once take too much memory."""
+    for item in items:
+        if item.get_closest_marker("spark") and config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether expected output is to be written anew."""
@@ -49,7 +58,7 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that write many small directories and do not pull the plug."""
+    """Make fsync do nothing, for tests that write many small directories and simulate no power cut."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 

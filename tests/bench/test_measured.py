@@ -24,6 +24,7 @@ def python(program: str, cwd: Path) -> measured.Used:
     return measured.run([sys.executable, "-c", program], cwd=cwd, timeout_s=30)
 
 
+@pytest.mark.long
 def test_wall_time_and_processor_time(tmp_path: Path) -> None:
     used = python(f"{BURN}time.sleep(0.4)\nprint('done')", tmp_path)
     assert used.wall_s >= 0.7
@@ -31,12 +32,14 @@ def test_wall_time_and_processor_time(tmp_path: Path) -> None:
     assert used.output == "done\n"
 
 
+@pytest.mark.long
 def test_children_count(tmp_path: Path) -> None:
     used = python(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', '''{BURN}'''])", tmp_path)
     assert used.cpu_s >= 0.3
     assert used.processes == 2
 
 
+@pytest.mark.long
 def test_an_orphan_in_a_session_of_its_own_counts_and_is_waited_for(tmp_path: Path) -> None:
     started = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', '''{BURN}'''], start_new_session=True)"
     used = python(f"import warnings\nwarnings.simplefilter('ignore')\n{started}\nsys.stdout.flush()", tmp_path)
@@ -44,6 +47,7 @@ def test_an_orphan_in_a_session_of_its_own_counts_and_is_waited_for(tmp_path: Pa
     assert used.lingered_s > 0
 
 
+@pytest.mark.long
 def test_memory_of_all_processes_together(tmp_path: Path) -> None:
     program = (
         f"import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', '''{HOLD}'''])\n{HOLD}child.wait()"
@@ -59,6 +63,7 @@ def test_a_failure_is_told_with_what_was_said(tmp_path: Path) -> None:
         python("import sys\nsys.exit('no such thing')", tmp_path)
 
 
+@pytest.mark.long
 def test_what_goes_on_afterwards_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KCOMPACT_BENCH_MAY_LINGER_S", "0.2")
     program = "import os, time\nif os.fork() == 0:\n    time.sleep(60)"

@@ -46,6 +46,7 @@ def test_plan_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
             assert [[s.base_offset for s in group] for group in plan.groups] == theirs["groups"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "number"), ROUNDS)
 def test_directory_is_kafkas(name: str, number: int, tmp_path: Path) -> None:
     settings = round_of(name, number)

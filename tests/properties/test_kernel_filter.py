@@ -170,12 +170,14 @@ def assert_same_outcome(directory: Path, data: bytes, filtering: Filtering) -> N
     assert all_of(lambda: found) == all_of(lambda: _clean_split(job, split, survivors))
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(filterings(sound_batches))
 def test_filter_is_clean_batch(scratch: Path, given_: tuple[bytes, Filtering]) -> None:
     assert_same_outcome(scratch, *given_)
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(filterings(odd_batches().filter(is_readable)))
 def test_filter_of_what_kafka_would_write_otherwise(scratch: Path, given_: tuple[bytes, Filtering]) -> None:

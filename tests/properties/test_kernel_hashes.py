@@ -44,6 +44,7 @@ for start in range(9):
 """
 
 
+@pytest.mark.long
 def test_crc32c_on_a_processor_without_an_instruction_for_it() -> None:
     done = run(WITHOUT_INSTRUCTION)
     assert done.returncode == 0, done.stderr

@@ -31,6 +31,7 @@ from tests.support.kernel_inputs import (
 )
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(st.lists(any_batch, min_size=1, max_size=3).map(same_offsets), st.integers(0, 12), st.sets(st.integers(0, 2)))
 def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_from_map: set[int]) -> None:
@@ -72,6 +73,7 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_fro
         assert entries <= found.rows
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(st.lists(any_batch, min_size=1, max_size=3).map(same_offsets))
 def test_verify_is_read_records(data: bytes) -> None:

@@ -77,12 +77,14 @@ sizes = st.sampled_from([61, 100, 300, segment_kernels.WINDOW_BYTES])
 rows = st.sampled_from([1, 2, 100])
 
 
+@pytest.mark.long
 @given(strategies.logs(), sizes, rows)
 def test_logs_in_any_state(spec: LogSpec, window_bytes: int, table_rows: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         agree(read_log(log_writer.write(spec, Path(scratch))), window_bytes=window_bytes, rows=table_rows)
 
 
+@pytest.mark.long
 @given(strategies.logs(), st.data(), sizes, rows)
 def test_damaged_logs(spec: LogSpec, data: st.DataObject, window_bytes: int, table_rows: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -113,6 +115,7 @@ def damage(path: Path, data: st.DataObject) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.long
 def test_every_flipped_bit_of_records_with_a_right_checksum(tmp_path: Path) -> None:
     """The checksum is right, so only the records can show the damage."""
     text = "log now=10:00\n0: [a=1 bb=~^09:01{h=x i=~} ~=5]@0..4 c=1(pid=3 epoch=0 seq=0 txn) commit(pid=3 epoch=0)\n9:"
@@ -253,6 +256,7 @@ def test_work_that_is_not_waited_for_is_cancelled() -> None:
     assert list(segment_kernels.in_parallel(work, [5, 6])) == [5, 6]
 
 
+@pytest.mark.long
 def test_a_wrong_large_index(tmp_path: Path) -> None:
     directory = partition(tmp_path, "log now=10:00 index.interval.bytes=0\n0: a=1 b=2 c=3 d=4\n4: e=5")
     log = read_log(directory)

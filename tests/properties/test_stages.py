@@ -144,6 +144,7 @@ def test_the_result_is_the_references(spec: LogSpec, keep_tombstones: bool, comp
     agree(spec, keep_tombstones=keep_tombstones, compiled=compiled)
 
 
+@pytest.mark.long
 @given(strategies.logs(), executors, any_sizes, st.booleans())
 def test_how_the_work_is_cut_and_dealt_changes_no_byte(
     spec: LogSpec, executor: Shuffled, sizes: Tuning, rebuild_indexes: bool
@@ -168,6 +169,7 @@ def test_cleaning_again_at_the_same_time_changes_nothing(spec: LogSpec) -> None:
         assert [data for base in sorted(second.segments) for data in second.segments[base]] == before
 
 
+@pytest.mark.long
 @given(strategies.logs(lawful=True), strategies.segments(fresh=True, max_segments=3), st.integers(0, 3))
 def test_the_view_is_preserved(spec: LogSpec, more: tuple[SegmentSpec, ...], hours: int) -> None:
     outcome = agree(spec)

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,25 +87,39 @@ def in_shell(redirection: str, *arguments: str | Path) -> subprocess.CompletedPr
     )
 
 
-def on_terminal(width: int, *arguments: str | Path) -> list[str]:
-    """Run a command line on a terminal of so many columns and return the lines that it shows."""
-    import fcntl
+AT_WIDTHS = """
+import fcntl, struct, sys, termios
+from kcompact.cli.app import main
+widths, *arguments = sys.argv[1:]
+for width in map(int, widths.split(",")):
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    try:
+        main(arguments, prog_name="kcompact")
+    except SystemExit:
+        pass
+    print(chr(30), flush=True)
+"""
+"""Runs one command line once for each width of its terminal, with a record separator after each."""
+
+
+def on_terminal(widths: Sequence[int], *arguments: str | Path) -> dict[int, list[str]]:
+    """Run a command line on a terminal of each width, in one process; return the lines that each shows."""
     import pty
-    import struct
-    import termios
 
     controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     env = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
     env |= {"NO_COLOR": "1", "TERM": "xterm"}
-    with subprocess.Popen(command(*arguments), stdin=terminal, stdout=terminal, stderr=terminal, env=env):
+    program = [sys.executable, "-c", AT_WIDTHS, ",".join(map(str, widths)), *(str(argument) for argument in arguments)]
+    with subprocess.Popen(program, stdin=terminal, stdout=terminal, stderr=terminal, env=env):
         os.close(terminal)
         seen = b""
         with contextlib.suppress(OSError):  # How a terminal says that nobody writes to it any more.
             while chunk := os.read(controller, 4096):
                 seen += chunk
     os.close(controller)
-    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).splitlines()]
+    *runs, after = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).split("\x1e\r\n")
+    assert not after, after
+    return {width: [line.rstrip() for line in run.splitlines()] for width, run in zip(widths, runs, strict=True)}
 
 
 def command(*arguments: str | Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -113,28 +114,37 @@ def and_above(module: str) -> set[str]:
     return {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Yield the modules that a file imports, by their full names; of `from a import b` both."""
-    for node in ast.walk(TREES[path]):
+def imported_by(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that a syntax tree imports, by their full names; of `from a import b` both."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
+            assert node.level == 0, "a relative import"
             assert node.module is not None
             yield node.module
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-def names_called(path: Path) -> Iterator[tuple[str, ast.Call]]:
-    """Yield what a file calls: `os.rename`, and `.unlink` for a method of something that is not a module's name."""
+@cache
+def imports_of(path: Path) -> tuple[str, ...]:
+    """Return the modules that a file of the package imports."""
+    return tuple(imported_by(TREES[path]))
+
+
+@cache
+def names_called(path: Path) -> tuple[tuple[str, ast.Call], ...]:
+    """Return what a file calls: `os.rename`, and `.unlink` for a method of something that is not a module's name."""
     imported = {name.split(".")[0] for name in imports_of(path)} | {"datetime", "date"}
+    found = []
     for node in ast.walk(TREES[path]):
         if not isinstance(node, ast.Call):
             continue
         text = ast.unparse(node.func)
         if isinstance(node.func, ast.Attribute) and text.split(".")[0] not in imported:
             text = f".{node.func.attr}"
-        yield text, node
+        found.append((text, node))
+    return tuple(found)
 
 
 MODULES = [pytest.param(path, id=module_of(path) or "kcompact") for path in SOURCES]

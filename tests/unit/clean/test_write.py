@@ -284,6 +284,7 @@ def test_a_damaged_part_is_noticed(
         joined(staging, parts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiled", [False, True])
 def test_every_flipped_byte_is_noticed(source: Path, staging: Path, no_sync: None, compiled: bool) -> None:
     (part,) = parts_of(source, staging, is_only=False)

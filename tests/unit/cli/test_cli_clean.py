@@ -201,6 +201,7 @@ def test_real_directories(name: str, tmp_path: Path) -> None:
 # Consent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("answer", "code", "is_cleaned"), [("y\n", 0, True), ("n\n", 130, False), ("", 130, False)])
 def test_a_person_is_asked(
     answer: str, code: int, is_cleaned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

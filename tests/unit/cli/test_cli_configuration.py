@@ -307,6 +307,7 @@ def test_addresses(value: str, tmp_path: Path) -> None:
     assert (ran.code, "is not HOST:PORT" in ran.err) == (2, True)
 
 
+@pytest.mark.long
 def test_nobody_listens(tmp_path: Path) -> None:
     partition(tmp_path)
     code = (

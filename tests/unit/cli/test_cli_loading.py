@@ -24,6 +24,7 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["inspect"], ["inspect", "--verify"], ["plan"], ["recover"], ["clean", "--help"]]
 )

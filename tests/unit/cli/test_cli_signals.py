@@ -89,6 +89,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     arguments = command("clean", "--engine", "in-process", "--json", *COMPACT, directory)[3:]

@@ -38,6 +38,7 @@ NO_SPACE = "error: standard output: No space left on device\n"
 # Closed streams
 
 
+@pytest.mark.long
 def test_closed_streams_do_not_stop_a_cleaning(tmp_path: Path) -> None:
     for number, closed in enumerate(("2>&-", "<&-", "<&- 2>&-", "2>/dev/full")):
         directory = partition(tmp_path / str(number))
@@ -48,6 +49,7 @@ def test_closed_streams_do_not_stop_a_cleaning(tmp_path: Path) -> None:
         assert digest(directory) != before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [("--yes",), ("--json",), ("--yes", "--json")])
 def test_nothing_is_cleaned_with_standard_output_closed(options: tuple[str, ...], tmp_path: Path) -> None:
     directory = partition(tmp_path)
@@ -57,6 +59,7 @@ def test_nothing_is_cleaned_with_standard_output_closed(options: tuple[str, ...]
     assert digest(tmp_path) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [["inspect"], ["inspect", "--json"], ["inspect", "--records"], ["plan"]])
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_reading_with_standard_output_closed(arguments: list[str], closed: str, tmp_path: Path) -> None:
@@ -94,6 +97,7 @@ def with_a_reader_who_left(*arguments: str | Path) -> tuple[int, str]:
     return ran.returncode, ran.stderr
 
 
+@pytest.mark.long
 def test_who_does_not_see_the_plan_has_not_agreed(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     before = digest(tmp_path)
@@ -107,6 +111,7 @@ def test_who_does_not_see_the_plan_has_not_agreed(tmp_path: Path) -> None:
     assert digest(tmp_path) == before
 
 
+@pytest.mark.long
 def test_what_is_done_is_done(tmp_path: Path) -> None:
     for name, how in (("a", with_a_reader_who_left), ("b", lambda *words: in_shell(">/dev/full", *words))):
         directory = partition(tmp_path / name)
@@ -120,6 +125,7 @@ def test_what_is_done_is_done(tmp_path: Path) -> None:
     assert with_a_reader_who_left("recover", partition(tmp_path / "c")) == (0, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -10,30 +10,34 @@ import pytest
 from fixtures import checkout
 from tests.support.command_line import COMPACT, CONTROL, DIRTY, flip, kcompact, on_terminal, partition, process
 
+TIMES_AT = {40: 0, 60: 0, 80: 0, 100: 1, 120: 2, 160: 3, 200: 3}
+"""For each width, how many columns of times there is space for."""
 
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160, 200])
-def test_a_narrow_terminal_crops_nothing(width: int, tmp_path: Path) -> None:
+
+@pytest.mark.long
+def test_a_narrow_terminal_crops_nothing(tmp_path: Path) -> None:
     directory = partition(tmp_path, DIRTY.replace("now=10:00", "now=10:00 hw=4"))
-    shown = "\n".join(on_terminal(width, "inspect", *COMPACT, directory))
-    for row in (r"0 +210 B +dirty", r"3 +209 B +uncleanable", r"6 +70 B +active"):
-        assert re.search(rf"^ *{row}  ", shown, re.MULTILINE), shown
-    (header,) = [line for line in shown.splitlines() if line.startswith("base offset")]
-    assert header.split()[-1] == "why"
-    assert "…" not in shown
-    times = [name for name in ("largest time", "modified", "first time") if name in header]
-    assert times == ["largest time", "modified", "first time"][: len(times)]
-    assert (width >= 80) == ("batches" in header)
-    assert len(times) == {40: 0, 60: 0, 80: 0, 100: 1, 120: 2, 160: 3, 200: 3}[width]
+    for width, lines in on_terminal(list(TIMES_AT), "inspect", *COMPACT, directory).items():
+        shown = "\n".join(lines)
+        for row in (r"0 +210 B +dirty", r"3 +209 B +uncleanable", r"6 +70 B +active"):
+            assert re.search(rf"^ *{row}  ", shown, re.MULTILINE), shown
+        (header,) = [line for line in lines if line.startswith("base offset")]
+        assert header.split()[-1] == "why"
+        assert "…" not in shown
+        times = [name for name in ("largest time", "modified", "first time") if name in header]
+        assert times == ["largest time", "modified", "first time"][: len(times)]
+        assert (width >= 80) == ("batches" in header), width
+        assert len(times) == TIMES_AT[width], width
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_a_narrow_terminal_breaks_no_reason(width: int, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_narrow_terminal_breaks_no_reason(tmp_path: Path) -> None:
     directory = partition(
         tmp_path, DIRTY.replace("now=10:00", "now=10:00 name=topic-of-forty-characters-0 checkpoint=6")
     )
-    shown = on_terminal(width, "plan", *COMPACT, directory)
-    assert any(re.search(r"  no +active-only  all dirty", line) for line in shown), shown
-    assert ("ratio" in shown[0]) == (width >= 80)
+    for width, shown in on_terminal((40, 60, 80, 120), "plan", *COMPACT, directory).items():
+        assert any(re.search(r"  no +active-only  all dirty", line) for line in shown), shown
+        assert ("ratio" in shown[0]) == (width >= 80), width
 
 
 WIDTHS = (60, 80, 100, 200)
@@ -55,29 +59,33 @@ def table(lines: list[str], start: str) -> tuple[str, list[str]]:
     return lines[number], rows[: rows.index("")] if "" in rows else rows
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+def rows_of(header: str, rows: list[str]) -> list[dict[str, str]]:
+    """Return the cells of each row by the names in the header."""
+    names = re.split(r"  +", header.strip())
+    return [dict(zip(names, re.split(r"  +", row.strip()), strict=False)) for row in rows]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("arguments", "start", "numbers"), TABLES, ids=["inspect", "verify", "plan", "clean"])
 def test_a_terminal_shows_the_numbers_of_a_pipe(
-    arguments: tuple[str, ...], start: str, numbers: tuple[str, ...], width: int, tmp_path: Path
+    arguments: tuple[str, ...], start: str, numbers: tuple[str, ...], tmp_path: Path
 ) -> None:
     log_dir = checkout.copy_directory("mixed", "before", tmp_path / "logs")
     if "--verify" in arguments:
         flip(next(log_dir.glob("*-0/*.log")), 65)
-    header, rows = table(kcompact(*arguments, log_dir).out.splitlines(), start)
-    names = re.split(r"  +", header.strip())
-    piped = [dict(zip(names, re.split(r"  +", row.strip()), strict=False)) for row in rows]
-    lines = on_terminal(width, *arguments, log_dir)
-    header, rows = table(lines, start)
-    assert max(map(len, (header, *rows))) <= width
-    bars = {(len(line), line[-1]) for line in lines if line.startswith("  [")}
-    assert bars <= {(min(64, width), "]")}
-    shown = [name for name in numbers if name in re.split(r"  +", header.strip())]
-    assert shown == list(numbers) or width < 100
-    assert shown or "plan" in arguments
-    for row in piped:
-        # A row may go on in more lines, but its numbers are all in the first.
-        pattern = r"\s.*?".join(rf"(?<!\S){re.escape(row[name])}(?!\S)" for name in shown)
-        assert any(re.search(pattern, line) for line in rows), (row, rows)
+    piped = rows_of(*table(kcompact(*arguments, log_dir).out.splitlines(), start))
+    for width, lines in on_terminal(WIDTHS, *arguments, log_dir).items():
+        header, rows = table(lines, start)
+        assert max(map(len, (header, *rows))) <= width
+        bars = {(len(line), line[-1]) for line in lines if line.startswith("  [")}
+        assert bars <= {(min(64, width), "]")}
+        shown = [name for name in numbers if name in re.split(r"  +", header.strip())]
+        assert shown == list(numbers) or width < 100
+        assert shown or "plan" in arguments
+        for row in piped:
+            # A row may go on in more lines, but its numbers are all in the first.
+            pattern = r"\s.*?".join(rf"(?<!\S){re.escape(row[name])}(?!\S)" for name in shown)
+            assert any(re.search(pattern, line) for line in rows), (width, row, rows)
 
 
 def test_piped_output_is_complete_and_plain(tmp_path: Path) -> None:

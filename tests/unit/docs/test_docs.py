@@ -223,6 +223,7 @@ def _original(page: Path) -> str:
     return ORIGINALS[page]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("session", [each for each in SESSIONS if not each.needs_spark], ids=str)
 def test_examples(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool) -> None:
     monkeypatch.chdir(tmp_path)

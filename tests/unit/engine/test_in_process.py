@@ -270,6 +270,7 @@ def test_a_disk_without_room_for_keys(tmp_path: Path, monkeypatch: pytest.Monkey
 # --- A limit on bytes per second ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_limited_run_takes_its_time_and_changes_nothing(tmp_path: Path, parallelism: int) -> None:
     plan = plan_of(tmp_path / "logs", segments=3, records=1_000, value=b"v" * 200)

@@ -257,6 +257,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_bombs_do_not_take_the_memory() -> None:
     bombs = "".join(f"{codec} {bomb(codec, 64 * MIB).hex()}\n" for codec in COMPRESSING)

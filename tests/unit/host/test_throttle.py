@@ -37,6 +37,7 @@ def throttle_of(clock: Clock, rate: int, share: float = 1.0) -> Throttle:
     return Throttle(rate, share, clock=clock.read, sleep=clock.sleep)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [1.0, 0.25])
 @pytest.mark.parametrize(
     ("rate", "piece_bytes"),

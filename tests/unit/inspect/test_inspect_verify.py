@@ -243,6 +243,7 @@ def test_worst_comes_first(tmp_path: Path) -> None:
     assert [each.severity for each in found(directory)] == [Severity.DAMAGE, Severity.WARNING, Severity.INFO]
 
 
+@pytest.mark.long
 def test_any_flipped_byte_is_found_except_in_a_leader_epoch(tmp_path: Path) -> None:
     directory = partition(tmp_path, SCENE)
     log = directory / LOG

@@ -27,6 +27,7 @@ def guarded(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_kernel_leaves_its_arrays(seed: int) -> None:
     rounds = 1500
@@ -37,6 +38,7 @@ def test_no_kernel_leaves_its_arrays(seed: int) -> None:
     assert rounds // 20 < scanned < accepted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["over", "under"])
 def test_the_guard_would_notice(where: str) -> None:
     assert guarded(where, 1).returncode == -11

@@ -240,6 +240,7 @@ assert "numba" not in sys.modules
 """
 
 
+@pytest.mark.long
 def test_of_processes_that_load_at_once_one_compiles(tmp_path: Path) -> None:
     code = machine_code.object_file()
     (tmp_path / "code").write_bytes(code)

@@ -67,6 +67,7 @@ print(*sorted({"numba", "llvmlite"} & set(sys.modules)))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("compiled_bytes", "loaded"), [(0, "llvmlite"), (1 << 20, "")])
 def test_cleaning_loads_no_compiler(code: bytes, tmp_path: Path, compiled_bytes: int, loaded: str) -> None:
     cache = tmp_path / "cache" / "kcompact"

@@ -107,6 +107,7 @@ MUTANTS: dict[str, Callable[[Scene], list[Step]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_model_notices_a_broken_protocol(tmp_path: Path, mutant: str) -> None:
     scene = crash.build(tmp_path / "data", GROUPS[2])
@@ -117,6 +118,7 @@ def test_the_model_notices_a_broken_protocol(tmp_path: Path, mutant: str) -> Non
 # --- Recovery -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(("count", "limit"), [(1, 24), pytest.param(2, 4096, marks=pytest.mark.slow)])
 def test_recovery_after_any_power_cut(tmp_path: Path, count: int, limit: int) -> None:

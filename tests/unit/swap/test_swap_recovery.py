@@ -31,6 +31,7 @@ from tests.support.crash import (
 )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("count", GROUPS)
 def test_recovery_after_every_step(tmp_path: Path, count: int) -> None:
@@ -49,6 +50,7 @@ def test_recovery_after_every_step(tmp_path: Path, count: int) -> None:
     assert seen == sorted(seen), "a later stop left less done"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_recovery_after_every_step_of_recovery(tmp_path: Path, count: int) -> None:
@@ -63,6 +65,7 @@ def test_recovery_after_every_step_of_recovery(tmp_path: Path, count: int) -> No
     assert pairs > 300
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("content", [b"", b"garbage"])
 @pytest.mark.parametrize("suffix", [".log", ".timeindex", ".txnindex"])
@@ -84,6 +87,7 @@ def test_a_damaged_new_file_is_never_installed(tmp_path: Path, suffix: str, cont
     assert undone > 100
 
 
+@pytest.mark.long
 def test_a_copy_of_an_interrupted_directory_is_recovered_too(tmp_path: Path) -> None:
     scene = crash.build(tmp_path / "data", GROUPS[1])
     for number, state in stopped_states(scene, tmp_path):

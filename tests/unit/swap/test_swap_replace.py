@@ -55,6 +55,7 @@ def test_a_brokers_deleted_file_in_the_way_is_swept(scene: Scene) -> None:
     assert_lawful(scene)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", ["rename", "fsync", "unlink"])
 def test_any_call_may_fail(tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = getattr(os, call)
