@@ -323,3 +323,10 @@ def test_a_large_index_looks_like_a_list_of_entries() -> None:
     assert lookup(entries, 7 + 500, base_offset=7) == OffsetPosition(offset=507, position=pairs[499][1])
     with pytest.raises(CorruptIndexError, match="entry 400 is empty"):
         parse_offset_index(data[: 400 * 8] + bytes(8) + data[401 * 8 :], base_offset=7, file="i")
+
+
+def test_the_indexes_of_the_worked_example() -> None:
+    builder = IndexBuilder(1000)
+    for number, (last_offset, timestamp) in enumerate([(1009, 50), (1019, 40), (1029, 60), (1039, 60), (1049, 10)]):
+        builder.append(last_offset, 2000 * number, 2000, timestamp)
+    assert [data.hex() for data in builder.finish()] == ["0000002700001770", "000000000000003c0000001d"]

@@ -1,0 +1,41 @@
+"""`clean.filter`: what Kafka reads and does not write, and horizons before 1970."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kcompact.clean.filter import clean_batch
+from kcompact.errors import RefusedError
+from kcompact.format.batch import DELETE_HORIZON_BIT, parse_batches, read_header
+from tests.support import log_dsl
+from tests.support.parts import job_of
+
+
+@pytest.mark.parametrize(
+    ("batch", "problem"),
+    [
+        ("[a=1^-2 b=1]", "the timestamp -2"),
+        ("[a=1 b=1](txn)", "a transaction but no producer id"),
+        ("[a=1 b=1](pid=7 epoch=-1)", "no producer epoch"),
+        ("[a=1 b=1](pid=7 epoch=0 seq=-1)", "no sequence number"),
+    ],
+)
+def test_what_kafka_reads_and_does_not_write(tmp_path: Path, staging: Path, batch: str, problem: str) -> None:
+    (data,) = log_dsl.parse(f"log\n0: {batch}").segments[0].batches
+    (source,) = parse_batches(data, file="f")
+    job = job_of(tmp_path)
+    assert clean_batch(source, job, [True, True], file="f").data == data
+    with pytest.raises(RefusedError, match=problem):
+        clean_batch(source, job, [True, False], file="f")
+
+
+def test_a_negative_horizon_counts_and_is_not_written_again(tmp_path: Path) -> None:
+    (data,) = log_dsl.parse("log\n0: [a=1 b=~ c=1]").segments[0].batches
+    (source,) = parse_batches(data, file="f")
+    header = source.header._replace(attributes=DELETE_HORIZON_BIT, base_timestamp=-1)
+    cleaned = clean_batch(source._replace(header=header), job_of(tmp_path), [True, True, False], file="f")
+    assert cleaned.data is not None
+    assert (cleaned.messages_read, cleaned.messages_written) == (3, 1)
+    assert read_header(cleaned.data, file="f", position=0).delete_horizon_ms is None

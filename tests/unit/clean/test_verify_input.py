@@ -1,0 +1,36 @@
+"""`clean.verify_input` and `clean.scan`: damage stops a cleaning before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kcompact.errors import CorruptDataError, CorruptIndexError
+from tests.support.stages import THREE, prepared
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+def test_a_sound_log_is_prepared(tmp_path: Path) -> None:
+    assert prepared(THREE, tmp_path / "logs").map_keys == 5
+
+
+@pytest.mark.parametrize(
+    ("file", "position", "data", "problem"),
+    [
+        ("00000000000000000000.index", 0, bytes([0, 0, 0, 3]), "no batch with this last offset"),
+        ("00000000000000000000.index", 4, bytes([0, 0, 0, 1]), "no batch with this last offset"),
+        ("00000000000000000000.timeindex", 19, bytes([255]), "the greatest in the log is"),
+        ("00000000000000000000.log", 68, b"!", "checksum"),
+        ("00000000000000000000.log", 7, b"\x03", "base offset 1 after offset 3"),
+        ("00000000000000000000.log", 15, b"\x05", "leader epoch 0 after epoch 5"),
+        ("00000000000000000005.log", 7, b"\x04", "base offset 4 after offset 4"),
+        ("00000000000000000005.log", 7, b"\x06", "the next segment starts at 6"),
+    ],
+)
+def test_damage_stops_the_scan(tmp_path: Path, file: str, position: int, data: bytes, problem: str) -> None:
+    with pytest.raises(CorruptDataError, match=problem) as stopped:
+        prepared(THREE, tmp_path / "logs", {file: (position, data)})
+    assert file in stopped.value.file
+    assert isinstance(stopped.value, CorruptIndexError) == file.endswith("index")
