@@ -1,4 +1,4 @@
-"""The package's shape, read off its syntax trees: who imports whom, and who may do what."""
+"""The architecture, checked on the syntax trees: who imports whom, who may do what, and how long code may be."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOMS = [
     {"cleaner"},
     {"cli"},
 ]
-"""The rooms of the house, in the order in which data flows. A room imports only from rooms above it in this list."""
+"""The folders and modules of the package, in the order in which data flows. Each imports only from earlier ones."""
 
 
 ONLY_IN = {
@@ -95,6 +95,7 @@ WALL_CLOCK = {
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+TEST_FILES = sorted((PACKAGE.parent / "tests").rglob("*.py"))
 
 
 def module_of(path: Path) -> str:
@@ -155,7 +156,7 @@ INNER = [pytest.param(path, id=module_of(path)) for path in SOURCES if module_of
 def test_a_room_imports_only_from_the_rooms_before_it(path: Path) -> None:
     number_of = {name: number for number, names in enumerate(ROOMS) for name in names}
     own = room_of(module_of(path))
-    assert own in number_of, f"{own} has no place in ROOMS"
+    assert own in number_of, f"{own} is not in ROOMS"
     for name in imports_of(path):
         package, _, rest = name.partition(".")
         other = room_of(rest)
@@ -350,3 +351,69 @@ def test_the_tables_name_what_there_is() -> None:
     assert {name for names in ROOMS for name in names} == {room_of(name) for name in modules} - {"", "__main__"}
     named = set[str]().union(*ONLY_IN.values())
     assert {*named, *MAY_RENAME_OR_DELETE, *MAY_CREATE_FILES, *MAY_EVALUATE, *MAY_READ_WALL_CLOCK} <= modules
+
+
+# --- Sizes ------------------------------------------------------------------------------------------------------
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 60
+MAY_BE_LONG = {
+    "clean.prepare.prepare_clean": "the stages of a round up to the survivors, in their order",
+    "kernels.loops.filter.filter_batches": "a kernel: numba compiles one flat loop over the bytes of a batch",
+}
+"""Functions with more than MAX_FUNCTION_LINES lines, each with the reason."""
+
+
+def test_no_module_and_no_test_file_is_too_long() -> None:
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in (*SOURCES, *TEST_FILES)}
+    assert {path: count for path, count in lines.items() if count > MAX_FILE_LINES} == {}
+
+
+def test_only_the_listed_functions_are_long() -> None:
+    long = {
+        f"{module_of(path)}.{node.name}"
+        for path in SOURCES
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+    }
+    assert long == set(MAY_BE_LONG)
+
+
+# --- The tests --------------------------------------------------------------------------------------------------
+
+
+def imported_test_modules(tree: ast.AST) -> list[str]:
+    """Return the test modules that a file imports, also in programs that it holds as text."""
+    return [name for name in imports_with_programs(tree) if re.search(r"^tests\..*\btest_\w+", name)]
+
+
+def imports_with_programs(tree: ast.AST) -> Iterator[str]:
+    """Yield what a syntax tree imports, and what the lines of its strings import."""
+    yield from imported_by(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for module, names in re.findall(r"^\s*(?:from|import) +(tests[\w.]*)(?: +import +(.*))?", node.value, re.M):
+                yield module
+                yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+
+
+def test_no_test_module_imports_another() -> None:
+    """Shared code belongs in `tests/support`."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in TEST_FILES}
+    found = {path: imported_test_modules(tree) for path, tree in trees.items()}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tests.unit.X import ROOMS",
+        "from tests.unit import X",
+        "import tests.unit.clean.X as other",
+        "PROGRAM = 'import sys\\nfrom tests.unit.clean.X import LINE\\n'",
+        "PROGRAM = f'from tests.unit.clean import X{sys.path}'",
+    ],
+)
+def test_imports_of_test_modules_are_found(source: str) -> None:
+    assert imported_test_modules(ast.parse(source.replace("X", "test_write")))
