@@ -191,13 +191,13 @@ def _field(path: str, name: str) -> str:
     return ""
 
 
-def _disk(place: Path) -> str:
+def _disk(directory: Path) -> str:
     """Return file system and device below a directory: the mount whose name is the longest one that fits."""
     best, found = "", "unknown"
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         words = line.split()
         mount, kind, device = words[4], words[words.index("-") + 1], words[words.index("-") + 2]
-        if place.resolve().is_relative_to(mount) and len(mount) >= len(best):
+        if directory.resolve().is_relative_to(mount) and len(mount) >= len(best):
             best, found = mount, f"{kind} on {device}"
     return found
 

@@ -87,9 +87,9 @@ class Bench:
                 run = self._turn(engine, number, case.log, source)
                 result.runs.append(run)
                 if engine in cases.CLEANS:
-                    place = self._place(engine)
-                    left[f"{engine}, run {number + 1}"] = logs.fingerprint(place)
-                    result.result_bytes = logs.source_bytes(place)
+                    log_dir = self._work_directory(engine)
+                    left[f"{engine}, run {number + 1}"] = logs.fingerprint(log_dir)
+                    result.result_bytes = logs.source_bytes(log_dir)
                 if run.records_read:
                     result.records = run.records_read
                 self._tidy()
@@ -105,14 +105,14 @@ class Bench:
         if engine == cases.KAFKA_WARM:
             return self._warm_kafka(number, spec, source)
         if engine in cases.CLEANS:
-            place = self._place(engine)
-            self._copy(source, place)
+            log_dir = self._work_directory(engine)
+            self._copy(source, log_dir)
         else:
-            place = source
+            log_dir = source
         before = logs.stamp(source)
-        command = self._kafka(spec, place) if engine == cases.KAFKA else self._kcompact(engine, spec, place)
+        command = self._kafka(spec, log_dir) if engine == cases.KAFKA else self._kcompact(engine, spec, log_dir)
         os.sync()  # What was written before must not be written back while we measure.
-        logs.read_into_memory(place)  # A kernel short of memory, or with a reclaiming daemon, may have dropped some.
+        logs.read_into_memory(log_dir)  # A kernel short of memory, or with a reclaiming daemon, may have dropped some.
         used = measured.run(command, cwd=self.work, env=self.environment)
         if logs.stamp(source) != before:
             raise WrongResultError(f"{engine} changed {source}")
@@ -133,12 +133,12 @@ class Bench:
     def _warm_kafka(self, number: int, spec: LogSpec, source: Path) -> Run:
         count = min(MOST_WARM_UPS, -(-WARM_UP_RECORDS // spec.records))
         warm = [self.work / f"warm-up-{n}" for n in range(count)]
-        place = self._place(cases.KAFKA_WARM)
-        for target in [*warm, place]:
+        log_dir = self._work_directory(cases.KAFKA_WARM)
+        for target in [*warm, log_dir]:
             self._copy(source, target)
         os.sync()
-        logs.read_into_memory(place)
-        command = [*self._kafka(spec, place), "--warm", ",".join(map(str, warm))]
+        logs.read_into_memory(log_dir)
+        command = [*self._kafka(spec, log_dir), "--warm", ",".join(map(str, warm))]
         output = measured.run(command, cwd=self.work, env=self.environment).output
         reply = json.loads(output)
         wall_s = (reply["open_ms"] + reply["clean_ms"] + reply["close_ms"]) / 1000
@@ -149,19 +149,19 @@ class Bench:
         if logs.source_bytes(source) > MEMORY_SHARE * _free_memory_bytes():
             logs.drop_from_memory(source)
 
-    def _place(self, engine: str) -> Path:
+    def _work_directory(self, engine: str) -> Path:
         return self.work / f"log-{engine}"
 
     def _tidy(self) -> None:
         shutil.rmtree(self.work, ignore_errors=True)
 
-    def _kafka(self, spec: LogSpec, place: Path) -> list[str]:
+    def _kafka(self, spec: LogSpec, log_dir: Path) -> list[str]:
         buffer_bytes = self.dedupe_buffer_bytes
         command = logs.java_command("CleanLog", dedupe_buffer_bytes=buffer_bytes)
-        options = ["--log-dir", str(place), "--now-ms", str(spec.now_ms), "--dedupe-buffer-bytes", str(buffer_bytes)]
+        options = ["--log-dir", str(log_dir), "--now-ms", str(spec.now_ms), "--dedupe-buffer-bytes", str(buffer_bytes)]
         return [*command, *options, *logs.config_arguments()]
 
-    def _kcompact(self, engine: str, spec: LogSpec, place: Path) -> list[str]:
+    def _kcompact(self, engine: str, spec: LogSpec, log_dir: Path) -> list[str]:
         words = {
             cases.SPARK: ["clean", "--engine", "spark", "--yes"],
             cases.IN_PROCESS: ["clean", "--engine", "in-process", "--yes"],
@@ -170,7 +170,7 @@ class Bench:
             cases.PLAN: ["plan"],
             cases.VERIFY: ["inspect", "--verify"],
         }[engine]
-        return [*self.kcompact, *words, "--json", *logs.config_arguments(), "--now", str(spec.now_ms), str(place)]
+        return [*self.kcompact, *words, "--json", *logs.config_arguments(), "--now", str(spec.now_ms), str(log_dir)]
 
     def _floor(self, source: Path, result_bytes: int) -> float:
         self._tidy()

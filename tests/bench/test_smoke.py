@@ -129,8 +129,8 @@ def test_the_command_saves_table_runs_and_plot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(cases.SIZES, "10MB", cases.Size(records=9000, value_bytes=91))
-    places = [f"--{name}={tmp_path / name}" for name in ("output", "cache", "work")]
-    words = ["bench", "--sizes=10MB", "--runs=1", "--engines=kafka,in-process,plan", *places]
+    directories = [f"--{name}={tmp_path / name}" for name in ("output", "cache", "work")]
+    words = ["bench", "--sizes=10MB", "--runs=1", "--engines=kafka,in-process,plan", *directories]
     monkeypatch.setattr(sys, "argv", words)
     assert command.main() == 0
     assert "10MB none 10%  in-process" in capsys.readouterr().out

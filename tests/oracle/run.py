@@ -71,8 +71,8 @@ def run_safely(kafka: RealKafka, spec: Json, scratch: Path) -> Outcome:
 
 def scratch_directory() -> tempfile.TemporaryDirectory[str]:
     """Return a new directory, in memory where that is possible."""
-    place = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
-    return tempfile.TemporaryDirectory(prefix="kcompact-oracle-", dir=place)
+    directory = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
+    return tempfile.TemporaryDirectory(prefix="kcompact-oracle-", dir=directory)
 
 
 def work(seeds: Iterable[int]) -> Iterator[Result]:

@@ -47,24 +47,24 @@ def _lists(spec: Json) -> Iterator[tuple[Any, ...]]:
     for number in reversed(range(len(spec["rounds"]))):
         yield ("rounds", number, "writes")
     for number, settings in enumerate(spec["rounds"]):
-        for place in range(len(settings["writes"])):
-            yield ("rounds", number, "writes", place, "actions")
+        for number_of_write in range(len(settings["writes"])):
+            yield ("rounds", number, "writes", number_of_write, "actions")
     for number, settings in enumerate(spec["rounds"]):
-        for place, request in enumerate(settings["writes"]):
+        for number_of_write, request in enumerate(settings["writes"]):
             for index, action in enumerate(request["actions"]):
                 if len(action.get("records", ())) > 1:
-                    yield ("rounds", number, "writes", place, "actions", index, "records")
+                    yield ("rounds", number, "writes", number_of_write, "actions", index, "records")
 
 
 def _at(spec: Json, path: Sequence[Any]) -> list[Any]:
     """Return a list of the spec; an empty one where an earlier cut took it away."""
-    place: Any = spec
+    part: Any = spec
     for step in path:
         try:
-            place = place[step]
+            part = part[step]
         except (IndexError, KeyError):
             return []
-    found: list[Any] = place
+    found: list[Any] = part
     return found
 
 

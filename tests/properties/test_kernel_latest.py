@@ -1,4 +1,4 @@
-"""Which records the kernels take for the latest of their key, against `keymap`; and the bits of records."""
+"""Which record of a key is the latest, compared with `clean.offset_map`; and the bits of records."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def random_keys(seed: int, rows: int, distinct: int, shape: str) -> Keys:
         high[:] = 7
     elif shape == "small":
         high, low = np.arange(max(1, distinct), dtype=np.uint64), np.zeros(max(1, distinct), np.uint64)
-    places = np.cumsum(random.integers(1, 4, rows)) << 1 | random.integers(0, 2, rows)
-    return Keys(high[chosen], low[chosen], places.astype(np.int64))
+    record_refs = np.cumsum(random.integers(1, 4, rows)) << 1 | random.integers(0, 2, rows)
+    return Keys(high[chosen], low[chosen], record_refs.astype(np.int64))
 
 
 SHAPES = ["random", "equal halves", "same low", "same high", "small"]
@@ -36,36 +36,36 @@ SHAPES = ["random", "equal halves", "same low", "same high", "small"]
 @pytest.mark.parametrize(
     ("rows", "distinct"), [(0, 0), (1, 1), (2, 1), (9_000, 1), (9_000, 3_000), (70_000, 1), (150_000, 700)]
 )
-def test_mark_living(rows: int, distinct: int, shape: str) -> None:
+def test_mark_latest(rows: int, distinct: int, shape: str) -> None:
     keys = random_keys(rows + distinct, rows, distinct, shape)
-    alive = np.full(rows, 9, np.uint8)
-    kernels.mark_latest(*keys, alive)
-    assert np.array_equal(alive, offset_map.latest(keys).astype(np.uint8))
+    is_latest = np.full(rows, 9, np.uint8)
+    kernels.mark_latest(*keys, is_latest)
+    assert np.array_equal(is_latest, offset_map.latest(keys).astype(np.uint8))
 
 
-def test_mark_living_of_more_runs_than_one() -> None:
+def test_mark_latest_of_more_runs_than_one() -> None:
     rows = 5 * kernels.RUN_ROWS
     keys = random_keys(3, rows, rows // 2, "random")
-    alive = np.empty(rows, np.uint8)
-    kernels.mark_latest(*keys, alive)
-    assert np.array_equal(alive, offset_map.latest(keys))
-    assert 0 < alive.sum() < rows
+    is_latest = np.empty(rows, np.uint8)
+    kernels.mark_latest(*keys, is_latest)
+    assert np.array_equal(is_latest, offset_map.latest(keys))
+    assert 0 < is_latest.sum() < rows
 
 
 @given(st.integers(0, 999), st.integers(0, 60), st.integers(1, 40), st.sampled_from(SHAPES))
-def test_mark_living_of_few(seed: int, rows: int, distinct: int, shape: str) -> None:
+def test_mark_latest_of_few(seed: int, rows: int, distinct: int, shape: str) -> None:
     keys = random_keys(seed, rows, distinct, shape)
-    alive = np.full(rows, 9, np.uint8)
-    kernels.mark_latest(*keys, alive)
-    assert alive.tolist() == offset_map.latest(keys).astype(int).tolist()
+    is_latest = np.full(rows, 9, np.uint8)
+    kernels.mark_latest(*keys, is_latest)
+    assert is_latest.tolist() == offset_map.latest(keys).astype(int).tolist()
 
 
 @given(st.integers(0, 999), st.integers(0, 60))
-def test_keep_living(seed: int, rows: int) -> None:
+def test_keep_latest(seed: int, rows: int) -> None:
     keys = random_keys(seed, rows, 9, "random")
-    alive = np.random.default_rng(seed).integers(0, 2, rows).astype(np.uint8)
-    expected = offset_map.take(keys, alive.astype(np.bool_))
-    kept = kernels.keep_latest(alive, *keys)
+    is_latest = np.random.default_rng(seed).integers(0, 2, rows).astype(np.uint8)
+    expected = offset_map.take(keys, is_latest.astype(np.bool_))
+    kept = kernels.keep_latest(is_latest, *keys)
     for column, wanted in zip(keys.first(kept), expected, strict=True):
         assert column.tolist() == wanted.tolist()
 
@@ -85,10 +85,10 @@ def test_deal(seed: int, rows: int, buckets: int, shape: str) -> None:
 
 @given(st.sets(st.integers(-5, 90)), st.integers(0, 3), st.integers(0, 10), st.binary(min_size=10, max_size=10))
 def test_bits_are_set_and_cleared(rows: set[int], split: int, size_bytes: int, content: bytes) -> None:
-    places = np.array([(split << 36) + (row << 1 | row & 1) for row in sorted(rows)], np.int64)
+    record_refs = np.array([(split << 36) + (row << 1 | row & 1) for row in sorted(rows)], np.int64)
     for kernel, bit in ((kernels.set_bits, 1), (kernels.clear_bits, 0)):
         bitmap = array(content[:size_bytes])
         expected = np.unpackbits(bitmap, bitorder="little")
         expected[[row for row in rows if 0 <= row < 8 * size_bytes]] = bit
-        kernel(places, split << 36, bitmap)
+        kernel(record_refs, split << 36, bitmap)
         assert np.unpackbits(bitmap, bitorder="little").tolist() == expected.tolist()

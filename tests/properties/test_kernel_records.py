@@ -25,7 +25,7 @@ from tests.support.kernel_inputs import (
     inflated,
     is_readable,
     keys_for,
-    room_for,
+    most_records,
     same_offsets,
     siphash128,
 )
@@ -38,7 +38,7 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_fro
     batches = list(parse_batches(data, file="f"))
     expected: list[tuple[int, int, int]] = []
     unkeyed_or_tombstones = row = 0
-    place = 5 << 36
+    first_ref = 5 << 36
     is_sound = True
     try:
         loaded = inflated(data)
@@ -59,16 +59,16 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_fro
                 hashed = siphash128(record.key, bytes(range(16)), 1, 3)
                 in_map = record.offset >= first_dirty_offset and number not in excluded_from_map
                 low, high = int.from_bytes(hashed[:8], "little"), int.from_bytes(hashed[8:], "little")
-                expected.append((high, low, place + (row + records.index(record) << 1 | in_map)))
+                expected.append((high, low, first_ref + (row + records.index(record) << 1 | in_map)))
         row += one.header.records_count
-    found = keys_for(room_for(loaded.table))
-    entries, special_found, code = kernels.scan_records(
-        *loaded, 0, len(loaded.table), first_dirty_offset, place, K0, K1, *found
+    found = keys_for(most_records(loaded.table))
+    entries, found_unkeyed_or_tombstones, code = kernels.scan_records(
+        *loaded, 0, len(loaded.table), first_dirty_offset, first_ref, K0, K1, *found
     )
     assert (code == DONE) == is_sound
     if is_sound:
         assert list(zip(*(column.tolist() for column in found.first(entries)), strict=True)) == expected
-        assert special_found == unkeyed_or_tombstones
+        assert found_unkeyed_or_tombstones == unkeyed_or_tombstones
     elif code == DAMAGED:
         assert entries <= found.rows
 

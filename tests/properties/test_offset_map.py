@@ -1,4 +1,4 @@
-"""Which record supersedes which, in any number of pieces."""
+"""Which record supersedes which, with the log in any number of pieces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ compiled_or_not = st.booleans()
 
 @st.composite
 def key_rows(draw: st.DrawFn) -> list[Row]:
-    """Rows of few keys, places ascending: of several splits, with gaps where records have no key."""
+    """Rows of few keys and several splits, record references ascending, with gaps where records have no key."""
     rows = []
     for split in range(draw(st.integers(1, 4))):
         for row in sorted(draw(st.sets(st.integers(0, 20), max_size=12))):
@@ -35,8 +35,8 @@ def rows_in(keys: Keys) -> list[Row]:
     return list(zip(*(column.tolist() for column in keys), strict=True))
 
 
-def alive_in(rows: list[Row]) -> list[Row]:
-    """What `living` says in words."""
+def latest_in(rows: list[Row]) -> list[Row]:
+    """Return the rows that `offset_map.latest` keeps, by its definition."""
     greatest: dict[tuple[int, int], int] = {}
     for high, low, record_ref in rows:
         if record_ref & IN_MAP:
@@ -44,17 +44,17 @@ def alive_in(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row[2] >= greatest.get(row[:2], -1)]
 
 
-# --- living ---------------------------------------------------------------------------------------------------------
+# --- latest -------------------------------------------------------------------------------------------------------
 
 
 @given(key_rows(), compiled_or_not)
-def test_living_is_what_its_docstring_says(rows: list[Row], compiled: bool) -> None:
+def test_latest_is_its_definition(rows: list[Row], compiled: bool) -> None:
     keys = keys_of(rows)
-    assert rows_in(take(keys, offset_map.latest_mask(keys, compiled=compiled))) == alive_in(rows)
+    assert rows_in(take(keys, offset_map.latest_mask(keys, compiled=compiled))) == latest_in(rows)
 
 
 @given(key_rows(), st.integers(0, 40))
-def test_living_is_idempotent_and_associative(rows: list[Row], cut: int) -> None:
+def test_latest_is_idempotent_and_associative(rows: list[Row], cut: int) -> None:
     keys = keys_of(rows)
     whole = take(keys, latest(keys))
     assert latest(whole).all()
@@ -64,11 +64,11 @@ def test_living_is_idempotent_and_associative(rows: list[Row], cut: int) -> None
 
 
 @given(key_rows(), st.randoms())
-def test_living_looks_at_no_order(rows: list[Row], random: object) -> None:
+def test_latest_does_not_depend_on_the_order(rows: list[Row], random: object) -> None:
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     keys = keys_of(shuffled)
-    assert sorted(rows_in(take(keys, latest(keys)))) == sorted(alive_in(rows))
+    assert sorted(rows_in(take(keys, latest(keys)))) == sorted(latest_in(rows))
 
 
 # --- Pieces ---------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def survivors_of(survivors: Survivors, rows: list[Row]) -> list[Row]:
     compiled_or_not,
     st.randoms(),
 )
-def test_any_pieces_come_to_what_is_living(
+def test_any_pieces_give_the_latest_records(
     rows: list[Row], buckets: int, limit_rows: int, piece: int, compiled: bool, random: object
 ) -> None:
     blocks, survivors = collected(rows, buckets=buckets, limit_rows=limit_rows, piece=piece, compiled=compiled)
@@ -122,16 +122,16 @@ def test_any_pieces_come_to_what_is_living(
         assert head(block).number == bucket
         assert keys.rows
         assert set((keys.hash_high % np.uint64(buckets)).tolist()) == {bucket}
-        assert rows_in(keys) == alive_in(rows_in(keys)), "a block holds what it knows to be dead"
+        assert rows_in(keys) == latest_in(rows_in(keys)), "a block holds a record that its own records supersede"
         by_bucket.setdefault(bucket, []).append(block)
     map_keys = 0
     for own in by_bucket.values():
         random.shuffle(own)  # type: ignore[attr-defined]
-        dead, count = superseded(own, compiled=compiled)
+        superseded_rows, count = superseded(own, compiled=compiled)
         map_keys += count
-        for block in dead:
+        for block in superseded_rows:
             clear_rows(block, survivors.bitmaps[head(block).number])
-    expected = alive_in(rows)
+    expected = latest_in(rows)
     assert survivors_of(survivors, rows) == expected
     assert map_keys == len({row[:2] for row in rows if row[2] & IN_MAP})
     # No bit is set where there is no key.
@@ -156,7 +156,7 @@ def test_a_collector_takes_more_at_once_than_it_may_hold() -> None:
     assert sum(head(block).rows for _, block in blocks) == 20
 
 
-def test_what_was_put_can_be_forgotten_until_it_is_merged() -> None:
+def test_added_keys_can_be_rolled_back_until_they_are_merged() -> None:
     collector = Collector(1, 10 * KEY_BYTES, compiled=False)
     collector.add(0, 8, keys_of([(1, 1, 1), (2, 2, 3)]))
     begin = collector.savepoint()
@@ -176,20 +176,20 @@ def test_what_was_put_can_be_forgotten_until_it_is_merged() -> None:
 
 
 @given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.sets(st.integers(0, 29)), compiled_or_not)
-def test_survivors(records: int, alive: set[int], dead: set[int], compiled: bool) -> None:
-    alive, dead = ({row for row in rows if row < records} for rows in (alive, dead))
+def test_survivors(records: int, latest_rows: set[int], superseded_rows: set[int], compiled: bool) -> None:
+    latest_rows, superseded_rows = ({row for row in rows if row < records} for rows in (latest_rows, superseded_rows))
     survivors = Survivors(compiled=compiled)
 
     def record_refs(split: int, rows: set[int]) -> list[int]:
         return [split << SPLIT_SHIFT | row << 1 | row & 1 for row in sorted(rows)]
 
     for split in (0, 7):
-        survivors.add(split, records, np.array(record_refs(split, alive), np.int64))
-    survivors.clear(np.array(record_refs(0, set()) + record_refs(7, dead), np.int64))
+        survivors.add(split, records, np.array(record_refs(split, latest_rows), np.int64))
+    survivors.clear(np.array(record_refs(0, set()) + record_refs(7, superseded_rows), np.int64))
     assert {split: len(bitmap) for split, bitmap in survivors.bitmaps.items()} == dict.fromkeys(
         (0, 7), -(-records // 8)
     )
-    for split, expected in ((0, alive), (7, alive - dead)):
+    for split, expected in ((0, latest_rows), (7, latest_rows - superseded_rows)):
         found = offset_map.bits(survivors.bitmaps[split], 0, records)
         assert {row for row, bit in enumerate(found) if bit} == expected
 
@@ -202,7 +202,7 @@ def test_bits_of_some_rows(content: bytes, row: int, count: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**35 - 1)), unique=True).map(sorted))
-def test_places_by_split(given_: list[tuple[int, int]]) -> None:
+def test_record_references_by_split(given_: list[tuple[int, int]]) -> None:
     record_refs = np.array([split << SPLIT_SHIFT | row << 1 for split, row in given_], np.int64)
     found = [
         (split, row) for split, own in offset_map.by_split(record_refs) for row in offset_map.rows_of(own).tolist()

@@ -167,12 +167,12 @@ def status(monkeypatch: pytest.MonkeyPatch) -> Status:
     context = SparkStart.context
 
     @contextlib.contextmanager
-    def watched(self: SparkStart) -> Iterator[Any]:
+    def context_with_status(self: SparkStart) -> Iterator[Any]:
         with context(self) as sc:
             yield sc
             seen.read(sc)
 
-    monkeypatch.setattr(SparkStart, "context", watched)
+    monkeypatch.setattr(SparkStart, "context", context_with_status)
     return seen
 
 

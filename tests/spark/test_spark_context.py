@@ -90,13 +90,13 @@ class Flag(Progress):
         if self.raised:
             raise CleaningAbortedError(path="orders-0")
 
-watch = Flag()
-signal.signal(signal.SIGINT, lambda *_: setattr(watch, "raised", True))
+progress = Flag()
+signal.signal(signal.SIGINT, lambda *_: setattr(progress, "raised", True))
 plan = plan_of(Path(sys.argv[1]))
 with spark_context("local[2]") as sc:
     print(process_tree()[1], flush=True)
     try:
-        OnSpark(sc=sc, progress=watch).scan_and_reduce(*endless(plan))
+        OnSpark(sc=sc, progress=progress).scan_and_reduce(*endless(plan))
     except CleaningAbortedError:
         print("alive" if prepare_clean(plan, OnSpark(sc=sc)).map_keys else "no keys", flush=True)
     time.sleep(60)

@@ -1,4 +1,4 @@
-"""Inputs of the tests of the kernels: logs, batches and records, sound and damaged, and the arrays made of them."""
+"""Inputs of the kernels in tests: logs, batches and records, sound and damaged, and the arrays made of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def siphash128(data: bytes, key: bytes, c_rounds: int, d_rounds: int) -> bytes:
-    """SipHash with 128 bits, in its authors' words: "SipHash: a fast short-input PRF" and its reference code."""
+    """SipHash with 128 bits, after "SipHash: a fast short-input PRF" and its reference code."""
     mask = (1 << 64) - 1
 
     def rotated(value: int, bits: int) -> int:
@@ -118,7 +118,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def resealed(data: bytes) -> bytes:
-    """Return damaged bytes with each checksum put right, as far as there are batches."""
+    """Return damaged bytes with correct checksums, up to the first bytes that are no batch."""
     found = bytearray(data)
     at = 0
     while at + HEADER_BYTES <= len(found):
@@ -167,7 +167,7 @@ def fields(draw: st.DrawFn, *, may_be_null: bool = True) -> bytes:
 
 @st.composite
 def odd_records(draw: st.DrawFn, offset_delta: int) -> bytes:
-    """A record that Kafka's reader takes, or nearly: lengths that are longer than needed, or wrong now and then."""
+    """A record that Kafka's reader accepts, or nearly: some lengths have more bytes than needed, some are wrong."""
     body = bytes([draw(st.sampled_from([0, 0, 1, 0xFF]))])
     body += draw(varints(draw(st.sampled_from([0, 1, -1, 500, 2**62, -(2**63)])), width=10))
     body += draw(varints(offset_delta)) + draw(fields()) + draw(fields())
@@ -181,7 +181,7 @@ def odd_records(draw: st.DrawFn, offset_delta: int) -> bytes:
 
 @st.composite
 def odd_batches(draw: st.DrawFn) -> bytes:
-    """A batch with a right checksum, and whatever may be in it."""
+    """A batch with a right checksum and any content."""
     base_offset = draw(st.sampled_from([0, 5, 2**33]))
     count = draw(st.integers(0, 5))
     deltas, delta = [], 0
@@ -210,31 +210,31 @@ def odd_batches(draw: st.DrawFn) -> bytes:
 
 class Inflated(NamedTuple):
     buffer: Bytes
-    arena: Bytes
+    inflated_bytes: Bytes
     table: Table
 
 
 def inflated(data: bytes) -> Inflated:
-    """Return what the kernels take of whole batches. Raises CorruptBatchError where a codec does."""
+    """Return the arrays that the kernels read for whole batches. Raises CorruptBatchError where a codec does."""
     table, code = table_of(data)
     assert code == DONE
-    arena = bytearray()
+    inflated_bytes = bytearray()
     for row in table:
         if row[kernels.ATTRIBUTES] & CODEC_MASK and row[RECORDS_COUNT]:
             codec = Codec(int(row[kernels.ATTRIBUTES]) & CODEC_MASK)
             section = data[row[SECTION_START] : row[SECTION_END]]
-            row[SECTION_START] = len(arena)
-            arena += decompress(codec, section, file="f", position=0)
-            row[SECTION_END] = len(arena)
-    return Inflated(array(data), array(arena), table)
+            row[SECTION_START] = len(inflated_bytes)
+            inflated_bytes += decompress(codec, section, file="f", position=0)
+            row[SECTION_END] = len(inflated_bytes)
+    return Inflated(array(data), array(inflated_bytes), table)
 
 
 def keys_for(rows: int) -> Keys:
     return Keys(np.empty(rows, np.uint64), np.empty(rows, np.uint64), np.empty(rows, np.int64))
 
 
-def room_for(table: Table) -> int:
-    """Return how many records there can be at most."""
+def most_records(table: Table) -> int:
+    """Return the largest number of records that the sections can hold."""
     sections = (table[:, SECTION_END] - table[:, SECTION_START]) // kernels.MIN_RECORD_BYTES
     return int(np.minimum(table[:, RECORDS_COUNT], sections).sum())
 
@@ -243,7 +243,7 @@ any_batch = odd_batches() | strategies.batches()
 
 
 def same_offsets(batches: list[bytes]) -> bytes:
-    """Return batches one behind the other, their offsets too."""
+    """Return batches one behind the other, with offsets that follow each other."""
     found, offset = [], 0
     for data in batches:
         (one,) = parse_batches(data, file="")

@@ -94,7 +94,7 @@ class Disk:
         else:
             masks = (chance.getrandbits(len(changes)) for _ in range(limit))
         for mask in masks:
-            kept = [change for place, change in enumerate(changes) if mask >> place & 1]
+            kept = [change for number, change in enumerate(changes) if mask >> number & 1]
             yield persist(self.certain[directory], kept)
 
 

@@ -1,4 +1,4 @@
-"""`clean.prepare`: a request to stop is heeded between splits."""
+"""`clean.prepare`: the scan stops between splits if its progress raises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.stages import THREE, plan_of
 pytestmark = pytest.mark.usefixtures("no_sync")
 
 
-def test_a_watch_can_stop_between_splits(tmp_path: Path) -> None:
+def test_progress_can_stop_the_scan_between_splits(tmp_path: Path) -> None:
     class Stop(Progress):
         def check(self) -> None:
             raise KcompactError("stopped")

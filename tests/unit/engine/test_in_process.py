@@ -151,7 +151,7 @@ def test_an_abort_stops_every_task(parallelism: int, looks: int) -> None:
         InProcess(parallelism=parallelism, progress=progress)._run_tasks(range(4), task)
     assert time.monotonic() - started < 3
     assert len(running) == 4 - min(parallelism, 4)  # The rest has not begun.
-    assert progress.threads == {threading.get_ident()}, "a watch belongs to one thread"
+    assert progress.threads == {threading.get_ident()}, "only one thread may call the progress"
 
 
 def test_progress_adds_up(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_blocks_come_back_from_memory_and_from_the_file() -> None:
             assert all(unpack_keys(one).rows >= 0 for one in taken)
 
 
-def test_a_disk_without_room_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_most_records_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(tmp_path / "logs")
     whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
     monkeypatch.setattr(prepare, "_key_memory", lambda *_: (24, 3))

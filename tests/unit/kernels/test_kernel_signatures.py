@@ -45,7 +45,7 @@ def written_by(function: ast.FunctionDef) -> set[str]:
             targets = [node.target]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             writes = WRITING_FUNCTIONS.get(node.func.id, ())
-            targets = [ast.Subscript(node.args[place], ast.Constant(0)) for place in writes]
+            targets = [ast.Subscript(node.args[position], ast.Constant(0)) for position in writes]
         found |= {
             aliases.get(one.value.id, one.value.id)
             for one in targets
@@ -62,7 +62,7 @@ WRITING_FUNCTIONS = {
     "_encode_records": (0,),
     "_write_header": (0,),
 }
-"""Functions of the loops that write an array, and the places of those arguments."""
+"""Functions of the loops that write an array, and the positions of those arguments."""
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -125,13 +125,13 @@ def test_what_a_kernel_does_not_take() -> None:
 
 
 def test_a_kernel_refuses_a_read_only_array_that_it_would_write() -> None:
-    bitmap, places = np.zeros(1, np.uint8), np.zeros(1, np.int64)
-    bitmap.flags.writeable = places.flags.writeable = False
+    bitmap, record_refs = np.zeros(1, np.uint8), np.zeros(1, np.int64)
+    bitmap.flags.writeable = record_refs.flags.writeable = False
     with pytest.raises(TypeError, match="set_bits writes bitmap, which is read-only"):
-        kernels.set_bits(places, 0, bitmap)
+        kernels.set_bits(record_refs, 0, bitmap)
     assert bitmap.tolist() == [0]
     writable = bitmap.copy()
-    kernels.set_bits(places, 0, writable)  # What it only reads may be read-only.
+    kernels.set_bits(record_refs, 0, writable)  # What it only reads may be read-only.
     assert writable.tolist() == [1]
 
 

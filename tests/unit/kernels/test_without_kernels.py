@@ -272,7 +272,7 @@ def test_planning_and_inspecting_compile_nothing(tmp_path: Path, compiler: Compi
     assert compiler.calls == 1
 
 
-def test_a_survey_of_many_batches_compiles_nothing(
+def test_inspecting_many_batches_compiles_nothing(
     tmp_path: Path, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contents, "COMPILING_FACTOR", 0)

@@ -86,7 +86,7 @@ def old_files_aside_first(scene: Scene) -> list[Step]:
     result = all_steps(scene)
     aside = [step for step in result if isinstance(step, Rename) and step.target.endswith(".deleted")]
     rest = [step for step in result if step not in aside]
-    commit = next(place for place, step in enumerate(rest) if renames_to(".swap")(step))
+    commit = next(number for number, step in enumerate(rest) if renames_to(".swap")(step))
     return rest[:commit] + aside + rest[commit:]
 
 
