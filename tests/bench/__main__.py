@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--dedupe-buffer-bytes", type=int, default=logs.DEDUPE_BUFFER_BYTES, help="Kafka's (default: 128 MiB)"
     )
-    where = parser.add_argument_group("places")
+    where = parser.add_argument_group("directories")
     where.add_argument("--output", type=Path, default=ROOT / ".bench" / "results", help="bench.md, .json and .svg")
     where.add_argument("--cache", type=Path, default=ROOT / ".bench" / "logs", help="where built logs are kept")
     where.add_argument("--work", type=Path, default=ROOT / ".bench" / "work", help="where copies are cleaned")

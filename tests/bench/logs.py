@@ -24,7 +24,7 @@ JVM_OPTIONS = (
     "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
     "-XX:+ExplicitGCInvokesConcurrent -XX:MaxInlineLevel=15 -Djava.awt.headless=true"
 ).split()
-"""Those of `kafka-run-class.sh`, under which `kafka-server-start.sh` starts a broker."""
+"""The options of `kafka-run-class.sh`, with which `kafka-server-start.sh` starts a broker."""
 
 BROKER_HEAP_BYTES = 1 << 30
 DEDUPE_BUFFER_BYTES = 128 << 20
@@ -38,14 +38,14 @@ BEFORE_LENGTH_COUNTS = 12
 
 
 def java_command(program: str, *, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES) -> list[str]:
-    """Return how a program of ours starts in a broker's JVM; its heap is a broker's, or more for a larger buffer."""
+    """Return the command of a benchmark program in a JVM with a broker's heap, or more for a larger buffer."""
     heap = BROKER_HEAP_BYTES + max(0, dedupe_buffer_bytes - DEDUPE_BUFFER_BYTES)
     sizes = [f"-Xms{heap >> 20}m", f"-Xmx{heap >> 20}m"]
     return [real_kafka.java(), *JVM_OPTIONS, *sizes, "-cp", real_kafka.class_path(), f"kcompact.bench.{program}"]
 
 
 def config_arguments() -> list[str]:
-    """Return the topic's settings, as our Java programs and kcompact take them."""
+    """Return the topic's settings, as the Java programs and kcompact take them."""
     return [word for name, value in CONFIG.items() for word in ("--config", f"{name}={value}")]
 
 
@@ -135,12 +135,12 @@ def fingerprint(log_dir: Path) -> dict[str, str]:
     return found | {f"checkpoint of {name}": str(offset) for name, offset in entries.items()}
 
 
-def differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+def differences(found: dict[str, str], theirs: dict[str, str]) -> list[str]:
     """Return a line for each file that differs between two fingerprints."""
     return [
-        f"{name}: {ours.get(name, 'missing')}; Kafka: {theirs.get(name, 'missing')}"
-        for name in sorted(ours.keys() | theirs.keys())
-        if ours.get(name) != theirs.get(name)
+        f"{name}: {found.get(name, 'missing')}; Kafka: {theirs.get(name, 'missing')}"
+        for name in sorted(found.keys() | theirs.keys())
+        if found.get(name) != theirs.get(name)
     ]
 
 
@@ -154,7 +154,7 @@ def _sha256(path: Path) -> str:
 
 
 def _batches(path: Path) -> Iterator[tuple[tuple[int, ...], bytes]]:
-    """Yield each batch's header and its records as stored; the walk is our own, not that of the tool we measure."""
+    """Yield each batch's header and its records as stored; kcompact, which is measured, is not used for it."""
     with open(path, "rb", buffering=1 << 20) as file:
         while start := file.read(HEADER.size):
             header = HEADER.unpack(start)

@@ -1,12 +1,12 @@
-"""Runs one command and says what it took: wall time, processor time and memory of all its processes together.
+"""Runs one command and returns its wall time, processor time and memory, of all its processes together.
 
     used = run(["kcompact", "clean", ...], cwd=scratch)
     used.wall_s, used.cpu_s, used.peak_bytes
 
-A process of its own watches each command: this file, run as a program. Processor time is the kernel's account, as
-`wait4` gives it: exact to the end of each process. A process whose parent ends first (a Python worker whose JVM stops,
-say) falls to the watcher, which declares itself the one that inherits such orphans; so nothing is left uncounted, and
-nothing is left running. (Only a child whose parent ignores SIGCHLD would escape; none of ours does.)
+A process of its own measures each command: this file, run as a program. Processor time is the kernel's account, as
+`wait4` gives it: exact to the end of each process. The measuring process inherits each process whose parent ends
+first, such as a Python worker whose JVM stops. So every process is counted, and none is left running. (A child whose
+parent ignores SIGCHLD would escape; no program measured here ignores it.)
 
 Memory is looked at every 20 ms: the proportional set size, in which a page that several processes share counts once.
 Adding that up costs the kernel a millisecond or so, so it is only done when the resident sizes, which are never less
@@ -68,25 +68,23 @@ def run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = No
     `timeout_s`, or when it leaves processes running.
     """
     report = cwd / "used.json"
-    watcher = [sys.executable, "-P", __file__, str(report), str(timeout_s), *command]
+    parent = [sys.executable, "-P", __file__, str(report), str(timeout_s), *command]
     with open(cwd / "stdout.txt", "wb") as out, open(cwd / "stderr.txt", "wb") as err:
-        watched = subprocess.run(
-            watcher, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False
-        )
+        done = subprocess.run(parent, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
     output = (cwd / "stdout.txt").read_text(encoding="utf-8", errors="replace")
-    if watched.returncode != 0:
+    if done.returncode != 0:
         said = (cwd / "stderr.txt").read_text(encoding="utf-8", errors="replace") + output
         raise CommandFailedError(f"{shlex.join(command)}\n{said[-3000:]}")
     return Used(**json.loads(report.read_text(encoding="utf-8")), output=output)
 
 
 def main() -> None:
-    """Watch the command of the arguments; write what it took into the file that the first of them names."""
+    """Measure the command of the arguments; write the result into the file that the first argument names."""
     report, timeout_s, *command = sys.argv[1:]
-    Path(report).write_text(json.dumps(_watch(command, timeout_s=float(timeout_s))), encoding="utf-8")
+    Path(report).write_text(json.dumps(_measure(command, timeout_s=float(timeout_s))), encoding="utf-8")
 
 
-def _watch(command: Sequence[str], *, timeout_s: float) -> dict[str, float]:
+def _measure(command: Sequence[str], *, timeout_s: float) -> dict[str, float]:
     _inherit_orphans()
     busy_s = _busy_s()
     started = time.perf_counter()
@@ -168,14 +166,14 @@ class _Sampler:
 
     def __post_init__(self) -> None:
         self.members = {self.root}
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+        self._thread = threading.Thread(target=self._measure, name="memory", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _measure(self) -> None:
         next_sum = 0.0
         while not self._stopped.wait(SAMPLE_EVERY_S):
             self.adopt()

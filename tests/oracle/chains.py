@@ -1,9 +1,10 @@
 """What Kafka and kcompact make of the same log directory, round after round, compared.
 
 Chain A starts every round from the directory that Kafka left; there everything must be equal: the plan, the files,
-the counts, and what Kafka's own loader and readers see in the result. Chain B goes on from what kcompact left, as a
-user's log would. Its files drift from Kafka's where a batch was compressed again, because the sizes do, and with them
-groups and ratios; so it only has to show the same log to its readers. While the two are the same bytes, B is not run.
+the counts, and what Kafka's own loader and readers see in the result. Chain B continues from the directory that
+kcompact left, as a user's log would. Its files drift from Kafka's where a batch was compressed again, because the sizes
+do, and with them groups and ratios; so it only has to show the same log to its readers. While the
+two are the same bytes, B is not run.
 
 What is different by design, and passed over: after a failed cleaning Kafka writes the old first dirty offset as
 checkpoint, and may have swapped some groups; kcompact leaves everything as it was. It also refuses a segment that holds
@@ -64,8 +65,8 @@ class Outcome:
 def compare(kafka: RealKafka, spec: Json, scratch: Path, executor: Executor | None = None) -> Outcome:
     """Run all rounds of a spec in `scratch`, up to the first round that differs."""
     outcome = Outcome()
-    with tempfile.TemporaryDirectory(prefix="log-", dir=scratch) as place:
-        chains = _Chains(kafka, Path(place), executor or InProcess(), outcome.counts)
+    with tempfile.TemporaryDirectory(prefix="log-", dir=scratch) as directory:
+        chains = _Chains(kafka, Path(directory), executor or InProcess(), outcome.counts)
         for number, settings in enumerate(spec["rounds"]):
             found = chains.run(settings)
             if found:
@@ -84,15 +85,15 @@ class _Cleaned:
 
 
 class _Chains:
-    def __init__(self, kafka: RealKafka, place: Path, executor: Executor, counts: Counter[str]) -> None:
+    def __init__(self, kafka: RealKafka, directory: Path, executor: Executor, counts: Counter[str]) -> None:
         self.kafka = kafka
         self.executor = executor
         self.counts = counts
-        self.theirs = place / "kafka"
-        self.ours = place / "kcompact"
+        self.theirs = directory / "kafka"
+        self.ours = directory / "kcompact"
         self.drifted: Path | None = None
-        self.unloaded = place / "unloaded"
-        self.place = place
+        self.unloaded = directory / "unloaded"
+        self.directory = directory
         self.same_decisions = True
 
     def run(self, settings: Json) -> list[str]:
@@ -102,7 +103,7 @@ class _Chains:
         if not self.theirs.exists():
             return []
         settings = self.with_full_group(settings)
-        self.unloaded = _fresh_copy(self.theirs, self.place / "unloaded")
+        self.unloaded = _fresh_copy(self.theirs, self.directory / "unloaded")
         plan = self.plan(self.theirs, settings)
         plans = self.plan_with_kcompact(self.unloaded, settings)
         loaded = self.load(self.theirs, settings, in_place=True)
@@ -134,7 +135,7 @@ class _Chains:
     def unloaded_differences(self, settings: Json) -> list[str]:
         """Clean the directory as it was before Kafka loaded it, with both; return what differs in the segments."""
         self.counts["rounds that loading changes"] += 1
-        theirs = _fresh_copy(self.unloaded, self.place / "unloaded-kafka")
+        theirs = _fresh_copy(self.unloaded, self.directory / "unloaded-kafka")
         ours = self.clean_with_kcompact(self.unloaded, settings)
         turns = self.clean_with_kafka(theirs, settings)
         failed = {name for name, turn in turns.items() if "error" in turn}
@@ -170,13 +171,13 @@ class _Chains:
         if has_failed or found:
             self.drifted, self.same_decisions = None, True
         elif self.drifted is None and not _same_bytes(self.ours, self.theirs):
-            self.drifted = copy_log_dir(self.ours, self.place / "drifted")
+            self.drifted = copy_log_dir(self.ours, self.directory / "drifted")
             self.load(self.drifted, settings, in_place=True)
         elif self.drifted is not None and _same_bytes(self.drifted, self.theirs):
             shutil.rmtree(self.drifted)
             self.drifted, self.same_decisions = None, True
         if self.drifted is None:
-            shutil.rmtree(self.place / "drifted", ignore_errors=True)
+            shutil.rmtree(self.directory / "drifted", ignore_errors=True)
         return [f"chain B: {line}" for line in found]
 
     # Steps
@@ -189,8 +190,8 @@ class _Chains:
             self.counts["actions that Kafka refused"] += len(reply["refused"])
         if log_dir.exists():
             ranges = self.ranges(log_dir, settings)
-            _place(log_dir / CLEANER_OFFSET_CHECKPOINT, settings["checkpoints"], ranges)
-            _place(log_dir / REPLICATION_OFFSET_CHECKPOINT, settings["high_watermarks"], ranges)
+            _set_offsets(log_dir / CLEANER_OFFSET_CHECKPOINT, settings["checkpoints"], ranges)
+            _set_offsets(log_dir / REPLICATION_OFFSET_CHECKPOINT, settings["high_watermarks"], ranges)
             for name, count in settings.get("lost_snapshots", {}).items():
                 for snapshot in sorted((log_dir / name).glob("*.snapshot"))[-count:]:
                     snapshot.unlink()
@@ -360,7 +361,7 @@ class _Chains:
 
         It does while the log start is at or past the newest snapshot: one load deletes all, the next makes new ones.
         """
-        again = _fresh_copy(self.unloaded, self.place / "again")
+        again = _fresh_copy(self.unloaded, self.directory / "again")
         snapshots = []
         for _ in range(2):
             self.load(again, settings, in_place=True)
@@ -405,22 +406,22 @@ def _entries(path: Path) -> Checkpoint:
     return parse_offset_checkpoint(path.read_bytes(), file=str(path)) if path.exists() else {}
 
 
-def _place(path: Path, places: dict[str, float | None], ranges: dict[str, tuple[int, int]]) -> None:
+def _set_offsets(path: Path, shares: dict[str, float | None], ranges: dict[str, tuple[int, int]]) -> None:
     """Put entries of a checkpoint where a spec wants them."""
     entries = _entries(path)
-    for name, place in places.items():
+    for name, share in shares.items():
         if name not in ranges:
             continue
         topic, _, partition = name.rpartition("-")
         key = TopicPartition(topic, int(partition))
         start, end = ranges[name]
         entries.pop(key, None)
-        if place is not None:
-            beyond = 3 if place > 1 else -3 if place < 0 else 0
-            entries[key] = max(0, start + int(place * (end - start)) + beyond)
+        if share is not None:
+            beyond = 3 if share > 1 else -3 if share < 0 else 0
+            entries[key] = max(0, start + int(share * (end - start)) + beyond)
         elif path.name == REPLICATION_OFFSET_CHECKPOINT:
             entries[key] = end  # Without an entry kcompact refuses and Kafka waits.
-    if places:
+    if shares:
         path.write_bytes(build_offset_checkpoint(entries))
 
 

@@ -68,8 +68,8 @@ def odd_spec(seed: int) -> Json:
                 "now_ms": now_ms,
                 "config": config,
                 "topics": topics,
-                "checkpoints": {name: _place(rng) for name in names if rng.random() < 0.2},
-                "high_watermarks": {name: _place(rng) for name in names if rng.random() < 0.1},
+                "checkpoints": {name: _share(rng) for name in names if rng.random() < 0.2},
+                "high_watermarks": {name: _share(rng) for name in names if rng.random() < 0.1},
                 "lost_snapshots": {name: rng.choice([1, 1, 2, 3, 99]) for name in names if rng.random() < 0.25},
                 "full_group": rng.choice([None, None, None, [rng.randint(1, 4), rng.choice([-1, 0, 0])]]),
                 "producer_id_expiration_ms": expiration_ms,
@@ -92,8 +92,8 @@ def _moments(now_ms: int, cleaned_at: list[int], config: dict[str, str], expirat
     return [moment for moment in moments if now_ms <= moment < now_ms + 3 * DAY_MS]
 
 
-def _place(rng: random.Random) -> float | None:
-    """Where to put a checkpoint: a share of the way from log start to log end; None takes the entry away."""
+def _share(rng: random.Random) -> float | None:
+    """Return a checkpoint as a share of the way from log start to log end; None removes the entry."""
     return rng.choice([None, 0.0, 1.0, -0.5, 1.5, rng.random(), rng.random(), rng.random()])
 
 

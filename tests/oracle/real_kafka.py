@@ -76,7 +76,7 @@ def class_path() -> str:
 
 
 def copy_log_dir(source: Path, target: Path) -> Path:
-    """Copy a log directory with its file times, which are part of what it says; return the copy."""
+    """Copy a log directory with its file times, which Kafka's cleaner reads; return the copy."""
     shutil.copytree(source, target, copy_function=shutil.copy2)
     return target
 
@@ -241,8 +241,8 @@ class RealKafka:
 
         Options: `topics, high_watermark, only, clean_shutdown, producer_id_expiration_ms`.
         """
-        with _itself(log_dir) if in_place else scratch_copy(log_dir) as place:
-            return self.call("plan", log_dir=place, config=dict(config), now_ms=now_ms, **options)
+        with _itself(log_dir) if in_place else scratch_copy(log_dir) as directory:
+            return self.call("plan", log_dir=directory, config=dict(config), now_ms=now_ms, **options)
 
     def clean(self, log_dir: Path, *, config: Config, now_ms: int, turns: int = 1, **options: Any) -> Json:
         """Run turns of the cleaner thread (0: until nothing is eligible) on the directory itself.
@@ -266,8 +266,10 @@ class RealKafka:
 
         Options: those of `plan`, and `records=False`.
         """
-        with _itself(log_dir) if in_place else scratch_copy(log_dir) as place:
-            reply = self.call("load", log_dir=place, config=dict(config), now_ms=now_ms, isolation=isolation, **options)
+        with _itself(log_dir) if in_place else scratch_copy(log_dir) as directory:
+            reply = self.call(
+                "load", log_dir=directory, config=dict(config), now_ms=now_ms, isolation=isolation, **options
+            )
         for fields in reply["partitions"].values():
             for name in ("records", "committed_records"):
                 if name in fields:

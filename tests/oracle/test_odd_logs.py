@@ -1,7 +1,7 @@
 """Odd logs, cleaned by Kafka's cleaner and by kcompact: the same plan, files, counts and views, round after round.
 
 A few seeds, and in `cases/` the small logs that once differed. `make oracle` goes on with as many seeds as
-it is told (`python -m tests.oracle.run`).
+the command line asks for (`python -m tests.oracle.run`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernel that filters batches, against `filter.clean_batch`."""
+"""The kernel that filters batches, compared with `filter.clean_batch`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.strategies import HOUR, NOW
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that many examples write the same file in."""
+    """A directory in which each example writes the same file."""
     return tmp_path_factory.mktemp("kernels")
 
 
@@ -67,7 +67,7 @@ def transactional_batches(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def with_odd_header(draw: st.DrawFn, data: bytes) -> bytes:
-    """What Kafka reads and does not write."""
+    """Batches that Kafka reads and does not write."""
     (one,) = parse_batches(data, file="")
     changes = {
         "base_sequence": st.sampled_from([-1, 3]),
@@ -100,7 +100,7 @@ def special_in(batches: list[Batch]) -> int:
 
 
 def all_of(run: Callable[[], Iterator[FilteredRun]]) -> object:
-    """Return all that a filter says, or its error, in a form that can be compared."""
+    """Return the result of a filter, or its error, in a form that can be compared."""
     data = b""
     columns: list[list[int]] = [[], [], []]
     stats = CleanerStats()
@@ -124,7 +124,7 @@ class Filtering(NamedTuple):
 
 @st.composite
 def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[bytes, Filtering]:
-    """A log, and what a cleaning may know of it."""
+    """A log and the inputs of a cleaning: survivors, discardable batches, horizons."""
     data = same_offsets(draw(st.lists(batches, min_size=1, max_size=4)))
     found = list(parse_batches(data, file=""))
     end_offset = found[-1].header.next_offset
@@ -181,7 +181,7 @@ def test_filter_is_clean_batch(scratch: Path, given_: tuple[bytes, Filtering]) -
 @settings(max_examples=60)
 @given(filterings(odd_batches().filter(is_readable)))
 def test_filter_of_what_kafka_would_write_otherwise(scratch: Path, given_: tuple[bytes, Filtering]) -> None:
-    """Only what a scan has let pass comes this far."""
+    """Only batches that a scan has accepted are filtered."""
     assert_same_outcome(scratch, *given_)
 
 
@@ -211,7 +211,7 @@ def test_filter_leaves_other_splits_alone(scratch: Path) -> None:
         bucket_count=1,
         compiled=True,
     )
-    # Fewer bits than records: what was scanned was another file.
+    # Fewer bits than records: the file has changed since the scan.
     assert split_kernels.filter_split(job, split, array(b""), 0, Buffers()) is None
     # The file is shorter than it was.
     longer = replace(split, end_position=size + 1)

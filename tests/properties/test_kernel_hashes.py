@@ -1,4 +1,4 @@
-"""CRC-32C and SipHash of the kernels against a library, published vectors and a plain implementation."""
+"""CRC-32C and SipHash of the kernels, compared with a library, published vectors and a plain implementation."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_crc32c_on_a_processor_without_an_instruction_for_it() -> None:
             "5150d1772f50834a503e069a973fbd7c",
             "ecfaa9fe47ff788fa834a9863ea2715a2880cd37d2b8c3c194402838428119b9",
         ),
-        # Those that Rust's `rustc-stable-hash` is tested with.
+        # Test vectors of Rust's `rustc-stable-hash`.
         (
             (1, 3),
             "e77ebcb22788a5befd62db6add303001",

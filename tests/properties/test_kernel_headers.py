@@ -1,4 +1,4 @@
-"""The kernels that make tables of batches, against `log.verified_batches` and `log.headers`."""
+"""The kernels that make tables of batches, compared with `verified_batches` and `headers` of `log.segment_reader`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, arr
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that many examples write the same file in."""
+    """A directory in which each example writes the same file."""
     return tmp_path_factory.mktemp("kernels")
 
 
@@ -50,7 +50,7 @@ def test_walk_is_verified_batches(scratch: Path, data: bytes, base_offset: int, 
     except KcompactError:
         is_sound = False
     if code == LEGACY or any(one.header.magic < 2 for one in expected):
-        return  # Those are the definition's alone.
+        return  # Only the definition handles these.
     assert (code == DONE) == is_sound
     assert headers_in(table) == [one.header._replace(crc=0) for one in expected]
     assert table[:, POSITION].tolist() == [one.position for one in expected]

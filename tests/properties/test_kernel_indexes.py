@@ -1,4 +1,4 @@
-"""The kernel that makes index entries, against `format.index.IndexBuilder`."""
+"""The kernel that makes index entries, compared with `format.index.IndexBuilder`."""
 
 from __future__ import annotations
 

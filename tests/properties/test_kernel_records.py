@@ -1,4 +1,4 @@
-"""The kernels that read records, against `format.batch.read_records`."""
+"""The kernels that read records, compared with `format.batch.read_records`."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def test_verify_is_read_records(data: bytes) -> None:
         ("10 00 00 00 02 61 02 31 00", True),
         ("90 00 00 00 00 02 61 02 31 00", True),  # A length of two bytes.
         ("12 00 00 00 82 00 61 02 31 00", True),  # A key's length of two bytes.
-        ("10 ff 00 00 02 61 02 31 00", True),  # Attributes that nobody uses.
+        ("10 ff 00 00 02 61 02 31 00", True),  # Unused attributes.
         ("0e 00 00 00 03 02 31 00", True),  # A key of length -2.
         ("0e 00 00 00 02 61 03 00", True),
         ("18 00 00 00 02 61 02 31 80 80 80 00", False),  # Four bytes are missing.
-        ("16 00 00 00 02 61 02 31 80 80 80 00", True),  # No headers, said at length.
-        ("1a 00 00 00 02 61 02 31 80 80 80 80 80 00", False),  # At too much length.
+        ("16 00 00 00 02 61 02 31 80 80 80 00", True),  # No headers, in a varint longer than needed.
+        ("1a 00 00 00 02 61 02 31 80 80 80 80 80 00", False),  # In a varint of too many bytes.
         ("0e 00 00 00 02 61 02 31 00", False),  # One byte too short,
         ("12 00 00 00 02 61 02 31 00", False),  # and too long.
         ("0f", False),

@@ -39,7 +39,7 @@ def no_sync_ever() -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffled:
-    """Runs the tasks in another order than they are given, and hands the blocks on in another one still."""
+    """An executor that runs the tasks in a random order and reduces the blocks in another random order."""
 
     seed: int
     parallelism: int = 3
@@ -83,7 +83,7 @@ any_sizes = st.builds(
 
 
 def agree(spec: LogSpec, *, keep_tombstones: bool = False, compiled: bool = False) -> reference_cleaner.Outcome:
-    """Clean a log in both ways, compare, and return the outcome."""
+    """Clean a log with kcompact and the reference cleaner, compare, and return the outcome."""
     expected = reference_cleaner.clean(spec, keep_tombstones=keep_tombstones)
     with tempfile.TemporaryDirectory() as scratch:
         plan = plan_of(spec, Path(scratch) / "logs")

@@ -1,6 +1,6 @@
 """A real cluster: a standalone Master and two Workers on the loopback interface, which do not have this package.
 
-What the cluster did is asked of Spark itself, through the status that the driver keeps: which executor ran which tasks.
+The status that Spark's driver keeps shows which executor ran which tasks.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def test_killed_worker_costs_a_retry_and_nothing_else(cluster: Cluster, status: 
     killer = threading.Thread(target=kill_one_that_writes, args=(done.is_set,))
     killer.start()
     try:
-        # Slow enough to be caught in the act.
+        # Slow enough for the worker to be killed during the job.
         ran = clean(log_dir, segment_bytes, *cluster.options(), "--max-bytes-per-second", "16m")
     finally:
         done.set()
@@ -285,7 +285,7 @@ def test_killed_worker_costs_a_retry_and_nothing_else(cluster: Cluster, status: 
     assert left_behind(log_dir) == []
     assert killed[0] in status.removed
     assert status.failed == 1
-    # The second attempt began a file of its own: where the first was cut off nobody went on.
+    # The second attempt began a file of its own; the unfinished file of the first attempt is not continued.
     attempts = Counter(name.rpartition("-")[0] for name in names)
     assert max(attempts.values()) == 2, names
 

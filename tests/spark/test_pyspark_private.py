@@ -109,7 +109,7 @@ def test_workers_modules_are_there() -> None:
 
 
 def gone(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let kcompact look for these names of PySpark where there is nothing."""
+    """Make kcompact find none of these names of PySpark."""
     for name in names:
         monkeypatch.setattr(pyspark_private, name, f"_no_{name.lower()}")
 

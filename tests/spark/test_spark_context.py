@@ -125,7 +125,7 @@ def test_interrupt_reaches_us_alone_and_no_jvm_outlives_us(tmp_path: Path) -> No
     while Path(f"/proc/{jvm}").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not Path(f"/proc/{jvm}").exists()
-    # Nor do the workers; and the next run takes away what nobody could.
+    # The workers end too, and the next run removes the directory that is left.
     while (alive := processes_of(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not alive

@@ -174,7 +174,7 @@ def test_errors_survive_the_way_back(error: KcompactError) -> None:
 
 
 class AbortAt(Progress):
-    """Stops the run when it is asked for the `turn`-th time."""
+    """Stops the run at the `turn`-th check."""
 
     def __init__(self, turn: int) -> None:
         self.turn = turn

@@ -113,7 +113,7 @@ def on_terminal(widths: Sequence[int], *arguments: str | Path) -> dict[int, list
     with subprocess.Popen(program, stdin=terminal, stdout=terminal, stderr=terminal, env=env):
         os.close(terminal)
         seen = b""
-        with contextlib.suppress(OSError):  # How a terminal says that nobody writes to it any more.
+        with contextlib.suppress(OSError):  # Reading fails when the last process that had the terminal open has ended.
             while chunk := os.read(controller, 4096):
                 seen += chunk
     os.close(controller)
@@ -136,7 +136,7 @@ def clean(*arguments: str | Path) -> Ran:
 
 
 def partition(log_dir: Path, text: str = DIRTY) -> Path:
-    """Write the log of a text and return its partition directory."""
+    """Write the log that the text describes and return its partition directory."""
     return log_writer.write(log_dsl.parse(text), log_dir)
 
 
@@ -155,7 +155,7 @@ def values(directory: Path) -> dict[int, tuple[bytes | None, bytes | None]]:
 
 
 def digest(directory: Path) -> dict[str, str]:
-    """Return names, contents and times of everything below, but for the lock, which is made to be locked."""
+    """Return names, contents and times of everything below, except of `.lock`, which each command may create."""
     found = {}
     for path in sorted(directory.rglob("*")):
         if path.name != ".lock":

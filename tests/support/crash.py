@@ -40,7 +40,7 @@ Record = tuple[int, str, str]
 
 
 class Stopped(BaseException):
-    """Stands for the death of the process."""
+    """Raised by an observer: the process ends here."""
 
 
 # --- Kafka files ----------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def groups_done(scene: Scene) -> list[bool]:
 
 
 def assert_lawful(scene: Scene) -> list[bool]:
-    """Assert that nothing is lost, doubled or left over; return which groups are new."""
+    """Assert that no record is lost or doubled and no file is left over; return which groups are new."""
     done = groups_done(scene)
     assert done == sorted(done, reverse=True), "a later group was swapped before an earlier one"
     assert latest_values(scene.directory) == scene.view

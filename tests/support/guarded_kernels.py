@@ -1,4 +1,4 @@
-"""Runs the kernels on damaged logs, in arrays that lie beside pages that nobody may touch. Not a test by itself.
+"""Runs the kernels on damaged logs, in arrays beside pages without access. Not a test by itself.
 
 python -m tests.support.guarded_kernels fuzz SEED ROUNDS  prints how many logs passed the headers, how many the records
 python -m tests.support.guarded_kernels over SEED  reads a byte after the end of an array: the process must die
@@ -41,7 +41,7 @@ libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Guarded:
-    """Arrays that end, or begin, where a page begins, or ends, that nobody may touch."""
+    """Arrays that end directly before a page without access, or begin directly after one."""
 
     def __init__(self, pages: int) -> None:
         self.map = mmap.mmap(-1, (pages + 2) * PAGE)
@@ -114,7 +114,7 @@ def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
     found = scratches.array(np.int64, len(table), 3)
     kernels.verify_records(buffer, inflated, table, 0, len(table), found)
     entries, _, code = kernels.scan_records(buffer, inflated, table, 0, len(table), 0, 0, 1, 2, high, low, record_refs)
-    # What is scanned is marked, in arrays that are guarded too.
+    # The results of the scan are the input of the next kernel, so their arrays are guarded too.
     is_latest = columns[3].array(np.uint8, entries)
     kernels.mark_latest(high[:entries].copy(), low[:entries].copy(), record_refs[:entries].copy(), is_latest)
     high, low, record_refs = guarded_keys(entries)

@@ -1,6 +1,6 @@
 """The cleaner as a dict: slow, plainly right, and written from the rules alone.
 
-`clean` takes a log as a value and returns the segments that a cleaning leaves in its place. It shares with kcompact
+`clean` takes a log as a value and returns the segments that a cleaning leaves instead. It shares with kcompact
 only the reading and building of single batches. No transactions, no record formats before v2.
 """
 
@@ -202,7 +202,7 @@ def with_records(batch: Batch, records: list[Record], kept: list[Record], spec: 
 
 
 def after(spec: LogSpec, outcome: Outcome) -> LogSpec:
-    """Return the log as the cleaning leaves it, its checkpoint included where there is a place for one."""
+    """Return the log after the cleaning, with its checkpoint unless it is `lone`."""
     replaced = {base for group in outcome.groups for base in group}
     kept = [segment for segment in spec.segments if segment.base_offset not in replaced]
     modified = {segment.base_offset: segment.modified_ms for segment in spec.segments}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -40,7 +40,7 @@ ONLY_IN = {
     "zstandard": {"format.codec.zstd"},
     "zlib": {"format.codec.gzip", "format.legacy"},
     "crc32c": {"format.batch", "format.producer_snapshot", "clean", "swap", "engine.spark.class_archive"},
-    # Whoever compiles or calls machine code can crash the process: one package, and its arrays are checked there.
+    # Machine code can crash the process. Only `kernels` compiles and calls it, and checks the arrays.
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
     "ctypes": {"kernels.link"},
@@ -148,11 +148,31 @@ def names_called(path: Path) -> tuple[tuple[str, ast.Call], ...]:
     return tuple(found)
 
 
-MODULES = [pytest.param(path, id=module_of(path) or "kcompact") for path in SOURCES]
-INNER = [pytest.param(path, id=module_of(path)) for path in SOURCES if module_of(path) not in ("", "__main__")]
+INNER = [path for path in SOURCES if module_of(path) not in ("", "__main__")]
 
 
-@pytest.mark.parametrize("path", INNER)
+def of_each(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Make a check of one module a test of all these modules, which names each module that fails.
+
+    As a parameter of its test, each module and rule would be a test; reporting these takes longer than the checks.
+    """
+
+    def decorate(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            failed = []
+            for path in paths:
+                try:
+                    check(path)
+                except AssertionError as problem:
+                    failed.append(f"{path.relative_to(PACKAGE.parent)}: {problem}")
+            assert not failed, "\n".join(failed)
+
+        return test
+
+    return decorate
+
+
+@of_each(INNER)
 def test_a_room_imports_only_from_the_rooms_before_it(path: Path) -> None:
     number_of = {name: number for number, names in enumerate(ROOMS) for name in names}
     own = room_of(module_of(path))
@@ -199,7 +219,7 @@ def test_the_pipeline_page_shows_the_same_order() -> None:
     assert shown == ROOMS
 
 
-@pytest.mark.parametrize("path", [one for one in SOURCES if module_of(one).startswith("format.")], ids=module_of)
+@of_each([one for one in SOURCES if module_of(one).startswith("format.")])
 def test_formats_are_pure(path: Path) -> None:
     forbidden = {"os", "pathlib", "time", "datetime", "logging", "sys", "io", "shutil"}
     assert not forbidden & {name.split(".")[0] for name in imports_of(path)}
@@ -209,7 +229,7 @@ def test_formats_are_pure(path: Path) -> None:
 PURE_PLAN = [one for one in SOURCES if module_of(one) in ("plan.clean_plan", "plan.passes", "plan.deletion")]
 
 
-@pytest.mark.parametrize("path", PURE_PLAN, ids=module_of)
+@of_each(PURE_PLAN)
 def test_the_plan_is_a_pure_function(path: Path) -> None:
     """Only `plan.discovery` and `plan.partition` read the disk."""
     imported = set(imports_of(path))
@@ -220,7 +240,7 @@ def test_the_plan_is_a_pure_function(path: Path) -> None:
     assert not [name for name in imported if name.split(".")[-1].startswith(("read_", "load_"))]
 
 
-@pytest.mark.parametrize("path", MODULES)
+@of_each(SOURCES)
 def test_confinement(path: Path) -> None:
     module = module_of(path)
     for name in imports_of(path):
@@ -229,7 +249,7 @@ def test_confinement(path: Path) -> None:
 
 
 HANDLES_PYSPARK = [
-    pytest.param(path, id=module_of(path))
+    path
     for path in SOURCES
     if module_of(path) != "engine.spark.pyspark_private"
     and (
@@ -239,7 +259,7 @@ HANDLES_PYSPARK = [
 ]
 
 
-@pytest.mark.parametrize("path", HANDLES_PYSPARK)
+@of_each(HANDLES_PYSPARK)
 def test_private_names_of_pyspark_are_in_one_module(path: Path) -> None:
     found = list(private_names(TREES[path]))
     assert not found, (
@@ -248,7 +268,7 @@ def test_private_names_of_pyspark_are_in_one_module(path: Path) -> None:
 
 
 def private_names(tree: ast.AST) -> Iterator[str]:
-    """Yield what may be a private name of somebody else's object: no object of PySpark has a type here."""
+    """Yield each name that may be a private name of another object: mypy has no types for PySpark's objects."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):
@@ -282,14 +302,14 @@ def test_private_names_are_found(source: str) -> None:
     assert list(private_names(ast.parse(source)))
 
 
-@pytest.mark.parametrize("path", MODULES)
+@of_each(SOURCES)
 def test_who_renames_and_deletes(path: Path) -> None:
     found = {name for name, _ in names_called(path)} & RENAMES_OR_DELETES
     allowed = [MAY_RENAME_OR_DELETE.get(name, set()) for name in and_above(module_of(path))]
     assert found <= set[str]().union(*allowed)
 
 
-@pytest.mark.parametrize("path", MODULES)
+@of_each(SOURCES)
 def test_who_creates_files(path: Path) -> None:
     if and_above(module_of(path)) & MAY_CREATE_FILES:
         return
@@ -302,20 +322,20 @@ def test_who_creates_files(path: Path) -> None:
             assert not any(re.fullmatch(r"[rbt]*[wax+][rwaxbt+]*", mode) for mode in modes), ast.unparse(call)
 
 
-@pytest.mark.parametrize("path", MODULES)
+@of_each(SOURCES)
 def test_who_reads_the_wall_clock(path: Path) -> None:
     if room_of(module_of(path)) not in MAY_READ_WALL_CLOCK:
         assert not {name for name, _ in names_called(path)} & WALL_CLOCK
         assert not {"time.time", "time.time_ns"} & set(imports_of(path))
 
 
-@pytest.mark.parametrize("path", MODULES)
+@of_each(SOURCES)
 def test_who_prints(path: Path) -> None:
     if room_of(module_of(path)) not in MAY_PRINT:
         assert not {"print", "sys.stdout.write", "sys.stderr.write"} & {name for name, _ in names_called(path)}
 
 
-@pytest.mark.parametrize("path", MODULES)
+@of_each(SOURCES)
 def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
     if module_of(path) not in MAY_EVALUATE:
         assert not {"eval", "exec", "os.system"} & {name for name, _ in names_called(path)}
@@ -323,7 +343,7 @@ def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
         assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}: a bare except"
 
 
-@pytest.mark.parametrize("path", INNER)
+@of_each(INNER)
 def test_modules_and_functions_say_what_they_are(path: Path) -> None:
     module = module_of(path)
     assert ast.get_docstring(TREES[path]), "the module has no docstring"
@@ -339,7 +359,7 @@ def test_no_module_is_named_for_nothing() -> None:
     assert not names & {"util", "utils", "helpers", "common", "misc", "manager", "data", "info"}
 
 
-@pytest.mark.parametrize("path", MODULES)
+@of_each(SOURCES)
 def test_no_path_of_somebodys_machine(path: Path) -> None:
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

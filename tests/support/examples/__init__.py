@@ -1,7 +1,7 @@
 """The directories of the examples in the docs, from the text files beside this one.
 
-A file holds partitions. `log ...` starts one in the language of `tests/log_dsl.py`; `listing ...` starts one that is
-known from an `ls -l` only: a line has base offset, size of the `.log`, of the `.index`, of the `.timeindex` and of the
+A file holds partitions. `log ...` starts one in the language of `log_dsl`; `listing ...` starts one that is known from
+an `ls -l` only: a line has base offset, size of the `.log`, of the `.index`, of the `.timeindex` and of the
 `.snapshot`, and the time the segment was last modified. Its files get exactly these sizes, with batches that have a
 header and a hole for the records, so that they take no room and can be planned, inspected, but not verified or cleaned.
 The words after `listing` are settings: `name`, `checkpoint`, and `batch`, the size of its batches in bytes.

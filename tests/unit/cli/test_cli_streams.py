@@ -240,7 +240,7 @@ def test_an_error_of_the_system_is_no_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["inspect", "plan", "clean"])
-def test_a_fault_without_a_place_ends_it(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_outside_a_partition_ends_it(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise denied(tmp_path / "where")
 

@@ -207,7 +207,7 @@ def check(session: Session, scratch: Path, *, rewrite: bool, in_process: bool) -
     if not rewrite:
         assert actual == expected
         return
-    # Blocks of other sessions may have grown meanwhile, so they are found again by their place among the blocks.
+    # Blocks of other sessions may have grown meanwhile, so they are found again by their number.
     numbers = {block.start: number for number, block in enumerate(blocks(_original(session.page)))}
     lines = session.page.read_text(encoding="utf-8").splitlines()
     for start, wanted in sorted(actual.items(), reverse=True):

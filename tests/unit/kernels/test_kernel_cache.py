@@ -203,7 +203,7 @@ def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path, monkeypatch: p
     (tmp_path / "cache").chmod(0o755)
     assert cache_directory() is not None
     assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o755
-    (tmp_path / "cache").chmod(0o775)  # Others of the group could put a directory of their own in its place.
+    (tmp_path / "cache").chmod(0o775)  # Others of the group could replace it by a directory of their own.
     assert cache_directory() is None
 
 

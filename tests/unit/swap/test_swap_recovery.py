@@ -94,7 +94,9 @@ def test_a_copy_of_an_interrupted_directory_is_recovered_too(tmp_path: Path) -> 
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(state.log_dir, copy, copy_function=shutil.copy2)
         report = recovery.recover(copy / str(PARTITION))
-        for name in report.left_behind:  # Without the inode kcompact cannot tell who set them aside.
+        for (
+            name
+        ) in report.left_behind:  # Without the inode kcompact cannot decide whether kcompact or a broker renamed them.
             (copy / str(PARTITION) / name).unlink()
         assert_lawful(scene.moved(copy))
 
