@@ -378,7 +378,6 @@ def test_the_tables_name_what_there_is() -> None:
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAY_BE_LONG = {
-    "clean.prepare.prepare_clean": "the stages of a round up to the survivors, in their order",
     "kernels.loops.filter.filter_batches": "a kernel: numba compiles one flat loop over the bytes of a batch",
 }
 """Functions with more than MAX_FUNCTION_LINES lines, each with the reason."""

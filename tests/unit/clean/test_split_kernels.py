@@ -13,7 +13,7 @@ from kcompact.clean.split_kernels import scan_split
 from kcompact.errors import RefusedError, StorageError
 from kcompact.format.names import Suffix
 from kcompact.log.inflate import Buffers
-from tests.support import log_dsl
+from tests.support import log_dsl, log_writer
 
 JOB = CleanJob(
     directory="",
@@ -37,7 +37,7 @@ def scan(directory: Path) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    return log_dsl.write(log_dsl.parse("log\n0: a=1 b=2 a=3"), tmp_path / "logs")
+    return log_writer.write(log_dsl.parse("log\n0: a=1 b=2 a=3"), tmp_path / "logs")
 
 
 def test_an_index_behind_a_link_is_refused(directory: Path, tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_a_transaction_whose_first_batch_was_cleaned_away(
     tmp_path: Path, text: str, high_watermark: int | None, expected: int
 ) -> None:
     opened = replace(HEAD, producer_id=7, current_txn_first_offset=0)
-    log = read_log(log_dsl.write(replace(log_dsl.parse(f"log\n{text}"), snapshots={2: (opened,)}), tmp_path))
+    log = read_log(log_writer.write(replace(log_dsl.parse(f"log\n{text}"), snapshots={2: (opened,)}), tmp_path))
     state = producer_state.load_producers(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
     assert unstable(log, state, high_watermark) == expected
 
@@ -241,7 +241,7 @@ def test_a_transaction_whose_first_batch_was_cleaned_away(
     ],
 )
 def test_no_index_misleads_the_search_for_a_batch(tmp_path: Path, entries: list[tuple[int, int]]) -> None:
-    directory = log_dsl.write(log_dsl.parse("log\n0: a=1(pid=7 txn) b=1 c=1@3 d=1\n8: e=1"), tmp_path)
+    directory = log_writer.write(log_dsl.parse("log\n0: a=1(pid=7 txn) b=1 c=1@3 d=1\n8: e=1"), tmp_path)
     log = read_log(directory)
     (directory / index_name(0)).write_bytes(build_offset_index(entries))
     for first_offset, expected in [(0, 0), (1, 1), (2, 3), (3, 3), (4, 4), (5, 8), (8, 8), (9, 9)]:
