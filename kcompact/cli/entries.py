@@ -15,8 +15,9 @@ from kcompact.plan.clean_plan import CleanPlan, Reason
 
 if TYPE_CHECKING:
     from kcompact.cleaner import CleanResult
-    from kcompact.inspect.contents import LogContents, SegmentContents
+    from kcompact.inspect.contents import LogContents
     from kcompact.inspect.findings import Finding
+    from kcompact.inspect.segment_contents import SegmentContents
     from kcompact.swap.recovery import RecoveryReport
 
 

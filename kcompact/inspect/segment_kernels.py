@@ -19,7 +19,7 @@ import numpy as np
 from kcompact import kernels
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Batch, read_header
-from kcompact.inspect.contents import SegmentContents
+from kcompact.inspect.segment_contents import SegmentContents
 from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.kernels import (
     ATTRIBUTES,

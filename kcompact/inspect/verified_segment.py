@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.format.index import EntryColumns, OffsetEntry
-from kcompact.inspect.contents import SegmentContents
 from kcompact.inspect.findings import Finding
+from kcompact.inspect.segment_contents import SegmentContents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

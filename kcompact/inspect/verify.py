@@ -22,9 +22,10 @@ from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, 
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_header, read_records, verify_crc
 from kcompact.format.names import Suffix, parse_file_name
-from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents, file_size, pays
+from kcompact.inspect.contents import LogContents, file_size, pays
 from kcompact.inspect.findings import Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import verify_indexes
+from kcompact.inspect.segment_contents import BatchCounter, SegmentContents
 from kcompact.inspect.small_files import name_findings, small_file_findings
 from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.log.batch_headers import read_marker

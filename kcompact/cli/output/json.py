@@ -19,8 +19,8 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
 
 if TYPE_CHECKING:
-    from kcompact.inspect.contents import SegmentContents
     from kcompact.inspect.findings import Finding
+    from kcompact.inspect.segment_contents import SegmentContents
     from kcompact.log.directory import Segment
 
 
