@@ -13,8 +13,8 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 WORKERS ?= 2
 
 # What the tests leave out: the real Kafka, and what needs more than the rest. `FAST` also leaves out all that takes long.
-# One process runs all tests on Spark (loadgroup, with the group in tests/conftest.py).
-TEST := -m "not oracle and not slow" -n $(WORKERS) --dist loadgroup
+# With loadscope, tests/conftest.py gives all tests on Spark to one process.
+TEST := -m "not oracle and not slow" -n $(WORKERS) --dist loadscope
 FAST := -m "not oracle and not slow and not spark and not long" --hypothesis-profile=fast -n $(WORKERS) --dist worksteal
 
 # Other environments, for `make oldest` and `make newest`. The oldest is Python 3.11, or PYTHON where there is none.

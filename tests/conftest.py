@@ -42,12 +42,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give all tests on Spark to one worker of `make test`: two JVMs at once take too much memory."""
+def is_on_spark(node_id: str) -> bool:
+    """Whether the node id alone shows that a test may start a JVM; each test marked `spark` needs such an id."""
+    function = node_id.rpartition("::")[2].partition("[")[0]
+    return node_id.startswith("tests/spark/") or "spark" in function
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("spark") and config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        if item.get_closest_marker("spark") and not is_on_spark(item.nodeid):
+            raise pytest.UsageError(
+                f"{item.nodeid} is marked `spark`: put `spark` into its name, or move it to tests/spark"
+            )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Return the scheduler for `--dist loadscope`: one worker runs all tests on Spark, any worker each other test.
+
+    Two JVMs at once take too much memory. `--dist loadgroup` would do the same, but has no effect with pytest 9.2.
+    """
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = lambda node_id: "spark" if is_on_spark(node_id) else node_id
+    return scheduler
 
 
 @pytest.fixture
