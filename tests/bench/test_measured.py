@@ -17,7 +17,7 @@ from tests.support import log_writer
 from tests.support.log_writer import LogSpec, SegmentSpec
 
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
-HOLD = "import time\nheld = bytearray(b'x') * (64 << 20)\ntime.sleep(0.3)\n"
+HOLD = "import time\nheld = bytearray(b'x') * (64 << 20)\ntime.sleep(1.5)\n"
 
 
 def python(program: str, cwd: Path) -> measured.Used:
