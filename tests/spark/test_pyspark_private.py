@@ -21,7 +21,7 @@ from kcompact.engine.spark import OnSpark, jvm, pyspark_private, spark_context
 from kcompact.errors import EngineError
 from tests.support.spark_runs import ROOT, SPARK, finished, plan_of, processes_of, write_log
 
-ROOM = "kcompact/engine/spark/pyspark_private.py"
+MODULE = "kcompact/engine/spark/pyspark_private.py"
 
 
 def spark_marked(function: Callable[..., None]) -> Callable[..., None]:
@@ -34,7 +34,7 @@ def spark_marked(function: Callable[..., None]) -> Callable[..., None]:
 def moved(name: str) -> str:
     import pyspark
 
-    return f"PySpark {pyspark.__version__} no longer has {name}; see {ROOM}"
+    return f"PySpark {pyspark.__version__} no longer has {name}; see {MODULE}"
 
 
 # Each name is still there

@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "kcompact"
 
-ROOMS = [
+FOLDERS = [
     {"errors"},
     {"host"},
     {"format"},
@@ -104,8 +104,8 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def room_of(module: str) -> str:
-    """Return the room of a module: its first name."""
+def folder_of(module: str) -> str:
+    """Return the folder of a module: its first name."""
     return module.split(".")[0]
 
 
@@ -173,13 +173,13 @@ def of_each(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callabl
 
 
 @of_each(INNER)
-def test_a_room_imports_only_from_the_rooms_before_it(path: Path) -> None:
-    number_of = {name: number for number, names in enumerate(ROOMS) for name in names}
-    own = room_of(module_of(path))
-    assert own in number_of, f"{own} is not in ROOMS"
+def test_a_folder_imports_only_from_the_folders_before_it(path: Path) -> None:
+    number_of = {name: number for number, names in enumerate(FOLDERS) for name in names}
+    own = folder_of(module_of(path))
+    assert own in number_of, f"{own} is not in FOLDERS"
     for name in imports_of(path):
         package, _, rest = name.partition(".")
-        other = room_of(rest)
+        other = folder_of(rest)
         if package == "kcompact" and other != own and other in number_of:
             assert number_of[other] < number_of[own], f"{own} imports {other}"
 
@@ -216,7 +216,7 @@ def test_the_pipeline_page_shows_the_same_order() -> None:
     listed = re.search(r"^    (errors · .*)$", page, re.MULTILINE)
     assert listed is not None
     shown = [set(re.findall(r"\w+", words)) for words in listed[1].split(" · ")]
-    assert shown == ROOMS
+    assert shown == FOLDERS
 
 
 @of_each([one for one in SOURCES if module_of(one).startswith("format.")])
@@ -324,14 +324,14 @@ def test_who_creates_files(path: Path) -> None:
 
 @of_each(SOURCES)
 def test_who_reads_the_wall_clock(path: Path) -> None:
-    if room_of(module_of(path)) not in MAY_READ_WALL_CLOCK:
+    if folder_of(module_of(path)) not in MAY_READ_WALL_CLOCK:
         assert not {name for name, _ in names_called(path)} & WALL_CLOCK
         assert not {"time.time", "time.time_ns"} & set(imports_of(path))
 
 
 @of_each(SOURCES)
 def test_who_prints(path: Path) -> None:
-    if room_of(module_of(path)) not in MAY_PRINT:
+    if folder_of(module_of(path)) not in MAY_PRINT:
         assert not {"print", "sys.stdout.write", "sys.stderr.write"} & {name for name, _ in names_called(path)}
 
 
@@ -368,7 +368,7 @@ def test_no_path_of_somebodys_machine(path: Path) -> None:
 
 def test_the_tables_name_what_there_is() -> None:
     modules = {module_of(path) for path in SOURCES}
-    assert {name for names in ROOMS for name in names} == {room_of(name) for name in modules} - {"", "__main__"}
+    assert {name for names in FOLDERS for name in names} == {folder_of(name) for name in modules} - {"", "__main__"}
     named = set[str]().union(*ONLY_IN.values())
     assert {*named, *MAY_RENAME_OR_DELETE, *MAY_CREATE_FILES, *MAY_EVALUATE, *MAY_READ_WALL_CLOCK} <= modules
 
@@ -427,7 +427,7 @@ def test_no_test_module_imports_another() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from tests.unit.X import ROOMS",
+        "from tests.unit.X import FOLDERS",
         "from tests.unit import X",
         "import tests.unit.clean.X as other",
         "PROGRAM = 'import sys\\nfrom tests.unit.clean.X import LINE\\n'",

@@ -21,6 +21,7 @@ from kcompact.format.checkpoint import (
     updated_offset_checkpoint,
 )
 from kcompact.format.names import TopicPartition
+from tests.support.damage import cuts_and_flips
 
 TWO = b"0\n2\norders 0 4200\na-b 11 7\n"
 EPOCHS = b"0\n2\n0 0\n3 120\n"
@@ -142,16 +143,9 @@ PARSERS: dict[bytes, Callable[[bytes], object]] = {
 
 @pytest.mark.parametrize("data", PARSERS, ids=lambda data: data[:8].hex())
 def test_damage_is_reported_as_damage(data: bytes) -> None:
-    parse = PARSERS[data]
-    cuts = [data[:length] for length in range(len(data))]
-    flips = [
-        data[:position] + bytes((data[position] ^ 1 << bit,)) + data[position + 1 :]
-        for position in range(len(data))
-        for bit in range(8)
-    ]
-    for damaged in cuts + flips:
+    for damaged in cuts_and_flips(data):
         with contextlib.suppress(KcompactError):
-            parse(damaged)
+            PARSERS[data](damaged)
 
 
 @given(st.binary(max_size=100), st.sampled_from(sorted(PARSERS)))

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.codec import Codec, compress, decompress
+from tests.support.damage import cuts_and_flips
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
     import kafka.codec
@@ -273,13 +274,7 @@ def test_bombs_do_not_take_the_memory() -> None:
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_every_cut_and_every_flipped_bit(codec: Codec) -> None:
     section = compress(codec, TEXT * 3 + bytes(range(40)))
-    cuts = [section[:length] for length in range(len(section))]
-    flips = [
-        section[:position] + bytes((section[position] ^ 1 << bit,)) + section[position + 1 :]
-        for position in range(len(section))
-        for bit in range(8)
-    ]
-    for damaged in cuts + flips:
+    for damaged in cuts_and_flips(section):
         with contextlib.suppress(CorruptBatchError):
             assert len(inflate(codec, damaged)) <= MIB
 

@@ -22,6 +22,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
+from tests.support.damage import cuts_and_flips
 
 TOPIC_ID = "QNLMCLnWRESZK_ap_Xld8w"
 METADATA = f"version: 0\ntopic_id: {TOPIC_ID}".encode()
@@ -152,16 +153,9 @@ PARSERS: dict[bytes, Callable[[bytes], object]] = {
 
 @pytest.mark.parametrize("data", PARSERS, ids=lambda data: data[:8].hex())
 def test_damage_is_reported_as_damage(data: bytes) -> None:
-    parse = PARSERS[data]
-    cuts = [data[:length] for length in range(len(data))]
-    flips = [
-        data[:position] + bytes((data[position] ^ 1 << bit,)) + data[position + 1 :]
-        for position in range(len(data))
-        for bit in range(8)
-    ]
-    for damaged in cuts + flips:
+    for damaged in cuts_and_flips(data):
         with contextlib.suppress(KcompactError):
-            parse(damaged)
+            PARSERS[data](damaged)
 
 
 @given(st.binary(max_size=100), st.sampled_from(sorted(PARSERS)))
