@@ -117,8 +117,8 @@ class OnSpark:
         """Return the elements of an RDD; report progress while the job runs.
 
         The job runs in a separate thread. This thread checks for a request to stop and for the first error of a task,
-        and then cancels the job. Afterwards no task of the job is running, except a task that did not end within
-        STOP_S.
+        and then cancels the job. Afterwards no task of the job is running as far as Spark reports, except a task that
+        did not end within STOP_S.
         """
         group = f"kcompact-{stage}-{secrets.token_hex(4)}"
         results: list[list[Any]] = []
