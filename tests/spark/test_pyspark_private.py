@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import threading
 import time
 import types
 import zipfile
@@ -172,6 +173,24 @@ def test_without_accumulator_server_nothing_is_done() -> None:
     pyspark_private.silence_accumulators(sc)
     pyspark_private.detach_accumulators(sc)
     assert vars(sc) == {}
+
+
+def test_a_socket_that_is_removed_first_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[object] = []
+    ended = threading.Event()
+
+    def shutdown() -> None:
+        ended.set()
+        raise FileNotFoundError(2, "No such file or directory", "/nowhere/socket")
+
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    before = set(threading.enumerate())
+    sc: Any = types.SimpleNamespace(**{pyspark_private.ACCUMULATOR_SERVER: types.SimpleNamespace(shutdown=shutdown)})
+    pyspark_private.detach_accumulators(sc)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert ended.wait(10)
+    assert failed == []
 
 
 def test_without_launch_gateway_there_is_no_gateway(monkeypatch: pytest.MonkeyPatch) -> None:

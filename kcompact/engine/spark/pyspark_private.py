@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from socketserver import BaseServer
+
     from pyspark import SparkContext
 
 ACTIVE_CONTEXT = "_active_spark_context"
@@ -171,7 +173,13 @@ def detach_accumulators(sc: SparkContext) -> None:
     server = getattr(sc, ACCUMULATOR_SERVER, None)
     if server is not None:
         setattr(sc, ACCUMULATOR_SERVER, None)
-        threading.Thread(target=server.shutdown, daemon=True).start()
+        threading.Thread(target=_shut_down, args=(server,), daemon=True).start()
+
+
+def _shut_down(server: BaseServer) -> None:
+    # The server removes its socket. The directory of the socket may be removed at the same time.
+    with contextlib.suppress(FileNotFoundError):
+        server.shutdown()
 
 
 def detach_java_context(sc: SparkContext) -> None:
