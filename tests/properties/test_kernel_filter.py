@@ -27,6 +27,7 @@ from kcompact.log import inflate
 from kcompact.log.inflate import Buffers
 from kcompact.log.producer_state import LastRecord
 from tests.support import strategies
+from tests.support.jobs import JOB
 from tests.support.kernel_inputs import LOG_NAME, array, is_readable, odd_batches, same_offsets
 from tests.support.strategies import HOUR, NOW
 
@@ -129,9 +130,8 @@ def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[byte
     found = list(parse_batches(data, file=""))
     end_offset = found[-1].header.next_offset
     marked = [one.header.base_offset for one in found if one.header.is_control or one.header.is_transactional]
-    job = CleanJob(
-        directory="",
-        first_dirty_offset=0,
+    job = replace(
+        JOB,
         upper_bound_offset=draw(st.sampled_from([end_offset, end_offset, end_offset + 9, end_offset // 2])),
         now_ms=NOW,
         delete_retention_ms=draw(st.sampled_from([0, 1, HOUR, 2**63 - 1])),
@@ -141,8 +141,6 @@ def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[byte
             for producer_id in draw(st.sets(st.integers(0, 3)))
             for offsets in [st.sampled_from([one.header.last_offset for one in found])]
         },
-        hash_key=bytes(16),
-        bucket_count=1,
         compiled=True,
     )
     split = Split(
@@ -199,16 +197,10 @@ def test_filter_leaves_other_splits_alone(scratch: Path) -> None:
     (scratch / LOG_NAME).write_bytes(batch_format.build([Record(0, 0, b"a", b"b"), Record(1, 0, b"a", b"b")]))
     size = (scratch / LOG_NAME).stat().st_size
     split = Split(log_name=LOG_NAME, start_position=0, end_position=size, base_offset=0, end_offset=2)
-    job = CleanJob(
+    job = replace(
+        JOB,
         directory=str(scratch),
-        first_dirty_offset=0,
         upper_bound_offset=2,
-        now_ms=0,
-        delete_retention_ms=0,
-        keep_tombstones=False,
-        last_records={},
-        hash_key=bytes(16),
-        bucket_count=1,
         compiled=True,
     )
     # Fewer bits than records: the file has changed since the scan.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,20 +13,14 @@ from kcompact.clean.job import CleanJob
 from kcompact.engine.spark.executor import _ShippedJob
 from kcompact.kernels import load
 from tests.support import machine_code
+from tests.support.jobs import JOB
 from tests.support.machine_code import Compiler
 
 
 def job(*, compiled: bool) -> CleanJob:
-    return CleanJob(
-        directory="",
-        first_dirty_offset=0,
+    return replace(
+        JOB,
         upper_bound_offset=0,
-        now_ms=0,
-        delete_retention_ms=0,
-        keep_tombstones=False,
-        last_records={},
-        hash_key=bytes(16),
-        bucket_count=1,
         compiled=compiled,
     )
 

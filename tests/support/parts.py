@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import crc32c
@@ -13,6 +14,7 @@ from kcompact.clean.join import join_parts
 from kcompact.clean.write import write_part
 from kcompact.host.throttle import Pace, Throttle
 from tests.support import log_dsl
+from tests.support.jobs import JOB
 from tests.support.log_writer import DEFAULT_TIME
 
 LINE = "0: a=1 [b=1 c=1] ~=1 b=2(lz4) d=~^09:30"
@@ -29,16 +31,11 @@ DATA = log_dsl.parse(f"log\n{LINE}").segments[0].batches
 
 
 def job_of(source: Path, *, compiled: bool = False) -> CleanJob:
-    return CleanJob(
+    return replace(
+        JOB,
         directory=str(source),
-        first_dirty_offset=0,
-        upper_bound_offset=100,
         now_ms=DEFAULT_TIME,
         delete_retention_ms=1,
-        keep_tombstones=False,
-        last_records={},
-        hash_key=bytes(16),
-        bucket_count=1,
         compiled=compiled,
     )
 

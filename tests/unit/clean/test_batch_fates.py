@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,21 +12,18 @@ from kcompact.clean.job import CleanJob
 from kcompact.format.batch import Header
 from kcompact.log.producer_state import LastRecord
 from tests.support.header_values import NOW, header
+from tests.support.jobs import JOB
 
 
 def job(
     last_records: dict[int, LastRecord], upper_bound_offset: int = 20, *, keep_tombstones: bool = False
 ) -> CleanJob:
-    return CleanJob(
-        directory="",
-        first_dirty_offset=0,
+    return replace(
+        JOB,
         upper_bound_offset=upper_bound_offset,
         now_ms=NOW,
-        delete_retention_ms=0,
         keep_tombstones=keep_tombstones,
         last_records=last_records,
-        hash_key=bytes(16),
-        bucket_count=1,
     )
 
 

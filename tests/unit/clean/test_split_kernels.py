@@ -7,24 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean.job import CleanJob, Split
+from kcompact.clean.job import Split
 from kcompact.clean.offset_map import Collector
 from kcompact.clean.split_kernels import scan_split
 from kcompact.errors import RefusedError, StorageError
 from kcompact.format.names import Suffix
 from kcompact.log.inflate import Buffers
 from tests.support import log_dsl, log_writer
+from tests.support.jobs import JOB
 
-JOB = CleanJob(
-    directory="",
-    first_dirty_offset=0,
+CLEANING = replace(
+    JOB,
     upper_bound_offset=3,
-    now_ms=0,
-    delete_retention_ms=0,
-    keep_tombstones=False,
-    last_records={},
-    hash_key=bytes(16),
-    bucket_count=1,
     compiled=True,
 )
 
@@ -32,7 +26,7 @@ JOB = CleanJob(
 def scan(directory: Path) -> None:
     (log,) = directory.glob(f"*0{Suffix.LOG}")
     split = Split(log_name=log.name, start_position=0, end_position=log.stat().st_size, base_offset=0, end_offset=3)
-    scan_split(replace(JOB, directory=str(directory)), split, Collector(1, 1000, compiled=True), Buffers())
+    scan_split(replace(CLEANING, directory=str(directory)), split, Collector(1, 1000, compiled=True), Buffers())
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ from kcompact.log.batch_headers import COMMIT, Marker, read_marker
 from kcompact.log.producer_state import LastRecord
 from kcompact.log.segment_reader import verified_batches
 from tests.support import strategies
+from tests.support.jobs import JOB
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -80,16 +81,11 @@ RECORDS = [
     Record(101, T + 5, b"b", b"2", ((b"h", b"x"),)),
     Record(102, T + 9, b"a", None),
 ]
-JOB = CleanJob(
-    directory="",
-    first_dirty_offset=0,
+CLEANING = replace(
+    JOB,
     upper_bound_offset=200,
     now_ms=T + 1_000_000,
     delete_retention_ms=DAY,
-    keep_tombstones=False,
-    last_records={},
-    hash_key=b"",
-    bucket_count=1,
 )
 
 
@@ -103,7 +99,7 @@ def verified_contents(data: bytes) -> list[Record]:
 
 
 def cleaned(
-    data: bytes, survivors: Sequence[int], job: CleanJob = JOB, *, is_discardable: bool = False
+    data: bytes, survivors: Sequence[int], job: CleanJob = CLEANING, *, is_discardable: bool = False
 ) -> bytes | None:
     alive = [record.offset in survivors for record in verified_contents(data)]
     outcome = clean_batch(batch_of(data), job, alive, is_discardable=is_discardable, file="f")
@@ -146,17 +142,17 @@ def test_building_kafkas_batches() -> None:
 
 def test_a_batch_through_its_cleanings() -> None:
     assert cleaned(A, [101, 102]) == B
-    assert cleaned(B, [101, 102], replace(JOB, now_ms=HORIZON - 1)) == B
-    assert cleaned(B, [101, 102], replace(JOB, now_ms=HORIZON)) == C
-    assert cleaned(C, [101], replace(JOB, now_ms=HORIZON + DAY)) == C
-    assert cleaned(C, [], replace(JOB, upper_bound_offset=103)) == D
+    assert cleaned(B, [101, 102], replace(CLEANING, now_ms=HORIZON - 1)) == B
+    assert cleaned(B, [101, 102], replace(CLEANING, now_ms=HORIZON)) == C
+    assert cleaned(C, [101], replace(CLEANING, now_ms=HORIZON + DAY)) == C
+    assert cleaned(C, [], replace(CLEANING, upper_bound_offset=103)) == D
     assert cleaned(C, []) is None
     assert cleaned(D, []) is None
-    assert cleaned(D, [], replace(JOB, upper_bound_offset=103)) == D
+    assert cleaned(D, [], replace(CLEANING, upper_bound_offset=103)) == D
 
 
 def test_keeping_tombstones_sets_horizons_and_removes_nothing() -> None:
-    keeping = replace(JOB, keep_tombstones=True)
+    keeping = replace(CLEANING, keep_tombstones=True)
     assert cleaned(A, [101, 102], keeping) == B
     assert cleaned(B, [101, 102], replace(keeping, now_ms=HORIZON + DAY)) == B
 
@@ -170,9 +166,9 @@ def test_a_marker_through_its_cleanings() -> None:
     assert rebuild(marker.header, verified_contents(M), delete_horizon_ms=HORIZON) == M2
     assert cleaned(M, []) == M
     assert cleaned(M, [], is_discardable=True) == M2
-    assert cleaned(M2, [], replace(JOB, now_ms=HORIZON - 1), is_discardable=True) == M2
-    assert cleaned(M2, [], replace(JOB, now_ms=HORIZON), is_discardable=True) is None
-    last = replace(JOB, now_ms=HORIZON, last_records={42: LastRecord(None, 3)})
+    assert cleaned(M2, [], replace(CLEANING, now_ms=HORIZON - 1), is_discardable=True) == M2
+    assert cleaned(M2, [], replace(CLEANING, now_ms=HORIZON), is_discardable=True) is None
+    last = replace(CLEANING, now_ms=HORIZON, last_records={42: LastRecord(None, 3)})
     emptied = cleaned(M2, [], last, is_discardable=True)
     assert emptied == empty(batch_of(M).header)
     assert read_marker(batch_of(emptied), file="f") is None

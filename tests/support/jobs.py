@@ -1,0 +1,18 @@
+"""A cleaning without special settings, for tests that call the stages themselves."""
+
+from __future__ import annotations
+
+from kcompact.clean.job import CleanJob
+
+JOB = CleanJob(
+    directory="",
+    first_dirty_offset=0,
+    upper_bound_offset=100,
+    now_ms=0,
+    delete_retention_ms=0,
+    keep_tombstones=False,
+    last_records={},
+    hash_key=bytes(16),
+    bucket_count=1,
+)
+"""Tests replace the fields that matter to them: `replace(JOB, now_ms=NOW)`."""
