@@ -10,6 +10,7 @@ Imports: `cleaner` and every other folder except `host`.
     entries        what the commands report: one entry for each partition or file
     failures       turns errors into messages and exit codes
     locks          the locks of the log directories
+    per_log_dir    values that the partitions of a log directory share
     signals        Ctrl-C, SIGTERM and SIGHUP
     commands/      what each command does: inspect, plan, clean, recover
     output/        what each command prints: tables, JSON, dumps, progress

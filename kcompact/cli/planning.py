@@ -11,6 +11,7 @@ from kcompact.cli.failures import storage_errors
 from kcompact.cli.options import Settings, clock_ms
 from kcompact.cli.output import streams
 from kcompact.cli.output.text import time
+from kcompact.cli.per_log_dir import PerLogDir
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import ConfigError, KcompactError, RefusedError, StorageError
 from kcompact.format.names import parse_directory
@@ -69,25 +70,16 @@ def _topic(directory: Path) -> str | None:
 # Plans
 
 
-class LogDirs:
-    """Reads the checkpoints of each log directory once. A damaged checkpoint is an error of every partition there."""
+class LogDirs(PerLogDir[LogDir]):
+    """The checkpoints of each log directory. `of` raises CorruptCheckpointError, StorageError."""
 
     def __init__(self) -> None:
-        self._read: dict[Path, LogDir | KcompactError] = {}
+        super().__init__(_read_log_dir)
 
-    def of(self, partition: Path) -> LogDir:
-        """Return the log directory of a partition. Raises CorruptCheckpointError, StorageError."""
-        parent = partition.parent
-        if parent not in self._read:
-            try:
-                with storage_errors(parent):
-                    self._read[parent] = read_log_dir(parent)
-            except KcompactError as problem:
-                self._read[parent] = problem
-        found = self._read[parent]
-        if isinstance(found, KcompactError):
-            raise found
-        return found
+
+def _read_log_dir(log_dir: Path) -> LogDir:
+    with storage_errors(log_dir):
+        return read_log_dir(log_dir)
 
 
 def make_plan(
