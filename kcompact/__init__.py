@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kcompact.cleaner import CleanOptions as CleanOptions
-    from kcompact.cleaner import CleanResult as CleanResult
-    from kcompact.cleaner import Status as Status
-    from kcompact.cleaner import clean_partition as clean_partition
+    from kcompact.cleaner.options import CleanOptions as CleanOptions
+    from kcompact.cleaner.partition import CleanResult as CleanResult
+    from kcompact.cleaner.partition import Status as Status
+    from kcompact.cleaner.partition import clean_partition as clean_partition
     from kcompact.config.layers import topic_config as topic_config
     from kcompact.config.settings import Override as Override
     from kcompact.config.settings import TopicConfig as TopicConfig
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from kcompact.swap.recovery import recover as recover
 
 _MODULES = {
-    "CleanOptions": "cleaner",
+    "CleanOptions": "cleaner.options",
     "CleanPlan": "plan.clean_plan",
-    "CleanResult": "cleaner",
+    "CleanResult": "cleaner.partition",
     "InProcess": "engine.in_process",
     "KcompactError": "errors",
     "Override": "config.settings",
     "PartitionLog": "log.directory",
     "Reason": "plan.clean_plan",
-    "Status": "cleaner",
+    "Status": "cleaner.partition",
     "TopicConfig": "config.settings",
     "batches": "log.segment_reader",
-    "clean_partition": "cleaner",
+    "clean_partition": "cleaner.partition",
     "find_partitions": "plan.discovery",
     "findings": "inspect.verify",
     "log_dir_lock": "log.lock",

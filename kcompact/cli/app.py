@@ -230,7 +230,7 @@ def clean(
       kcompact clean --broker-config server.properties --topic 'orders*' /var/lib/kafka
       kcompact clean --force --output /backup/compacted orders-0
     """
-    from kcompact.cleaner import CleanOptions
+    from kcompact.cleaner.options import CleanOptions
     from kcompact.cli.commands import clean as command
     from kcompact.cli.commands.request import Request
 

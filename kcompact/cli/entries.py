@@ -14,7 +14,7 @@ from kcompact.log.directory import is_partition_directory
 from kcompact.plan.clean_plan import CleanPlan, Reason
 
 if TYPE_CHECKING:
-    from kcompact.cleaner import CleanResult
+    from kcompact.cleaner.partition import CleanResult
     from kcompact.inspect.contents import LogContents
     from kcompact.inspect.findings import Finding
     from kcompact.inspect.segment_contents import SegmentContents

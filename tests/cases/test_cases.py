@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from kcompact import cleaner
-from kcompact.cleaner import CleanOptions, CleanResult, Status
+from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kcompact import cleaner
 from kcompact.clean.executor import Executor
+from kcompact.cleaner import partition as cleaner
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
 from kcompact.engine.in_process import InProcess

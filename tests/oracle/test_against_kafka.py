@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner
 from kcompact.clean.executor import Executor
+from kcompact.cleaner import partition as cleaner
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner
+from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.options import CleanOptions
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
@@ -37,7 +38,7 @@ def test_the_same_segments_are_left(settings: dict[str, str], kafka: RealKafka, 
     reply = kafka.clean(theirs, config=config, now_ms=written.now_ms)
     plan = plan_partition(ours / "random-0", config_of("random", config), now_ms=written.now_ms)
     with log_dir_lock(ours) as lock:
-        done = cleaner.clean_partition(plan, InProcess(), lock=lock, options=cleaner.CleanOptions(apply_retention=True))
+        done = cleaner.clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(apply_retention=True))
 
     assert reply["turns"]
     assert done.expired

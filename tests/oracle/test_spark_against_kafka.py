@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner
+from kcompact.cleaner import partition as cleaner
 from kcompact.engine.spark import OnSpark
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition

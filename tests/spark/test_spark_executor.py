@@ -242,7 +242,7 @@ def test_small_partitions_side_by_side(tmp_path: Path) -> None:
 
 
 FAULTY = """
-from kcompact import cleaner
+from kcompact.cleaner import partition as cleaner
 from kcompact.cli import app
 clean = cleaner.clean_partition
 

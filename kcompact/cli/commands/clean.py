@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.cleaner import CleanResult, Status
+from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.commands import consent
 from kcompact.cli.commands.engines import Engine
 from kcompact.cli.commands.recover import action_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kcompact.cleaner import CleanOptions
+from kcompact.cleaner.options import CleanOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import click
 
-from kcompact import cleaner
 from kcompact.clean.executor import Executor, Progress
+from kcompact.cleaner import partition as cleaner
 from kcompact.cli.commands.engines import Engine
 from kcompact.cli.commands.request import Request
 from kcompact.cli.entries import Entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcompact.cleaner import CleanResult
+from kcompact.cleaner.partition import CleanResult
 from kcompact.cli.entries import Entry, RecoveryEntry
 from kcompact.cli.output import text
 from kcompact.cli.output.printer import Printer, cell

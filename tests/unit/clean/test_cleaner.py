@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner
-from kcompact.cleaner import CleanOptions, Status
+from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.partition import Status
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner
 from kcompact.clean.groups import map_bytes, write_groups
+from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.options import CleanOptions
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
@@ -32,7 +33,7 @@ def test_a_dry_run_counts_what_the_run_counts(tmp_path: Path) -> None:
     directory = log_writer.write(replace(log_dsl.parse(THREE), checkpoint=3), tmp_path / "logs")
     plan = plan_partition(directory, log_dsl.parse(THREE).config, now_ms=log_dsl.parse(THREE).now_ms)
     with log_dir_lock(directory.parent) as lock:
-        dry = cleaner.clean_partition(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))
+        dry = cleaner.clean_partition(plan, InProcess(), lock=None, options=CleanOptions(dry_run=True))
         assert cleaner.clean_partition(plan, InProcess(), lock=lock).stats == dry.stats
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from fixtures import checkout
 from kcompact.clean.job import CleanerStats
-from kcompact.cleaner import CleanResult, Status
+from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.commands import engines
 from kcompact.cli.output import outcome
 from kcompact.cli.output.json import CLEAN_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact import cleaner
 from kcompact.clean import prepare
+from kcompact.cleaner import partition as cleaner
 from kcompact.cli import planning
 from kcompact.errors import LogChangedError, NotEnoughSpaceError
 from tests.support.command_line import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cleaner import CleanResult, Status
+from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.entries import Entry
 from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS, SEGMENT_FIELDS, clean_entry
 from kcompact.plan.clean_plan import Reason

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcompact.cleaner import CleanOptions
+from kcompact.cleaner.options import CleanOptions
 from kcompact.cli import planning
 from kcompact.cli.commands import clean as clean_command
 from kcompact.cli.commands import recover as recover_command

@@ -52,7 +52,7 @@ def test_it_needs_the_c_library_and_nothing_else(code: bytes) -> None:
 CLEANED = """
 import sys
 from pathlib import Path
-from kcompact import cleaner
+from kcompact.cleaner import partition as cleaner
 from kcompact.clean import prepare
 from kcompact.plan.partition import plan_partition
 from kcompact.engine.in_process import InProcess
@@ -61,7 +61,7 @@ spec = log_dsl.parse("log now=10:00 min.cleanable.dirty.ratio=0\\n0: a=1 b=2 a=3
 directory = log_writer.write(spec, Path(sys.argv[1]))
 prepare.COMPILED_BYTES = int(sys.argv[2])
 plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
-result = cleaner.clean_partition(plan, InProcess(), lock=None, options=cleaner.CleanOptions(dry_run=True))
+result = cleaner.clean_partition(plan, InProcess(), lock=None, options=CleanOptions(dry_run=True))
 assert (result.stats.messages_read, result.stats.messages_written) == (3, 2)
 print(*sorted({"numba", "llvmlite"} & set(sys.modules)))
 """

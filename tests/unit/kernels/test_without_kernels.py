@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner, kernels
+from kcompact import kernels
 from kcompact.clean import prepare
 from kcompact.clean.executor import Progress, Reduced
 from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.scan import Scanned
-from kcompact.cleaner import CleanOptions
+from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.options import CleanOptions
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import ConfigError, KernelsUnavailableError
 from kcompact.inspect import contents, verify

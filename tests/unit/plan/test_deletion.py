@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kcompact import cleaner
+from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.options import CleanOptions
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import LogChangedError
 from kcompact.log.lock import log_dir_lock
@@ -60,7 +61,7 @@ def test_expired_segments(settings: str, expected: list[tuple[int, str]], tmp_pa
 
 
 NOT_DIRTY_ENOUGH = "cleanup.policy=compact min.cleanable.dirty.ratio=1"
-RETAIN = cleaner.CleanOptions(apply_retention=True)
+RETAIN = CleanOptions(apply_retention=True)
 
 
 def test_expired_segments_are_deleted_with_their_snapshots(tmp_path: Path) -> None:

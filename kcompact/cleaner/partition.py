@@ -1,4 +1,4 @@
-"""A round of cleaning: from a plan to the checkpoint. Read this module first.
+"""The cleaning of one partition: from its plan to the checkpoint. Read this module first.
 
     plan = plan_partition(directory, config, now_ms=...)
     with log_dir_lock(directory.parent) as lock:
@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +21,9 @@ from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_kernels
-from kcompact.errors import KcompactError, KernelsUnavailableError, NotEnoughSpaceError, RecoveryNeededError
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.space import require_space, waves
+from kcompact.errors import KcompactError, KernelsUnavailableError, RecoveryNeededError
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
@@ -36,9 +36,6 @@ from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
 from kcompact.swap.replace import replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, write_manifest
 
-SPACE_MARGIN = 1.05
-"""A staged segment can be slightly larger than its sources: timestamps relative to a delete horizon need more bytes."""
-
 
 class Status(enum.StrEnum):
     """What a round did with a partition. Errors are raised as exceptions."""
@@ -46,24 +43,6 @@ class Status(enum.StrEnum):
     CLEANED = "cleaned"
     DRY_RUN = "dry-run"
     SKIPPED = "skipped"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanOptions:
-    """The options of a cleaning.
-
-    `output` is a directory for a compacted copy; the source is then only read. `max_bytes_per_second` limits reading
-    and writing together; None means no limit. `memory_bytes` is for all workers together; None means
-    `host.memory.default_memory_bytes`.
-    """
-
-    dry_run: bool = False
-    output: Path | None = None
-    keep_tombstones: bool = False
-    rebuild_indexes: bool = False
-    apply_retention: bool = False
-    max_bytes_per_second: int | None = None
-    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +89,7 @@ def clean_partition(
     started = time.monotonic()
     in_place = not options.dry_run and options.output is None
     if in_place:
-        _require_space(plan)
+        require_space(plan)
     prepared = _prepare(plan, executor, options, progress)
     map_s = time.monotonic() - started
     map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
@@ -199,7 +178,7 @@ def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLoc
     total = Written([], CleanerStats(), 0.0, 0.0)
     staging = create_staging(directory)
     try:
-        for wave in _waves(prepared):
+        for wave in waves(prepared):
             written = write_groups(prepared, wave, str(directory / staging), executor)
             total = total.plus(written)
             for segment in written.segments:
@@ -255,41 +234,3 @@ def _apply_retention(
 def _held(lock: LogDirLock | None) -> LogDirLock:
     assert lock is not None, "a partition is only changed under the lock of its log directory"
     return lock
-
-
-# Free space
-
-
-def _waves(prepared: PreparedClean) -> Iterator[list[int]]:
-    """Yield the numbers of the groups to write next: as many as the free space holds, at least one."""
-    plan = prepared.plan
-    # While a part is appended to the first part, the disk holds it twice.
-    joined_bytes = max((task.size_bytes for task in prepared.tasks if not task.is_only), default=0)
-    number = 0
-    while number < len(plan.groups):
-        free_bytes = _free_bytes(plan.log.directory)
-        wave: list[int] = []
-        needed_bytes = joined_bytes
-        while number < len(plan.groups):
-            needed_bytes += _group_bytes(plan, number)
-            if wave and needed_bytes > free_bytes:
-                break
-            wave.append(number)
-            number += 1
-        yield wave
-
-
-def _require_space(plan: CleanPlan) -> None:
-    needed_bytes = max(_group_bytes(plan, number) for number in range(len(plan.groups)))
-    free_bytes = _free_bytes(plan.log.directory)
-    if needed_bytes > free_bytes:
-        raise NotEnoughSpaceError(path=plan.log.directory, needed_bytes=needed_bytes, free_bytes=free_bytes)
-
-
-def _group_bytes(plan: CleanPlan, number: int) -> int:
-    return int(sum(s.size_bytes + s.index_bytes + s.time_index_bytes for s in plan.groups[number]) * SPACE_MARGIN)
-
-
-def _free_bytes(path: Path) -> int:
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize
