@@ -34,6 +34,7 @@ def waves(prepared: PreparedClean) -> Iterator[list[int]]:
 
 
 def require_space(plan: CleanPlan) -> None:
+    """Raise NotEnoughSpaceError if not even the largest group fits the free space."""
     needed_bytes = max(_group_bytes(plan, number) for number in range(len(plan.groups)))
     free_bytes = _free_bytes(plan.log.directory)
     if needed_bytes > free_bytes:
