@@ -6,7 +6,9 @@ A class has the facts as attributes, builds its one message and has the exit cod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -198,3 +200,43 @@ class CleaningAbortedError(KcompactError):
         self.path = str(path)
         self.exit_code = exit_code
         super().__init__(f"{self.path}: interrupted; segments that were not yet replaced are unchanged")
+
+
+class UnexpectedError(KcompactError):
+    """An exception that kcompact does not expect: a bug of kcompact. The exception is the `__cause__`."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.__cause__ = problem
+        super().__init__(
+            f"unexpected error, a bug of kcompact: {type(problem).__name__}: {problem}\n"
+            "Run again with --debug to see where it happened."
+        )
+
+
+def as_failure(problem: Exception) -> KcompactError:
+    """Return any exception as a KcompactError: an error of the operating system, or a bug of kcompact."""
+    if isinstance(problem, KcompactError):
+        return problem
+    if isinstance(problem, OSError) and isinstance(problem.filename, str | bytes | os.PathLike):
+        failure: KcompactError = StorageError(path=os.fsdecode(problem.filename), problem=problem)
+    elif isinstance(problem, OSError) and problem.strerror:
+        failure = KcompactError(f"{problem.strerror}\nRun again with --debug to see where it happened.")
+    else:
+        failure = UnexpectedError(problem)
+    failure.__cause__ = problem
+    return failure
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Raise an OSError inside the block as a StorageError, which fails one partition instead of the command.
+
+    `path` is used if the OSError has no file name.
+    """
+    try:
+        yield
+    except OSError as problem:
+        named = problem.filename
+        raise StorageError(
+            path=os.fsdecode(named) if isinstance(named, str | bytes) else path, problem=problem
+        ) from problem

@@ -43,6 +43,9 @@ class Progress:
     def check(self) -> None:
         """Raise CleaningAbortedError if the cleaning must stop."""
 
+    def end(self) -> None:
+        """The cleaning has ended, whatever its result."""
+
 
 class Executor(Protocol):
     """Calls each stage on as many workers as it has, and reports to a `Progress`."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
+
+from kcompact.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,13 +14,27 @@ class CleanOptions:
 
     `output` is a directory for a compacted copy; the source is then only read. `max_bytes_per_second` limits reading
     and writing together; None means no limit. `memory_bytes` is for all workers together; None means
-    `host.memory.default_memory_bytes`.
+    `host.memory.default_memory_bytes`. Raises ConfigError for a combination or a number that makes no sense.
     """
 
     dry_run: bool = False
-    output: Path | None = None
+    output: str | PathLike[str] | None = None
     keep_tombstones: bool = False
     rebuild_indexes: bool = False
     apply_retention: bool = False
     max_bytes_per_second: int | None = None
     memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.output is not None and self.apply_retention:
+            problem = "deletes segments in place, so it cannot be combined with --output"
+            raise ConfigError(path="--apply-retention", problem=problem)
+        for name in ("max_bytes_per_second", "memory_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(path=name, problem=f"{value} is less than 1")
+
+    @property
+    def only_reads(self) -> bool:
+        """Return whether the partitions are only read: a dry run, or a copy."""
+        return self.dry_run or self.output is not None

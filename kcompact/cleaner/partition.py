@@ -87,8 +87,7 @@ def clean_partition(
     if not plan.eligible:
         return _skip(plan, lock, options)
     started = time.monotonic()
-    in_place = not options.dry_run and options.output is None
-    if in_place:
+    if not options.only_reads:
         require_space(plan)
     prepared = _prepare(plan, executor, options, progress)
     map_s = time.monotonic() - started
@@ -99,7 +98,7 @@ def clean_partition(
         stats, after = count_groups(prepared, executor)
         written = written._replace(stats=stats)
     elif options.output is not None:
-        written = _write_copy(prepared, options.output, executor)
+        written = _write_copy(prepared, Path(options.output), executor)
     else:
         written = _write_and_swap(prepared, executor, _held(lock), progress)
         after = read_log(plan.log.directory)
@@ -120,7 +119,7 @@ def clean_partition(
 
 def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> CleanResult:
     if options.output is not None and not options.dry_run:
-        copy.copy_partition(plan.log, options.output)
+        copy.copy_partition(plan.log, Path(options.output))
     elif lock is not None and not options.dry_run:
         reset_checkpoint(plan, lock)
     expired = _apply_retention(plan, plan.log, lock, options)

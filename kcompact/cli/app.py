@@ -7,14 +7,18 @@ that only read load neither Spark nor the kernels.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kcompact.cli import options
 from kcompact.cli.failures import DEBUG, exit_code_of
 from kcompact.cli.option_types import Size
+
+if TYPE_CHECKING:
+    from kcompact.plan.options import PlanOptions
 
 
 class Commands(click.Group):
@@ -101,7 +105,7 @@ def main() -> None:
 @options.debug_option
 def inspect(
     paths: tuple[Path, ...],
-    settings: options.Settings,
+    plan_options: PlanOptions,
     batches: bool,
     records: bool,
     print_data: bool,
@@ -131,7 +135,7 @@ def inspect(
         verify=verify,
         as_json=as_json,
     )
-    return command.run(paths, settings, request)
+    return command.run(paths, plan_options, request)
 
 
 @main.command()
@@ -139,7 +143,7 @@ def inspect(
 @options.configuration
 @options.json_option
 @options.debug_option
-def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> int:
+def plan(paths: tuple[Path, ...], plan_options: PlanOptions, as_json: bool) -> int:
     """Show what Kafka's cleaner would decide, and why.
 
     Each partition, dirtiest first, is shown with the sizes of its clean and dirty sections, the ratio, the verdict and
@@ -154,7 +158,7 @@ def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> 
     """
     from kcompact.cli.commands import plan as command
 
-    return command.run(paths, settings, as_json=as_json)
+    return command.run(paths, plan_options, as_json=as_json)
 
 
 @main.command()
@@ -205,7 +209,7 @@ def plan(paths: tuple[Path, ...], settings: options.Settings, as_json: bool) -> 
 @options.debug_option
 def clean(
     paths: tuple[Path, ...],
-    settings: options.Settings,
+    plan_options: PlanOptions,
     *,
     force: bool,
     include_internal: bool,
@@ -230,25 +234,23 @@ def clean(
       kcompact clean --broker-config server.properties --topic 'orders*' /var/lib/kafka
       kcompact clean --force --output /backup/compacted orders-0
     """
+    from kcompact.cleaner.engines import EngineOptions
     from kcompact.cleaner.options import CleanOptions
     from kcompact.cli.commands import clean as command
-    from kcompact.cli.commands.request import Request
 
-    # The remaining options have the names of the fields of CleanOptions.
-    chosen = CleanOptions(**cleaning)
-    if chosen.output is not None and chosen.apply_retention:
-        raise click.UsageError("--apply-retention deletes segments in place; it cannot be combined with --output.")
-    request = Request(
-        options=chosen,
-        force=force,
-        include_internal=include_internal,
+    return command.run(
+        paths,
+        replace(
+            plan_options,
+            force=force,
+            include_internal=include_internal,
+            rebuild_indexes=bool(cleaning["rebuild_indexes"]),
+        ),
+        CleanOptions(**cleaning),  # The remaining options have the names of its fields.
+        EngineOptions(name=engine, master=master, spark_conf=options.parse_pairs(spark_conf, option="--spark-conf")),
         assume_yes=yes,
         as_json=as_json,
-        engine=engine,
-        master=master,
-        spark_conf=options.parse_pairs(spark_conf, option="--spark-conf"),
     )
-    return command.run(paths, settings, request)
 
 
 @main.command()

@@ -1,49 +1,18 @@
-"""Options that several commands share, and the settings that result from them."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from kcompact.cli.failures import DEBUG
 from kcompact.cli.option_types import Address, HighWatermark, Now
 
-if TYPE_CHECKING:
-    from kcompact.config.resolve import Configured
-    from kcompact.config.settings import Override
-
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The configuration options of one command line. `now_ms` is read once."""
-
-    now_ms: int
-    by_clock: bool = False
-    """Whether `now_ms` is from the clock, which may be wrong, and not from the user."""
-    topic: str | None = None
-    overrides: tuple[Override, ...] = ()
-    broker_properties: Mapping[str, str] = field(default_factory=dict)
-    bootstrap_server: str | None = None
-    high_watermark: int | None = None
-    use_log_end: bool = False
-
-    def configs_of(self, directories: Sequence[Path]) -> dict[Path, Configured]:
-        """Return the configuration of each partition. Raises ConfigError: a wrong value stops the command."""
-        from kcompact.config.resolve import configurations
-
-        return configurations(
-            directories,
-            overrides=self.overrides,
-            broker_properties=self.broker_properties,
-            bootstrap_server=self.bootstrap_server,
-        )
 
 
 def paths(command: Command) -> Command:
@@ -71,7 +40,13 @@ def debug_option(command: Command) -> Command:
 
 
 _CONFIGURATION = (
-    click.option("--topic", metavar="GLOB", help="Only partitions of topics that match, such as 'orders*'."),
+    click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        metavar="GLOB",
+        help="Only partitions of topics that match, such as 'orders*'. Repeatable.",
+    ),
     click.option(
         "--config",
         multiple=True,
@@ -109,12 +84,12 @@ _CONFIGURATION = (
 
 
 def configuration(command: Command) -> Command:
-    """Add the configuration options of `inspect`, `plan` and `clean`. The command gets them as `settings`."""
+    """Add the configuration options of `inspect`, `plan` and `clean`. The command gets them as `plan_options`."""
 
     @functools.wraps(command)
     def wrapped(
         *args: Any,
-        topic: str | None,
+        topics: tuple[str, ...],
         config: tuple[str, ...],
         bootstrap_server: str | None,
         broker_config: Path | None,
@@ -124,31 +99,26 @@ def configuration(command: Command) -> Command:
     ) -> Any:
         from kcompact import kernels
         from kcompact.config.settings import parse_override
+        from kcompact.host.clock import clock_ms
+        from kcompact.plan.options import PlanOptions
 
         kernels.is_off()  # Raises ConfigError for a wrong value, even if no log is large enough for the kernels.
-        settings = Settings(
+        plan_options = PlanOptions(
             now_ms=clock_ms() if now is None else now,
             by_clock=now is None,
-            topic=topic,
+            topics=topics,
             overrides=tuple(parse_override(text) for text in config),
             broker_properties=_properties(broker_config),
             bootstrap_server=bootstrap_server,
             high_watermark=high_watermark if isinstance(high_watermark, int) else None,
             use_log_end=high_watermark == "leo",
         )
-        return command(*args, settings=settings, **kwargs)
+        return command(*args, plan_options=plan_options, **kwargs)
 
     decorated: Any = wrapped
     for option in reversed(_CONFIGURATION):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
-
-
-def clock_ms() -> int:
-    """Return the clock's time in Unix milliseconds."""
-    import time
-
-    return time.time_ns() // 1_000_000
 
 
 def _properties(file: Path | None) -> dict[str, str]:

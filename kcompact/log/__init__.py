@@ -10,5 +10,6 @@ Imports: `errors`, `format`, `kernels`.
     header_table     the headers of a large file as a table, read by a kernel
     inflate          the record sections of compressed batches, inflated for the kernels
     producer_state   producers and open transactions, from a snapshot and a replay
+    per_log_dir      values that the partitions of a log directory share
     lock             the log directory's `.lock`
 """

@@ -1,15 +1,18 @@
 """What Kafka's cleaner would decide about a partition, and why.
 
-In: paths, or a `PartitionLog`; a `TopicConfig`; the time. Out: `CleanPlan`.
-Imports: `errors`, `format`, `log`, `config`.
+In: paths, or a `PartitionLog`; a `TopicConfig`; the time. Out: `CleanPlan`, `PlannedPartition`.
+Imports: `host`, `errors`, `format`, `log`, `config`.
 
-Only these two modules read the disk:
+Only these modules read the disk:
 
     discovery    paths -> partition directories
     partition    a partition directory -> its plan; why a partition is refused
+    partitions   paths and options -> the plan, or the error, of each partition
 
 The others are pure functions of values:
 
+    options      how partitions are chosen and planned
+    planned      a partition with its plan or its error
     clean_plan   clean and dirty section, ratio, lag, verdict, groups
     passes       how many passes Kafka's own cleaner needs
     deletion     the whole segments that a broker would delete

@@ -12,12 +12,13 @@ from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_partition_directory, partition_directories
 
 
-def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[Path]:
+def find_partitions(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[Path]:
     """Return the partition directories that the paths name, each once, in order of path, topic and partition.
 
-    A path is a partition directory or a log directory. `topic` is a shell pattern that selects topics. Symbolic links
-    to log directories are resolved. A link to a partition is returned as it is, and `read_log` refuses it: the lock and
-    the checkpoints are in the parent directory, and a link has two parents. Raises RefusedError for any other path.
+    A path is a partition directory or a log directory. `topics` are shell patterns that select topics; none selects
+    all. Symbolic links to log directories are resolved. A link to a partition is returned as it is, and `read_log`
+    refuses it: the lock and the checkpoints are in the parent directory, and a link has two parents. Raises
+    RefusedError for any other path.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -44,10 +45,10 @@ def find_partitions(paths: Sequence[Path], *, topic: str | None = None) -> list[
                 hint="Pass a partition directory such as orders-0, or the log directory above it.",
             )
         found.update(dict.fromkeys(inside))
-    return [directory for directory in found if topic is None or _has_topic(directory, topic)]
+    return [directory for directory in found if not topics or _has_topic(directory, topics)]
 
 
-def _has_topic(directory: Path, pattern: str) -> bool:
-    """Return whether the topic of a partition directory matches a shell pattern, case-sensitively."""
+def _has_topic(directory: Path, patterns: Sequence[str]) -> bool:
+    """Return whether the topic of a partition directory matches one of the shell patterns, case-sensitively."""
     parsed = parse_directory(directory.name)
-    return parsed is not None and fnmatch.fnmatchcase(parsed.topic_partition.topic, pattern)
+    return parsed is not None and any(fnmatch.fnmatchcase(parsed.topic_partition.topic, each) for each in patterns)

@@ -73,6 +73,15 @@ class RecoveryReport:
     def changed(self) -> bool:
         return bool(self.removed_staging)
 
+    @property
+    def action(self) -> str:
+        """What recovery did, in a word: `finished`, `undone`, `tidied` or `nothing-to-do`."""
+        if self.finished is not None:
+            return "finished"
+        if self.undone is not None:
+            return "undone"
+        return "tidied" if self.changed else "nothing-to-do"
+
 
 # --- The decision ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "kcompact"
 
 FOLDERS = [
-    {"errors"},
+    {"errors", "readable"},
     {"host"},
     {"format"},
     {"kernels"},
@@ -75,7 +75,7 @@ MAY_CREATE_FILES = {
 }
 MAY_EVALUATE = {"kernels.build"}
 """Makes the functions that numba compiles, from names in its own table."""
-MAY_READ_WALL_CLOCK = {"cli"}
+MAY_READ_WALL_CLOCK = {"host.clock"}
 MAY_PRINT = {"cli"}
 
 RENAMES_OR_DELETES = {
@@ -213,7 +213,7 @@ def _imports_at_start(path: Path) -> Iterator[str]:
 
 def test_the_pipeline_page_shows_the_same_order() -> None:
     page = (PACKAGE.parent / "docs" / "pipeline.md").read_text(encoding="utf-8")
-    listed = re.search(r"^    (errors · .*)$", page, re.MULTILINE)
+    listed = re.search(r"^    (.*errors.* · .*)$", page, re.MULTILINE)
     assert listed is not None
     shown = [set(re.findall(r"\w+", words)) for words in listed[1].split(" · ")]
     assert shown == FOLDERS
@@ -324,7 +324,7 @@ def test_who_creates_files(path: Path) -> None:
 
 @of_each(SOURCES)
 def test_who_reads_the_wall_clock(path: Path) -> None:
-    if folder_of(module_of(path)) not in MAY_READ_WALL_CLOCK:
+    if module_of(path) not in MAY_READ_WALL_CLOCK:
         assert not {name for name, _ in names_called(path)} & WALL_CLOCK
         assert not {"time.time", "time.time_ns"} & set(imports_of(path))
 

@@ -7,45 +7,50 @@ from collections.abc import Sequence
 
 import click
 
-from kcompact.cli.commands.request import Request
-from kcompact.cli.entries import Entry
+from kcompact import readable
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.output import streams
 from kcompact.cli.output.explanations import plan_forecast
-from kcompact.cli.output.printer import counted
 
 
-def show(entries: Sequence[Entry], request: Request) -> None:
+def show(outcomes: Sequence[PartitionOutcome], *, as_json: bool) -> None:
     """Print the plans. Raises BrokenPipeError and StorageError, because without a reader there is no consent."""
-    if request.as_json:
+    if as_json:
         if streams.was_closed():
             raise BrokenPipeError
         return
     from kcompact.cli.output.plans import show_plans
     from kcompact.cli.output.printer import Printer
 
-    show_plans(entries, Printer())
+    show_plans(outcomes, Printer())
 
 
-def is_needed(entries: Sequence[Entry], request: Request) -> bool:
-    """Return whether something will change and there is a person to ask."""
-    if request.assume_yes or request.only_reads or request.as_json:
+def is_needed(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, assume_yes: bool, as_json: bool) -> bool:
+    """Return whether something will change and there is a person to ask, whom standard error reaches."""
+    if assume_yes or options.only_reads or as_json:
         return False
-    return any(_changes(entry, request) for entry in entries) and sys.stdin.isatty() and sys.stdout.isatty()
+    return any(_changes(each, options) for each in outcomes) and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def is_given(entries: Sequence[Entry], request: Request) -> bool:
+def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> bool:
     """Ask, and return whether the answer is yes. Raises click.Abort at Ctrl-C and at the end of the input."""
-    count = sum(_changes(entry, request) for entry in entries)
-    streams.echo()
-    return click.confirm(f"Clean {counted(count, 'partition')}?", err=True)
+    changed = [each for each in outcomes if _changes(each, options)]
+    cleaned_bytes = sum(segment.size_bytes for each in changed if each.plan for segment in each.plan.segments)
+    streams.tell("")
+    return click.confirm(
+        f"Clean {readable.counted(len(changed), 'partition')}, {readable.size(cleaned_bytes)} of segments? "
+        "Each segment that is replaced is deleted.",
+        err=True,
+    )
 
 
-def _changes(entry: Entry, request: Request) -> bool:
-    return entry.is_eligible or _loses_segments(entry, request)
+def _changes(outcome: PartitionOutcome, options: CleanOptions) -> bool:
+    return outcome.is_eligible or _loses_segments(outcome, options)
 
 
-def _loses_segments(entry: Entry, request: Request) -> bool:
+def _loses_segments(outcome: PartitionOutcome, options: CleanOptions) -> bool:
     """Return whether retention will delete segments of the partition, cleaned or not."""
-    if not request.options.apply_retention or entry.error is not None or entry.plan is None:
+    if not options.apply_retention or outcome.error is not None or outcome.plan is None:
         return False
-    return any(not due.is_postponed for due in plan_forecast(entry.plan))
+    return any(not due.is_postponed for due in plan_forecast(outcome.plan))

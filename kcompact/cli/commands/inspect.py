@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.cli.commands.single_files import file_entry, is_file
-from kcompact.cli.entries import Entry, FileEntry, complain_of, failed, shared_exit_code
-from kcompact.cli.failures import complain, storage_errors
-from kcompact.cli.options import Settings
+from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
+from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
 from kcompact.cli.output.dump import dump_log
 from kcompact.cli.output.file_entries import is_log
 from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry
-from kcompact.cli.planning import LogDirs, clock_notes, make_plan, named_partitions, noted
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError
+from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.log.directory import LogDir, read_log
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partitions import LogDirs, clock_notes, make_plan, named_partitions, noted, unused_overrides
+from kcompact.plan.planned import shared_exit_code
 
 if TYPE_CHECKING:
     from kcompact.config.resolve import Configured
@@ -43,11 +44,11 @@ class Request:
         return self.with_batches or self.with_records
 
 
-def run(paths: Sequence[Path], settings: Settings, request: Request) -> int:
+def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     """Show the contents of the paths and return the exit code."""
     files = [path for path in paths if is_file(path)]
     named = [path for path in paths if path not in files]
-    directories, unusable = named_partitions(named, settings, what="file or directory") if named else ([], [])
+    directories, unusable = _partitions(named, options) if named else ([], [])
     codes: list[int] = []
     if request.dumps:
         logs = [(file, file.name) for file in files]
@@ -55,13 +56,13 @@ def run(paths: Sequence[Path], settings: Settings, request: Request) -> int:
             logs += _log_files(directory, unusable)
         codes += [_dump(path, label, request) for path, label in logs]
     if request.verify or not request.dumps:
-        entries = list(_entries(directories, settings, verify=request.verify))
+        entries = list(_entries(directories, options, verify=request.verify))
         file_entries = [file_entry(file, verify=request.verify) for file in files]
         if request.verify:
             _tell_without_kernels()
         codes += [entry.exit_code for entry in entries] + [entry.exit_code for entry in file_entries]
         if request.as_json and not request.dumps:
-            _print_json([*entries, *unusable], file_entries, settings)
+            _print_json([*entries, *unusable], file_entries, options)
         else:
             _print(entries, file_entries, request)
     if request.dumps or not request.as_json:
@@ -80,14 +81,14 @@ def _tell_without_kernels() -> None:
         streams.tell(without_kernels(problem))
 
 
-def _print_json(entries: Sequence[Entry], file_entries: Sequence[FileEntry], settings: Settings) -> None:
+def _print_json(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], options: PlanOptions) -> None:
     content: dict[str, object] = {"partitions": [inspect_entry(entry) for entry in entries]}
     if file_entries:
         content["files"] = [file_fields(entry) for entry in file_entries]
-    streams.echo(dumps(document("inspect", settings.now_ms, **content)))
+    streams.echo(dumps(document("inspect", options.now_ms, **content)))
 
 
-def _print(entries: Sequence[Entry], file_entries: Sequence[FileEntry], request: Request) -> None:
+def _print(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], request: Request) -> None:
     """Print for people; on standard error where standard output carries JSON Lines."""
     from kcompact.cli.output.inspection import show_file, show_inspection
     from kcompact.cli.output.printer import Printer
@@ -106,20 +107,32 @@ def _print(entries: Sequence[Entry], file_entries: Sequence[FileEntry], request:
 # Partitions
 
 
-def _entries(directories: Sequence[Path], settings: Settings, *, verify: bool) -> Iterator[Entry]:
-    configs = settings.configs_of(directories)
+def _partitions(paths: Sequence[Path], options: PlanOptions) -> tuple[list[Path], list[InspectedPartition]]:
+    directories, unusable = named_partitions(paths, topics=options.topics, what="file or directory")
+    for note in unused_overrides(directories, options):
+        streams.tell(f"note: {note}")
+    return directories, [
+        InspectedPartition(directory=each.directory, error=each.error, is_partition=each.is_partition)
+        for each in unusable
+    ]
+
+
+def _entries(directories: Sequence[Path], options: PlanOptions, *, verify: bool) -> Iterator[InspectedPartition]:
+    configs = options.configs_of(directories)
     log_dirs = LogDirs()
     for directory in directories:
         try:
             with storage_errors(directory):
-                yield _entry(directory, configs[directory], settings, log_dirs, verify=verify)
+                yield _entry(directory, configs[directory], options, log_dirs, verify=verify)
         except ConfigError:
             raise
         except KcompactError as problem:
-            yield failed(directory, problem)
+            yield InspectedPartition.failed(directory, problem)
 
 
-def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs: LogDirs, *, verify: bool) -> Entry:
+def _entry(
+    directory: Path, configured: Configured, options: PlanOptions, log_dirs: LogDirs, *, verify: bool
+) -> InspectedPartition:
     """Return the entry of a partition. For damage outside its segments it has both plan and error."""
     from kcompact.inspect.contents import log_contents
     from kcompact.inspect.findings import of_error
@@ -133,11 +146,11 @@ def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs
     except CorruptDataError as problem:
         error, log_dir = problem, LogDir(path=directory.parent, is_log_dir=True)
         findings += (of_error(problem),)
-    plan, damage = _plan(directory, configured.config, settings, log_dir)
+    plan, damage = _plan(directory, configured.config, options, log_dir)
     plan = noted(plan, configured.notes)
     error = error or damage
     if not verify:
-        return Entry(directory=directory, plan=plan, error=error, contents=log_contents(plan.log))
+        return InspectedPartition(directory=directory, plan=plan, error=error, contents=log_contents(plan.log))
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
     findings += (*contents.findings, *log_dir_findings(log_dir))
     if error is None and contents.is_damaged:
@@ -145,33 +158,33 @@ def _entry(directory: Path, configured: Configured, settings: Settings, log_dirs
         error = CorruptDataError(
             file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem
         )
-    return Entry(directory=directory, plan=plan, error=error, contents=contents, findings=findings)
+    return InspectedPartition(directory=directory, plan=plan, error=error, contents=contents, findings=findings)
 
 
 def _plan(
-    directory: Path, config: TopicConfig, settings: Settings, log_dir: LogDir
+    directory: Path, config: TopicConfig, options: PlanOptions, log_dir: LogDir
 ) -> tuple[CleanPlan, KcompactError | None]:
     """Return the plan and the damage. If the producer state cannot be read, the plan is made without it."""
     try:
-        plan = make_plan(directory, config, settings, log_dir=log_dir)
+        plan = make_plan(directory, config, options, log_dir=log_dir)
     except CorruptDataError as problem:
         log = read_log(directory, log_dir=log_dir)
-        plan = plan_cleaning(log, config, now_ms=settings.now_ms, producers={}, high_watermark=settings.high_watermark)
-        return noted(plan, clock_notes(log, settings)), problem
+        plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
+        return noted(plan, clock_notes(log, options)), problem
     return plan, plan.log.damage[0] if plan.log.damage else None
 
 
 # Batches and records
 
 
-def _log_files(directory: Path, unusable: list[Entry]) -> list[tuple[Path, str]]:
+def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[tuple[Path, str]]:
     """Return the logs of a partition in offset order, each with its label. A failure is added to `unusable`."""
     try:
         with storage_errors(directory):
             # `glob` would find nothing in an unreadable directory instead of failing.
             names = sorted(path.name for path in directory.iterdir() if path.match("[0-9]*.log"))
     except KcompactError as problem:
-        unusable.append(failed(directory, problem))
+        unusable.append(InspectedPartition.failed(directory, problem))
         return []
     return [(directory / name, f"{directory.name}/{name}") for name in names]
 

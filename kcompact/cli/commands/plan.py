@@ -5,31 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kcompact.cli.entries import complain_of, dirtiest_first, shared_exit_code
-from kcompact.cli.options import Settings
+from kcompact.cli.entries import complain_of
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, plan_entry
-from kcompact.cli.planning import LogDirs, make_plan, named_partitions, plan_entries
-from kcompact.config.settings import TopicConfig
-from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partitions import named_partitions, plan_partitions, unused_overrides
+from kcompact.plan.planned import dirtiest_first, shared_exit_code
 
 
-def run(paths: Sequence[Path], settings: Settings, *, as_json: bool) -> int:
+def run(paths: Sequence[Path], options: PlanOptions, *, as_json: bool) -> int:
     """Show the plan of every partition, dirtiest first, and return the exit code."""
-
-    def planner(directory: Path, config: TopicConfig, log_dirs: LogDirs) -> CleanPlan:
-        return make_plan(directory, config, settings, log_dir=log_dirs.of(directory))
-
-    directories, unusable = named_partitions(paths, settings)
-    entries = dirtiest_first(list(plan_entries(directories, settings, planner)))
+    directories, unusable = named_partitions(paths, topics=options.topics)
+    for note in unused_overrides(directories, options):
+        streams.tell(f"note: {note}")
+    planned = dirtiest_first(list(plan_partitions(directories, options)))
     if as_json:
-        described = [plan_entry(entry) for entry in (*entries, *unusable)]
-        streams.echo(dumps(document("plan", settings.now_ms, partitions=described)))
+        described = [plan_entry(each) for each in (*planned, *unusable)]
+        streams.echo(dumps(document("plan", options.now_ms, partitions=described)))
     else:
         from kcompact.cli.output.plans import show_plans
         from kcompact.cli.output.printer import Printer
 
-        if entries:
-            show_plans(entries, Printer())
+        if planned:
+            show_plans(planned, Printer())
         complain_of(unusable)
-    return shared_exit_code(entry.exit_code for entry in (*entries, *unusable))
+    return shared_exit_code(each.exit_code for each in (*planned, *unusable))

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from kcompact.cli.entries import RecoveryEntry, shared_exit_code
-from kcompact.cli.failures import complain, delivered, storage_errors
-from kcompact.cli.locks import Locks
+from kcompact.cleaner.locks import Locks
+from kcompact.cli.entries import RecoveryEntry
+from kcompact.cli.failures import complain, delivered
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, recovery_entry
-from kcompact.cli.planning import named_partitions
 from kcompact.cli.signals import stop_request
-from kcompact.errors import KcompactError
+from kcompact.errors import KcompactError, storage_errors
+from kcompact.plan.partitions import named_partitions
+from kcompact.plan.planned import shared_exit_code
 from kcompact.swap.recovery import RecoveryReport, recover
 
 
@@ -49,17 +50,8 @@ def _recovered(directory: Path, locks: Locks) -> RecoveryEntry:
             report = recover(directory, log_dir=directory.parent)
     except KcompactError as problem:
         return _failed(directory, problem)
-    return RecoveryEntry(directory=directory, report=report, status=action_of(report))
+    return RecoveryEntry(directory=directory, report=report, status=report.action)
 
 
 def _failed(directory: Path, problem: KcompactError) -> RecoveryEntry:
     return RecoveryEntry(directory=directory, report=RecoveryReport(), status="failed", error=problem)
-
-
-def action_of(report: RecoveryReport) -> str:
-    """Return what recovery did: `finished`, `undone`, `tidied` or `nothing-to-do`."""
-    if report.finished is not None:
-        return "finished"
-    if report.undone is not None:
-        return "undone"
-    return "tidied" if report.changed else "nothing-to-do"

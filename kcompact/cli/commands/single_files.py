@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.cli.entries import FileEntry
-from kcompact.cli.failures import storage_errors
 from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_second_suffix, is_log, kind_of
-from kcompact.errors import CorruptDataError, KcompactError
+from kcompact.errors import CorruptDataError, KcompactError, storage_errors
 
 
 def is_file(path: Path) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kcompact.cli.entries import Entry, FileEntry
+from kcompact import readable
+from kcompact.cli.entries import FileEntry, InspectedPartition
 from kcompact.cli.output import dump, text
 from kcompact.cli.output.explanations import policy_line, role_reason
 from kcompact.cli.output.json import contents_fields
@@ -34,7 +35,7 @@ _COUNTS = {
 # A partition
 
 
-def show_inspection(entry: Entry, printer: Printer) -> None:
+def show_inspection(entry: InspectedPartition, printer: Printer) -> None:
     """Print what `inspect` found in one partition."""
     _show_heading(entry, printer)
     plan = entry.plan
@@ -59,13 +60,13 @@ def show_inspection(entry: Entry, printer: Printer) -> None:
         _show_error(entry, printer)
 
 
-def _show_heading(entry: Entry, printer: Printer) -> None:
+def _show_heading(entry: InspectedPartition, printer: Printer) -> None:
     """Print the name of a partition and its path."""
     heading = cell(entry.name, "bold")
     printer.line(heading.append(f"  {text.path(entry.directory)}", style="dim"))
 
 
-def _show_facts(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
+def _show_facts(plan: CleanPlan, entry: InspectedPartition, printer: Printer) -> None:
     """Print the policy, the offsets, the verdict and the bar of one partition."""
     printer.line(f"  policy   {policy_line(plan.config)}")
     printer.line(
@@ -79,7 +80,7 @@ def _show_facts(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
         show_bar(plan, printer)
 
 
-def _show_segments(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
+def _show_segments(plan: CleanPlan, entry: InspectedPartition, printer: Printer) -> None:
     """Print a table with a row for each segment."""
     columns = ("base offset", "size", "role", "batches", "records", "first time", "largest time", "modified", "why")
     all_contents = entry.contents.segments if entry.contents else (None,) * len(plan.log.segments)
@@ -88,13 +89,13 @@ def _show_segments(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
         role = plan.role_of(segment)
         cells = (
             cell(segment.base_offset),
-            cell(text.size(segment.size_bytes)),
+            cell(readable.size(segment.size_bytes)),
             cell(role, ROLE_STYLES[role]),
             cell(contents and contents.batches),
             cell(contents and contents.records),
-            cell(text.time(segment.first_batch_max_timestamp_ms)),
-            cell(text.time(segment.largest_timestamp_ms)),
-            cell(text.time(segment.last_modified_ms)),
+            cell(readable.time(segment.first_batch_max_timestamp_ms)),
+            cell(readable.time(segment.largest_timestamp_ms)),
+            cell(readable.time(segment.last_modified_ms)),
             cell(role_reason(plan, segment)),
         )
         rows.append(dict(zip(columns, cells, strict=True)))
@@ -107,7 +108,7 @@ def _show_segments(plan: CleanPlan, entry: Entry, printer: Printer) -> None:
     )
 
 
-def _totals(entry: Entry) -> str:
+def _totals(entry: InspectedPartition) -> str:
     """Return the counts of the whole partition that are not zero."""
     if entry.contents is None:
         return ""
@@ -143,7 +144,7 @@ def _show_findings(findings: Sequence[Finding], printer: Printer) -> None:
     printer.table(tuple(rows[0]), rows, numbers=("position", "offset"), whole=("severity",))
 
 
-def _show_error(entry: Entry, printer: Printer) -> None:
+def _show_error(entry: InspectedPartition, printer: Printer) -> None:
     if entry.error is not None:
         printer.line(f"  error: {text.relative_to_here(str(entry.error))}")
 

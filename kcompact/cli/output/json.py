@@ -13,10 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcompact.cli.entries import Entry, FileEntry, RecoveryEntry
+from kcompact.cleaner.outcome import PartitionOutcome
+from kcompact.cli.entries import FileEntry, InspectedPartition, RecoveryEntry
 from kcompact.cli.output.explanations import clean_below_offset, config_fields, plan_forecast, role_reason
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
+from kcompact.plan.planned import PlannedPartition
 
 if TYPE_CHECKING:
     from kcompact.inspect.findings import Finding
@@ -125,7 +127,7 @@ def _identity(directory: Path) -> dict[str, Any]:
     }
 
 
-def plan_entry(entry: Entry) -> dict[str, Any]:
+def plan_entry(entry: PlannedPartition) -> dict[str, Any]:
     """Return the plan of a partition. Without a plan its fields are null."""
     fields: dict[str, Any] = _identity(entry.directory) | dict.fromkeys(PLAN_FIELDS)
     if entry.plan is not None:
@@ -172,7 +174,7 @@ def _deleted_segment(segment: Segment, reason: object) -> dict[str, Any]:
     return {"base_offset": segment.base_offset, "size_bytes": segment.size_bytes, "reason": str(reason)}
 
 
-def inspect_entry(entry: Entry) -> dict[str, Any]:
+def inspect_entry(entry: InspectedPartition) -> dict[str, Any]:
     """Return what `inspect` found in a partition: the plan, the contents of each segment, and the findings."""
     fields = plan_entry(entry)
     log = entry.plan.log if entry.plan else None
@@ -183,7 +185,7 @@ def inspect_entry(entry: Entry) -> dict[str, Any]:
     return fields
 
 
-def clean_entry(entry: Entry) -> dict[str, Any]:
+def clean_entry(entry: PartitionOutcome) -> dict[str, Any]:
     """Return what `clean` did with a partition."""
     fields = plan_entry(entry) | dict.fromkeys(CLEAN_FIELDS)
     fields["status"] = entry.status
@@ -219,12 +221,12 @@ def recovery_entry(entry: RecoveryEntry) -> dict[str, Any]:
 # Segments, files and findings
 
 
-def _segments(entry: Entry) -> list[dict[str, Any]]:
+def _segments(entry: PlannedPartition) -> list[dict[str, Any]]:
     plan = entry.plan
     if plan is None:
         return []
     described = [_segment(plan, segment) for segment in plan.log.segments]
-    if entry.contents is not None:
+    if isinstance(entry, InspectedPartition) and entry.contents is not None:
         for fields, contents in zip(described, entry.contents.segments, strict=True):
             fields |= contents_fields(contents)
     return described

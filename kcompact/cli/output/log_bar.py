@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kcompact.cli.output import text
+from kcompact import readable
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.clean_plan import CleanPlan, Role
 
@@ -52,7 +52,7 @@ def _legend(plan: CleanPlan, printer: Printer) -> Text:
         if role in sizes:
             legend.append("  " if legend else "")
             legend.append(glyphs[role], style=ROLE_STYLES[role])
-            legend.append(f" {role} {text.size(sizes[role])}")
+            legend.append(f" {role} {readable.size(sizes[role])}")
     return legend
 
 

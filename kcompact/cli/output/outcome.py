@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kcompact import readable
+from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cleaner.partition import CleanResult
-from kcompact.cli.entries import Entry, RecoveryEntry
+from kcompact.cli.entries import RecoveryEntry
 from kcompact.cli.output import text
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.passes import offset_map_slots
@@ -16,7 +18,7 @@ _MIB = 1_048_576
 # clean
 
 
-def show_outcome(entries: Sequence[Entry], printer: Printer) -> None:
+def show_outcome(entries: Sequence[PartitionOutcome], printer: Printer) -> None:
     """Print Kafka's summary of each partition that was cleaned, then a table of all partitions."""
     cleaned = [entry.result for entry in entries if entry.result is not None and entry.is_cleaned]
     for result in cleaned:
@@ -69,7 +71,7 @@ def _ungrouped(value: float) -> str:
     return text.java_number(value).replace(",", "")
 
 
-def _delayed_line(entries: Sequence[Entry]) -> str:
+def _delayed_line(entries: Sequence[PartitionOutcome]) -> str:
     """Return Kafka's line about partitions past `max.compaction.lag.ms`, empty if there is none."""
     delays_ms = [entry.plan.max_compaction_delay_ms for entry in entries if entry.plan is not None]
     if not any(delays_ms):
@@ -79,7 +81,7 @@ def _delayed_line(entries: Sequence[Entry]) -> str:
     return f"Cleanable partitions: {eligible}, Delayed partitions: {delayed}, max delay: {max(delays_ms)}"
 
 
-def _show_results(entries: Sequence[Entry], printer: Printer) -> None:
+def _show_results(entries: Sequence[PartitionOutcome], printer: Printer) -> None:
     columns = ("partition", "status", "before", "after", "checkpoint", "")
     rows = []
     for entry in entries:
@@ -88,8 +90,8 @@ def _show_results(entries: Sequence[Entry], printer: Printer) -> None:
         cells = (
             cell(entry.name),
             cell(entry.status, style),
-            cell(text.size(result.stats.bytes_read) if result else None),
-            cell(text.size(result.stats.bytes_written) if result else None),
+            cell(readable.size(result.stats.bytes_read) if result else None),
+            cell(readable.size(result.stats.bytes_written) if result else None),
             cell(result.end_offset if result else None),
             cell(_remark(entry)),
         )
@@ -97,7 +99,7 @@ def _show_results(entries: Sequence[Entry], printer: Printer) -> None:
     printer.table(columns, rows, numbers=("before", "after"), whole=("status", "checkpoint"))
 
 
-def _remark(entry: Entry) -> str:
+def _remark(entry: PartitionOutcome) -> str:
     """Return what recovery did first, why a partition was not cleaned, and the segments that retention deleted."""
     remarks = []
     if entry.recovered:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kcompact.cli.entries import Entry
+from kcompact import readable
 from kcompact.cli.output import text
 from kcompact.cli.output.explanations import plan_forecast, policy_line
 from kcompact.cli.output.inspection import show_notes
 from kcompact.cli.output.log_bar import show_bar
-from kcompact.cli.output.printer import Printer, cell, counted
+from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
+from kcompact.plan.planned import PlannedPartition
 
 
-def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
+def show_plans(entries: Sequence[PlannedPartition], printer: Printer) -> None:
     """Print the plans as one table, then the groups, notes and retention of each partition that has any."""
     _show_verdicts(entries, printer)
     for entry in entries:
@@ -24,16 +25,16 @@ def show_plans(entries: Sequence[Entry], printer: Printer) -> None:
             _show_details(entry.name, plan, printer)
 
 
-def _show_verdicts(entries: Sequence[Entry], printer: Printer) -> None:
+def _show_verdicts(entries: Sequence[PlannedPartition], printer: Printer) -> None:
     columns = ("partition", "size", "clean", "dirty", "ratio", "clean it", "reason", "why")
     rows = []
     for entry in entries:
         plan = entry.plan
         cells = (
             cell(entry.name),
-            cell(text.size(plan.log.size_bytes) if plan else None),
-            cell(text.size(plan.clean_bytes) if plan else None),
-            cell(text.size(plan.cleanable_bytes) if plan else None),
+            cell(readable.size(plan.log.size_bytes) if plan else None),
+            cell(readable.size(plan.clean_bytes) if plan else None),
+            cell(readable.size(plan.cleanable_bytes) if plan else None),
             cell(f"{plan.cleanable_ratio:.4f}" if plan else None),
             cell("yes" if entry.is_eligible else "no", "green" if entry.is_eligible else ""),
             cell(entry.reason, "bold red" if entry.error else ""),
@@ -66,11 +67,13 @@ def _show_details(name: str, plan: CleanPlan, printer: Printer) -> None:
 def _show_groups(plan: CleanPlan, printer: Printer) -> None:
     """Print which segments become one, the new checkpoint, and how many passes Kafka's cleaner may need."""
     show_bar(plan, printer)
-    printer.line(f"  {counted(len(plan.segments), 'segment')} to {counted(len(plan.groups), 'segment')}")
+    printer.line(
+        f"  {readable.counted(len(plan.segments), 'segment')} to {readable.counted(len(plan.groups), 'segment')}"
+    )
     for group in plan.groups:
         bases = " + ".join(str(segment.base_offset) for segment in group)
         total_bytes = sum(segment.size_bytes for segment in group)
-        printer.line(f"    {bases} -> {group[0].base_offset}, at most {text.size(total_bytes)}")
+        printer.line(f"    {bases} -> {group[0].base_offset}, at most {readable.size(total_bytes)}")
     checkpoint = "none" if plan.log.checkpoint_offset is None else plan.log.checkpoint_offset
     printer.line(f"  checkpoint {checkpoint} -> {plan.first_uncleanable_offset}")
     passes = kafka_passes_at_most(plan)

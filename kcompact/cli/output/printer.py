@@ -119,8 +119,3 @@ def cell(value: object, style: str = "") -> Text:
     from rich.text import Text
 
     return Text("-" if value is None else text.safe(str(value)), style=style)
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 segment`, `2 segments`."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")

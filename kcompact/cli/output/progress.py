@@ -8,7 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kcompact import readable
 from kcompact.clean.executor import Progress
+from kcompact.cleaner.round import RoundProgress
 from kcompact.cli.output import streams, text
 from kcompact.cli.signals import StopRequest
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _VERBS = {"scan": "reading", "write": "writing"}
 
 
-class ProgressBar:
+class ProgressBar(RoundProgress):
     """The progress of all partitions, and the request to stop them. Safe for several threads.
 
     A failure to print never fails a cleaning.
@@ -46,7 +48,7 @@ class ProgressBar:
                     bars.remove_task(earlier)
                 return bars.add_task(label, total=total_bytes)
             if not self._quiet:
-                streams.tell(f"{label} {text.size(total_bytes)}")
+                streams.tell(f"{label} {readable.size(total_bytes)}")
         return None
 
     def tell(self, message: str) -> None:
@@ -54,6 +56,10 @@ class ProgressBar:
         with suppress(OSError), self._lock:
             if not self._quiet:
                 streams.tell(message)
+
+    def note(self, message: str) -> None:
+        """Print a remark on standard error."""
+        streams.tell(f"note: {message}")
 
     def tell_compiling(self) -> None:
         """Print, once in a run, that the kernels are being compiled."""

@@ -15,9 +15,9 @@ import pytest
 from fixtures import checkout
 from kcompact.clean.job import CleanerStats
 from kcompact.cleaner.partition import CleanResult, Status
-from kcompact.cli.commands import engines
 from kcompact.cli.output import outcome
 from kcompact.cli.output.json import CLEAN_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS
+from kcompact.engine.spark import context
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl
@@ -202,9 +202,10 @@ def test_real_directories(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("is_piped", [False, True], ids=["terminal", "pipe"])
 @pytest.mark.parametrize(("answer", "code", "is_cleaned"), [("y\n", 0, True), ("n\n", 130, False), ("", 130, False)])
-def test_a_person_is_asked(
-    answer: str, code: int, is_cleaned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_person_is_asked_on_standard_error(
+    answer: str, code: int, is_cleaned: bool, is_piped: bool, tmp_path: Path
 ) -> None:
     pty = pytest.importorskip("pty")
     directory = partition(tmp_path)
@@ -213,7 +214,7 @@ def test_a_person_is_asked(
     running = subprocess.Popen(
         command("clean", "--engine", "in-process", *COMPACT, directory),
         stdin=terminal,
-        stdout=terminal,
+        stdout=subprocess.DEVNULL if is_piped else terminal,
         stderr=terminal,
         env={**environment(), "NO_COLOR": "1", "TERM": "xterm"},
     )
@@ -227,7 +228,7 @@ def test_a_person_is_asked(
             break
     os.close(controller)
     assert running.wait() == code
-    assert b"Clean 1 partition?" in seen
+    assert b"Clean 1 partition, 419 B of segments? Each segment that is replaced is deleted. [y/N]" in seen
     assert (digest(directory) != before) == is_cleaned
 
 
@@ -249,7 +250,7 @@ def test_spark_that_does_not_start_is_each_partitions_failure(tmp_path: Path, mo
         raise NotEnoughSpaceError(path=tmp_path, needed_bytes=2, free_bytes=1)
         yield
 
-    monkeypatch.setattr(engines, "_spark", broken)
+    monkeypatch.setattr(context, "spark_start", broken)
     directory = partition(tmp_path)
     ran = kcompact("clean", "--json", *COMPACT, directory)
     assert (ran.code, ran.partition["status"]) == (7, "failed")

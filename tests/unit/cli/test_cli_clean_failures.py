@@ -15,8 +15,8 @@ import pytest
 from fixtures import checkout
 from kcompact.clean import prepare
 from kcompact.cleaner import partition as cleaner
-from kcompact.cli import planning
 from kcompact.errors import LogChangedError, NotEnoughSpaceError
+from kcompact.plan import partitions
 from tests.support.command_line import (
     COMPACT,
     COMPACTED,
@@ -208,7 +208,7 @@ def test_unexpected_errors_show_no_traceback_but_with_debug(tmp_path: Path, monk
     def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("\x1b[31mred")
 
-    monkeypatch.setattr(planning, "plan_partition", fail)
+    monkeypatch.setattr(partitions, "plan_partition", fail)
     ran = clean(directory)
     assert (ran.code, "Traceback" in ran.err, "\x1b" in ran.err) == (1, False, False)
     assert "ZeroDivisionError" in ran.err

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from fixtures import checkout
-from kcompact.cli.options import Settings
 from kcompact.config import admin_client
 from kcompact.config.admin_client import LiveCluster, LiveTopic
 from kcompact.config.metadata_log import METADATA_DIRECTORY
@@ -21,6 +20,7 @@ from kcompact.config.settings import Source
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.metadata_record import MetadataRecord, RemoveTopicRecord
 from kcompact.format.properties import encode_uuid
+from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import DIRTY, NOW, ROOT, digest, environment, kcompact, partition
 from tests.support.metadata_log import CLUSTER_ID, ORDERS, OTHER, USERS, batches, log, of_broker, topic, write
@@ -418,5 +418,5 @@ def test_an_answer_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_settings_ask_nobody_unless_told(tmp_path: Path) -> None:
     directory = partition(tmp_path)
-    configured = Settings(now_ms=0).configs_of([directory])[directory]
+    configured = PlanOptions(now_ms=0).configs_of([directory])[directory]
     assert (configured.problem, configured.notes) == (None, ())

@@ -97,8 +97,8 @@ def test_the_sizes_reach_the_cleaning(
 ) -> None:
     asked: list[CleanOptions] = []
 
-    def clean(paths: Any, settings: Any, request: Any) -> int:
-        asked.append(request.options)
+    def clean(paths: Any, plan_options: Any, options: CleanOptions, *_: Any, **__: Any) -> int:
+        asked.append(options)
         return 0
 
     monkeypatch.setattr(clean_command, "run", clean)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kcompact.cli import planning
 from kcompact.cli.signals import StopRequest
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CleaningAbortedError
+from kcompact.plan import partitions
 from tests.support.command_line import (
     COMPACT,
     clean,
@@ -63,7 +63,7 @@ def test_a_signal_stops_between_two_steps(
 
 def test_a_signal_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
-    monkeypatch.setattr(planning, "plan_partition", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(partitions, "plan_partition", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     assert kcompact("clean", *COMPACT, directory).code == 143
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.options import CleanOptions
-from kcompact.cli import planning
 from kcompact.cli.commands import clean as clean_command
 from kcompact.cli.commands import recover as recover_command
-from kcompact.cli.commands.request import Request
-from kcompact.cli.options import Settings
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest
 from kcompact.config.settings import parse_override
 from kcompact.plan import partition as partition_plan
+from kcompact.plan import partitions
+from kcompact.plan.options import PlanOptions
 from tests.support.command_line import (
     COMPACT,
     DIRTY,
@@ -76,10 +76,12 @@ def test_standard_input_is_looked_at_for_questions_only(tmp_path: Path, monkeypa
     monkeypatch.setattr("kcompact.cli.commands.consent.sys.stdin", Unread())
     for yes in (True, False):
         directory = partition(tmp_path / str(yes))
-        settings = Settings(now_ms=1_704_103_200_000, overrides=(parse_override("cleanup.policy=compact"),))
-        request = Request(options=CleanOptions(), engine="in-process", assume_yes=yes, as_json=not yes)
+        options = PlanOptions(now_ms=1_704_103_200_000, overrides=(parse_override("cleanup.policy=compact"),))
         before = digest(directory)
-        assert clean_command.run([directory], settings, request) == 0
+        assert (
+            clean_command.run([directory], options, CleanOptions(), EngineOptions(), assume_yes=yes, as_json=not yes)
+            == 0
+        )
         assert digest(directory) != before
 
 
@@ -210,7 +212,7 @@ def test_a_partition_that_may_not_be_read(command: str, tmp_path: Path, monkeypa
             raise denied(bad / "somewhere")
         return plan_partition(directory, *arguments, **options)
 
-    monkeypatch.setattr(planning, "plan_partition", guarded)
+    monkeypatch.setattr(partitions, "plan_partition", guarded)
     ran = kcompact(command, "--json", *(("--engine", "in-process") if command == "clean" else ()), *COMPACT, bad, good)
     entries = {entry["topic"]: entry for entry in ran.json["partitions"]}
     assert (ran.code, entries["users"]["exit_code"], entries["users"]["reason"]) == (1, 0, "dirty-ratio")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcompact import readable
 from kcompact.cli.output import text
 from tests.support.command_line import CONTROL, kcompact, partition
 
@@ -60,7 +61,7 @@ def test_names_on_the_disk_cannot_speak_to_the_terminal(name: str, tmp_path_fact
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1288490189, "1.2 GiB"), (1048575, "1.0 MiB")],
 )
 def test_sizes(count: int, shown: str) -> None:
-    assert text.size(count) == shown
+    assert readable.size(count) == shown
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_sizes(count: int, shown: str) -> None:
     ],
 )
 def test_times(timestamp: int | None, shown: str) -> None:
-    assert text.time(timestamp) == shown
+    assert readable.time(timestamp) == shown
 
 
 @pytest.mark.parametrize(

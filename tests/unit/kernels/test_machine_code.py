@@ -53,6 +53,7 @@ CLEANED = """
 import sys
 from pathlib import Path
 from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.options import CleanOptions
 from kcompact.clean import prepare
 from kcompact.plan.partition import plan_partition
 from kcompact.engine.in_process import InProcess

@@ -1,13 +1,13 @@
-"""The locks of the log directories that `clean` and `recover` work in."""
+"""The locks of the log directories of a round or of `recover`."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
 
-from kcompact.cli.per_log_dir import PerLogDir
 from kcompact.errors import LogDirLockedError
 from kcompact.log.lock import LogDirLock, is_locked, log_dir_lock
+from kcompact.log.per_log_dir import PerLogDir
 
 
 class Locks(PerLogDir[LogDirLock | None]):

@@ -1,0 +1,85 @@
+"""What a round did with each partition, and with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kcompact import readable
+from kcompact.errors import CleaningAbortedError
+from kcompact.plan.planned import PlannedPartition, shared_exit_code
+
+if TYPE_CHECKING:
+    from kcompact.cleaner.partition import CleanResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOutcome(PlannedPartition):
+    """What a round did with one partition: its plan, the result or the error, and what recovery did first.
+
+    A dry run has a result and an error when something would stop the cleaning itself.
+    """
+
+    result: CleanResult | None = None
+    recovered: str | None = None
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Return whether a cleaning, or a dry run, was completed."""
+        return self.result is not None and self.result.end_offset is not None
+
+    @property
+    def is_eligible(self) -> bool:
+        """Return whether the plan is eligible and no error but a request to stop prevents the cleaning."""
+        stopped = isinstance(self.error, CleaningAbortedError)
+        return (self.error is None or stopped) and self.plan is not None and self.plan.eligible
+
+    @property
+    def status(self) -> str:
+        """Return what the round did with the partition: a `Status`, or `failed`."""
+        return "failed" if self.result is None else str(self.result.status)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RoundResult:
+    """The result of a round: one outcome for each partition, in the order of the cleaning. Sizes are in bytes."""
+
+    partitions: tuple[PartitionOutcome, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that all failures share, 1 if they differ, 0 without a failure."""
+        return shared_exit_code(outcome.exit_code for outcome in self.partitions)
+
+    @property
+    def bytes_read(self) -> int:
+        """The bytes of all cleaned segments before the round."""
+        return sum(outcome.result.stats.bytes_read for outcome in _cleaned(self.partitions) if outcome.result)
+
+    @property
+    def bytes_written(self) -> int:
+        """The bytes of all cleaned segments after the round."""
+        return sum(outcome.result.stats.bytes_written for outcome in _cleaned(self.partitions) if outcome.result)
+
+    def raise_failure(self) -> None:
+        """Raise the error of the first partition that failed, if there is one."""
+        for outcome in self.partitions:
+            if outcome.error is not None:
+                raise outcome.error
+
+    def __str__(self) -> str:
+        counts: dict[str, int] = {}
+        for outcome in self.partitions:
+            counts[outcome.status] = counts.get(outcome.status, 0) + 1
+        listed = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+        sizes = f"; {readable.size(self.bytes_read)} -> {readable.size(self.bytes_written)}" if self.bytes_read else ""
+        return f"{readable.counted(len(self.partitions), 'partition')}: {listed}{sizes}"
+
+    def __repr__(self) -> str:
+        return f"<RoundResult {self}>"
+
+
+def _cleaned(outcomes: Iterable[PartitionOutcome]) -> list[PartitionOutcome]:
+    return [outcome for outcome in outcomes if outcome.is_cleaned]

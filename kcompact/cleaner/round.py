@@ -1,0 +1,215 @@
+"""A round: the partitions of some paths are locked, recovered and planned, then cleaned, dirtiest first.
+
+    with begin_round(paths, plan_options, clean_options, engine_options) as round_:
+        round_.outcomes              # the plans
+        result = round_.clean()      # the results
+
+A dry run and a copy (`output`) take no lock and do not change the source. They refuse a log directory that another
+process has locked, and a partition whose interrupted swap needs recovery.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from kcompact.clean.executor import Executor, Progress
+from kcompact.cleaner.engines import Engine, EngineOptions
+from kcompact.cleaner.locks import Locks
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
+from kcompact.cleaner.partition import CleanResult, Status, clean_partition
+from kcompact.cleaner.side_by_side import small_side_by_side
+from kcompact.config.settings import TopicConfig, parse_override
+from kcompact.errors import CleaningAbortedError, KcompactError, RecoveryNeededError, as_failure
+from kcompact.host.clock import clock_ms
+from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partition import refusal
+from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions, unused_overrides
+from kcompact.plan.planned import PlannedPartition, dirtiest_first
+from kcompact.swap.recovery import recover
+
+
+class RoundProgress:
+    """Receives the progress of a round. This base class prints nothing and never stops. Called from several threads."""
+
+    def of(self, directory: Path) -> Progress:
+        """Return the `Progress` of one partition."""
+        return Progress()
+
+    def note(self, message: str) -> None:
+        """Receive a remark for the user."""
+
+
+def clean_log_dir(
+    path: str | os.PathLike[str],
+    config: Mapping[str, str] | None = None,
+    *,
+    plan_options: PlanOptions | None = None,
+    options: CleanOptions | None = None,
+    engine: EngineOptions | None = None,
+    progress: RoundProgress | None = None,
+) -> RoundResult:
+    """Clean the eligible partitions of a log directory, dirtiest first, and return what was done with each.
+
+    Does in one call what the command `clean` does without a question: locks the log directory, recovers interrupted
+    swaps, plans, cleans and writes the checkpoints. `path` may also be one partition directory. `config` has settings
+    under the names of `--config`: `{"cleanup.policy": "compact", "orders:min.compaction.lag.ms": "0"}`; it comes before
+    the other sources of `plan_options`, whose default is the clock's time. The default engine is this process.
+
+    The failure of one partition does not stop the others: see `RoundResult.exit_code` and `raise_failure`.
+    Raises ConfigError for a wrong setting or option, RefusedError when no partition matches `topics`.
+    """
+    plan_options = plan_options or PlanOptions(now_ms=clock_ms(), by_clock=True)
+    overrides = tuple(parse_override(f"{name}={value}") for name, value in (config or {}).items())
+    plan_options = replace(plan_options, overrides=(*plan_options.overrides, *overrides))
+    with begin_round([Path(path)], plan_options, options or CleanOptions(), engine or EngineOptions()) as round_:
+        return round_.clean(progress)
+
+
+class Round:
+    """A round whose partitions are locked, recovered and planned. `outcomes` are in the order of the cleaning."""
+
+    def __init__(
+        self,
+        outcomes: Sequence[PartitionOutcome],
+        options: CleanOptions,
+        *,
+        notes: Sequence[str],
+        locks: Locks,
+        engine: Engine,
+        engine_options: EngineOptions,
+    ) -> None:
+        self.outcomes = tuple(outcomes)
+        self.notes = tuple(notes)
+        self._options = options
+        self._locks = locks
+        self._engine = engine
+        # The limit on bytes per second holds for one cleaning.
+        self._side_by_side = engine_options.name == "spark" and options.max_bytes_per_second is None
+
+    def begin_engine(self) -> None:
+        """Begin to start Spark in the background, if it is the engine and something is to be cleaned."""
+        if any(outcome.is_eligible for outcome in self.outcomes):
+            self._engine.begin()
+
+    def clean(self, progress: RoundProgress | None = None) -> RoundResult:
+        """Clean the eligible partitions and return every partition with its result or its error, in order."""
+        progress = progress or RoundProgress()
+        return RoundResult(partitions=tuple(self._cleaned(progress)), notes=self.notes)
+
+    def _cleaned(self, progress: RoundProgress) -> Iterator[PartitionOutcome]:
+        self.begin_engine()
+        with ExitStack() as stack:
+            try:
+                executor_for = stack.enter_context(self._engine.executors(progress.note))
+            except KcompactError as problem:
+                yield from (replace(each, error=problem) if each.is_eligible else each for each in self.outcomes)
+                return
+
+            def clean(outcome: PartitionOutcome) -> PartitionOutcome:
+                own_progress = progress.of(outcome.directory)
+                try:
+                    return self._clean_one(outcome, executor_for(own_progress), own_progress)
+                finally:
+                    own_progress.end()
+
+            if self._side_by_side:
+                yield from small_side_by_side(self.outcomes, clean)
+            else:
+                yield from map(clean, self.outcomes)
+
+    def _clean_one(self, outcome: PartitionOutcome, executor: Executor, progress: Progress) -> PartitionOutcome:
+        """Clean one partition and return it with the result or the error."""
+        if outcome.plan is None or outcome.error is not None or outcome.result is not None:
+            return outcome
+        try:
+            progress.check()
+        except CleaningAbortedError as problem:
+            if self._would_change(outcome.plan):
+                return replace(outcome, error=problem)
+            return replace(outcome, result=_skipped(outcome))
+        try:
+            lock = self._locks.of(outcome.directory)
+            result = clean_partition(outcome.plan, executor, lock=lock, options=self._options, progress=progress)
+            return replace(outcome, result=result)
+        except Exception as problem:
+            return replace(outcome, error=as_failure(problem))
+
+    def _would_change(self, plan: CleanPlan) -> bool:
+        return plan.eligible or self._options.output is not None or self._options.apply_retention
+
+
+def _skipped(outcome: PartitionOutcome) -> CleanResult:
+    return CleanResult(directory=outcome.directory, status=Status.SKIPPED, plan=outcome.plan)
+
+
+@contextmanager
+def begin_round(
+    paths: Sequence[Path], plan_options: PlanOptions, options: CleanOptions, engine_options: EngineOptions
+) -> Iterator[Round]:
+    """Lock, recover and plan the partitions of some paths. The locks are held until the end of the block.
+
+    Raises ConfigError for a setting that Kafka does not accept, RefusedError when no partition matches the topics.
+    """
+    with ExitStack() as stack:
+        directories, unusable = named_partitions(paths, topics=plan_options.topics)
+        notes = unused_overrides(directories, plan_options)
+        locks = Locks(stack, only_check=options.only_reads)
+        planned = [*_planned(directories, plan_options, locks), *map(_outcome, unusable)]
+        named = {path.resolve() for path in paths}
+        outcomes = [_refused(each, is_named=each.directory in named) for each in dirtiest_first(planned)]
+        engine = Engine(engine_options, stack)
+        yield Round(outcomes, options, notes=notes, locks=locks, engine=engine, engine_options=engine_options)
+
+
+def _outcome(planned: PlannedPartition) -> PartitionOutcome:
+    return PartitionOutcome(
+        directory=planned.directory, plan=planned.plan, error=planned.error, is_partition=planned.is_partition
+    )
+
+
+def _planned(directories: Sequence[Path], options: PlanOptions, locks: Locks) -> list[PartitionOutcome]:
+    """Lock, recover and plan each partition."""
+    recovered: dict[Path, str] = {}
+
+    def planner(directory: Path, config: TopicConfig, log_dirs: LogDirs) -> CleanPlan:
+        if locks.of(directory) is not None:
+            report = recover(directory, log_dir=directory.parent)
+            if report.changed:
+                recovered[directory] = report.action
+                # Recovery may have written the checkpoint, so the log directory is read again.
+                log_dirs = LogDirs()
+        plan = make_plan(directory, config, options, log_dir=log_dirs.of(directory))
+        return plan if plan.log.log_dir.is_log_dir else _noted_as_copy(plan)
+
+    planned = plan_partitions(directories, options, planner)
+    return [replace(_outcome(each), recovered=recovered.get(each.directory)) for each in planned]
+
+
+def _noted_as_copy(plan: CleanPlan) -> CleanPlan:
+    note = "the parent directory has no checkpoint and no meta.properties: the partition counts as a complete copy"
+    return replace(plan, log=replace(plan.log, notes=(*plan.log.notes, note)))
+
+
+def _refused(outcome: PartitionOutcome, *, is_named: bool) -> PartitionOutcome:
+    """Return the outcome with the error or the result that prevents a cleaning, if there is one.
+
+    Kafka's internal topics are skipped if the path is a log directory, and refused if it is their own directory.
+    """
+    plan = outcome.plan
+    if plan is None or outcome.error is not None:
+        return outcome
+    if plan.reason is Reason.LEFTOVERS:
+        names = (*plan.log.leftovers, *plan.log.staging)
+        problem = RecoveryNeededError(
+            path=outcome.directory, problem=plan.explanation, files=names, hint="Run `kcompact recover` first."
+        )
+        return replace(outcome, error=problem)
+    if plan.reason is Reason.INTERNAL and not is_named:
+        return replace(outcome, result=_skipped(outcome))
+    return replace(outcome, error=refusal(plan))

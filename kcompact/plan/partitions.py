@@ -1,0 +1,139 @@
+"""From the paths that a user names to one plan for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kcompact.config.settings import TopicConfig
+from kcompact.errors import ConfigError, KcompactError, RefusedError, StorageError, storage_errors
+from kcompact.format.names import parse_directory
+from kcompact.host.clock import clock_ms
+from kcompact.log.directory import LogDir, PartitionLog, read_log_dir
+from kcompact.log.per_log_dir import PerLogDir
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.discovery import find_partitions
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partition import plan_partition
+from kcompact.plan.planned import PlannedPartition
+from kcompact.readable import time
+
+# Which partitions
+
+
+def named_partitions(
+    paths: Sequence[Path], *, topics: Sequence[str] = (), what: str = "directory"
+) -> tuple[list[Path], list[PlannedPartition]]:
+    """Return the partition directories that the paths name, and an entry for each unusable path.
+
+    `what` is the kind of path that the command takes, for the message about a missing one. Raises RefusedError when
+    no partition matches `topics`.
+    """
+    found: dict[Path, None] = {}
+    unusable = []
+    for path in paths:
+        try:
+            with storage_errors(path):
+                path.stat()
+                found.update(dict.fromkeys(find_partitions([path], topics=topics)))
+        except StorageError as problem:
+            missing = isinstance(problem.problem, FileNotFoundError | NotADirectoryError)
+            refused = RefusedError(path=path, problem=f"no such {what}")
+            unusable.append(PlannedPartition.failed(path.absolute(), refused if missing else problem))
+        except KcompactError as problem:
+            unusable.append(PlannedPartition.failed(path.absolute(), problem))
+    if not found and not unusable:
+        patterns = " or ".join(f"'{topic}'" for topic in topics)
+        raise RefusedError(path=paths[0], problem=f"no partition of a topic that matches {patterns}")
+    return list(found), unusable
+
+
+def unused_overrides(directories: Sequence[Path], options: PlanOptions) -> list[str]:
+    """Return a note for each override of a topic that none of the partitions has."""
+    topics = {parsed.topic_partition.topic for path in directories if (parsed := parse_directory(path.name))}
+    return [
+        f"--config {override.topic}:{override.name}={override.value} has no effect: "
+        f"no partition of the topic {override.topic} is among the paths"
+        for override in options.overrides
+        if override.topic is not None and override.topic not in topics
+    ]
+
+
+# Plans
+
+
+class LogDirs(PerLogDir[LogDir]):
+    """The checkpoints of each log directory. `of` raises CorruptCheckpointError, StorageError."""
+
+    def __init__(self) -> None:
+        super().__init__(_read_log_dir)
+
+
+def _read_log_dir(log_dir: Path) -> LogDir:
+    with storage_errors(log_dir):
+        return read_log_dir(log_dir)
+
+
+def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir) -> CleanPlan:
+    """Return the plan of one partition, with a note if the clock must be slow. Raises KcompactError, OSError."""
+    plan = plan_partition(
+        directory,
+        config,
+        now_ms=options.now_ms,
+        log_dir=log_dir,
+        high_watermark=options.high_watermark,
+        use_log_end=options.use_log_end,
+        force=options.force,
+        include_internal=options.include_internal,
+        rebuild_indexes=options.rebuild_indexes,
+    )
+    return noted(plan, clock_notes(plan.log, options))
+
+
+def clock_notes(log: PartitionLog, options: PlanOptions) -> tuple[str, ...]:
+    """Return a note if a segment was written after the time of the clock: the clock must be slow."""
+    newest_ms = max(segment.last_modified_ms for segment in log.segments)
+    # The clock is read again: a running broker may have written since the command began.
+    if not options.by_clock or max(options.now_ms, clock_ms()) >= newest_ms:
+        return ()
+    return (
+        f"the clock says {time(options.now_ms)}, but the newest segment was written at {time(newest_ms)}: "
+        "if the clock is wrong, every age is wrong; --now sets the time",
+    )
+
+
+def noted(plan: CleanPlan, notes: Sequence[str]) -> CleanPlan:
+    """Return the plan with these notes before its own."""
+    return replace(plan, log=replace(plan.log, notes=(*notes, *plan.log.notes))) if notes else plan
+
+
+def plan_partitions(
+    directories: Sequence[Path],
+    options: PlanOptions,
+    planner: Callable[[Path, TopicConfig, LogDirs], CleanPlan] | None = None,
+) -> Iterator[PlannedPartition]:
+    """Yield each partition with its plan or its error. `planner` makes a plan; by default `make_plan` does.
+
+    Raises ConfigError for a setting that Kafka does not accept, because it is a mistake of the user.
+    """
+    configs = options.configs_of(directories)
+    log_dirs = LogDirs()
+    for directory in directories:
+        configured = configs[directory]
+        if configured.problem is not None:
+            yield PlannedPartition.failed(directory, configured.problem)
+            continue
+        try:
+            with storage_errors(directory):
+                if planner is None:
+                    plan = make_plan(directory, configured.config, options, log_dir=log_dirs.of(directory))
+                else:
+                    plan = planner(directory, configured.config, log_dirs)
+        except ConfigError:
+            raise
+        except KcompactError as problem:
+            yield PlannedPartition.failed(directory, problem)
+        else:
+            damage = plan.log.damage[0] if plan.log.damage else None
+            yield PlannedPartition(directory=directory, plan=noted(plan, configured.notes), error=damage)

@@ -1,0 +1,93 @@
+"""A partition with its plan, or with the error that prevented one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeVar
+
+from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError, RefusedError, StaleReplicaError
+from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact.log.directory import is_partition_directory
+from kcompact.plan import clean_plan
+from kcompact.plan.clean_plan import CleanPlan, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPartition:
+    """A partition with its plan or its error. Damage outside the segments leaves it with both."""
+
+    directory: Path
+    plan: CleanPlan | None = None
+    error: KcompactError | None = None
+    is_partition: bool = True
+    """False for a directory that is not a partition, so there is nothing to plan."""
+
+    @classmethod
+    def failed(cls, directory: Path, problem: KcompactError) -> Self:
+        """Return a directory without a plan."""
+        # A plain RefusedError means that the directory is not a partition. A locked or unreadable one may be.
+        is_refused = type(problem) is RefusedError
+        return cls(directory=directory, error=problem, is_partition=not is_refused or _may_be_partition(directory))
+
+    @property
+    def name(self) -> str:
+        """Return the name of the directory."""
+        return self.directory.name
+
+    @property
+    def reason(self) -> Reason | None:
+        """Return the verdict: of the error, if it is a verdict, else of the plan. None without a plan."""
+        if isinstance(self.error, CorruptDataError):
+            return Reason.CORRUPT
+        if isinstance(self.error, RecoveryNeededError):
+            return Reason.LEFTOVERS
+        if not self.is_partition or isinstance(self.error, StaleReplicaError):
+            return Reason.NOT_A_PARTITION
+        return self.plan.reason if self.plan else None
+
+    @property
+    def explanation(self) -> str:
+        """Return the verdict as a sentence, or the first line of the error that is the verdict."""
+        if self.plan is None or isinstance(self.error, CorruptDataError | RecoveryNeededError | StaleReplicaError):
+            return str(self.error).splitlines()[0] if self.error else ""
+        return self.plan.explanation
+
+    @property
+    def is_eligible(self) -> bool:
+        """Return whether the partition has no error and its plan is eligible."""
+        return self.error is None and self.plan is not None and self.plan.eligible
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of the error, 0 without one."""
+        return self.error.exit_code if self.error else 0
+
+
+def _may_be_partition(directory: Path) -> bool:
+    """Return whether a directory can be a partition. True also if that cannot be determined."""
+    parsed = parse_directory(directory.name)
+    try:
+        if not directory.is_dir():
+            return True
+        named = parsed is not None and parsed.kind is DirectoryKind.PARTITION
+        return named and not directory.is_symlink() and is_partition_directory(directory)
+    except OSError:
+        return True
+
+
+Partition = TypeVar("Partition", bound=PlannedPartition)
+
+
+def dirtiest_first(partitions: Sequence[Partition]) -> list[Partition]:
+    """Return the partitions in cleaning order, those without a plan last."""
+    of_plan = {id(partition.plan): partition for partition in partitions if partition.plan is not None}
+    planned = clean_plan.dirtiest_first([partition.plan for partition in partitions if partition.plan is not None])
+    return [of_plan[id(plan)] for plan in planned] + [partition for partition in partitions if partition.plan is None]
+
+
+def shared_exit_code(codes: Iterable[int]) -> int:
+    """Return the code that all failures share, 1 if they differ, 0 if there is none."""
+    failures = {code for code in codes if code}
+    return failures.pop() if len(failures) == 1 else int(bool(failures))
