@@ -202,6 +202,19 @@ class CleaningAbortedError(KcompactError):
         super().__init__(f"{self.path}: interrupted; segments that were not yet replaced are unchanged")
 
 
+class CleanerStateError(KcompactError):
+    """A caller of the cleaner asked for something that the partition's state does not allow."""
+
+    def __init__(self, *, partition: str, state: str, event: str) -> None:
+        self.partition = partition
+        self.state = state
+        self.event = event
+        super().__init__(
+            f"{partition}: '{event}' is not possible in the state '{state}'\n"
+            "Each resume undoes one pause, and a cleaning that is being aborted can only end."
+        )
+
+
 class UnexpectedError(KcompactError):
     """An exception that kcompact does not expect: a bug of kcompact. The exception is the `__cause__`."""
 

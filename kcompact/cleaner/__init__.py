@@ -1,4 +1,4 @@
-"""The cleaner: of one partition, and of the partitions of log directories.
+"""The cleaner: of one partition, of the partitions of log directories, and as a service.
 
 In: paths, configuration, options. Out: cleaned partitions and their results.
 Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `engine`.
@@ -11,4 +11,9 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     side_by_side   small partitions are cleaned at the same time
     locks          the locks of the log directories of a round
     space          the free space that a cleaning needs
+
+    service        `Cleaner`: threads that clean the dirtiest logs of log directories until it is shut down
+    manager        the logs of the service: their states, the choice of the dirtiest, the uncleanable ones
+    states         the states of a partition in the service, and the table of their transitions
+    metrics        the metrics of the service, by Kafka's names
 """
