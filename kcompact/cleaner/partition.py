@@ -112,7 +112,7 @@ def clean_partition(
         map_s=map_s,
         sync_s=written.sync_s,
         verify_s=written.verify_s,
-        expired=_apply_retention(plan, after, lock, options),
+        expired=apply_retention(plan, after, lock, options),
         elapsed_s=time.monotonic() - started,
     )
 
@@ -122,7 +122,7 @@ def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> Cl
         copy.copy_partition(plan.log, Path(options.output))
     elif lock is not None and not options.dry_run:
         reset_checkpoint(plan, lock)
-    expired = _apply_retention(plan, plan.log, lock, options)
+    expired = apply_retention(plan, plan.log, lock, options)
     return CleanResult(directory=plan.log.directory, status=Status.SKIPPED, plan=plan, expired=expired)
 
 
@@ -207,7 +207,7 @@ def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLoc
     return total
 
 
-def _apply_retention(
+def apply_retention(
     plan: CleanPlan, log: PartitionLog, lock: LogDirLock | None, options: CleanOptions
 ) -> tuple[ExpiredSegment, ...]:
     """With `apply_retention`, delete the whole segments that a broker would delete now, oldest first; return them.

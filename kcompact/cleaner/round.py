@@ -64,11 +64,15 @@ def clean_log_dir(
     The failure of one partition does not stop the others: see `RoundResult.exit_code` and `raise_failure`.
     Raises ConfigError for a wrong setting or option, RefusedError when no partition matches `topics`.
     """
-    plan_options = plan_options or PlanOptions(now_ms=clock_ms(), by_clock=True)
-    overrides = tuple(parse_override(f"{name}={value}") for name, value in (config or {}).items())
-    plan_options = replace(plan_options, overrides=(*plan_options.overrides, *overrides))
+    plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock_ms(), by_clock=True), config)
     with begin_round([Path(path)], plan_options, options or CleanOptions(), engine or EngineOptions()) as round_:
         return round_.clean(progress)
+
+
+def with_overrides(options: PlanOptions, config: Mapping[str, str] | None) -> PlanOptions:
+    """Return the options with settings that override all others. Raises ConfigError for an unknown name."""
+    overrides = tuple(parse_override(f"{name}={value}") for name, value in (config or {}).items())
+    return replace(options, overrides=(*options.overrides, *overrides))
 
 
 class Round:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +80,8 @@ class TopicConfig:
     log_cleaner_dedupe_buffer_size: int = 134_217_728
     log_cleaner_threads: int = 1
     log_cleaner_io_buffer_load_factor: float = 0.9
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
 
@@ -216,6 +219,9 @@ BROKER_ONLY: dict[str, _Setting] = {
     "log.cleaner.dedupe.buffer.size": _Setting(field="log_cleaner_dedupe_buffer_size", parse=_integer(1, LONG_MAX)),
     "log.cleaner.threads": _Setting(field="log_cleaner_threads", parse=_integer(1, INT_MAX)),
     "log.cleaner.io.buffer.load.factor": _Setting(field="log_cleaner_io_buffer_load_factor", parse=_positive),
+    # Used by the cleaner service only.
+    "log.cleaner.backoff.ms": _Setting(field="log_cleaner_backoff_ms", parse=_integer(0, LONG_MAX)),
+    "log.cleaner.io.max.bytes.per.second": _Setting(field="log_cleaner_io_max_bytes_per_second", parse=_positive),
 }
 
 FIELD_NAMES = {

@@ -31,10 +31,12 @@ def _cores() -> int:
 class InProcess:
     """Runs the tasks of each stage side by side in this process.
 
-    Blocks of keys stay in memory, up to `job.keys_bytes` for each worker. The rest goes to an unnamed file.
+    `throttle` limits several cleanings together; without it each stage has the limit of its job. Blocks of keys stay in
+    memory, up to `job.keys_bytes` for each worker. The rest goes to an unnamed file.
     """
 
     progress: Progress = field(default_factory=Progress)
+    throttle: Throttle | None = None
     name: str = "in-process"
     parallelism: int = field(default_factory=_cores)
 
@@ -42,7 +44,7 @@ class InProcess:
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]
     ) -> tuple[list[Scanned], Iterable[Reduced]]:
         self.progress.begin("scan", sum(split.size_bytes for splits in tasks for split in splits))
-        throttle = Throttle(job.max_bytes_per_second)
+        throttle = self.throttle or Throttle(job.max_bytes_per_second)
         with _Blocks(job.bucket_count, job.keys_bytes * self.parallelism) as blocks:
 
             def scan_task(splits: Sequence[Split], done: Callable[[int], None]) -> list[Scanned]:
@@ -64,7 +66,7 @@ class InProcess:
 
     def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
         self.progress.begin("write", sum(part.size_bytes for parts in tasks for part in parts))
-        throttle = Throttle(job.max_bytes_per_second)
+        throttle = self.throttle or Throttle(job.max_bytes_per_second)
 
         def write_task(parts: Sequence[WriteTask], done: Callable[[int], None]) -> list[WrittenPart]:
             return [write_part(job, part, staging, Pace(throttle, done)) for part in parts]

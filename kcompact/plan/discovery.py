@@ -33,11 +33,7 @@ def find_partitions(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> lis
         if parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION):
             found[directory] = None
             continue
-        inside = [
-            candidate
-            for candidate in partition_directories(directory)
-            if (name := parse_directory(candidate.name)) and name.kind is DirectoryKind.PARTITION
-        ]
+        inside = partitions_in(directory)
         if not inside:
             raise RefusedError(
                 path=path,
@@ -46,6 +42,20 @@ def find_partitions(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> lis
             )
         found.update(dict.fromkeys(inside))
     return [directory for directory in found if not topics or _has_topic(directory, topics)]
+
+
+def partitions_in(log_dir: Path, *, topics: Sequence[str] = ()) -> list[Path]:
+    """Return the partition directories in a log directory, of topics that match one of the patterns if there are any.
+
+    Directories that a broker deletes, moves or has found to be stray are left out.
+    """
+    return [
+        directory
+        for directory in partition_directories(log_dir)
+        if (name := parse_directory(directory.name))
+        and name.kind is DirectoryKind.PARTITION
+        and (not topics or _has_topic(directory, topics))
+    ]
 
 
 def _has_topic(directory: Path, patterns: Sequence[str]) -> bool:

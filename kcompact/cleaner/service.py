@@ -1,0 +1,354 @@
+"""The cleaner as a service: threads that clean the dirtiest logs of log directories until it is shut down.
+
+    with Cleaner(["/var/lib/kafka"], {"cleanup.policy": "compact"}) as cleaner:
+        cleaner.await_cleaned(TopicPartition("orders", 0), 1000, timeout_s=60)
+
+The methods and the metrics have the names and the meaning that they have in Kafka. No broker may run: the log
+directories are locked while the service runs. Rule: `LogCleaner` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kcompact.clean.executor import Progress
+from kcompact.cleaner.locks import Locks
+from kcompact.cleaner.manager import WAIT_S, CleanerManager, Uncleanable
+from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.partition import CleanResult, apply_retention, clean_partition, reset_checkpoint
+from kcompact.cleaner.round import with_overrides
+from kcompact.cleaner.states import Event, State
+from kcompact.config.layers import topic_config
+from kcompact.engine.in_process import InProcess
+from kcompact.errors import (
+    CleanerStateError,
+    CleaningAbortedError,
+    ConfigError,
+    KcompactError,
+    LogChangedError,
+    as_failure,
+    storage_errors,
+)
+from kcompact.format.names import TopicPartition
+from kcompact.host.clock import clock_ms
+from kcompact.host.memory import default_memory_bytes
+from kcompact.host.throttle import Throttle
+from kcompact.log.directory import read_log, read_log_dir
+from kcompact.log.lock import LogDirLock
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.passes import offset_map_slots
+from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.recovery import recover
+
+
+class Cleaner:
+    """Cleans the compacted partitions of some log directories in the background.
+
+    `config` has settings by Kafka's names, as for `clean_log_dir`. Of the broker's settings `log.cleaner.threads`,
+    `log.cleaner.backoff.ms` and `log.cleaner.io.max.bytes.per.second` have the effect that they have in a broker.
+    `clock` returns the time of each choice in Unix milliseconds. `on_cleaned` is called, by the cleaner's threads,
+    with the result of each cleaning.
+
+    Raises ConfigError for settings that Kafka does not accept and for options that a service does not have.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Iterable[str | os.PathLike[str]],
+        config: Mapping[str, str] | None = None,
+        *,
+        plan_options: PlanOptions | None = None,
+        options: CleanOptions | None = None,
+        clock: Callable[[], int] = clock_ms,
+        on_cleaned: Callable[[CleanResult], None] = lambda result: None,
+    ) -> None:
+        self._options = options or CleanOptions()
+        if self._options.only_reads:
+            raise ConfigError(path="options", problem="the cleaner service neither copies nor makes dry runs")
+        self._log_dirs = tuple(Path(log_dir).resolve() for log_dir in log_dirs)
+        self._plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock(), by_clock=True), config)
+        broker = topic_config(
+            "", overrides=self._plan_options.overrides, broker_properties=self._plan_options.broker_properties
+        )
+        self._thread_count = broker.log_cleaner_threads
+        self._backoff_s = broker.log_cleaner_backoff_ms / 1000
+        self._throttle = Throttle(_bytes_per_second(self._options, broker.log_cleaner_io_max_bytes_per_second))
+        self._clock = clock
+        self._on_cleaned = on_cleaned
+        self._manager = CleanerManager(
+            self._log_dirs,
+            self._plan_options,
+            clock=clock,
+            plan_ms=broker.log_cleaner_backoff_ms,
+            reset_checkpoint=lambda plan: reset_checkpoint(plan, self._lock_of(plan.log.directory)),
+        )
+        self._stack = ExitStack()
+        self._locks = Locks(self._stack, only_check=False)
+        self._threads: list[CleanerThread] = []
+        self._is_running = False
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.startup()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    # Its life
+
+    def startup(self) -> None:
+        """Lock the log directories, recover interrupted swaps and start the threads.
+
+        Raises LogDirLockedError, RefusedError, RecoveryNeededError, StorageError; then nothing is locked.
+        """
+        if self._is_running:
+            raise CleanerStateError(partition="cleaner", state="running", event="startup")
+        try:
+            for log_dir in self._log_dirs:
+                self._locks.of(log_dir / "any")
+            for directory in self._manager.directories():
+                with storage_errors(directory):
+                    recover(directory, log_dir=directory.parent)
+        except BaseException:
+            self._release_locks()
+            raise
+        self._is_running = True
+        self._stopped.clear()
+        self._threads = [CleanerThread(self, number, self._clock()) for number in range(self._thread_count)]
+        for thread in self._threads:
+            thread.start()
+
+    def shutdown(self) -> None:
+        """Stop the threads at their next step and release the locks. A swap that has begun is finished."""
+        self._is_running = False
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+        self._release_locks()
+
+    def _lock_of(self, directory: Path) -> LogDirLock:
+        lock = self._locks.of(directory)
+        assert lock is not None, "a service takes the locks"
+        return lock
+
+    def _release_locks(self) -> None:
+        self._stack.close()
+        self._locks = Locks(self._stack, only_check=False)
+
+    # Aborts and pauses
+
+    def state_of(self, partition: TopicPartition) -> State:
+        """Return the state of a partition."""
+        return self._manager.state_of(partition)
+
+    def abort_cleaning(self, partition: TopicPartition) -> None:
+        """Stop the cleaning of a partition, if it is being cleaned, and return when it has stopped.
+
+        Raises CleanerStateError while another caller waits for the same.
+        """
+        self.abort_and_pause_cleaning(partition)
+        self.resume_cleaning([partition])
+
+    def abort_and_pause_cleaning(self, partition: TopicPartition) -> None:
+        """Stop the cleaning of a partition and start no other until it is resumed. Pauses add up.
+
+        Returns when the cleaning has stopped. Raises CleanerStateError while another caller waits for the same.
+        """
+        self._manager.abort_and_pause(partition)
+
+    def resume_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
+        """Undo one pause of each partition. Raises CleanerStateError for one that is not paused."""
+        self._manager.resume(partitions)
+
+    @contextmanager
+    def truncating(self, partition: TopicPartition, offset: int) -> Iterator[Path]:
+        """Let the block truncate a log to `offset`: its cleaning is aborted before, the checkpoint lowered after.
+
+        Yields the directory of the partition. The new checkpoint is at most `offset`. A log that is truncated without
+        this call is noticed too: its cleaning stops with nothing changed, and it is planned anew.
+        Rule: `LogManager.truncateTo`, `LogCleanerManager.maybeTruncateCheckpoint`.
+        """
+        directory = self._manager.directory_of(partition)
+        self.abort_and_pause_cleaning(partition)
+        try:
+            yield directory
+            checkpoint = self.checkpoint_of(partition)
+            if checkpoint is not None and checkpoint > offset:
+                write_checkpoint(directory.parent, partition, offset)
+        finally:
+            self.resume_cleaning([partition])
+
+    # Progress
+
+    def await_cleaned(self, partition: TopicPartition, offset: int, timeout_s: float) -> bool:
+        """Wait until the checkpoint of a partition is at or above `offset`. Return whether it was in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while not (is_cleaned := self._is_cleaned(partition, offset)) and time.monotonic() < deadline_s:
+            self._manager.wait_for_change(max(0, min(WAIT_S, deadline_s - time.monotonic())))
+        return is_cleaned
+
+    def _is_cleaned(self, partition: TopicPartition, offset: int) -> bool:
+        checkpoint = self.checkpoint_of(partition)
+        return checkpoint is not None and checkpoint >= offset
+
+    def checkpoint_of(self, partition: TopicPartition) -> int | None:
+        """Return the offset up to which a partition is clean, None if it was never cleaned.
+
+        Raises RefusedError, CorruptCheckpointError, StorageError.
+        """
+        log_dir = self._manager.directory_of(partition).parent
+        return (read_log_dir(log_dir).cleaner_offsets or {}).get(partition)
+
+    @property
+    def uncleanable_partitions(self) -> dict[TopicPartition, Uncleanable]:
+        """The partitions that failed to be cleaned, with bytes and cause. They are passed over until forgotten."""
+        return self._manager.uncleanable
+
+    @property
+    def offline_log_dirs(self) -> dict[Path, KcompactError]:
+        """The log directories that could not be read or written, with the cause. They are passed over."""
+        return self._manager.offline_log_dirs
+
+    def forget_uncleanable(self, partition: TopicPartition | None = None) -> None:
+        """Try an uncleanable partition again, or all of them."""
+        self._manager.forget_uncleanable(partition)
+
+    @property
+    def thread_failures(self) -> tuple[BaseException, ...]:
+        """The errors that ended threads, which `DeadThreadCount` counts."""
+        return tuple(thread.failure for thread in self._threads if thread.failure is not None)
+
+    def metrics(self) -> dict[str, int]:
+        """Return the metrics by Kafka's names. `metrics.py` has the formula of each."""
+        uncleanable: dict[str, list[int]] = {str(log_dir): [] for log_dir in self._log_dirs}
+        for each in self._manager.uncleanable.values():
+            uncleanable[str(each.directory.parent)].append(each.cleanable_bytes)
+        return cleaner_metrics(
+            [thread.stats for thread in self._threads],
+            dirtiest_ratio=self._manager.dirtiest_ratio,
+            last_run_ms=self._manager.last_run_ms,
+            now_ms=self._clock(),
+            uncleanable=uncleanable,
+        )
+
+    # The work of one thread
+
+    def work(self, thread: CleanerThread) -> None:
+        """Clean the dirtiest log again and again, and wait for the back-off when there is none."""
+        while self._is_running:
+            is_cleaned = self._clean_dirtiest(thread)
+            if self._options.apply_retention:
+                self._delete_old_segments()
+            self._manager.maintain_uncleanable()
+            if not is_cleaned:
+                self._stopped.wait(self._backoff_s)
+
+    def _clean_dirtiest(self, thread: CleanerThread) -> bool:
+        """Clean the dirtiest log, if there is one, and return whether the next one can follow without a back-off."""
+        plan, candidates = self._manager.grab_dirtiest()
+        if plan is None:
+            return False
+        thread.stats = thread.stats.with_candidates(candidates)
+        partition, directory = plan.log.topic_partition, plan.log.directory
+        started_ms = self._clock()
+        try:
+            result = self._cleaned(plan)
+            thread.stats = thread.stats.with_cleaning(
+                result.stats, map_slots=offset_map_slots(plan.config), started_ms=started_ms, ended_ms=self._clock()
+            )
+            self._on_cleaned(result)
+        except CleaningAbortedError:
+            pass  # Nothing is half done. The log is planned anew when it is resumed.
+        except LogChangedError as problem:
+            self._after_change(directory.parent, problem)
+            return False
+        except Exception as problem:
+            self._manager.fail(directory, as_failure(problem), plan=plan)
+        finally:
+            self._manager.done(partition, Event.DONE_CLEANING)
+        return True
+
+    def _after_change(self, log_dir: Path, problem: LogChangedError) -> None:
+        """Plan a log anew that was changed during its cleaning. Without its lock, leave a log directory alone."""
+        if not self._lock_of(log_dir / "any").is_in_force():
+            self._manager.take_offline(log_dir, problem)
+
+    def _cleaned(self, plan: CleanPlan) -> CleanResult:
+        progress = _AbortCheck(self, plan.log.topic_partition)
+        executor = InProcess(progress=progress, parallelism=self._parallelism(), throttle=self._throttle)
+        lock = self._lock_of(plan.log.directory)
+        # Old segments are deleted after each choice, as a broker does, and not only with a cleaning.
+        memory_bytes = (self._options.memory_bytes or default_memory_bytes()) // self._thread_count
+        options = replace(self._options, apply_retention=False, max_bytes_per_second=None, memory_bytes=memory_bytes)
+        return clean_partition(plan, executor, lock=lock, options=options, progress=progress)
+
+    def _parallelism(self) -> int:
+        return max(1, len(os.sched_getaffinity(0)) // self._thread_count)
+
+    def _delete_old_segments(self) -> None:
+        """Delete the old segments of every compacted log that no thread works on, as a broker does after a cleaning."""
+        for each in self._manager.grab_deletable():
+            assert each.plan is not None, "only a planned log is deletable"
+            try:
+                lock = self._lock_of(each.directory)
+                is_changed = bool(apply_retention(each.plan, read_log(each.directory), lock, self._options))
+            except Exception as problem:
+                is_changed = True
+                self._manager.fail(each.directory, as_failure(problem), plan=each.plan)
+            finally:
+                self._manager.done(each.plan.log.topic_partition, Event.DONE_DELETING, is_changed=is_changed)
+
+    def check(self, partition: TopicPartition) -> None:
+        """Raise CleaningAbortedError if the cleaning of a partition is to stop."""
+        if not self._is_running:
+            raise CleaningAbortedError(path=str(partition))
+        self._manager.apply(partition, Event.CHECK)
+
+
+class CleanerThread(threading.Thread):
+    """One thread of the cleaner, and what it remembers for the metrics."""
+
+    def __init__(self, cleaner: Cleaner, number: int, started_ms: int) -> None:
+        super().__init__(name=f"kcompact-log-cleaner-thread-{number}", daemon=True)
+        self._cleaner = cleaner
+        self.stats = ThreadStats(started_ms=started_ms)
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Work until the cleaner is shut down. An error that is not of one log ends the thread."""
+        try:
+            self._cleaner.work(self)
+        except BaseException as problem:
+            self.failure = problem
+            self.stats = replace(self.stats, is_dead=True)
+
+
+class _AbortCheck(Progress):
+    """Stops a cleaning that was aborted or whose cleaner is shut down."""
+
+    def __init__(self, cleaner: Cleaner, partition: TopicPartition) -> None:
+        self._cleaner = cleaner
+        self._partition = partition
+
+    def check(self) -> None:
+        self._cleaner.check(self._partition)
+
+
+def _bytes_per_second(options: CleanOptions, broker_limit: float) -> int | None:
+    """Return the limit of all threads together: the option's, else the broker setting's. None is no limit."""
+    if options.max_bytes_per_second is not None:
+        return options.max_bytes_per_second
+    return None if broker_limit >= 1 << 63 else max(1, int(broker_limit))
