@@ -1,7 +1,7 @@
 """The states of a partition in the cleaner, and every transition as one table. Pure.
 
-    none -> in progress -> none                       a cleaning that ends
-    none -> in progress -> aborted -> paused(1)       a cleaning that is aborted: it stops at its next check
+    none -> in progress -> none                            a cleaning that ends
+    none -> in progress -> aborted -> paused(1)            a cleaning that is aborted: it stops at its next check
     none -> paused(1) -> paused(2) -> paused(1) -> none    pauses add up; each resume undoes one
 
 A cleaning and a deletion of old segments both hold a partition in progress, so a partition never has two of them.
