@@ -248,9 +248,27 @@ class RealKafka:
         """Run turns of the cleaner thread (0: until nothing is eligible) on the directory itself.
 
         Options: those of `plan`, and `dedupe_buffer_bytes, load_factor, io_buffer_bytes, max_message_bytes,
-        stop, retention`.
+        stop, retention, metrics`. With `metrics=True` the reply has those before the first turn and after each.
         """
         return self.call("clean", log_dir=log_dir, config=dict(config), now_ms=now_ms, turns=turns, **options)
+
+    def metrics(self, threads: Sequence[Json], *, dirtiest_ratio: float, last_run_ms: int) -> Json:
+        """Return the metrics of a cleaner that remembers this: `values` by name, `now_ms` before and after.
+
+        A thread has `started_ms, ended_ms` and optionally `bytes_read, bytes_written, keys, slots, delay_ms, is_dead`.
+        """
+        return self.call("metrics", threads=list(threads), dirtiest_ratio=dirtiest_ratio, last_run_ms=last_run_ms)
+
+    def states(
+        self, log_dir: Path, *, config: Config, now_ms: int, sequences: Sequence[Sequence[str]]
+    ) -> list[list[Json]]:
+        """Call methods of the cleaner's manager for the one partition of a directory, each sequence on a new manager.
+
+        Return for each call the `state` after it, whether a caller `waits`, and the `error`.
+        """
+        reply = self.call("states", log_dir=log_dir, config=dict(config), now_ms=now_ms, sequences=sequences)
+        found: list[list[Json]] = reply["sequences"]
+        return found
 
     def load(
         self,
