@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from kcompact.cleaner.engines import EngineOptions as EngineOptions
     from kcompact.cleaner.options import CleanOptions as CleanOptions
+    from kcompact.cleaner.outcome import PartitionOutcome as PartitionOutcome
+    from kcompact.cleaner.outcome import RoundResult as RoundResult
     from kcompact.cleaner.partition import CleanResult as CleanResult
     from kcompact.cleaner.partition import Status as Status
     from kcompact.cleaner.partition import clean_partition as clean_partition
+    from kcompact.cleaner.round import RoundProgress as RoundProgress
+    from kcompact.cleaner.round import clean_log_dir as clean_log_dir
+    from kcompact.cleaner.service import Cleaner as Cleaner
     from kcompact.config.layers import topic_config as topic_config
     from kcompact.config.settings import Override as Override
     from kcompact.config.settings import TopicConfig as TopicConfig
     from kcompact.engine.in_process import InProcess as InProcess
     from kcompact.errors import KcompactError as KcompactError
     from kcompact.format.batch import read_records as read_records
+    from kcompact.format.names import TopicPartition as TopicPartition
     from kcompact.inspect.verify import findings as findings
     from kcompact.log.directory import PartitionLog as PartitionLog
     from kcompact.log.directory import read_log as read_log
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from kcompact.plan.clean_plan import CleanPlan as CleanPlan
     from kcompact.plan.clean_plan import Reason as Reason
     from kcompact.plan.discovery import find_partitions as find_partitions
+    from kcompact.plan.options import PlanOptions as PlanOptions
     from kcompact.plan.partition import plan_partition as plan_partition
     from kcompact.swap.recovery import recover as recover
 
@@ -37,14 +45,22 @@ _MODULES = {
     "CleanOptions": "cleaner.options",
     "CleanPlan": "plan.clean_plan",
     "CleanResult": "cleaner.partition",
+    "Cleaner": "cleaner.service",
+    "EngineOptions": "cleaner.engines",
     "InProcess": "engine.in_process",
     "KcompactError": "errors",
     "Override": "config.settings",
     "PartitionLog": "log.directory",
+    "PartitionOutcome": "cleaner.outcome",
+    "PlanOptions": "plan.options",
     "Reason": "plan.clean_plan",
+    "RoundProgress": "cleaner.round",
+    "RoundResult": "cleaner.outcome",
     "Status": "cleaner.partition",
     "TopicConfig": "config.settings",
+    "TopicPartition": "format.names",
     "batches": "log.segment_reader",
+    "clean_log_dir": "cleaner.round",
     "clean_partition": "cleaner.partition",
     "find_partitions": "plan.discovery",
     "findings": "inspect.verify",

@@ -13,7 +13,7 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     space          the free space that a cleaning needs
 
     service        `Cleaner`: threads that clean the dirtiest logs of log directories until it is shut down
-    manager        the logs of the service: their states, the choice of the dirtiest, the uncleanable ones
+    log_pool       the logs of the service: their states, the choice of the dirtiest, the uncleanable ones
     states         the states of a partition in the service, and the table of their transitions
     metrics        the metrics of the service, by Kafka's names
 """

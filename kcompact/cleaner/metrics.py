@@ -8,7 +8,7 @@
     max-clean-time-secs              the last cleaning of each thread           has finished a cleaning
     max-buffer-utilization-percent   the last cleaning of each thread           has finished a cleaning
     uncleanable-partitions-count     the uncleanable partitions of a directory  fails to clean a log
-    uncleanable-bytes                the uncleanable partitions of a directory  is asked: the logs are planned anew
+    uncleanable-bytes                the uncleanable partitions of a directory  fails to clean a log
     DeadThreadCount                  the threads                                dies
 
 A cleaning that fails or is aborted is not a finished one: its thread keeps the numbers of the cleaning before.
@@ -163,7 +163,9 @@ def uncleanable_partitions_count(cleanable_bytes: Sequence[int]) -> int:
 
 
 def uncleanable_bytes(cleanable_bytes: Sequence[int]) -> int:
-    """The cleanable bytes of the uncleanable partitions of a log directory, each by a plan made now.
+    """The cleanable bytes of the uncleanable partitions of a log directory, each by the plan that failed.
+
+    Kafka plans anew whenever it is asked; without a broker a log does not grow, so both have the same bytes.
 
     Rule: `LogCleanerManager`, `uncleanable-bytes`; `LogCleanerManager.calculateCleanableBytes`.
     """

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kcompact import readable
 from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
@@ -45,7 +46,7 @@ class Status(enum.StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CleanResult:
     """The result of a round on one partition.
 
@@ -65,6 +66,16 @@ class CleanResult:
     verify_s: float = 0.0
     elapsed_s: float = 0.0
     expired: tuple[ExpiredSegment, ...] = ()
+
+    def __str__(self) -> str:
+        if self.end_offset is None:
+            return f"{self.directory.name}: {self.status}"
+        sizes = f"{readable.size(self.stats.bytes_read)} -> {readable.size(self.stats.bytes_written)}"
+        records = f"{self.stats.messages_read:,} -> {self.stats.messages_written:,} records"
+        return f"{self.directory.name}: {self.status}, {sizes}, {records}, clean up to offset {self.end_offset}"
+
+    def __repr__(self) -> str:
+        return f"<CleanResult {self}>"
 
 
 def clean_partition(

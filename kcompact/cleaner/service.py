@@ -21,7 +21,7 @@ from typing import Self
 
 from kcompact.clean.executor import Progress
 from kcompact.cleaner.locks import Locks
-from kcompact.cleaner.manager import WAIT_S, CleanerManager, Uncleanable
+from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.partition import CleanResult, apply_retention, clean_partition, reset_checkpoint
@@ -85,7 +85,7 @@ class Cleaner:
         self._throttle = Throttle(_bytes_per_second(self._options, broker.log_cleaner_io_max_bytes_per_second))
         self._clock = clock
         self._on_cleaned = on_cleaned
-        self._manager = CleanerManager(
+        self._logs = LogPool(
             self._log_dirs,
             self._plan_options,
             clock=clock,
@@ -119,7 +119,7 @@ class Cleaner:
         try:
             for log_dir in self._log_dirs:
                 self._locks.of(log_dir / "any")
-            for directory in self._manager.directories():
+            for directory in self._logs.directories():
                 with storage_errors(directory):
                     recover(directory, log_dir=directory.parent)
         except BaseException:
@@ -152,7 +152,7 @@ class Cleaner:
 
     def state_of(self, partition: TopicPartition) -> State:
         """Return the state of a partition."""
-        return self._manager.state_of(partition)
+        return self._logs.state_of(partition)
 
     def abort_cleaning(self, partition: TopicPartition) -> None:
         """Stop the cleaning of a partition, if it is being cleaned, and return when it has stopped.
@@ -167,11 +167,11 @@ class Cleaner:
 
         Returns when the cleaning has stopped. Raises CleanerStateError while another caller waits for the same.
         """
-        self._manager.abort_and_pause(partition)
+        self._logs.abort_and_pause(partition)
 
     def resume_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
         """Undo one pause of each partition. Raises CleanerStateError for one that is not paused."""
-        self._manager.resume(partitions)
+        self._logs.resume(partitions)
 
     @contextmanager
     def truncating(self, partition: TopicPartition, offset: int) -> Iterator[Path]:
@@ -181,7 +181,7 @@ class Cleaner:
         this call is noticed too: its cleaning stops with nothing changed, and it is planned anew.
         Rule: `LogManager.truncateTo`, `LogCleanerManager.maybeTruncateCheckpoint`.
         """
-        directory = self._manager.directory_of(partition)
+        directory = self._logs.directory_of(partition)
         self.abort_and_pause_cleaning(partition)
         try:
             yield directory
@@ -197,7 +197,7 @@ class Cleaner:
         """Wait until the checkpoint of a partition is at or above `offset`. Return whether it was in time."""
         deadline_s = time.monotonic() + timeout_s
         while not (is_cleaned := self._is_cleaned(partition, offset)) and time.monotonic() < deadline_s:
-            self._manager.wait_for_change(max(0, min(WAIT_S, deadline_s - time.monotonic())))
+            self._logs.wait_for_change(max(0, min(WAIT_S, deadline_s - time.monotonic())))
         return is_cleaned
 
     def _is_cleaned(self, partition: TopicPartition, offset: int) -> bool:
@@ -209,22 +209,22 @@ class Cleaner:
 
         Raises RefusedError, CorruptCheckpointError, StorageError.
         """
-        log_dir = self._manager.directory_of(partition).parent
+        log_dir = self._logs.directory_of(partition).parent
         return (read_log_dir(log_dir).cleaner_offsets or {}).get(partition)
 
     @property
     def uncleanable_partitions(self) -> dict[TopicPartition, Uncleanable]:
         """The partitions that failed to be cleaned, with bytes and cause. They are passed over until forgotten."""
-        return self._manager.uncleanable
+        return self._logs.uncleanable
 
     @property
     def offline_log_dirs(self) -> dict[Path, KcompactError]:
         """The log directories that could not be read or written, with the cause. They are passed over."""
-        return self._manager.offline_log_dirs
+        return self._logs.offline_log_dirs
 
     def forget_uncleanable(self, partition: TopicPartition | None = None) -> None:
         """Try an uncleanable partition again, or all of them."""
-        self._manager.forget_uncleanable(partition)
+        self._logs.forget_uncleanable(partition)
 
     @property
     def thread_failures(self) -> tuple[BaseException, ...]:
@@ -234,12 +234,12 @@ class Cleaner:
     def metrics(self) -> dict[str, int]:
         """Return the metrics by Kafka's names. `metrics.py` has the formula of each."""
         uncleanable: dict[str, list[int]] = {str(log_dir): [] for log_dir in self._log_dirs}
-        for each in self._manager.uncleanable.values():
+        for each in self._logs.uncleanable.values():
             uncleanable[str(each.directory.parent)].append(each.cleanable_bytes)
         return cleaner_metrics(
             [thread.stats for thread in self._threads],
-            dirtiest_ratio=self._manager.dirtiest_ratio,
-            last_run_ms=self._manager.last_run_ms,
+            dirtiest_ratio=self._logs.dirtiest_ratio,
+            last_run_ms=self._logs.last_run_ms,
             now_ms=self._clock(),
             uncleanable=uncleanable,
         )
@@ -252,13 +252,13 @@ class Cleaner:
             is_cleaned = self._clean_dirtiest(thread)
             if self._options.apply_retention:
                 self._delete_old_segments()
-            self._manager.maintain_uncleanable()
+            self._logs.maintain_uncleanable()
             if not is_cleaned:
                 self._stopped.wait(self._backoff_s)
 
     def _clean_dirtiest(self, thread: CleanerThread) -> bool:
         """Clean the dirtiest log, if there is one, and return whether the next one can follow without a back-off."""
-        plan, candidates = self._manager.grab_dirtiest()
+        plan, candidates = self._logs.grab_dirtiest()
         if plan is None:
             return False
         thread.stats = thread.stats.with_candidates(candidates)
@@ -276,15 +276,15 @@ class Cleaner:
             self._after_change(directory.parent, problem)
             return False
         except Exception as problem:
-            self._manager.fail(directory, as_failure(problem), plan=plan)
+            self._logs.fail(directory, as_failure(problem), plan=plan)
         finally:
-            self._manager.done(partition, Event.DONE_CLEANING)
+            self._logs.done(partition, Event.DONE_CLEANING)
         return True
 
     def _after_change(self, log_dir: Path, problem: LogChangedError) -> None:
         """Plan a log anew that was changed during its cleaning. Without its lock, leave a log directory alone."""
         if not self._lock_of(log_dir / "any").is_in_force():
-            self._manager.take_offline(log_dir, problem)
+            self._logs.take_offline(log_dir, problem)
 
     def _cleaned(self, plan: CleanPlan) -> CleanResult:
         progress = _AbortCheck(self, plan.log.topic_partition)
@@ -300,22 +300,22 @@ class Cleaner:
 
     def _delete_old_segments(self) -> None:
         """Delete the old segments of every compacted log that no thread works on, as a broker does after a cleaning."""
-        for each in self._manager.grab_deletable():
+        for each in self._logs.grab_deletable():
             assert each.plan is not None, "only a planned log is deletable"
             try:
                 lock = self._lock_of(each.directory)
                 is_changed = bool(apply_retention(each.plan, read_log(each.directory), lock, self._options))
             except Exception as problem:
                 is_changed = True
-                self._manager.fail(each.directory, as_failure(problem), plan=each.plan)
+                self._logs.fail(each.directory, as_failure(problem), plan=each.plan)
             finally:
-                self._manager.done(each.plan.log.topic_partition, Event.DONE_DELETING, is_changed=is_changed)
+                self._logs.done(each.plan.log.topic_partition, Event.DONE_DELETING, is_changed=is_changed)
 
     def check(self, partition: TopicPartition) -> None:
         """Raise CleaningAbortedError if the cleaning of a partition is to stop."""
         if not self._is_running:
             raise CleaningAbortedError(path=str(partition))
-        self._manager.apply(partition, Event.CHECK)
+        self._logs.apply(partition, Event.CHECK)
 
 
 class CleanerThread(threading.Thread):

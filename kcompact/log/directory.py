@@ -14,6 +14,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kcompact import readable
 from kcompact.errors import CorruptDataError, RefusedError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, read_header
@@ -84,7 +85,7 @@ class LogDir:
     is_clean_shutdown: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PartitionLog:
     """One partition directory. `segments` are in ascending order; the last one is the active segment.
 
@@ -108,6 +109,14 @@ class PartitionLog:
     foreign: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     damage: tuple[CorruptDataError, ...] = ()
+
+    def __str__(self) -> str:
+        count = readable.counted(len(self.segments), "segment")
+        offsets = f"offsets {self.log_start_offset} to {self.log_end_offset}"
+        return f"{self.topic_partition}: {count}, {readable.size(self.size_bytes)}, {offsets}"
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self}>"
 
     @property
     def active_segment(self) -> Segment:
@@ -173,13 +182,16 @@ def partition_directories(log_dir: Path) -> list[Path]:
     return [log_dir / name for _, name in sorted(found)]
 
 
-def read_log(directory: Path, *, log_dir: LogDir | None = None, rebuild_indexes: bool = False) -> PartitionLog:
+def read_log(
+    directory: str | os.PathLike[str], *, log_dir: LogDir | None = None, rebuild_indexes: bool = False
+) -> PartitionLog:
     """Return the state of a partition directory.
 
     With `rebuild_indexes` the index files are ignored and the indexes are computed from the batches. Damage to batches
     and indexes is collected in `PartitionLog.damage`. Raises RefusedError for a directory that is not a partition and
     for a log file that is not a regular file, CorruptCheckpointError, StorageError.
     """
+    directory = Path(directory)
     partition = _partition_of(directory)
     log_dir = log_dir or read_log_dir(directory.parent)
     found = _list_files(directory)

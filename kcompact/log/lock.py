@@ -65,13 +65,14 @@ class LogDirLock:
 
 
 @contextmanager
-def log_dir_lock(log_dir: Path) -> Iterator[LogDirLock]:
+def log_dir_lock(log_dir: str | os.PathLike[str]) -> Iterator[LogDirLock]:
     """Hold the log directory's lock during a `with` block.
 
     Creates `.lock` if it is missing and gives it to the directory's owner, because a file that belongs to root would
     keep the broker from starting. Raises LogDirLockedError if another process holds the lock, RefusedError if the file
     cannot be opened or locked, LogChangedError if it is replaced again and again. Rule: LogManager.lockLogDirs.
     """
+    log_dir = Path(log_dir)
     path = log_dir / LOCK_NAME
     directory_fd = _open_directory(log_dir)
     try:

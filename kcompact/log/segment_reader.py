@@ -18,7 +18,11 @@ WINDOW_BYTES = 8 << 20
 
 
 def batches(
-    path: Path, *, start_position: int = 0, end_position: int | None = None, window_bytes: int = WINDOW_BYTES
+    path: str | os.PathLike[str],
+    *,
+    start_position: int = 0,
+    end_position: int | None = None,
+    window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Batch]:
     """Yield the batches of a log file from `start_position` to `end_position`, the end of the file by default.
 
@@ -26,6 +30,7 @@ def batches(
     after the next one is yielded. Raises CorruptBatchError where the bytes are not one batch after another,
     RefusedError, StorageError.
     """
+    path = Path(path)
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
         position = start_position

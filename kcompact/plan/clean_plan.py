@@ -73,7 +73,7 @@ class OffsetsToClean:
     reset: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CleanPlan:
     """What a cleaning of one partition would do. Sizes are bytes of `.log` files, times are Unix milliseconds.
 
@@ -109,6 +109,13 @@ class CleanPlan:
     def segments(self) -> tuple[Segment, ...]:
         """The segments that a cleaning rewrites, ascending."""
         return tuple(segment for group in self.groups for segment in group)
+
+    def __str__(self) -> str:
+        verdict = "is to be cleaned" if self.eligible else "is not to be cleaned"
+        return f"{self.log.topic_partition} {verdict} ({self.reason}): {self.explanation}"
+
+    def __repr__(self) -> str:
+        return f"<CleanPlan {self}>"
 
     def role_of(self, segment: Segment) -> Role:
         """Return the role of a segment. A segment that contains the first dirty offset is dirty."""

@@ -12,7 +12,7 @@ from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_partition_directory, partition_directories
 
 
-def find_partitions(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[Path]:
+def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = ()) -> list[Path]:
     """Return the partition directories that the paths name, each once, in order of path, topic and partition.
 
     A path is a partition directory or a log directory. `topics` are shell patterns that select topics; none selects
@@ -21,7 +21,7 @@ def find_partitions(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> lis
     RefusedError for any other path.
     """
     found: dict[Path, None] = {}
-    for path in paths:
+    for path in map(Path, paths):
         directory = Path(os.path.normpath(path.absolute()))
         directory = directory.parent.resolve() / directory.name
         if directory.is_symlink() and parse_directory(directory.name) is None:

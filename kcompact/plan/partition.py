@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from pathlib import Path
 
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import KcompactError, RefusedError
@@ -19,7 +19,7 @@ NO_HIGH_WATERMARK = (
 
 
 def plan_partition(
-    directory: Path,
+    directory: str | os.PathLike[str],
     config: TopicConfig,
     *,
     now_ms: int,

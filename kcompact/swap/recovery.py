@@ -6,6 +6,7 @@ changes nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,9 +138,9 @@ def decide(
 
 
 def recover(
-    partition_dir: Path,
+    partition_dir: str | os.PathLike[str],
     *,
-    log_dir: Path | None = None,
+    log_dir: str | os.PathLike[str] | None = None,
     foreign: bool = False,
     after_step: Observer | None = None,
 ) -> RecoveryReport:
@@ -155,6 +156,8 @@ def recover(
     the same error, with some steps done, if a step fails. `foreign` is reserved for a broker's files and raises
     UnsupportedError. Rule: LogLoader.load, passes 1 to 3.
     """
+    partition_dir = Path(partition_dir)
+    log_dir = None if log_dir is None else Path(log_dir)
     if foreign:
         raise UnsupportedError(
             path=partition_dir,

@@ -24,7 +24,7 @@ FOLDERS = [
     {"swap"},
     {"engine"},
     {"cleaner"},
-    {"cli"},
+    {"cli", "pytest_plugin"},
 ]
 """The folders and modules of the package, in the order in which data flows. Each imports only from earlier ones."""
 
@@ -34,6 +34,7 @@ ONLY_IN = {
     "py4j": {"engine.spark"},
     "click": {"cli"},
     "rich": {"cli"},
+    "pytest": {"pytest_plugin"},
     "lz4": {"format.codec.lz4"},
     "snappy": {"format.codec.snappy"},
     "xxhash": {"format.codec.lz4"},

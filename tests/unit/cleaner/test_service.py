@@ -13,7 +13,7 @@ import pytest
 from kcompact.clean.executor import Reduced
 from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.scan import Scanned
-from kcompact.cleaner import manager, service
+from kcompact.cleaner import log_pool, service
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.partition import CleanResult, clean_partition
 from kcompact.cleaner.round import clean_log_dir
@@ -373,7 +373,7 @@ def test_a_thread_that_dies_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
     def dying(_: object) -> None:
         raise KcompactError("not of one log")
 
-    monkeypatch.setattr(manager.CleanerManager, "grab_dirtiest", dying)
+    monkeypatch.setattr(log_pool.LogPool, "grab_dirtiest", dying)
     with cleaner_of(tmp_path, {**COMPACT, "log.cleaner.threads": "2"}) as cleaner:
         while cleaner.metrics()["DeadThreadCount"] < 2:
             threading.Event().wait(0.01)

@@ -46,7 +46,7 @@ class Choice(NamedTuple):
     candidates: tuple[CleanPlan, ...]
 
 
-class CleanerManager:
+class LogPool:
     """The states, plans and uncleanable partitions of the logs in some log directories.
 
     `options` says how logs are planned; its time is replaced by `clock`, in Unix milliseconds. A plan is used again for

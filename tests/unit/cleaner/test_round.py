@@ -1,0 +1,186 @@
+"""`clean_log_dir` does what the command does, in one call; its options, results and failures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcompact as package
+from kcompact.clean.executor import Progress
+from kcompact.cleaner.engines import EngineOptions
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.round import RoundProgress, clean_log_dir
+from kcompact.errors import CleaningAbortedError, ConfigError, CorruptDataError, LogDirLockedError, RefusedError
+from kcompact.log.lock import is_locked, log_dir_lock
+from kcompact.plan.options import PlanOptions
+from tests.support import log_dsl
+from tests.support.command_line import COMPACTED, clean, digest, flip, partition, settings, values
+
+COMPACT = {"cleanup.policy": "compact"}
+PLAN = PlanOptions(now_ms=log_dsl.time_of("10:00"))
+NAMES = ("dirty-0", "dirty-1", "clean-0", "corrupt-0", "__consumer_offsets-0")
+
+
+def log_dir_with_everything(log_dir: Path) -> Path:
+    for name in NAMES:
+        partition(log_dir, settings(f"name={name}" + (" checkpoint=6" if name == "clean-0" else "")))
+    flip(log_dir / "corrupt-0" / f"{0:020d}.log", 100)
+    (log_dir / "dirty-1" / ".kcompact-0123456789abcdef").mkdir(mode=0o700)
+    return log_dir
+
+
+def test_it_does_what_the_command_does(tmp_path: Path) -> None:
+    by_command, by_call = log_dir_with_everything(tmp_path / "a"), log_dir_with_everything(tmp_path / "b")
+    ran = clean(by_command)
+    result = clean_log_dir(str(by_call), COMPACT, plan_options=PLAN)
+    assert result.exit_code == ran.code == 3
+    assert [(each.name, each.status, each.recovered, each.exit_code) for each in result.partitions] == [
+        (Path(entry["directory"]).name, entry["status"], entry["recovered"], entry["exit_code"])
+        for entry in ran.json["partitions"]
+    ]
+    assert {each.name: each.status for each in result.partitions} == {
+        "dirty-0": "cleaned",
+        "dirty-1": "cleaned",
+        "clean-0": "skipped",
+        "corrupt-0": "failed",
+        "__consumer_offsets-0": "skipped",
+    }
+    assert [each.recovered for each in result.partitions if each.recovered] == ["tidied"]
+    assert values(by_call / "dirty-0") == COMPACTED
+    for log in by_command.rglob("*0*"):
+        if log.is_file():
+            assert (by_call / log.relative_to(by_command)).read_bytes() == log.read_bytes()
+    assert not is_locked(by_call)
+    with pytest.raises(CorruptDataError):
+        result.raise_failure()
+
+
+@pytest.mark.parametrize("path_of", [str, Path, os.fspath])
+def test_a_path_is_text_or_an_object(path_of: Callable[[Path], Any], tmp_path: Path) -> None:
+    log_dir, copy = tmp_path / "logs", tmp_path / "copy"
+    directory = partition(log_dir)
+    assert package.read_log(path_of(directory)).log_end_offset == 7
+    assert [path.name for path in package.find_partitions([path_of(log_dir)])] == ["orders-0"]
+    with package.log_dir_lock(path_of(log_dir)):
+        assert not package.recover(path_of(directory), log_dir=path_of(log_dir)).changed
+    assert len(list(package.batches(path_of(directory / f"{0:020d}.log")))) == 3
+    assert package.plan_partition(path_of(directory), package.topic_config("orders"), now_ms=0).groups == ()
+    options = CleanOptions(output=path_of(copy))
+    assert clean_log_dir(path_of(log_dir), COMPACT, plan_options=PLAN, options=options).exit_code == 0
+    assert values(copy / "orders-0") == COMPACTED
+    assert clean_log_dir(path_of(directory), COMPACT, plan_options=PLAN).partitions[0].status == "cleaned"
+
+
+@pytest.mark.parametrize(
+    ("config", "status"),
+    [
+        (COMPACT, "cleaned"),
+        ({"orders:cleanup.policy": "compact"}, "cleaned"),
+        ({**COMPACT, "min.compaction.lag.ms": "86400000"}, "skipped"),
+        ({"cleanup.policy": "delete"}, "skipped"),
+        ({"log.cleanup.policy": "compact"}, "cleaned"),
+        ({}, "failed"),
+    ],
+)
+def test_settings_have_the_names_of_the_command_line(config: dict[str, str], status: str, tmp_path: Path) -> None:
+    partition(tmp_path)
+    (outcome,) = clean_log_dir(tmp_path, config, plan_options=PLAN).partitions
+    assert outcome.status == status
+
+
+REFUSED: dict[str, Callable[[Path], object]] = {
+    "retention in a copy": lambda path: CleanOptions(output=path / "copy", apply_retention=True),
+    "no bytes a second": lambda path: CleanOptions(max_bytes_per_second=0),
+    "no memory": lambda path: CleanOptions(memory_bytes=-1),
+    "an unknown engine": lambda path: EngineOptions(name="flink"),
+    "a master without Spark": lambda path: EngineOptions(master="local[1]"),
+    "settings without Spark": lambda path: EngineOptions(spark_conf={"spark.ui.enabled": "true"}),
+    "an unknown setting": lambda path: clean_log_dir(path, {"clean.policy": "compact"}, plan_options=PLAN),
+    "a wrong value": lambda path: clean_log_dir(path, {"cleanup.policy": "compress"}, plan_options=PLAN),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_makes_no_sense_is_refused_with_nothing_changed(name: str, tmp_path: Path) -> None:
+    partition(tmp_path)
+    before = digest(tmp_path)
+    with pytest.raises(ConfigError):
+        REFUSED[name](tmp_path)
+    assert digest(tmp_path) == before
+
+
+def test_a_locked_log_directory_is_each_partitions_failure(tmp_path: Path) -> None:
+    partition(tmp_path)
+    with log_dir_lock(tmp_path):
+        (outcome,) = clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).partitions
+    assert isinstance(outcome.error, LogDirLockedError)
+
+
+def test_topics_select_partitions(tmp_path: Path) -> None:
+    for name in ("orders-0", "prices-0", "names-0"):
+        partition(tmp_path, settings(f"name={name}"))
+    options = PlanOptions(now_ms=PLAN.now_ms, topics=("ord*", "names"))
+    result = clean_log_dir(tmp_path, COMPACT, plan_options=options)
+    assert [each.name for each in result.partitions] == ["names-0", "orders-0"]
+    with pytest.raises(RefusedError, match="no partition of a topic that matches 'a' or 'b'"):
+        clean_log_dir(tmp_path, COMPACT, plan_options=PlanOptions(now_ms=0, topics=("a", "b")))
+
+
+# --- Stops ------------------------------------------------------------------------------------------------
+
+
+class StopsAfter(RoundProgress):
+    """Asks for a stop when the cleanings have checked a number of times."""
+
+    def __init__(self, checks: int) -> None:
+        self.checks = checks
+
+    def of(self, directory: Path) -> Progress:
+        whole = self
+
+        class Checked(Progress):
+            def check(self) -> None:
+                whole.checks -= 1
+                if whole.checks < 0:
+                    raise CleaningAbortedError(path=directory)
+
+        return Checked()
+
+
+def test_after_a_stop_only_what_was_due_has_failed(tmp_path: Path) -> None:
+    for words in ("name=dirty-0", "name=dirty-1", "name=clean-0 checkpoint=6"):
+        partition(tmp_path, settings(words))
+    before = digest(tmp_path)
+    stopped = clean_log_dir(tmp_path, COMPACT, plan_options=PLAN, progress=StopsAfter(0))
+    assert [(each.name, each.status, each.is_eligible, str(each.reason)) for each in stopped.partitions] == [
+        ("dirty-0", "failed", True, "dirty-ratio"),
+        ("dirty-1", "failed", True, "dirty-ratio"),
+        ("clean-0", "skipped", False, "active-only"),
+    ]
+    assert stopped.exit_code == 130
+    assert digest(tmp_path) == before
+
+
+# --- Texts -----------------------------------------------------------------------------------------------------
+
+
+def test_results_print_in_a_line(tmp_path: Path) -> None:
+    partition(tmp_path)
+    partition(tmp_path, settings("name=clean-0 checkpoint=6"))
+    log = package.read_log(tmp_path / "orders-0")
+    plan = package.plan_partition(tmp_path / "orders-0", package.topic_config("orders"), now_ms=PLAN.now_ms)
+    result = clean_log_dir(tmp_path, COMPACT, plan_options=PLAN)
+    shown = [str(each) for each in (log, plan, result, *(outcome.result for outcome in result.partitions))]
+    assert shown == [
+        "orders-0: 3 segments, 489 B, offsets 0 to 7",
+        "orders-0 is not to be cleaned (policy-unknown): the cleanup.policy of orders is unknown",
+        "2 partitions: 1 cleaned, 1 skipped; 419 B -> 282 B",
+        "orders-0: cleaned, 419 B -> 282 B, 6 -> 4 records, clean up to offset 6",
+        "clean-0: skipped",
+    ]
+    assert repr(result) == f"<RoundResult {result}>"
+    assert all(len(repr(each)) < 200 for each in (log, plan, result))
