@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from kcompact.clean.job import CleanerStats
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics, greatest_ratio
 from kcompact.cleaner.partition import clean_partition
+from kcompact.cleaner.service import Cleaner
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptDataError
@@ -26,6 +28,7 @@ from tests.support.log_writer import LogSpec
 pytestmark = pytest.mark.oracle
 
 SLOTS = 50
+BUFFER_BYTES = 2 << 20
 NOW = log_dsl.time_of("10:00")
 
 DUPLICATES = """log name=duplicates-0 now=10:00
@@ -120,32 +123,27 @@ def break_records(directory: Path, base_offset: int) -> None:
     file.write_bytes(data)
 
 
-@pytest.mark.parametrize(
-    ("logs", "broken"),
-    [
-        ([DUPLICATES], []),
-        ([TOMBSTONES], []),
-        ([EMPTY, ALL_CLEAN], []),
-        ([BELOW_THE_RATIO], []),
-        ([OPEN_TRANSACTION], []),
-        ([LATE, BELOW_THE_RATIO, OPEN_TRANSACTION, NOT_COMPACTED], []),
-        ([DUPLICATES, TOMBSTONES, LATE, BELOW_THE_RATIO, NOT_COMPACTED, EMPTY, ALL_CLEAN], []),
-        ([BROKEN, TOMBSTONES], [("broken-0", 1)]),
-        ([BROKEN, BROKEN_TOO, DUPLICATES, LATE], [("broken-0", 3), ("broken-1", 0)]),
-    ],
-)
+GROUPS: list[tuple[list[str], list[tuple[str, int]]]] = [
+    ([DUPLICATES], []),
+    ([TOMBSTONES], []),
+    ([EMPTY, ALL_CLEAN], []),
+    ([BELOW_THE_RATIO], []),
+    ([OPEN_TRANSACTION], []),
+    ([LATE, BELOW_THE_RATIO, OPEN_TRANSACTION, NOT_COMPACTED], []),
+    ([DUPLICATES, TOMBSTONES, LATE, BELOW_THE_RATIO, NOT_COMPACTED, EMPTY, ALL_CLEAN], []),
+    ([BROKEN, TOMBSTONES], [("broken-0", 1)]),
+    ([BROKEN, BROKEN_TOO, DUPLICATES, LATE], [("broken-0", 3), ("broken-1", 0)]),
+]
+"""Logs of one log directory, and the segments whose first record is damaged."""
+
+
+@pytest.mark.parametrize(("logs", "broken"), GROUPS)
 def test_the_metrics_after_each_turn(
     logs: list[str], broken: list[tuple[str, int]], kafka: RealKafka, tmp_path: Path
 ) -> None:
     specs = [log_dsl.parse(text) for text in logs]
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    for spec in specs:
-        log_writer.write(spec, ours)
-    for name, base_offset in broken:
-        break_records(ours / name, base_offset)
-    copy_log_dir(ours, theirs)
-
-    reply = clean_with_kafka(kafka, theirs, specs)
+    ours, theirs = write_twice(specs, broken, tmp_path)
+    reply = clean_with_kafka(kafka, theirs, specs, dedupe_buffer_bytes=SLOTS * OFFSET_MAP_ENTRY_BYTES)
     before, *after_turns = reply["metrics"]
     turns = [f"{turn['topic']}-{turn['partition']}" for turn in reply["turns"]]
     assert len(after_turns) == len(turns) + 1
@@ -164,7 +162,37 @@ def test_the_metrics_after_each_turn(
     assert sorted(cleaner.uncleanable) == sorted(name for name, _ in broken)
 
 
-def clean_with_kafka(kafka: RealKafka, log_dir: Path, specs: Iterable[LogSpec]) -> Json:
+@pytest.mark.parametrize(("logs", "broken"), GROUPS)
+def test_the_service_ends_with_the_same_metrics(
+    logs: list[str], broken: list[tuple[str, int]], kafka: RealKafka, tmp_path: Path
+) -> None:
+    specs = [log_dsl.parse(text) for text in logs]
+    ours, theirs = write_twice(specs, broken, tmp_path)
+    *_, shown = clean_with_kafka(kafka, theirs, specs, dedupe_buffer_bytes=BUFFER_BYTES)["metrics"]
+    settings = {"cleanup.policy": "compact", "log.cleaner.dedupe.buffer.size": str(BUFFER_BYTES)} | {
+        f"{spec.topic_partition.topic}:{name}": value for spec in specs for name, value in spec.settings.items()
+    }
+    by_the_clock = {"time-since-last-run-ms": 0, "max-clean-time-secs": 0}
+    expected = {name.replace(str(theirs), str(ours)): value for name, value in shown["values"].items()} | by_the_clock
+    with Cleaner([ours], settings, clock=lambda: NOW) as cleaner:
+        deadline_s = time.monotonic() + 20
+        while cleaner.metrics() | by_the_clock != expected and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert cleaner.metrics() | by_the_clock == expected
+        assert sorted(map(str, cleaner.uncleanable_partitions)) == sorted(name for name, _ in broken)
+
+
+def write_twice(specs: Iterable[LogSpec], broken: Iterable[tuple[str, int]], path: Path) -> tuple[Path, Path]:
+    """Write the logs into two log directories, one for each cleaner."""
+    ours, theirs = path / "ours", path / "theirs"
+    for spec in specs:
+        log_writer.write(spec, ours)
+    for name, base_offset in broken:
+        break_records(ours / name, base_offset)
+    return ours, copy_log_dir(ours, theirs)
+
+
+def clean_with_kafka(kafka: RealKafka, log_dir: Path, specs: Iterable[LogSpec], *, dedupe_buffer_bytes: int) -> Json:
     """Clean until nothing is eligible."""
     return kafka.clean(
         log_dir,
@@ -172,7 +200,7 @@ def clean_with_kafka(kafka: RealKafka, log_dir: Path, specs: Iterable[LogSpec]) 
         topics={spec.topic_partition.topic: dict(spec.settings) for spec in specs},
         now_ms=NOW,
         turns=0,
-        dedupe_buffer_bytes=SLOTS * OFFSET_MAP_ENTRY_BYTES,
+        dedupe_buffer_bytes=dedupe_buffer_bytes,
         metrics=True,
     )
 
