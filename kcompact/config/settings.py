@@ -235,9 +235,10 @@ BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY))
 """The broker settings that kcompact uses."""
 
 INTERNAL_TOPIC_SETTINGS = {
-    # Kafka's coordinators create their topics with these settings.
+    # Kafka's coordinators create their topics with these settings, and delete from the last one by themselves.
     "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
     "__transaction_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+    "__share_group_state": {"cleanup.policy": "delete", "segment.bytes": "104857600", "retention.ms": "-1"},
 }
 
 

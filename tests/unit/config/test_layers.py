@@ -125,3 +125,16 @@ def test_internal_topics_have_their_own_defaults() -> None:
     assert config.segment_bytes == 104_857_600
     changed = topic_config("__consumer_offsets", overrides=[parse_override("segment.bytes=2000000")])
     assert changed.segment_bytes == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("topic", "policy", "retention_ms"),
+    [
+        ("__consumer_offsets", "compact", 604_800_000),
+        ("__transaction_state", "compact", 604_800_000),
+        ("__share_group_state", "delete", -1),
+    ],
+)
+def test_internal_topics_have_the_policy_of_their_coordinator(topic: str, policy: str, retention_ms: int) -> None:
+    config = topic_config(topic)
+    assert (config.policy_text, config.retention_ms, config.segment_bytes) == (policy, retention_ms, 104_857_600)
