@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.cleaner.metrics import greatest_ratio
-from kcompact.cleaner.states import ABORTED, NONE, Event, State, after
+from kcompact.cleaner.states import ABORTED, IN_PROGRESS, NONE, Event, State, after
 from kcompact.errors import KcompactError, RefusedError, StorageError
 from kcompact.format.names import TopicPartition, parse_directory
+from kcompact.log.directory import read_log_dir
 from kcompact.plan.clean_plan import CleanPlan, Reason, dirtiest_first
 from kcompact.plan.discovery import partitions_in
 from kcompact.plan.options import PlanOptions
@@ -50,7 +51,7 @@ class LogPool:
     """The states, plans and uncleanable partitions of the logs in some log directories.
 
     `options` says how logs are planned; its time is replaced by `clock`, in Unix milliseconds. A plan is used again for
-    at most `plan_ms`, unless the partition was cleaned or paused since. `reset_checkpoint` gets each new plan.
+    at most `plan_ms`, unless the partition was cleaned or resumed since. `reset_checkpoint` gets each new plan.
     """
 
     def __init__(
@@ -100,14 +101,15 @@ class LogPool:
         Raises CleanerStateError while another caller waits for the same abort.
         """
         with self._changed:
-            self._plans.pop(partition, None)
             if self.apply(partition, Event.ABORT_AND_PAUSE) == ABORTED:
                 self._changed.wait_for(lambda: self._states.get(partition, NONE) != ABORTED)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Undo one pause of each partition. Raises CleanerStateError for one that is not paused."""
-        for partition in partitions:
-            self.apply(partition, Event.RESUME)
+        """Undo one pause of each partition, which is planned anew. Raises CleanerStateError for one not paused."""
+        with self._changed:
+            for partition in partitions:
+                self.apply(partition, Event.RESUME)
+                self._plans.pop(partition, None)
 
     def done(self, partition: TopicPartition, event: Event, *, is_changed: bool = True) -> None:
         """End a cleaning or a deletion. A log that it may have changed is planned anew before it is chosen again."""
@@ -171,6 +173,19 @@ class LogPool:
             if directory.is_dir():
                 return directory
         raise RefusedError(path=str(partition), problem="no log directory of the cleaner has this partition")
+
+    def checkpoint_of(self, partition: TopicPartition) -> int | None:
+        """Return the offset up to which a partition is clean, None if it was never cleaned.
+
+        The checkpoint of a cleaning counts when the cleaning has ended. Raises RefusedError, CorruptCheckpointError,
+        StorageError. Rule: `LogCleanerManager.doneCleaning`, `allCleanerCheckpoints`.
+        """
+        log_dir = self.directory_of(partition).parent
+        with self._changed:
+            planned = self._plans.get(partition)
+            if planned is not None and planned.plan is not None and self.state_of(partition) in (IN_PROGRESS, ABORTED):
+                return planned.plan.log.checkpoint_offset
+            return (read_log_dir(log_dir).cleaner_offsets or {}).get(partition)
 
     def _candidates(self) -> list[Path]:
         """Return the directories of the partitions that are idle and neither uncleanable nor offline."""

@@ -42,7 +42,7 @@ from kcompact.format.names import TopicPartition
 from kcompact.host.clock import clock_ms
 from kcompact.host.memory import default_memory_bytes
 from kcompact.host.throttle import Throttle
-from kcompact.log.directory import read_log, read_log_dir
+from kcompact.log.directory import read_log
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.options import PlanOptions
@@ -207,10 +207,10 @@ class Cleaner:
     def checkpoint_of(self, partition: TopicPartition) -> int | None:
         """Return the offset up to which a partition is clean, None if it was never cleaned.
 
-        Raises RefusedError, CorruptCheckpointError, StorageError.
+        The checkpoint of a cleaning counts when the cleaning has ended. Raises RefusedError, CorruptCheckpointError,
+        StorageError.
         """
-        log_dir = self._logs.directory_of(partition).parent
-        return (read_log_dir(log_dir).cleaner_offsets or {}).get(partition)
+        return self._logs.checkpoint_of(partition)
 
     @property
     def uncleanable_partitions(self) -> dict[TopicPartition, Uncleanable]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ def test_it_cleans_what_a_round_cleans(threads: int, tmp_path: Path) -> None:
     with cleaner_of(tmp_path / "cleaned", {**COMPACT, "log.cleaner.threads": str(threads)}) as cleaner:
         for number in range(6):
             assert cleaner.await_cleaned(TopicPartition("orders", number), 6, TIMEOUT_S)
+            assert cleaner.state_of(TopicPartition("orders", number)) == NONE
     for path in sorted((tmp_path / "expected").rglob("*0*")):
         if path.is_file():
             assert (tmp_path / "cleaned" / path.relative_to(tmp_path / "expected")).read_bytes() == path.read_bytes()
@@ -233,6 +235,32 @@ def test_a_log_that_changes_meanwhile_is_planned_anew(gate: Gate, tmp_path: Path
         gate.open()
         assert cleaner.await_cleaned(ORDERS, 3, TIMEOUT_S)
         assert (cleaner.uncleanable_partitions, cleaner.offline_log_dirs) == ({}, {})
+
+
+@pytest.mark.long
+def test_aborts_at_any_time_lose_nothing(tmp_path: Path) -> None:
+    partitions = [TopicPartition("orders", number) for number in range(24)]
+    for each in partitions:
+        partition(tmp_path, settings(f"name={each}"))
+    done = threading.Event()
+    with cleaner_of(tmp_path, {**COMPACT, "log.cleaner.threads": "3"}) as cleaner:
+
+        def abort_some(seed: int) -> None:
+            rng = random.Random(seed)
+            while not done.is_set():
+                chosen = rng.choice(partitions)
+                with suppress(CleanerStateError):  # Another thread waits for the same abort.
+                    cleaner.abort_and_pause_cleaning(chosen)
+                    done.wait(rng.random() * 0.01)
+                    cleaner.resume_cleaning([chosen])
+
+        with in_background(lambda: abort_some(1)), in_background(lambda: abort_some(2)):
+            cleaned = [cleaner.await_cleaned(each, 6, TIMEOUT_S) for each in partitions]
+            done.set()
+        assert all(cleaned)
+        assert {cleaner.state_of(each) for each in partitions} == {NONE}
+        assert (cleaner.uncleanable_partitions, cleaner.thread_failures) == ({}, ())
+    assert all(values(tmp_path / str(each)) == COMPACTED for each in partitions)
 
 
 # --- Its life -----------------------------------------------------------------------------------------------
