@@ -174,6 +174,25 @@ class NotEnoughSpaceError(KcompactError):
         )
 
 
+class UnfinishedCopyError(KcompactError):
+    """A copy in another directory lacks some directories, so it must not be used."""
+
+    def __init__(self, *, path: Path | str, missing: Sequence[str]) -> None:
+        self.path = str(path)
+        self.missing = tuple(missing)
+        others = len(self.missing) - _NAMED
+        listed = ", ".join(self.missing[:_NAMED]) + (f" and {others} more" if others > 0 else "")
+        super().__init__(
+            f"{self.path}: this copy is unfinished, do not use it; missing: {listed}\n"
+            "A broker does not start on it while it contains .kcompact-copy. Remove the cause, then run the same "
+            "command again: it keeps what is finished."
+        )
+
+
+_NAMED = 5
+"""A message names at most this many directories."""
+
+
 class RecoveryNeededError(KcompactError):
     """A swap was interrupted. `kcompact recover` must finish or undo it before anything else is done.
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcompact import readable
-from kcompact.errors import CleaningAbortedError
+from kcompact.errors import CleaningAbortedError, KcompactError
 from kcompact.plan.planned import PlannedPartition, shared_exit_code
 
 if TYPE_CHECKING:
     from kcompact.cleaner.partition import CleanResult
+    from kcompact.swap.copy import CopyReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +42,35 @@ class PartitionOutcome(PlannedPartition):
         return "failed" if self.result is None else str(self.result.status)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """The output of a round as a whole. `error` is set if the copy is unfinished."""
+
+    report: CopyReport
+    error: KcompactError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of the error, 0 without one."""
+        return self.error.exit_code if self.error else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RoundResult:
-    """The result of a round: one outcome for each partition, in the order of the cleaning. Sizes are in bytes."""
+    """The result of a round: one outcome for each partition, in the order of the cleaning. Sizes are in bytes.
+
+    `copied` is the output as a whole, of a round with `output`.
+    """
 
     partitions: tuple[PartitionOutcome, ...]
     notes: tuple[str, ...] = ()
+    copied: Copied | None = None
 
     @property
     def exit_code(self) -> int:
         """The exit code that all failures share, 1 if they differ, 0 without a failure."""
-        return shared_exit_code(outcome.exit_code for outcome in self.partitions)
+        unfinished = 0 if self.copied is None else self.copied.exit_code
+        return shared_exit_code(outcome.exit_code for outcome in self.partitions) or unfinished
 
     @property
     def bytes_read(self) -> int:
@@ -64,10 +83,12 @@ class RoundResult:
         return sum(outcome.result.stats.bytes_written for outcome in _cleaned(self.partitions) if outcome.result)
 
     def raise_failure(self) -> None:
-        """Raise the error of the first partition that failed, if there is one."""
+        """Raise the error of the first partition that failed, or that of an unfinished copy, if there is one."""
         for outcome in self.partitions:
             if outcome.error is not None:
                 raise outcome.error
+        if self.copied is not None and self.copied.error is not None:
+            raise self.copied.error
 
     def __str__(self) -> str:
         counts: dict[str, int] = {}

@@ -14,8 +14,9 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from kcompact import readable
 from kcompact.clean.executor import Executor, Progress
@@ -27,12 +28,12 @@ from kcompact.cleaner.space import require_space, waves
 from kcompact.errors import KcompactError, KernelsUnavailableError, RecoveryNeededError
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.lock import LogDirLock
-from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.deletion import ExpiredSegment, expired_segments
 from kcompact.plan.partition import refusal
-from kcompact.swap import copy
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.copy import Output
 from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
 from kcompact.swap.replace import replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, write_manifest
@@ -42,6 +43,7 @@ class Status(enum.StrEnum):
     """What a round did with a partition. Errors are raised as exceptions."""
 
     CLEANED = "cleaned"
+    COPIED = "copied"
     DRY_RUN = "dry-run"
     SKIPPED = "skipped"
 
@@ -52,7 +54,8 @@ class CleanResult:
 
     `end_offset` is the new checkpoint. `map_s` is the time until the survivors were known; `sync_s` and `verify_s` are
     the seconds that all workers together spent on syncing and reading back. `expired` are the segments that retention
-    deleted after the cleaning, or would have deleted in a dry run.
+    deleted after the cleaning, or would have deleted in a dry run. `resumed`: an earlier run, which was interrupted,
+    has made this copy.
     """
 
     directory: Path
@@ -66,6 +69,7 @@ class CleanResult:
     verify_s: float = 0.0
     elapsed_s: float = 0.0
     expired: tuple[ExpiredSegment, ...] = ()
+    resumed: bool = False
 
     def __str__(self) -> str:
         if self.end_offset is None:
@@ -85,16 +89,23 @@ def clean_partition(
     lock: LogDirLock | None,
     options: CleanOptions | None = None,
     progress: Progress | None = None,
+    output: Output | None = None,
 ) -> CleanResult:
-    """Clean one partition by its plan. If it is not eligible, only copy it to `output`, or reset its checkpoint.
+    """Clean one partition by its plan. If it is not eligible, only copy it to the output, or reset its checkpoint.
 
-    `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. Raises KcompactError:
+    `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the entered
+    output of a round with `options.output`; without it the partition is copied on its own. Raises KcompactError:
     CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped half-way.
     """
     options, progress = options or CleanOptions(), progress or Progress()
     problem = refusal(plan)
-    if problem is not None:
+    if problem is not None and not (output is not None and is_only_copied(plan)):
         raise problem
+    if options.output is not None and not options.dry_run:
+        if output is not None:
+            return _copy(plan, executor, options, progress, output)
+        with Output(Path(options.output), [plan.log.directory], resumable=False) as alone:
+            return _copy(plan, executor, options, progress, alone)
     if not plan.eligible:
         return _skip(plan, lock, options)
     started = time.monotonic()
@@ -108,8 +119,6 @@ def clean_partition(
     if options.dry_run:
         stats, after = count_groups(prepared, executor)
         written = written._replace(stats=stats)
-    elif options.output is not None:
-        written = _write_copy(prepared, Path(options.output), executor)
     else:
         written = _write_and_swap(prepared, executor, _held(lock), progress)
         after = read_log(plan.log.directory)
@@ -129,9 +138,7 @@ def clean_partition(
 
 
 def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> CleanResult:
-    if options.output is not None and not options.dry_run:
-        copy.copy_partition(plan.log, Path(options.output))
-    elif lock is not None and not options.dry_run:
+    if lock is not None and not options.dry_run:
         reset_checkpoint(plan, lock)
     expired = apply_retention(plan, plan.log, lock, options)
     return CleanResult(directory=plan.log.directory, status=Status.SKIPPED, plan=plan, expired=expired)
@@ -171,12 +178,74 @@ def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions, progres
         return prepared(compiled=False)
 
 
-def _write_copy(prepared: PreparedClean, output: Path, executor: Executor) -> Written:
-    plan = prepared.plan
-    with copy.new_partition(plan.log, output, checkpoint_offset=plan.first_uncleanable_offset) as target:
-        written = write_groups(prepared, range(len(plan.groups)), str(target), executor)
-        copy.fill(plan.log, target, written.segments)
-    return written
+def is_only_copied(plan: CleanPlan) -> bool:
+    """Return whether a round copies the partition as it is although it may not clean it.
+
+    Not a topic with tiered storage: the brokers of both copies would delete the same remote segments.
+    """
+    return plan.reason is Reason.INTERNAL
+
+
+def _copy(
+    plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress, output: Output
+) -> CleanResult:
+    """Write a copy of the partition, compacted if it is eligible, unless an interrupted run has made the same copy."""
+    recipe = _recipe(plan, options)
+    finished = output.finished(plan.log, recipe)
+    if finished is not None:
+        return _resumed(plan, finished)
+    started = time.monotonic()
+    if not plan.eligible:
+        with output.partition(plan.log, checkpoint_offset=plan.log.checkpoint_offset, recipe=recipe) as unfinished:
+            unfinished.fill(check=progress.check)
+            unfinished.outcome = {"status": Status.COPIED}
+        return CleanResult(directory=plan.log.directory, status=Status.COPIED, plan=plan)
+    prepared = _prepare(plan, executor, options, progress)
+    map_s = time.monotonic() - started
+    progress.check()
+    with output.partition(plan.log, checkpoint_offset=plan.first_uncleanable_offset, recipe=recipe) as unfinished:
+        written = write_groups(prepared, range(len(plan.groups)), str(unfinished.path), executor)
+        unfinished.fill(written.segments, progress.check)
+        result = CleanResult(
+            directory=plan.log.directory,
+            status=Status.CLEANED,
+            plan=plan,
+            stats=written.stats + CleanerStats(map_bytes_read=map_bytes(plan), map_keys=prepared.map_keys),
+            end_offset=plan.first_uncleanable_offset,
+            engine=executor.name,
+            map_s=map_s,
+            sync_s=written.sync_s,
+            verify_s=written.verify_s,
+            elapsed_s=time.monotonic() - started,
+        )
+        unfinished.outcome = {name: getattr(result, name) for name in _OUTCOME} | {"stats": asdict(result.stats)}
+    return result
+
+
+_OUTCOME = ("status", "end_offset", "engine", "map_s", "sync_s", "verify_s", "elapsed_s")
+
+
+def _recipe(plan: CleanPlan, options: CleanOptions) -> dict[str, Any]:
+    """Return everything but the source and the time that the copy of a partition depends on, for its record."""
+    if not plan.eligible:
+        return {"end_offset": None}
+    settings = {field.name: getattr(plan.config, field.name) for field in fields(plan.config) if field.compare}
+    return {
+        "end_offset": plan.first_uncleanable_offset,
+        "keep_tombstones": options.keep_tombstones,
+        "rebuild_indexes": options.rebuild_indexes,
+        "config": settings | {"cleanup_policy": plan.config.policy_text},
+    }
+
+
+def _resumed(plan: CleanPlan, outcome: dict[str, Any]) -> CleanResult:
+    """Return the result that an interrupted run has recorded."""
+    known = {
+        **outcome,
+        "status": Status(outcome["status"]),
+        "stats": CleanerStats(**outcome.get("stats", {})),
+    }
+    return CleanResult(directory=plan.log.directory, plan=plan, resumed=True, **known)
 
 
 def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress) -> Written:

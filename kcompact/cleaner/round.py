@@ -17,11 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.clean.executor import Executor, Progress
+from kcompact.cleaner.copies import finish, output_of, require_space_for_copies
 from kcompact.cleaner.engines import Engine, EngineOptions
 from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
-from kcompact.cleaner.partition import CleanResult, Status, clean_partition
+from kcompact.cleaner.partition import CleanResult, Status, clean_partition, is_only_copied
 from kcompact.cleaner.side_by_side import small_side_by_side
 from kcompact.config.settings import TopicConfig, parse_override
 from kcompact.errors import CleaningAbortedError, KcompactError, RecoveryNeededError, as_failure
@@ -31,6 +32,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
 from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions, unused_overrides
 from kcompact.plan.planned import PlannedPartition, dirtiest_first
+from kcompact.swap.copy import Output
 from kcompact.swap.recovery import recover
 
 
@@ -87,12 +89,14 @@ class Round:
         locks: Locks,
         engine: Engine,
         engine_options: EngineOptions,
+        output: Output | None,
     ) -> None:
         self.outcomes = tuple(outcomes)
         self.notes = tuple(notes)
         self._options = options
         self._locks = locks
         self._engine = engine
+        self._output = output
         # The limit on bytes per second holds for one cleaning.
         self._side_by_side = engine_options.name == "spark" and options.max_bytes_per_second is None
 
@@ -104,7 +108,12 @@ class Round:
     def clean(self, progress: RoundProgress | None = None) -> RoundResult:
         """Clean the eligible partitions and return every partition with its result or its error, in order."""
         progress = progress or RoundProgress()
-        return RoundResult(partitions=tuple(self._cleaned(progress)), notes=self.notes)
+        if self._output is None:
+            return RoundResult(partitions=tuple(self._cleaned(progress)), notes=self.notes)
+        with self._output as output:
+            partitions = tuple(self._cleaned(progress))
+            copied = finish(output, progress.of(output.path).check)
+        return RoundResult(partitions=partitions, notes=self.notes, copied=copied)
 
     def _cleaned(self, progress: RoundProgress) -> Iterator[PartitionOutcome]:
         self.begin_engine()
@@ -139,7 +148,9 @@ class Round:
             return replace(outcome, result=_skipped(outcome))
         try:
             lock = self._locks.of(outcome.directory)
-            result = clean_partition(outcome.plan, executor, lock=lock, options=self._options, progress=progress)
+            result = clean_partition(
+                outcome.plan, executor, lock=lock, options=self._options, progress=progress, output=self._output
+            )
             return replace(outcome, result=result)
         except Exception as problem:
             return replace(outcome, error=as_failure(problem))
@@ -158,17 +169,24 @@ def begin_round(
 ) -> Iterator[Round]:
     """Lock, recover and plan the partitions of some paths. The locks are held until the end of the block.
 
-    Raises ConfigError for a setting that Kafka does not accept, RefusedError when no partition matches the topics.
+    Raises ConfigError for a setting that Kafka does not accept, RefusedError when no partition matches the topics, and
+    the errors of an output that cannot be written.
     """
     with ExitStack() as stack:
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
+        target = output_of(paths, directories, plan_options, options)
+        output = None if options.dry_run else target
         notes = unused_overrides(directories, plan_options)
         locks = Locks(stack, only_check=options.only_reads)
         planned = [*_planned(directories, plan_options, locks), *map(_outcome, unusable)]
         named = {path.resolve() for path in paths}
-        outcomes = [_refused(each, is_named=each.directory in named) for each in dirtiest_first(planned)]
+        outcomes = [_refused(each, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)]
+        if target is not None:
+            require_space_for_copies(target, outcomes)
         engine = Engine(engine_options, stack)
-        yield Round(outcomes, options, notes=notes, locks=locks, engine=engine, engine_options=engine_options)
+        yield Round(
+            outcomes, options, notes=notes, locks=locks, engine=engine, engine_options=engine_options, output=output
+        )
 
 
 def _outcome(planned: PlannedPartition) -> PartitionOutcome:
@@ -200,10 +218,11 @@ def _noted_as_copy(plan: CleanPlan) -> CleanPlan:
     return replace(plan, log=replace(plan.log, notes=(*plan.log.notes, note)))
 
 
-def _refused(outcome: PartitionOutcome, *, is_named: bool) -> PartitionOutcome:
+def _refused(outcome: PartitionOutcome, *, is_named: bool, output: Output | None) -> PartitionOutcome:
     """Return the outcome with the error or the result that prevents a cleaning, if there is one.
 
-    Kafka's internal topics are skipped if the path is a log directory, and refused if it is their own directory.
+    Kafka's internal topics are skipped if the path is a log directory, and refused if it is their own directory. A copy
+    of a log directory or of topics takes them as they are.
     """
     plan = outcome.plan
     if plan is None or outcome.error is not None:
@@ -214,6 +233,8 @@ def _refused(outcome: PartitionOutcome, *, is_named: bool) -> PartitionOutcome:
             path=outcome.directory, problem=plan.explanation, files=names, hint="Run `kcompact recover` first."
         )
         return replace(outcome, error=problem)
+    if output is not None and output.takes(outcome.directory) and is_only_copied(plan) and not is_named:
+        return outcome
     if plan.reason is Reason.INTERNAL and not is_named:
         return replace(outcome, result=_skipped(outcome))
     return replace(outcome, error=refusal(plan))

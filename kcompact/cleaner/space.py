@@ -9,6 +9,7 @@ from pathlib import Path
 from kcompact.clean.prepare import PreparedClean
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.swap.copy.contents import read_partition_contents
 
 SPACE_MARGIN = 1.05
 """A staged segment can be slightly larger than its sources: timestamps relative to a delete horizon need more bytes."""
@@ -39,6 +40,13 @@ def require_space(plan: CleanPlan) -> None:
     free_bytes = _free_bytes(plan.log.directory)
     if needed_bytes > free_bytes:
         raise NotEnoughSpaceError(path=plan.log.directory, needed_bytes=needed_bytes, free_bytes=free_bytes)
+
+
+def copy_bytes(plan: CleanPlan) -> int:
+    """Return how many bytes a compacted copy of the partition can take: the groups, and the other files as they are."""
+    files_bytes = read_partition_contents(plan.log.directory).size_bytes
+    replaced_bytes = sum(file.size_bytes for segment in plan.segments for file in segment.files)
+    return files_bytes - replaced_bytes + sum(_group_bytes(plan, number) for number in range(len(plan.groups)))
 
 
 def _group_bytes(plan: CleanPlan, number: int) -> int:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.outcome import PartitionOutcome
+from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import Round, begin_round
 from kcompact.cli.commands import consent
 from kcompact.cli.entries import complain_of
-from kcompact.cli.failures import delivered
+from kcompact.cli.failures import complain, delivered
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import clean_entry, document, dumps
+from kcompact.cli.output.json import clean_entry, copy_fields, document, dumps
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import CleaningAbortedError, KcompactError, StorageError
@@ -55,7 +55,7 @@ def run(
             result = round_.clean(progress)
         finally:
             progress.end()
-        lost = _report(result.partitions, plan_options.now_ms, as_json=as_json)
+        lost = _report(result, plan_options.now_ms, as_json=as_json)
         return stop.exit_code or result.exit_code or lost
 
 
@@ -72,19 +72,24 @@ def _tell_notes(round_: Round) -> None:
             streams.tell("note: running as root; the broker's own user is safer. Files keep their owners.")
 
 
-def _report(outcomes: Sequence[PartitionOutcome], now_ms: int, *, as_json: bool) -> int:
+def _report(result: RoundResult, now_ms: int, *, as_json: bool) -> int:
     """Print what was done, and return 1 if it could not be printed."""
 
     def show() -> None:
         if as_json:
-            described = [clean_entry(outcome) for outcome in outcomes]
-            streams.echo(dumps(document("clean", now_ms, partitions=described)))
+            described = [clean_entry(outcome) for outcome in result.partitions]
+            whole = {} if result.copied is None else {"copy": copy_fields(result.copied)}
+            streams.echo(dumps(document("clean", now_ms, partitions=described, **whole)))
         else:
-            from kcompact.cli.output.outcome import show_outcome
+            from kcompact.cli.output.outcome import show_copy, show_outcome
             from kcompact.cli.output.printer import Printer
 
-            show_outcome(outcomes, Printer())
+            show_outcome(result.partitions, Printer())
+            if result.copied is not None:
+                show_copy(result.copied, Printer())
 
     lost = delivered(show)
-    complain_of(outcomes)
+    complain_of(result.partitions)
+    if result.copied is not None and result.copied.error is not None:
+        complain(result.copied.error)
     return lost

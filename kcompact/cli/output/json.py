@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcompact.cleaner.outcome import PartitionOutcome
+from kcompact.cleaner.outcome import Copied, PartitionOutcome
 from kcompact.cli.entries import FileEntry, InspectedPartition, RecoveryEntry
 from kcompact.cli.output.explanations import clean_below_offset, config_fields, plan_forecast, role_reason
 from kcompact.plan.clean_plan import CleanPlan
@@ -72,6 +72,7 @@ CLEAN_FIELDS = (
     "engine",
     "elapsed_s",
     "recovered",
+    "resumed",
     "deleted_segments",
 )
 
@@ -198,9 +199,25 @@ def clean_entry(entry: PartitionOutcome) -> dict[str, Any]:
             fields["kafka_passes_at_most"] = kafka_passes_at_most(entry.plan, map_keys=map_keys)
             fields["kafka_passes_at_least"] = kafka_passes_at_least(entry.plan, map_keys=map_keys)
         fields["engine"] = entry.result.engine
+        fields["resumed"] = entry.result.resumed
         fields["elapsed_s"] = round(entry.result.elapsed_s, 3)
         fields["deleted_segments"] = [_deleted_segment(due.segment, due.reason) for due in entry.result.expired]
     return fields
+
+
+def copy_fields(copied: Copied) -> dict[str, Any]:
+    """Return what `clean --output` did as a whole."""
+    report = copied.report
+    return {
+        "output": str(report.path),
+        "log_dir": None if report.log_dir is None else str(report.log_dir),
+        "finished": report.is_finished,
+        "missing": list(report.missing),
+        "set_aside": list(report.set_aside),
+        "left_out": [asdict(left_out) for left_out in report.left_out],
+        "error": str(copied.error) if copied.error else None,
+        "exit_code": copied.exit_code,
+    }
 
 
 def recovery_entry(entry: RecoveryEntry) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcompact import readable
-from kcompact.cleaner.outcome import PartitionOutcome
+from kcompact.cleaner.outcome import Copied, PartitionOutcome
 from kcompact.cleaner.partition import CleanResult
 from kcompact.cli.entries import RecoveryEntry
 from kcompact.cli.output import text
@@ -13,6 +13,7 @@ from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.passes import offset_map_slots
 
 _MIB = 1_048_576
+_MOST_LEFT_OUT = 20
 
 
 # clean
@@ -106,12 +107,44 @@ def _remark(entry: PartitionOutcome) -> str:
         remarks.append(f"recovery: {entry.recovered}")
     if entry.error is not None:
         return "; ".join((*remarks, text.relative_to_here(str(entry.error).splitlines()[0])))
+    if entry.result is not None and entry.result.resumed:
+        remarks.append("by an earlier run")
     if entry.result is not None and not entry.is_cleaned:
         remarks.append(f"{entry.reason}: {entry.explanation}")
     if entry.result is not None and entry.result.expired:
         bases = ", ".join(str(due.segment.base_offset) for due in entry.result.expired)
         remarks.append(f"retention: segments {bases}")
     return "; ".join(remarks)
+
+
+def show_copy(copied: Copied, printer: Printer) -> None:
+    """Print what the output of `--output` is good for, and what a complete copy leaves out."""
+    report = copied.report
+    path = text.relative_to_here(text.safe(str(report.path)))
+    printer.line()
+    if report.left_out:
+        printer.line("not copied:")
+        rows = [
+            {
+                "name": cell(left_out.name),
+                "size": cell(readable.size(left_out.size_bytes)),
+                "why": cell(left_out.reason),
+            }
+            for left_out in report.left_out[:_MOST_LEFT_OUT]
+        ]
+        printer.table(("name", "size", "why"), rows, numbers=("size",), whole=("size",))
+        if len(report.left_out) > _MOST_LEFT_OUT:
+            printer.line(f"and {len(report.left_out) - _MOST_LEFT_OUT} more; --json lists all")
+    if not report.finished:
+        printer.line(f"nothing was copied to {path}")
+    elif report.is_finished and report.log_dir is not None:
+        printer.line(f"{path} is a complete copy of {text.relative_to_here(text.safe(str(report.log_dir)))}")
+        if report.set_aside:
+            printer.line(f"copied as they are: {text.safe(', '.join(report.set_aside))}")
+    elif report.is_finished and report.is_new:
+        printer.line(f"{path} has only the chosen partitions, so no broker can start on it: it has no meta.properties")
+    elif report.is_finished:
+        printer.line(f"the chosen partitions were added to {path}")
 
 
 # recover

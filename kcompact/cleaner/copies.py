@@ -1,0 +1,63 @@
+"""The output of a round with `output`: what it is a copy of, and whether it is finished."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.outcome import Copied, PartitionOutcome
+from kcompact.cleaner.space import copy_bytes
+from kcompact.config.metadata_log import METADATA_DIRECTORY
+from kcompact.errors import KcompactError, RefusedError, UnfinishedCopyError
+from kcompact.plan.options import PlanOptions
+from kcompact.swap.copy import Output
+
+
+def output_of(
+    paths: Sequence[Path], directories: Sequence[Path], plan_options: PlanOptions, options: CleanOptions
+) -> Output | None:
+    """Return the checked output of a round, None without one. Nothing is written yet.
+
+    A single log directory is copied completely. Partition directories, and the partitions of chosen topics, are copied
+    without the files that make a log directory. Raises RefusedError, LogDirLockedError, StorageError.
+    """
+    if options.output is None or not directories:
+        return None
+    output = Path(options.output)
+    parents = {directory.parent for directory in directories}
+    log_dirs = [path for path in paths if path.resolve() in parents and _canonical(path) not in directories]
+    if log_dirs and not plan_options.topics:
+        if len(paths) > 1:
+            raise RefusedError(
+                path=output,
+                problem=f"cannot become a copy of {len(paths)} paths: a log directory is copied alone",
+                hint="Run the command once for each log directory, each with its own --output.",
+            )
+        return Output(output, log_dir=log_dirs[0].resolve())
+    return Output(output, [directory for directory in directories if directory.name != METADATA_DIRECTORY])
+
+
+def _canonical(path: Path) -> Path:
+    """Return a path in the form in which `find_partitions` returns a partition directory."""
+    directory = Path(os.path.normpath(path.absolute()))
+    return directory.parent.resolve() / directory.name
+
+
+def require_space_for_copies(output: Output, outcomes: Sequence[PartitionOutcome]) -> None:
+    """Raise NotEnoughSpaceError if the copies of all partitions may not fit the file system of the output."""
+    plans = [outcome.plan for outcome in outcomes if outcome.plan is not None and outcome.error is None]
+    output.require_space({plan.log.directory.name: copy_bytes(plan) for plan in plans})
+
+
+def finish(output: Output, check: Callable[[], None]) -> Copied:
+    """Complete the output, and return what was copied with the error if it is unfinished."""
+    error: KcompactError | None = None
+    try:
+        report = output.finish(check)
+    except KcompactError as problem:
+        report, error = output.report(), problem
+    if error is None and report.is_new and report.finished and not report.is_finished:
+        error = UnfinishedCopyError(path=output.path, missing=report.missing)
+    return Copied(report=report, error=error)

@@ -1,0 +1,31 @@
+"""A compacted copy in another directory. The source is only read.
+
+In: partitions, and the staged files of cleaned segments. Out: a directory with their copies, complete or marked as
+unfinished.
+Imports: as `swap`.
+
+    output     the output of a round: checks the target, takes its lock, adds directories, finishes
+    contents   what a broker keeps of a directory, and what a copy leaves out
+    journal    the marker of an unfinished copy, and what it says is finished
+    files      copies files with their attributes
+
+**The idea.** A directory is made under another name and renamed when it is complete and synced, so a partition
+directory in the output is always whole. The output itself is whole when the last step is done:
+
+    .kcompact-copy/          an unfinished copy; a broker that finds this directory does not start
+        copy.json            the source, and the directories that belong to the copy
+        orders-0/            the directory that is being written
+        3.json               the directory number 3 is complete: from which files, and which files it has
+    users-0/                 a complete directory
+
+When every directory is there, the checkpoints and `bootstrap.checkpoint` are written, then `.kafka_cleanshutdown`, then
+`meta.properties`, and then `.kcompact-copy` is removed. An interrupted copy is continued by the same command.
+
+An output that is not empty has no marker, because a broker may use it as its log directory. Directories are then added
+under the name of a directory that a broker has marked for deletion, and `.lock` is held.
+"""
+
+from kcompact.swap.copy.contents import LeftOut
+from kcompact.swap.copy.output import CopyReport, Output
+
+__all__ = ["CopyReport", "LeftOut", "Output"]

@@ -1,0 +1,171 @@
+"""What a broker keeps of a log directory and of a partition directory when it starts; a copy takes the same."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcompact.config.metadata_log import BOOTSTRAP_CHECKPOINT, METADATA_DIRECTORY
+from kcompact.errors import KcompactError
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from kcompact.format.metadata_record import parse_snapshot_name
+from kcompact.format.names import DirectoryKind, Suffix, Temporary, log_name, parse_directory, parse_file_name
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
+from kcompact.log.files import FileIdentity
+from kcompact.log.lock import LOCK_NAME
+from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.steps import DELETED, SWAP
+
+BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
+LOG_DIR_FILES = (
+    *BROKER_CHECKPOINTS,
+    CLEANER_OFFSET_CHECKPOINT,
+    BOOTSTRAP_CHECKPOINT,
+    CLEAN_SHUTDOWN_FILE,
+    META_PROPERTIES,
+)
+"""The files of a log directory, in the order in which a copy writes them: `meta.properties` last."""
+
+_REMOTE_INDEX_CACHE = "remote-log-index-cache"
+_QUORUM_STATE = "quorum-state"
+_DELETED = "marked for deletion: a broker deletes it when it starts"
+_UNFINISHED = "an unfinished write"
+_FOREIGN = "not a file of Kafka"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A file or directory of the source that a copy leaves out. `name` is relative to the log directory."""
+
+    name: str
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionContents:
+    """The files of a partition directory that a copy takes, and the names that it leaves out."""
+
+    files: tuple[FileIdentity, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the files that a copy takes."""
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirContents:
+    """A log directory: its partitions, its `-future` and `-stray` directories, its files, and what a copy leaves out.
+
+    `left_out` has what the partitions leave out too.
+    """
+
+    partitions: tuple[str, ...]
+    set_aside: tuple[str, ...]
+    files: tuple[FileIdentity, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def read_partition_contents(directory: Path) -> PartitionContents:
+    """Return what a broker keeps of a partition directory, whatever the kind of the directory.
+
+    Raises RefusedError if the directory is a link or cannot be opened, StorageError.
+    Rule: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.loadSegmentFiles.
+    """
+    files, left_out = [], []
+    is_metadata = directory.name == METADATA_DIRECTORY
+    with OpenDirectory(directory) as opened:
+        present = opened.names()
+        for name in sorted(present):
+            status = opened.status(name)
+            if status is None:
+                continue
+            reason = _why_left_out(name, status.st_mode, present, is_metadata=is_metadata)
+            if reason is None:
+                files.append(FileIdentity.of(name, status))
+            else:
+                left_out.append(_left_out(directory / name, f"{directory.name}/{name}", reason))
+    return PartitionContents(files=tuple(files), left_out=tuple(left_out))
+
+
+def _why_left_out(name: str, mode: int, present: Collection[str], *, is_metadata: bool) -> str | None:
+    if not stat.S_ISREG(mode):
+        return "not a regular file"
+    parsed = parse_file_name(name)
+    if parsed is not None and parsed.temporary is not Temporary.DELETED:
+        log = log_name(parsed.base_offset)
+        is_index = parsed.suffix not in (Suffix.LOG, Suffix.SNAPSHOT)
+        if is_index and parsed.temporary is Temporary.NO and log not in present and log + SWAP not in present:
+            return "an index without its .log: a broker deletes it when it starts"
+        return None
+    if name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
+        return None
+    if is_metadata and (name == _QUORUM_STATE or parse_snapshot_name(name) is not None):
+        return None
+    if name.endswith(DELETED):
+        return _DELETED
+    return _UNFINISHED if name.endswith((".tmp", ".part")) else _FOREIGN
+
+
+def read_log_dir_contents(log_dir: Path) -> LogDirContents:
+    """Return what a broker keeps of a log directory.
+
+    A broker deletes `-delete` directories. It continues to fill a `-future` directory, and it leaves a `-stray` one to
+    the operator. Raises RefusedError if the log directory cannot be opened, StorageError.
+    Rule: LogManager.loadLogs, LogManager.loadLog.
+    """
+    partitions, set_aside, files, left_out = [], [], [], []
+    with OpenDirectory(log_dir, follow=True) as opened:
+        for name in sorted(opened.names() - {LOCK_NAME}):
+            status, parsed = opened.status(name), parse_directory(name)
+            if status is None:
+                continue
+            is_directory = stat.S_ISDIR(status.st_mode)
+            if parsed is not None and parsed.kind is DirectoryKind.PARTITION and not stat.S_ISREG(status.st_mode):
+                partitions.append(name)
+            elif is_directory and parsed is not None and parsed.kind is not DirectoryKind.DELETE:
+                set_aside.append(name)
+            elif name in LOG_DIR_FILES and stat.S_ISREG(status.st_mode):
+                files.append(FileIdentity.of(name, status))
+            else:
+                left_out.append(_left_out(log_dir / name, name, _why_not_kept(name, is_directory=is_directory)))
+    for name in (*partitions, *set_aside):
+        with suppress(KcompactError):  # A directory that cannot be read cannot be copied either; that is its error.
+            left_out += read_partition_contents(log_dir / name).left_out
+    return LogDirContents(
+        partitions=tuple(partitions), set_aside=tuple(set_aside), files=tuple(files), left_out=tuple(left_out)
+    )
+
+
+def _why_not_kept(name: str, *, is_directory: bool) -> str:
+    if not is_directory:
+        return _UNFINISHED if name.endswith(".tmp") else _FOREIGN
+    if parse_directory(name) is not None:
+        return _DELETED
+    if name == _REMOTE_INDEX_CACHE:
+        return "a cache of tiered storage: a broker fills it again"
+    return "not a directory of Kafka: a broker does not start while it is there"
+
+
+def _left_out(path: Path, name: str, reason: str) -> LeftOut:
+    return LeftOut(name=name, size_bytes=size_bytes_of(path), reason=reason)
+
+
+def size_bytes_of(path: Path) -> int:
+    """Return the size of a file, or of all files below a directory. Links are not followed."""
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
+    return sum((Path(parent) / name).lstat().st_size for parent, _, names in os.walk(path) for name in names)

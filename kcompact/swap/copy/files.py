@@ -1,0 +1,92 @@
+"""Copies the files of a directory with their attributes, and gives the staged files of cleaned segments their names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from kcompact.clean.staged_files import CleanedSegment, create, sync, write_all
+from kcompact.errors import StorageError
+from kcompact.format.names import Suffix
+from kcompact.log.files import FileIdentity, open_regular
+from kcompact.swap.attributes import modified_ns
+from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.steps import Rename
+
+_COPY_BYTES = 16 << 20
+"""A request to stop is looked at after this many bytes."""
+
+
+def fill(
+    source: Path,
+    files: Iterable[FileIdentity],
+    target: Path,
+    cleaned: Sequence[CleanedSegment] = (),
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Complete a directory that holds the staged files of `cleaned`; with none it becomes an exact copy of `files`.
+
+    Copies every file that no cleaned segment replaces, and gives the staged files their names, times, modes and, as
+    root, owners. `check` may raise an exception to stop. Raises RefusedError, StorageError, NotEnoughSpaceError.
+    """
+    replaced = {file.name for segment in cleaned for file in segment.replaces}
+    for file in files:
+        if file.name not in replaced:
+            _copy_file(source / file.name, target / file.name, check)
+    for segment in cleaned:
+        _name_staged_files(target, segment)
+        _set_attributes(source, target, segment)
+
+
+def _copy_file(source: Path, target: Path, check: Callable[[], None]) -> None:
+    """Copy content, mode, times, extended attributes and, as root, the owner; then sync."""
+    check()
+    with open_regular(source) as reader:
+        try:
+            descriptor = create(target)
+            try:
+                while data := os.read(reader, _COPY_BYTES):
+                    write_all(descriptor, data, path=target)
+                    check()
+                copy_status(source, target)
+                sync(descriptor, path=target)
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            raise StorageError(path=source, problem=problem) from None
+
+
+def copy_status(source: Path, target: Path) -> None:
+    """Give a file or directory the mode, times, extended attributes and, as root, the owner of another one.
+
+    Raises OSError.
+    """
+    if os.geteuid() == 0:
+        status = source.stat()
+        os.chown(target, status.st_uid, status.st_gid)
+    # After the owner, because a new owner clears bits of the mode.
+    shutil.copystat(source, target)
+
+
+def _name_staged_files(target: Path, cleaned: CleanedSegment) -> None:
+    """Rename the staged files of one group to their final names, in a directory that no process reads yet."""
+    with OpenDirectory(target) as directory:
+        apply_steps(
+            directory, [Rename(file.staged_as, file.name) for file in cleaned.files if file.staged_as != file.name]
+        )
+
+
+def _set_attributes(source: Path, target: Path, cleaned: CleanedSegment) -> None:
+    """Give new files the mode and the time that a swap gives them and, as root, the owner."""
+    model = (source / cleaned.replaces[0].name).stat()
+    for file in cleaned.files:
+        path = target / file.name
+        if os.geteuid() == 0:
+            os.chown(path, model.st_uid, model.st_gid)
+        path.chmod(stat.S_IMODE(model.st_mode))
+        if path.suffix != Suffix.TXN_INDEX:
+            os.utime(path, ns=(modified_ns(cleaned), modified_ns(cleaned)))

@@ -1,0 +1,143 @@
+"""The marker of an unfinished copy, `.kcompact-copy` in the output, and what it says is finished.
+
+A broker does not start while the directory is there, because its name is not the name of a partition. Each finished
+directory has a record. It is written before the directory gets its final name: a directory without a record was not
+made by this copy.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kcompact.log.files import FileIdentity, read_file
+from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.small_files import write_small_file
+from kcompact.swap.steps import Remove, SyncDir
+
+MARKER = ".kcompact-copy"
+VERSION = 1
+
+_SUBJECT = "copy.json"
+
+FileStates = list[list[Any]]
+"""Name, size and modification time of each file. Inodes differ after a remount of some file systems."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is copied. A copy with another subject is another copy.
+
+    `directories` are absolute paths. `log_dirs` maps each log directory to its `meta.properties`, or to null.
+    """
+
+    is_whole: bool
+    directories: list[str]
+    log_dirs: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A finished directory.
+
+    `recipe` describes how the copy was made, `outcome` is the result that the caller keeps. `offsets` are the entries
+    of the partition in the output's checkpoints. `source` and `copy` are the files on both sides.
+    """
+
+    name: str
+    recipe: dict[str, Any]
+    outcome: dict[str, Any]
+    offsets: dict[str, int]
+    source: FileStates
+    copy: FileStates
+
+
+def file_states(files: Collection[FileIdentity]) -> FileStates:
+    """Return the files in the form that a record has, in order of name."""
+    return sorted([file.name, file.size_bytes, file.mtime_ns] for file in files)
+
+
+def states_in(directory: Path) -> FileStates:
+    """Return the files of a directory in the form that a record has. Raises RefusedError, StorageError."""
+    with OpenDirectory(directory) as opened:
+        found = [(name, opened.status(name)) for name in opened.names()]
+    return file_states([FileIdentity.of(name, status) for name, status in found if status is not None])
+
+
+class Journal:
+    """The marker directory of an output. Records have numbers, because the name of a topic can be very long."""
+
+    def __init__(self, output: Path, subject: Subject) -> None:
+        self.path = output / MARKER
+        self.subject = subject
+        self._number_of = {Path(name).name: number for number, name in enumerate(subject.directories)}
+
+    def read_subject(self) -> Subject | None:
+        """Return the subject of the copy that was begun; None if it is not readable. Raises StorageError."""
+        found = _read(self.path / _SUBJECT)
+        if found is None or found.pop("version", None) != VERSION or found.keys() != asdict(self.subject).keys():
+            return None
+        return Subject(**found)
+
+    def has_subject(self) -> bool:
+        """Return whether the copy was begun. Without a subject, nothing was written yet, or everything is finished."""
+        return (self.path / _SUBJECT).exists()
+
+    def records(self) -> dict[str, Record]:
+        """Return the record of each finished directory, by its name. Raises StorageError."""
+        found = {}
+        for name, number in self._number_of.items():
+            fields = _read(self.path / f"{number}.json")
+            if fields is not None and fields.keys() == set(Record.__dataclass_fields__) and fields["name"] == name:
+                found[name] = Record(**fields)
+        return found
+
+    def begin(self) -> None:
+        """Write the subject, and remove the directories that an interrupted run did not finish."""
+        with OpenDirectory(self.path) as marker:
+            for name in marker.names():
+                if (self.path / name).is_dir():
+                    shutil.rmtree(self.path / name)
+            content = {"version": VERSION, **asdict(self.subject)}
+            write_small_file(marker, _SUBJECT, _json(content), mode=0o600)
+        with OpenDirectory(self.path.parent, follow=True) as output:
+            apply_steps(output, (SyncDir(),))
+
+    def write(self, record: Record) -> None:
+        """Write the record of a directory, durably."""
+        with OpenDirectory(self.path) as marker:
+            write_small_file(marker, f"{self._number_of[record.name]}.json", _json(asdict(record)), mode=0o600)
+
+    def forget(self, name: str) -> None:
+        """Remove the record of a directory, durably."""
+        with OpenDirectory(self.path) as marker:
+            number = f"{self._number_of[name]}.json"
+            if marker.status(number) is not None:
+                apply_steps(marker, (Remove(number), SyncDir()))
+
+    def remove(self) -> None:
+        """Remove the marker. The subject goes first: without it, an interrupted removal is recognised as one."""
+        with OpenDirectory(self.path.parent, follow=True) as output:
+            if output.status(f"{MARKER}/{_SUBJECT}") is not None:
+                apply_steps(output, (Remove(f"{MARKER}/{_SUBJECT}"), SyncDir(MARKER)))
+            shutil.rmtree(self.path)
+            apply_steps(output, (SyncDir(),))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return a JSON object, None if the file is missing or holds anything else. Raises RefusedError, StorageError."""
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(read_file(path))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

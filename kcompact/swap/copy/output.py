@@ -1,0 +1,429 @@
+"""The output of a round of copying: made once, for all threads of the round."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kcompact.clean.staged_files import CleanedSegment, write_error
+from kcompact.errors import KcompactError, LogChangedError, NotEnoughSpaceError, RefusedError
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from kcompact.format.names import DirectoryKind, PartitionDirectoryName, TopicPartition
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
+from kcompact.log.directory import PartitionLog, partition_directories
+from kcompact.log.files import FileIdentity, read_file
+from kcompact.log.lock import LOCK_NAME, log_dir_lock
+from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.copy.contents import (
+    LOG_DIR_FILES,
+    LeftOut,
+    read_log_dir_contents,
+    read_partition_contents,
+    size_bytes_of,
+)
+from kcompact.swap.copy.files import copy_status, fill
+from kcompact.swap.copy.journal import MARKER, Journal, Record, Subject, file_states, states_in
+from kcompact.swap.copy.log_dir_files import write_chosen, write_one, write_whole
+from kcompact.swap.copy.target import (
+    exists_already,
+    is_log_dir,
+    is_used,
+    nearest_directory,
+    require_separate,
+    require_unlocked,
+    require_writable,
+    shared_lock,
+)
+from kcompact.swap.leftovers import require_nothing_unfinished
+from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.replace import require_unchanged
+from kcompact.swap.steps import RemoveDir, Rename, SyncDir
+
+_SHARED_FILES = threading.Lock()
+"""Held while a file is written that the directories of an output share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport:
+    """What a round has copied. `log_dir` is the log directory of a complete copy, None for chosen partitions.
+
+    `missing` are the directories that are not in the output. `is_finished`: none is missing, and the files that
+    they share are written. `is_new`: the output was empty, so that a marker shows an unfinished copy.
+    `set_aside` are the `-future` and `-stray` directories of a complete copy.
+    """
+
+    path: Path
+    log_dir: Path | None
+    is_finished: bool
+    is_new: bool
+    finished: tuple[str, ...]
+    missing: tuple[str, ...]
+    set_aside: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class UnfinishedCopy:
+    """A directory to fill. `outcome` is for the caller: `Output.finished` returns it in a later run."""
+
+    path: Path
+    source: Path
+    files: tuple[FileIdentity, ...]
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+    def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
+        """Complete the directory, which holds the staged files of `cleaned`; with none it becomes an exact copy."""
+        fill(self.source, self.files, self.path, cleaned, check=check)
+
+
+class Output:
+    """A directory for the copies of partitions; a `with` block holds its lock. Safe for several threads.
+
+    `directories` are the partition directories to copy. With `log_dir` instead, the output becomes a complete copy of
+    that log directory. Without `resumable` nothing marks an unfinished output.
+
+    The constructor checks the output and writes nothing. It raises RefusedError if the output lies inside a source, has
+    one of the partitions, is not empty although a complete copy is to be made, or has an unfinished copy of something
+    else; LogDirLockedError, StorageError.
+    """
+
+    def __init__(
+        self, path: Path, directories: Sequence[Path] = (), *, log_dir: Path | None = None, resumable: bool = True
+    ) -> None:
+        self.path = path.resolve()
+        self.log_dir = log_dir
+        self._contents = None if log_dir is None else read_log_dir_contents(log_dir)
+        self._set_aside: tuple[Path, ...] = ()
+        if log_dir is not None and self._contents is not None:
+            directories = [log_dir / name for name in self._contents.partitions]
+            self._set_aside = tuple(log_dir / name for name in self._contents.set_aside)
+        self._directories = (*directories, *self._set_aside)
+        self._log_dirs = sorted({directory.parent for directory in directories if is_log_dir(directory.parent)})
+        self._done: set[str] = set()
+        self._records: dict[str, Record] = {}
+        self._stack = ExitStack()
+        self._is_made = False
+        self._is_finished = False
+        require_separate(self.path, self._log_dirs if log_dir is None else [log_dir], self._directories)
+        require_writable(self.path)
+        present = _names(self.path)
+        self._journal: Journal | None = None
+        if MARKER in present or (resumable and not present - {LOCK_NAME}):
+            self._journal = Journal(self.path, self._subject())
+            self._require_same_copy(present, resumable=resumable)
+        elif log_dir is not None:
+            raise RefusedError(
+                path=self.path,
+                problem=f"is not empty, so it cannot become a copy of {log_dir}",
+                hint="Pass a new or empty directory as --output.",
+            )
+        for directory in self._directories:
+            if directory.name in present and directory.name not in self._records:
+                raise exists_already(self.path / directory.name)
+        if resumable and (self.path / LOCK_NAME).exists():
+            require_unlocked(self.path)
+
+    def _subject(self) -> Subject:
+        return Subject(
+            is_whole=self.log_dir is not None,
+            directories=sorted(str(directory) for directory in self._directories),
+            log_dirs={str(log_dir): _meta_properties(log_dir) for log_dir in self._log_dirs},
+        )
+
+    def _require_same_copy(self, present: frozenset[str], *, resumable: bool) -> None:
+        """Read what an interrupted run has finished. Raises RefusedError if it was making another copy."""
+        assert self._journal is not None
+        if MARKER not in present:
+            return
+        require_unlocked(self._journal.path)
+        remove = f"Pass another --output directory, or remove {self.path} to begin anew."
+        if not self._journal.has_subject():
+            if present - {LOCK_NAME, MARKER}:
+                raise RefusedError(
+                    path=self._journal.path,
+                    problem="is left of a copy that is finished",
+                    hint=f"Remove {self._journal.path}, and a broker can start on {self.path}.",
+                )
+            return
+        begun = self._journal.read_subject()
+        if not resumable or begun != self._journal.subject:
+            raise RefusedError(path=self.path, problem="has an unfinished copy of something else", hint=remove)
+        self._records = self._journal.records()
+        unknown = present - {LOCK_NAME, MARKER, *LOG_DIR_FILES, *self._records}
+        if unknown:
+            raise RefusedError(
+                path=self.path / min(unknown), problem="does not belong to the unfinished copy beside it", hint=remove
+            )
+
+    def require_space(self, sizes: Mapping[str, int]) -> None:
+        """Raise NotEnoughSpaceError if the file system cannot hold what is still to be copied.
+
+        `sizes` has the greatest size in bytes that the copy of each partition can have, by its directory's name.
+        """
+        needed_bytes = sum(size_bytes for name, size_bytes in sizes.items() if name not in self._records)
+        needed_bytes += sum(size_bytes_of(path) for path in self._set_aside if path.name not in self._records)
+        status = os.statvfs(nearest_directory(self.path))
+        free_bytes = status.f_bavail * status.f_frsize
+        if self._journal is not None and self._journal.path.exists():
+            free_bytes += size_bytes_of(self._journal.path)  # Mostly directories that will be begun again.
+        if needed_bytes > free_bytes:
+            raise NotEnoughSpaceError(path=self.path, needed_bytes=needed_bytes, free_bytes=free_bytes)
+
+    # --- The lock and the marker
+
+    def __enter__(self) -> Output:
+        """Create the output, take its lock if there is one to take, and mark it as unfinished."""
+        try:
+            self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _begin(self) -> None:
+        try:
+            self._is_made = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            if self._is_made and self.log_dir is not None:
+                copy_status(self.log_dir, self.path)
+            if self._journal is not None:
+                self._journal.path.mkdir(mode=0o700, exist_ok=True)
+        except OSError as problem:
+            raise write_error(self.path, problem, 0) from None
+        if is_used(self.path):
+            self._stack.enter_context(shared_lock(self.path))
+        if self._journal is not None:
+            self._stack.enter_context(log_dir_lock(self._journal.path))
+            self._journal.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._journal is not None and self._journal.path.exists() and not self._journal.records():
+                with suppress(KcompactError):  # There is nothing to continue from.
+                    self._journal.remove()
+                    if self._is_made:
+                        with OpenDirectory(self.path.parent) as parent:
+                            apply_steps(parent, (RemoveDir(self.path.name),))
+        finally:
+            self._stack.close()
+
+    # --- One directory
+
+    def finished(self, log: PartitionLog, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the outcome of a partition that an interrupted run has finished, else None.
+
+        A copy that was made from other files or by another recipe is removed. Raises RefusedError if the copy was
+        changed.
+        """
+        contents = read_partition_contents(log.directory)
+        record = self._kept(log.directory.name, recipe, contents.files)
+        return None if record is None else record.outcome
+
+    def _kept(self, name: str, recipe: Mapping[str, Any], files: Sequence[FileIdentity]) -> Record | None:
+        record = self._records.get(name)
+        if record is None or self._journal is None:
+            return None
+        final = self.path / name
+        if final.exists():
+            if states_in(final) != record.copy:
+                raise RefusedError(
+                    path=final,
+                    problem="was changed after kcompact had copied it",
+                    hint=f"Remove {self.path} to begin anew, or pass another --output directory.",
+                )
+            if record.recipe == recipe and record.source == file_states(files):
+                self._done.add(name)
+                return record
+            with OpenDirectory(self.path) as output:
+                apply_steps(output, (Rename(name, f"{MARKER}/{name}"), SyncDir(), SyncDir(MARKER)))
+                shutil.rmtree(self._journal.path / name)
+        self._journal.forget(name)
+        return None
+
+    @contextmanager
+    def partition(
+        self, log: PartitionLog, *, checkpoint_offset: int | None, recipe: Mapping[str, Any] | None = None
+    ) -> Iterator[UnfinishedCopy]:
+        """Yield a new directory to fill; after the block it gets the partition's name and its checkpoints.
+
+        If the block raises, the directory is removed. `checkpoint_offset` becomes the cleaner's checkpoint; None writes
+        none. Raises RecoveryNeededError if an interrupted swap left files, LogChangedError if the source has changed
+        since the plan was made, RefusedError if the output has the partition already, StorageError.
+        """
+        with OpenDirectory(log.directory) as source:
+            require_nothing_unfinished(source, source.names())
+        offsets = _offsets(log, checkpoint_offset)
+        with self._new_directory(log.directory, recipe or {}, offsets) as unfinished:
+            yield unfinished
+            require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
+            if self._journal is None:
+                self._write_shared_files(log, offsets)
+        # Last, because a checkpoint must not be ahead of its log.
+        if self._journal is None and checkpoint_offset is not None:
+            write_checkpoint(self.path, log.topic_partition, checkpoint_offset)
+
+    def _write_shared_files(self, log: PartitionLog, offsets: Mapping[str, int]) -> None:
+        with _SHARED_FILES:
+            for name, offset in offsets.items():
+                if name != CLEANER_OFFSET_CHECKPOINT:
+                    write_checkpoint(self.path, log.topic_partition, offset, name=name)
+            # With other partitions, their broker decides whether the output was shut down cleanly.
+            if log.log_dir.is_clean_shutdown and not partition_directories(self.path):
+                write_one(log.log_dir.path, self.path, CLEAN_SHUTDOWN_FILE)
+
+    @contextmanager
+    def _new_directory(
+        self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int]
+    ) -> Iterator[UnfinishedCopy]:
+        """Yield a directory to fill; after the block give it the name of the source, durably."""
+        contents = read_partition_contents(source)
+        final = self.path / source.name
+        if final.exists() or final.is_symlink():
+            raise exists_already(final)
+        staged = f"{MARKER}/{source.name}" if self._journal is not None else _marked_for_deletion(source)
+        target = self.path / staged
+        try:
+            target.mkdir(mode=0o700)
+        except OSError as problem:
+            raise write_error(target, problem, 0) from None
+        unfinished = UnfinishedCopy(path=target, source=source, files=contents.files)
+        try:
+            yield unfinished
+            now = read_partition_contents(source).files
+            if now != contents.files:
+                raise _changed(source, contents.files, now)
+            with OpenDirectory(target) as directory:
+                copy_status(source, target)
+                apply_steps(directory, (SyncDir(),))
+            if self._journal is not None:
+                record = Record(
+                    name=source.name,
+                    recipe=dict(recipe),
+                    outcome=unfinished.outcome,
+                    offsets=dict(offsets),
+                    source=file_states(contents.files),
+                    copy=states_in(target),
+                )
+                self._journal.write(record)
+            self._publish(staged, final)
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
+        self._done.add(source.name)
+
+    def _publish(self, staged: str, final: Path) -> None:
+        """Rename a complete directory to its final name, durably. Raises RefusedError if the name exists."""
+        with OpenDirectory(self.path) as output:
+            try:
+                apply_steps(output, (Rename(staged, final.name), SyncDir()))
+                if "/" in staged:
+                    apply_steps(output, (SyncDir(MARKER),))
+            except FileExistsError:
+                raise exists_already(final) from None
+
+    # --- The end
+
+    def finish(self, check: Callable[[], None] = lambda: None) -> CopyReport:
+        """Complete the output if every directory is there, and return the report; it names what is missing.
+
+        Raises LogChangedError or LogDirLockedError if the source of a complete copy was used meanwhile, and the errors
+        of copying. The output then stays unfinished.
+        """
+        missing = set(self.report().missing)
+        if missing <= {path.name for path in self._set_aside}:
+            for source in self._set_aside:
+                if self._kept(source.name, {}, read_partition_contents(source).files) is None:
+                    with self._new_directory(source, {}, {}) as unfinished:
+                        unfinished.fill(check=check)
+            if self._journal is not None:
+                self._complete(self._journal)
+            self._is_finished = True
+        return self.report()
+
+    def report(self) -> CopyReport:
+        """Return what is copied and what is missing now."""
+        names = [directory.name for directory in self._directories]
+        return CopyReport(
+            path=self.path,
+            log_dir=self.log_dir,
+            is_finished=self._is_finished,
+            is_new=self._journal is not None,
+            finished=tuple(name for name in names if name in self._done),
+            missing=tuple(name for name in names if name not in self._done),
+            set_aside=tuple(path.name for path in self._set_aside),
+            left_out=() if self._contents is None else self._contents.left_out,
+        )
+
+    def takes(self, directory: Path) -> bool:
+        """Return whether a directory is one of those to copy."""
+        return directory in self._directories
+
+    def _complete(self, journal: Journal) -> None:
+        """Write the files that all directories share, `meta.properties` last, and remove the marker."""
+        records = list(journal.records().values())
+        if self.log_dir is None:
+            write_chosen(self._log_dirs, self.path, records)
+        else:
+            self._require_source_unchanged(self.log_dir)
+            write_whole(self.log_dir, self.path, records)
+        journal.remove()
+
+    def _require_source_unchanged(self, log_dir: Path) -> None:
+        require_unlocked(log_dir)
+        assert self._contents is not None
+        now = read_log_dir_contents(log_dir)
+        if now.files != self._contents.files:
+            raise _changed(log_dir, self._contents.files, now.files)
+        before = {*self._contents.partitions, *self._contents.set_aside}
+        other = before ^ {*now.partitions, *now.set_aside}
+        if other:
+            raise LogChangedError(path=log_dir / min(other), problem="appeared or went away while it was copied")
+
+
+def _names(path: Path) -> frozenset[str]:
+    return frozenset(os.listdir(path)) if path.exists() else frozenset()  # noqa: PTH208 - only the names
+
+
+def _meta_properties(log_dir: Path) -> str | None:
+    path = log_dir / META_PROPERTIES
+    return read_file(path).decode(errors="replace") if path.exists() else None
+
+
+def _offsets(log: PartitionLog, checkpoint_offset: int | None) -> dict[str, int]:
+    """Return the entries of a partition in the checkpoints of the output."""
+    checkpoints = {
+        RECOVERY_POINT_CHECKPOINT: log.log_dir.recovery_points,
+        LOG_START_OFFSET_CHECKPOINT: log.log_dir.log_start_offsets,
+        REPLICATION_OFFSET_CHECKPOINT: log.log_dir.high_watermarks,
+    }
+    partition = log.topic_partition
+    offsets = {name: entries[partition] for name, entries in checkpoints.items() if entries and partition in entries}
+    return offsets if checkpoint_offset is None else {**offsets, CLEANER_OFFSET_CHECKPOINT: checkpoint_offset}
+
+
+def _marked_for_deletion(source: Path) -> str:
+    """Return a name for an unfinished directory that a broker accepts: it deletes the directory when it starts."""
+    partition = TopicPartition.parse(source.name)
+    assert partition is not None, source
+    name = PartitionDirectoryName(topic_partition=partition, kind=DirectoryKind.DELETE, unique_id=secrets.token_hex(16))
+    return str(name)
+
+
+def _changed(directory: Path, before: Sequence[FileIdentity], now: Sequence[FileIdentity]) -> LogChangedError:
+    name = min(file.name for file in {*before} ^ {*now})
+    return LogChangedError(path=directory / name, problem="was changed or replaced while it was copied")

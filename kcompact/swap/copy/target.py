@@ -1,0 +1,121 @@
+"""The checks of an output before anything is written, and its lock."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from kcompact.errors import LogDirLockedError, RefusedError, StorageError
+from kcompact.format.properties import META_PROPERTIES
+from kcompact.log.lock import LOCK_NAME, is_locked, log_dir_lock
+from kcompact.swap.copy.contents import BROKER_CHECKPOINTS
+
+
+def exists_already(path: Path) -> RefusedError:
+    """Return the error for a directory that the output has already."""
+    return RefusedError(
+        path=path, problem="exists already", hint="Pass an --output directory that has no such partition."
+    )
+
+
+def require_separate(output: Path, log_dirs: Collection[Path], directories: Collection[Path]) -> None:
+    """Raise RefusedError if the output lies inside a source, or if two sources have the same name."""
+    for source in (*log_dirs, *directories):
+        if output.is_relative_to(source.resolve()):
+            raise RefusedError(
+                path=output,
+                problem=f"is inside {source}, the directory to copy from",
+                hint="Pass an --output directory outside of it.",
+            )
+    by_name: dict[str, Path] = {}
+    for directory in directories:
+        other = by_name.setdefault(directory.name, directory)
+        if other != directory:
+            raise RefusedError(
+                path=output,
+                problem=f"cannot hold both {other} and {directory}, which have the same name",
+                hint="Copy them into different --output directories.",
+            )
+
+
+def require_writable(output: Path) -> None:
+    """Raise an error if the directory cannot be created, or if no directory can be created in it.
+
+    Raises RefusedError; StorageError if a name above it is a file.
+    """
+    try:
+        os.listdir(output)  # noqa: PTH208 - the names do not matter
+    except NotADirectoryError as problem:
+        if output.exists():
+            raise RefusedError(
+                path=output, problem="is not a directory", hint="Pass a new or empty directory as --output."
+            ) from None
+        raise StorageError(path=output, problem=problem) from None
+    except FileNotFoundError:
+        pass
+    except OSError as problem:
+        raise StorageError(path=output, problem=problem) from None
+    nearest = nearest_directory(output)
+    read_only = os.statvfs(nearest).f_flag & os.ST_RDONLY
+    if read_only or not os.access(nearest, os.W_OK | os.X_OK):
+        why = "its file system is mounted read-only" if read_only else "no permission"
+        raise RefusedError(
+            path=nearest,
+            problem=f"cannot be written to: {why}",
+            hint="Pass another --output directory, or run as a user that may write to this one.",
+        )
+
+
+def nearest_directory(output: Path) -> Path:
+    """Return the output, or the nearest directory above it that exists."""
+    return next(path for path in (output, *output.parents) if path.exists())
+
+
+def is_log_dir(path: Path) -> bool:
+    """Return whether a directory has a file that only brokers write, as `read_log_dir` does, without reading it."""
+    return any((path / name).exists() for name in (META_PROPERTIES, *BROKER_CHECKPOINTS))
+
+
+def is_used(output: Path) -> bool:
+    """Return whether a broker uses the output or has used it, so that there is a lock to take."""
+    return (output / LOCK_NAME).exists() or is_log_dir(output)
+
+
+def require_unlocked(log_dir: Path) -> None:
+    """Raise LogDirLockedError if a process holds the lock of a log directory now."""
+    if is_locked(log_dir):
+        raise LogDirLockedError(lock=log_dir / LOCK_NAME)
+
+
+# --- The lock of an output, shared by the threads of this process -------------------------------------------
+
+_GUARD = threading.Lock()
+_HELD: dict[Path, tuple[ExitStack, list[int]]] = {}
+"""The locks that this process holds, and their numbers of users."""
+
+
+@contextmanager
+def shared_lock(log_dir: Path) -> Iterator[None]:
+    """Hold the lock of a log directory. Several threads of this process may hold it at the same time.
+
+    Raises LogDirLockedError if another process holds the lock, RefusedError, LogChangedError.
+    """
+    key = log_dir.resolve()
+    with _GUARD:
+        if key not in _HELD:
+            stack = ExitStack()
+            stack.enter_context(log_dir_lock(key))
+            _HELD[key] = (stack, [0])
+        stack, users = _HELD[key]
+        users[0] += 1
+    try:
+        yield
+    finally:
+        with _GUARD:
+            users[0] -= 1
+            if not users[0]:
+                del _HELD[key]
+                stack.close()
