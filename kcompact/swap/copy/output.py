@@ -23,7 +23,7 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import DirectoryKind, PartitionDirectoryName, TopicPartition
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
-from kcompact.log.directory import PartitionLog, partition_directories
+from kcompact.log.directory import PartitionLog
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
 from kcompact.swap.checkpoint import write_checkpoint
@@ -162,11 +162,14 @@ class Output:
         if not resumable or begun != self._journal.subject:
             raise RefusedError(path=self.path, problem="has an unfinished copy of something else", hint=remove)
         self._records = self._journal.records()
-        unknown = present - {LOCK_NAME, MARKER, *LOG_DIR_FILES, *self._records}
-        if unknown:
-            raise RefusedError(
-                path=self.path / min(unknown), problem="does not belong to the unfinished copy beside it", hint=remove
-            )
+        own = {LOCK_NAME, MARKER, *LOG_DIR_FILES, *(f"{name}.tmp" for name in LOG_DIR_FILES), *self._records}
+        for name in sorted(present - own):
+            problem = "does not belong to the unfinished copy beside it"
+            raise RefusedError(path=self.path / name, problem=problem, hint=remove)
+        for name in sorted(present & self._records.keys()):
+            if states_in(self.path / name) != self._records[name].copy:
+                problem = "was changed after kcompact had copied it"
+                raise RefusedError(path=self.path / name, problem=problem, hint=remove)
 
     def require_space(self, sizes: Mapping[str, int]) -> None:
         """Raise NotEnoughSpaceError if the file system cannot hold what is still to be copied.
@@ -227,8 +230,7 @@ class Output:
     def finished(self, log: PartitionLog, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the outcome of a partition that an interrupted run has finished, else None.
 
-        A copy that was made from other files or by another recipe is removed. Raises RefusedError if the copy was
-        changed.
+        A copy that was made from other files or by another recipe is removed.
         """
         contents = read_partition_contents(log.directory)
         record = self._kept(log.directory.name, recipe, contents.files)
@@ -238,14 +240,7 @@ class Output:
         record = self._records.get(name)
         if record is None or self._journal is None:
             return None
-        final = self.path / name
-        if final.exists():
-            if states_in(final) != record.copy:
-                raise RefusedError(
-                    path=final,
-                    problem="was changed after kcompact had copied it",
-                    hint=f"Remove {self.path} to begin anew, or pass another --output directory.",
-                )
+        if (self.path / name).exists():
             if record.recipe == recipe and record.source == file_states(files):
                 self._done.add(name)
                 return record
@@ -282,8 +277,8 @@ class Output:
             for name, offset in offsets.items():
                 if name != CLEANER_OFFSET_CHECKPOINT:
                     write_checkpoint(self.path, log.topic_partition, offset, name=name)
-            # With other partitions, their broker decides whether the output was shut down cleanly.
-            if log.log_dir.is_clean_shutdown and not partition_directories(self.path):
+            # With other partitions in the output, only their broker can say that they were shut down cleanly.
+            if log.log_dir.is_clean_shutdown and not any(map(TopicPartition.parse, _names(self.path))):
                 write_one(log.log_dir.path, self.path, CLEAN_SHUTDOWN_FILE)
 
     @contextmanager

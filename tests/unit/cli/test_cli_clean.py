@@ -89,7 +89,8 @@ def test_output_leaves_the_source_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "data" / ".lock").exists()
     assert values(output / "orders-0") == COMPACTED
     again = clean("--output", output, directory)
-    assert (again.code, again.partition["error"] is not None) == (4, True)
+    assert (again.code, again.out) == (4, "")
+    assert f"{output / 'orders-0'}: exists already" in again.err
 
 
 def test_force_ignores_the_ratio_only(tmp_path: Path) -> None:

@@ -1,17 +1,37 @@
-"""A copy in another directory: complete under the partition's name, or not there at all."""
+"""A copy in another directory: complete under its names, marked as unfinished, or not there at all."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kcompact.errors import LogChangedError, RefusedError
+from fixtures import checkout
+from kcompact.errors import (
+    KcompactError,
+    LogChangedError,
+    LogDirLockedError,
+    NotEnoughSpaceError,
+    RecoveryNeededError,
+    RefusedError,
+    StorageError,
+)
 from kcompact.log.directory import PartitionLog, read_log
-from kcompact.swap.copy import copy_partition, fill, new_partition
+from kcompact.swap.copy import Output
+from kcompact.swap.copy.journal import MARKER
 from kcompact.swap.staging import discard
+from tests.support.command_line import digest, running_broker
 from tests.support.crash import CHECKPOINT_BEFORE, PARTITION, Scene, cleaner_checkpoint, latest_values, log_of
+
+STRAY = f"inventory-7.{'0' * 32}-stray"
+FUTURE = f"inventory-8.{'1' * 32}-future"
+DELETE = f"inventory-9.{'2' * 32}-delete"
 
 
 @pytest.fixture
@@ -20,53 +40,461 @@ def log(scene: Scene) -> PartitionLog:
     return read_log(scene.directory)
 
 
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A broker's log directory, with directories of every kind and files that are not Kafka's."""
+    log_dir = checkout.copy_directory("broker", "before", tmp_path / "data")
+    for name in (STRAY, FUTURE, DELETE):
+        shutil.copytree(log_dir / "inventory-0", log_dir / name)
+    (log_dir / "remote-log-index-cache").mkdir()
+    (log_dir / "lost+found").mkdir()
+    (log_dir / ".lock").touch()
+    (log_dir / "core.1234").write_bytes(bytes(1_000))
+    (log_dir / "recovery-point-offset-checkpoint.tmp").touch()
+    (log_dir / "inventory-0" / "00000000000000000000.log.deleted").write_bytes(bytes(10))
+    (log_dir / "inventory-0" / "00000000000000000777.index").write_bytes(bytes(16))
+    (log_dir / "inventory-0" / "notes.txt").write_bytes(b"mine")
+    (log_dir / "__cluster_metadata-0" / "00000000000000000012-0000000001.checkpoint").write_bytes(b"snapshot")
+    (log_dir / "__cluster_metadata-0" / "00000000000000000013-0000000001.checkpoint.part").write_bytes(b"half")
+    return log_dir
+
+
+LEFT_OUT = {
+    DELETE: "marked for deletion",
+    "remote-log-index-cache": "a cache",
+    "lost+found": "not a directory of Kafka",
+    "core.1234": "not a file of Kafka",
+    "recovery-point-offset-checkpoint.tmp": "an unfinished write",
+    "inventory-0/00000000000000000000.log.deleted": "marked for deletion",
+    "inventory-0/00000000000000000777.index": "an index without its .log",
+    "inventory-0/notes.txt": "not a file of Kafka",
+    "__cluster_metadata-0/00000000000000000013-0000000001.checkpoint.part": "an unfinished write",
+}
+
+
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def copy_and(act: Callable[[], object], log: PartitionLog, output: Path) -> None:
-    """Copy, and call `act` before the copy gets its name."""
-    with new_partition(log, output, checkpoint_offset=600) as target:
-        fill(log, target, ())
+def copy_one(log: PartitionLog, output: Output, recipe: str = "") -> None:
+    """Copy a partition as it is, unless an earlier run has."""
+    if output.finished(log, {"recipe": recipe}) is None:
+        with output.partition(log, checkpoint_offset=log.checkpoint_offset, recipe={"recipe": recipe}) as unfinished:
+            unfinished.fill()
+            unfinished.outcome = {"made": recipe}
+
+
+def copy_alone(log: PartitionLog, path: Path, act: Callable[[], object] = lambda: None) -> None:
+    """Copy one partition, and call `act` before the copy gets its name."""
+    with (
+        Output(path, [log.directory], resumable=False) as output,
+        output.partition(log, checkpoint_offset=600) as unfinished,
+    ):
+        unfinished.fill()
         act()
 
 
+def copy_log_dir(log_dir: Path, path: Path, only: tuple[str, ...] = ("__cluster_metadata-0", "inventory-0")) -> Any:
+    """Copy the partitions of a log directory as they are, and finish; return the report."""
+    with Output(path, log_dir=log_dir) as output:
+        for name in only:
+            copy_one(read_log(log_dir / name), output)
+        return output.finish()
+
+
+def expected_of(log_dir: Path) -> dict[str, str]:
+    """Return what a complete copy of the log directory holds, with the times of all but the shared files."""
+    found = digest(log_dir)
+    for name in (*LEFT_OUT, *(name for name in found if name.startswith(f"{DELETE}/"))):
+        found.pop(name, None)
+    return {name: state if "/" in name else state.split()[0] for name, state in found.items()}
+
+
+def held_by(path: Path) -> dict[str, str]:
+    return {name: state if "/" in name else state.split()[0] for name, state in digest(path).items()}
+
+
+# One partition
+
+
 def test_a_copy_has_the_files_and_its_checkpoint(scene: Scene, log: PartitionLog, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    with new_partition(log, output, checkpoint_offset=600) as target:
-        assert target.name.startswith("orders-0.")
-        assert target.name.endswith("-delete")
-        fill(log, target, ())
-    assert {path.name: path.read_bytes() for path in (output / str(PARTITION)).iterdir()} == scene.before
-    assert latest_values(output / str(PARTITION)) == scene.view
-    assert (output / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 600\n"
+    path = tmp_path / "out"
+    with (
+        Output(path, [log.directory], resumable=False) as output,
+        output.partition(log, checkpoint_offset=600) as unfinished,
+    ):
+        assert unfinished.path.name.startswith("orders-0.")
+        assert unfinished.path.name.endswith("-delete")
+        unfinished.fill()
+    assert {file.name: file.read_bytes() for file in (path / str(PARTITION)).iterdir()} == scene.before
+    assert latest_values(path / str(PARTITION)) == scene.view
+    assert (path / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 600\n"
     assert cleaner_checkpoint(scene) == CHECKPOINT_BEFORE
 
 
 def test_a_copy_that_fails_leaves_no_directory(log: PartitionLog, tmp_path: Path) -> None:
-    output = tmp_path / "out"
+    path = tmp_path / "out"
     with pytest.raises(ZeroDivisionError):
-        copy_and(lambda: 1 // 0, log, output)
-    assert names(output) == []
+        copy_alone(log, path, lambda: 1 // 0)
+    assert names(path) == []
 
 
-def test_a_source_that_changes_meanwhile_is_refused(scene: Scene, log: PartitionLog, tmp_path: Path) -> None:
-    output = tmp_path / "out"
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda directory: (directory / log_of(0)).write_bytes(b"other"),
+        lambda directory: (directory / "leader-epoch-checkpoint").write_bytes(b"0\n1\n7 0\n"),
+        lambda directory: (directory / "00000000000000000900.log").touch(),
+        lambda directory: (directory / log_of(100)).unlink(),
+    ],
+    ids=["a log", "a small file", "a new file", "a file less"],
+)
+def test_a_source_that_changes_meanwhile_is_refused(
+    change: Callable[[Path], Any], log: PartitionLog, tmp_path: Path
+) -> None:
+    path = tmp_path / "out"
     with pytest.raises(LogChangedError):
-        copy_and(lambda: (scene.directory / log_of(0)).write_bytes(b"other"), log, output)
-    assert names(output) == []
+        copy_alone(log, path, lambda: change(log.directory))
+    assert names(path) == []
 
 
 def test_an_existing_copy_is_not_replaced(log: PartitionLog, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    copy_partition(log, output)
-    before = names(output / str(PARTITION))
+    path = tmp_path / "out"
+    copy_alone(log, path)
+    before = digest(path)
     with pytest.raises(RefusedError, match="exists already"):
-        copy_partition(log, output)
-    assert names(output / str(PARTITION)) == before
+        copy_alone(log, path)
+    assert digest(path) == before
 
 
-def test_a_copy_into_its_source_is_refused(scene: Scene, log: PartitionLog) -> None:
+def test_a_copy_into_its_source_is_refused(log: PartitionLog) -> None:
     with pytest.raises(RefusedError, match="is inside"):
-        copy_partition(log, scene.directory / "out")
-    assert not (scene.directory / "out").exists()
+        copy_alone(log, log.directory / "out")
+    assert not (log.directory / "out").exists()
+
+
+def test_an_interrupted_swap_is_not_copied(log: PartitionLog, tmp_path: Path) -> None:
+    (log.directory / f"{log_of(0)}.swap").write_bytes(b"the only copy")
+    with pytest.raises(RecoveryNeededError, match="unfinished"):
+        copy_alone(log, tmp_path / "out")
+
+
+def test_a_log_directory_that_was_not_shut_down_cleanly_stays_so(log_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "used"
+    path.mkdir()
+    shutil.copytree(log_dir / "inventory-0", path / "others-0")
+    shutil.copyfile(log_dir / "meta.properties", path / "meta.properties")
+    copy_alone(read_log(log_dir / "inventory-0"), path)
+    assert not (path / ".kafka_cleanshutdown").exists()
+
+
+# A whole log directory
+
+
+def test_a_log_directory_is_copied_completely(log_dir: Path, tmp_path: Path) -> None:
+    before = digest(log_dir)
+    report = copy_log_dir(log_dir, tmp_path / "out")
+    assert held_by(tmp_path / "out") == expected_of(log_dir)
+    assert digest(log_dir) == before
+    assert (report.is_finished, report.missing, set(report.set_aside)) == (True, (), {STRAY, FUTURE})
+    for left_out in report.left_out:
+        assert left_out.reason.startswith(LEFT_OUT[left_out.name])
+    sizes = {left_out.name: left_out.size_bytes for left_out in report.left_out}
+    assert sizes.keys() == LEFT_OUT.keys()
+    assert (sizes["core.1234"], sizes[DELETE]) == (
+        1_000,
+        sum(path.stat().st_size for path in (log_dir / DELETE).iterdir()),
+    )
+
+
+def test_what_is_missing_keeps_the_output_unfinished(log_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    report = copy_log_dir(log_dir, path, only=("inventory-0",))
+    assert (report.is_finished, report.missing) == (False, ("__cluster_metadata-0", STRAY, FUTURE))
+    assert names(path) == [MARKER, "inventory-0"]
+
+
+def test_without_any_partition_nothing_stays(log_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "out", tmp_path / "empty"):
+        assert copy_log_dir(log_dir, path, only=()).finished == ()
+    assert names(tmp_path) == ["data", "empty"]
+    assert names(tmp_path / "empty") == []
+
+
+def start_a_broker(log_dir: Path) -> None:
+    (log_dir / ".kafka_cleanshutdown").unlink()
+
+
+@pytest.mark.parametrize(
+    ("use", "problem"),
+    [
+        (start_a_broker, "was changed or replaced while it was copied"),
+        (lambda log_dir: (log_dir / "meta.properties").touch(), "was changed or replaced while it was copied"),
+        (lambda log_dir: (log_dir / "new-0").mkdir(), "appeared or went away"),
+    ],
+)
+def test_a_source_that_is_used_meanwhile(
+    use: Callable[[Path], Any], problem: str, log_dir: Path, tmp_path: Path
+) -> None:
+    with Output(tmp_path / "out", log_dir=log_dir) as output:
+        for name in ("__cluster_metadata-0", "inventory-0"):
+            copy_one(read_log(log_dir / name), output)
+        use(log_dir)
+        with pytest.raises(LogChangedError, match=problem):
+            output.finish()
+    assert not (tmp_path / "out" / "meta.properties").exists()
+    assert (tmp_path / "out" / MARKER).exists()
+
+
+# The checks
+
+
+def a_file(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def with_a_name(path: Path) -> None:
+    (path / "lost+found").mkdir(parents=True)
+
+
+def of_another(path: Path) -> None:
+    other = checkout.copy_directory("broker", "before", path.parent / "other")
+    copy_log_dir(other, path, only=("inventory-0",))
+
+
+def with_a_stranger(path: Path) -> None:
+    copy_log_dir(path.parent / "data", path, only=("inventory-0",))
+    (path / "orders-0").mkdir()
+
+
+def with_a_changed_copy(path: Path) -> None:
+    copy_log_dir(path.parent / "data", path, only=("inventory-0",))
+    (path / "inventory-0" / "00000000000000000000.log").write_bytes(b"other")
+
+
+def with_a_malformed_marker(path: Path) -> None:
+    copy_log_dir(path.parent / "data", path, only=("inventory-0",))
+    (path / MARKER / "copy.json").write_bytes(b'{"version": 7}')
+
+
+def finished_but_for_the_marker(path: Path) -> None:
+    copy_log_dir(path.parent / "data", path)
+    (path / MARKER).mkdir()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "error", "problem"),
+    [
+        (a_file, RefusedError, "is not a directory"),
+        (with_a_name, RefusedError, "is not empty"),
+        (of_another, RefusedError, "unfinished copy of something else"),
+        (with_a_stranger, RefusedError, "does not belong to the unfinished copy"),
+        (with_a_changed_copy, RefusedError, "was changed after kcompact had copied it"),
+        (with_a_malformed_marker, RefusedError, "unfinished copy of something else"),
+        (finished_but_for_the_marker, RefusedError, "left of a copy that is finished"),
+    ],
+)
+def test_an_output_that_is_refused(
+    prepare: Callable[[Path], Any], error: type[KcompactError], problem: str, log_dir: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "out"
+    prepare(path)
+    before = digest(tmp_path)
+    with pytest.raises(error, match=problem):
+        copy_log_dir(log_dir, path)
+    assert digest(tmp_path) == before
+
+
+def test_an_output_below_a_file(log_dir: Path, tmp_path: Path) -> None:
+    a_file(tmp_path / "file")
+    with pytest.raises(StorageError, match="Not a directory"):
+        Output(tmp_path / "file" / "out", log_dir=log_dir)
+
+
+def test_an_output_inside_the_source(log_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(log_dir)
+    for path in (log_dir / "out", tmp_path / "link" / "out", log_dir):
+        with pytest.raises(RefusedError, match="is inside"):
+            Output(path, log_dir=log_dir)
+
+
+def test_two_partitions_of_one_name(log_dir: Path, tmp_path: Path) -> None:
+    other = checkout.copy_directory("broker", "before", tmp_path / "other")
+    with pytest.raises(RefusedError, match="have the same name"):
+        Output(tmp_path / "out", [log_dir / "inventory-0", other / "inventory-0"])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_output_that_may_not_be_written_to(log_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(RefusedError, match="cannot be written to: no permission"):
+        Output(tmp_path / "closed" / "out", log_dir=log_dir)
+
+
+def test_an_output_on_a_read_only_mount(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = list(os.statvfs(tmp_path))
+    status[8] |= os.ST_RDONLY
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result(status))
+    with pytest.raises(RefusedError, match="mounted read-only"):
+        Output(tmp_path / "out", log_dir=log_dir)
+
+
+def test_an_output_that_a_broker_uses(log_dir: Path, tmp_path: Path) -> None:
+    used = checkout.copy_directory("fruit-prices", "before", tmp_path / "used")
+    with running_broker(used), pytest.raises(LogDirLockedError):
+        Output(used, [log_dir / "inventory-0"])
+
+
+def test_two_runs_cannot_continue_the_same_copy(log_dir: Path, tmp_path: Path) -> None:
+    with Output(tmp_path / "out", log_dir=log_dir), pytest.raises(LogDirLockedError):
+        Output(tmp_path / "out", log_dir=log_dir)
+
+
+def test_space_for_everything_is_required_first(log_dir: Path, tmp_path: Path) -> None:
+    output = Output(tmp_path / "out", log_dir=log_dir)
+    output.require_space({"inventory-0": 1 << 20})
+    with pytest.raises(NotEnoughSpaceError):
+        output.require_space({"inventory-0": 1 << 60})
+    assert not (tmp_path / "out").exists()
+    copy_log_dir(log_dir, tmp_path / "out", only=("inventory-0",))
+    Output(tmp_path / "out", log_dir=log_dir).require_space({"inventory-0": 1 << 60})  # It is there already.
+
+
+# An interrupted copy is continued
+
+STRIDE = 3
+"""Every third sync: all kinds of steps are among them."""
+
+
+def outcomes(log_dir: Path, path: Path, recipe: str) -> dict[str, str]:
+    """Copy and finish; return the recipe by which each partition was made."""
+    found = {}
+    with Output(path, log_dir=log_dir) as output:
+        for name in ("__cluster_metadata-0", "inventory-0"):
+            log = read_log(log_dir / name)
+            found[name] = (output.finished(log, {"recipe": recipe}) or {"made": "now"})["made"]
+            copy_one(log, output, recipe)
+        output.finish()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change", "expected"),
+    [
+        ("", lambda log_dir: None, ""),
+        ("other", lambda log_dir: None, "now"),
+        ("", lambda log_dir: os.utime(log_dir / "inventory-0" / "00000000000000000000.log", ns=(0, 0)), "now"),
+        ("", lambda log_dir: (log_dir / "inventory-0" / "partition.metadata").unlink(), "now"),
+    ],
+    ids=["the same", "another recipe", "another time", "a file less"],
+)
+def test_only_the_same_is_kept(
+    recipe: str, change: Callable[[Path], Any], expected: str, log_dir: Path, tmp_path: Path
+) -> None:
+    copy_log_dir(log_dir, tmp_path / "out", only=("inventory-0",))
+    change(log_dir)
+    assert outcomes(log_dir, tmp_path / "out", recipe) == {"__cluster_metadata-0": "now", "inventory-0": expected}
+    assert held_by(tmp_path / "out") == expected_of(log_dir)
+
+
+@pytest.mark.long
+def test_a_copy_that_dies_at_any_step_is_continued(log_dir: Path, tmp_path: Path) -> None:
+    expected, path = expected_of(log_dir), tmp_path / "out"
+    deaths = 0
+    for number in range(1, 1_000, STRIDE):
+        if not dies_in_child(number, lambda: copy_log_dir(log_dir, path)):
+            break
+        deaths += 1
+        found = held_by(path)
+        assert MARKER in found or found in ({}, expected)
+        for directory in {name.split("/")[0] for name in found if "/" in name} - {MARKER}:
+            whole = {name for name in expected if name.startswith(f"{directory}/")}
+            assert {name for name in found if name.startswith(f"{directory}/")} == whole
+        if found != expected and (path / MARKER / "copy.json").exists():
+            copy_log_dir(log_dir, path)
+            assert held_by(path) == expected
+        shutil.rmtree(path, ignore_errors=True)
+    assert deaths > 30
+    assert held_by(path) == expected
+
+
+def dies_in_child(number: int, act: Callable[[], Any]) -> bool:
+    """Run in a child that ends without any cleanup before its sync of this number; return whether it ended there."""
+    child = os.fork()
+    if not child:
+        left = iter(range(number - 1, -1, -1))
+        real = os.fsync
+
+        def fsync(descriptor: Any) -> None:
+            if next(left) == 0:
+                os._exit(99)
+            real(descriptor)
+
+        os.fsync = fsync
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 99)
+    return code == 99
+
+
+def test_the_record_names_no_key_and_no_value(log_dir: Path, tmp_path: Path) -> None:
+    copy_log_dir(log_dir, tmp_path / "out", only=("inventory-0",))
+    for file in (tmp_path / "out" / MARKER).glob("*.json"):
+        assert json.loads(file.read_bytes())
+        assert b"item-" not in file.read_bytes()
+
+
+# Threads
+
+
+@pytest.fixture
+def logs(log_dir: Path) -> list[PartitionLog]:
+    for number in range(1, 9):
+        shutil.copytree(log_dir / "inventory-0", log_dir / f"inventory-{number}", copy_function=shutil.copy2)
+    return [read_log(log_dir / f"inventory-{number}") for number in range(9)]
+
+
+@pytest.mark.parametrize("is_used", [False, True], ids=["new output", "a broker's output"])
+@pytest.mark.parametrize("shares", [False, True], ids=["an output each", "one output"])
+def test_threads_copy_side_by_side(is_used: bool, shares: bool, logs: list[PartitionLog], tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    if is_used:
+        checkout.copy_directory("fruit-prices", "before", path)
+        (path / ".lock").touch()
+    barrier = threading.Barrier(len(logs))
+    problems: list[BaseException] = []
+    directories = [log.directory for log in logs]
+
+    def work(log: PartitionLog, output: Output | None) -> None:
+        try:
+            barrier.wait()
+            copy_one(log, output) if output is not None else copy_alone(log, path, lambda: None)
+        except BaseException as problem:
+            problems.append(problem)
+
+    def run(output: Output | None) -> None:
+        threads = [threading.Thread(target=work, args=(log, output)) for log in logs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    if shares:
+        with Output(path, directories) as output:
+            run(output)
+            assert output.finish().is_finished
+    else:
+        run(None)
+    assert problems == []
+    assert {directory.name for directory in directories} <= set(names(path))
+    assert MARKER not in names(path)
+    marks = (path / "replication-offset-checkpoint").read_text().splitlines()[2:]
+    assert "inventory 0 4000" in marks
+    assert (path / ".kafka_cleanshutdown").exists()
+    assert (path / "meta.properties").exists() == is_used

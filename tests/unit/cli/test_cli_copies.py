@@ -1,0 +1,185 @@
+"""`clean --output` of log directories: complete, or unfinished and said to be; continued by the same command."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import checkout
+from kcompact.clean.groups import write_groups
+from kcompact.cleaner import partition as cleaner
+from kcompact.errors import CleaningAbortedError
+from tests.support.command_line import Ran, digest, flip, kcompact, partition, settings
+
+NOW = ("--now", "2023-11-15T22:00:00Z")
+LOG = "00000000000000000000.log"
+
+
+def copy(output: Path, *arguments: str | Path, as_json: bool = True) -> Ran:
+    """Run `clean --output` in this process, without Spark."""
+    form = ("--json",) if as_json else ()
+    return kcompact("clean", "--engine", "in-process", *form, *NOW, "--output", output, *arguments)
+
+
+def statuses(ran: Ran) -> dict[str, str]:
+    return {f"{entry['topic']}-{entry['partition']}": entry["status"] for entry in ran.json["partitions"]}
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """The log directory of a broker that is also a controller, with a topic to clean and one to leave as it is."""
+    log_dir = checkout.copy_directory("broker", "before", tmp_path / "data")
+    shutil.copytree(log_dir / "inventory-0", log_dir / "__consumer_offsets-0", copy_function=shutil.copy2)
+    marks = (log_dir / "replication-offset-checkpoint").read_text()
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (log_dir / name).write_text(marks.replace("\n1\n", "\n2\n") + "__consumer_offsets 0 4000\n")
+    return log_dir
+
+
+def test_a_log_directory_is_copied_completely(log_dir: Path, tmp_path: Path) -> None:
+    before = digest(log_dir)
+    ran = copy(tmp_path / "out", log_dir)
+    assert (ran.code, statuses(ran)) == (
+        0,
+        {"inventory-0": "cleaned", "__cluster_metadata-0": "copied", "__consumer_offsets-0": "copied"},
+    )
+    found = digest(tmp_path / "out")
+    changed = {name.split("/")[0] for name in before.keys() | found.keys() if before.get(name) != found.get(name)}
+    shared = {name for name in before if "/" not in name and (log_dir / name).is_file()}
+    assert changed - shared == {"inventory-0"}
+    for name in shared - {"cleaner-offset-checkpoint"}:
+        assert (tmp_path / "out" / name).read_bytes() == (log_dir / name).read_bytes()
+    assert (tmp_path / "out" / "cleaner-offset-checkpoint").read_text() == "0\n1\ninventory 0 3713\n"
+    of_copy = ran.json["copy"]
+    assert (of_copy["finished"], of_copy["missing"], of_copy["left_out"]) == (True, [], [])
+    assert digest(log_dir) == before
+
+
+def test_the_text_says_what_the_copy_is_good_for(log_dir: Path, tmp_path: Path) -> None:
+    (log_dir / "orders-1.00000000000000000000000000000000-delete").mkdir()
+    whole = copy(tmp_path / "out", log_dir, as_json=False).out
+    assert f"{tmp_path / 'out'} is a complete copy of {log_dir}" in whole
+    assert "marked for deletion: a broker deletes it when it starts" in whole
+    chosen = copy(tmp_path / "chosen", "--topic", "inventory", log_dir, as_json=False).out
+    assert "has only the chosen partitions, so no broker can start on it" in chosen
+
+
+def test_chosen_topics_are_no_log_directory(log_dir: Path, tmp_path: Path) -> None:
+    ran = copy(tmp_path / "out", "--topic", "*", log_dir)
+    assert (ran.code, statuses(ran)) == (
+        0,
+        {"inventory-0": "cleaned", "__cluster_metadata-0": "skipped", "__consumer_offsets-0": "copied"},
+    )
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        ".kafka_cleanshutdown",
+        "__consumer_offsets-0",
+        "cleaner-offset-checkpoint",
+        "inventory-0",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+    ]
+    again = kcompact("plan", "--json", *NOW, "--config", "cleanup.policy=compact", tmp_path / "out" / "inventory-0")
+    assert (again.partition["reason"], again.partition["high_watermark"]) == ("active-only", 4000)
+
+
+def test_a_damaged_partition_leaves_the_copy_unfinished(log_dir: Path, tmp_path: Path) -> None:
+    flip(log_dir / "inventory-0" / LOG, 65)
+    ran = copy(tmp_path / "out", log_dir)
+    assert (ran.code, statuses(ran)["inventory-0"]) == (3, "failed")
+    assert "this copy is unfinished, do not use it; missing: inventory-0\n" in ran.err
+    assert "run the same command again" in ran.err
+    of_copy = ran.json["copy"]
+    assert (of_copy["finished"], of_copy["missing"], of_copy["exit_code"]) == (False, ["inventory-0"], 1)
+    found = {path.name for path in (tmp_path / "out").iterdir()}
+    assert found == {".kcompact-copy", "__cluster_metadata-0", "__consumer_offsets-0"}
+
+    flip(log_dir / "inventory-0" / LOG, 65)
+    ran = copy(tmp_path / "out", log_dir)
+    assert (ran.code, ran.json["copy"]["finished"]) == (0, True)
+    assert {entry["topic"]: entry["resumed"] for entry in ran.json["partitions"]} == {
+        "inventory": False,
+        "__cluster_metadata": True,
+        "__consumer_offsets": True,
+    }
+    assert (tmp_path / "out" / "meta.properties").exists()
+
+
+def test_an_interrupted_copy_is_continued(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned = []
+
+    def stop_at_the_second(prepared: Any, *arguments: Any) -> Any:
+        cleaned.append(prepared.plan.log.directory.name)
+        if len(cleaned) == 2:
+            raise CleaningAbortedError(path="here")
+        return write_groups(prepared, *arguments)
+
+    both = ("--include-internal", "--config", "__consumer_offsets:cleanup.policy=compact", log_dir)
+    expected = copy(tmp_path / "at-once", *both)
+    monkeypatch.setattr(cleaner, "write_groups", stop_at_the_second)
+    first = copy(tmp_path / "out", *both)
+    assert (first.code, len(cleaned)) == (130, 2)
+    second = copy(tmp_path / "out", *both)
+    assert (second.code, len(cleaned)) == (0, 3)
+    assert [entry["resumed"] for entry in second.json["partitions"]].count(True) == 2
+    assert digest(tmp_path / "out").keys() == digest(tmp_path / "at-once").keys()
+    for entry, other in zip(second.json["partitions"], expected.json["partitions"], strict=True):
+        assert {name for name in entry if entry[name] != other[name]} <= {"resumed", "elapsed_s"}
+
+
+def test_other_options_make_the_partition_anew(log_dir: Path, tmp_path: Path) -> None:
+    leftover = log_dir / "__consumer_offsets-0" / f"{LOG}.swap"
+    leftover.touch()
+    assert copy(tmp_path / "out", log_dir).code == 8
+    leftover.unlink()
+    ran = copy(tmp_path / "out", "--config", "inventory:delete.retention.ms=1", log_dir)
+    resumed = {entry["topic"] for entry in ran.json["partitions"] if entry["resumed"]}
+    assert (ran.code, resumed) == (0, {"__cluster_metadata"})
+
+
+def test_nothing_of_the_source_is_copied_if_all_is_refused(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data")
+    ran = copy(tmp_path / "out", directory.parent)
+    assert (ran.code, ran.json["copy"]["missing"]) == (4, ["orders-0"])
+    assert not (tmp_path / "out").exists()
+    assert "unfinished" not in ran.err
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry-run"])
+@pytest.mark.parametrize(("target", "code"), [("data/out", 4), ("full", 4), ("file", 2), ("file/out", 1)])
+def test_the_output_is_checked_first(
+    target: str, code: int, dry: tuple[str, ...], log_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something").touch()
+    (tmp_path / "file").touch()
+    before = digest(tmp_path)
+    ran = copy(tmp_path / target, *dry, log_dir)
+    assert (ran.code, ran.out, ran.err.lower().count("error:")) == (code, "", 1)
+    assert digest(tmp_path) == before
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry-run"])
+def test_too_little_space_is_noticed_first(
+    dry: tuple[str, ...], log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcompact.cli.commands.copies.copy_bytes", lambda plan: 1 << 60)
+    ran = copy(tmp_path / "out", *dry, log_dir)
+    assert (ran.code, "not enough free space" in ran.err) == (7, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_writes_nothing(log_dir: Path, tmp_path: Path) -> None:
+    ran = copy(tmp_path / "out", "--dry-run", log_dir)
+    assert (ran.code, statuses(ran)["inventory-0"], "copy" in ran.json) == (0, "dry-run", False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_log_directories_have_no_common_copy(log_dir: Path, tmp_path: Path) -> None:
+    other = partition(tmp_path / "other", settings("name=users-0")).parent
+    ran = copy(tmp_path / "out", log_dir, other)
+    assert (ran.code, "once for each log directory" in ran.err) == (4, True)
+    chosen = copy(tmp_path / "out", "--config", "users:cleanup.policy=compact", "--topic", "[iu]*", log_dir, other)
+    assert (chosen.code, sorted(statuses(chosen))) == (0, ["inventory-0", "users-0"])
