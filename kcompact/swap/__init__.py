@@ -1,7 +1,7 @@
 """Replaces old segments with cleaned ones. Only this folder changes the files of a log.
 
 In: `CleanedSegment`s in a staging directory. Out: a changed partition directory and its checkpoint.
-Imports: `errors`, `format`, `log`, `clean` (only `staged_files`).
+Imports: `errors`, `format`, `log`, `config` (only names of files), `clean` (only `staged_files`).
 
     steps            the steps of a swap as values, and their order
     open_directory   a directory held open; applies steps
@@ -14,7 +14,7 @@ Imports: `errors`, `format`, `log`, `clean` (only `staged_files`).
     checkpoint       writes the cleaner's checkpoint, the last change of a round
     small_files      writes a small file completely or not at all
     deletion         deletes whole segments by retention
-    copy             writes a compacted copy to another directory
+    copy             a folder: writes a compacted copy to another directory
 
 Other folders rename or delete files only in directories that kcompact itself has created: `clean.join` deletes parts
 in the staging directory after it has joined them, `engine.spark` removes its scratch directories, and `engine.spark`

@@ -61,7 +61,7 @@ PYSPARK_PRIVATE = re.compile(r"PYSPARK_(GATEWAY|DRIVER|SUBMIT)|PythonGatewayServ
 
 MAY_RENAME_OR_DELETE = {
     "swap": {"os.rename", "os.replace", "os.unlink", "os.rmdir"},
-    # Only its own unfinished copy, in a directory that it has just made.
+    # Only unfinished or outdated copies, in the directory that marks its output as unfinished.
     "swap.copy": {"shutil.rmtree"},
     # Only its private scratch directories.
     "engine.spark": {"shutil.rmtree", ".unlink", ".rmdir", ".rename"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.partition import Status
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
+from tests.support.command_line import DIRTY
 
 # All of it is in the active segment: nothing is cleanable.
 ACTIVE_ONLY = "log now=10:00 name=orders-0 cleanup.policy=compact\n0: a=1 b=2 a=~"
@@ -38,6 +41,24 @@ def test_a_checkpoint_outside_of_the_log_is_put_right(
     assert (file.read_text() if file.exists() else None) == (
         None if expected is None else f"0\n1\norders 0 {expected}\n"
     )
+
+
+def test_threads_that_copy_to_one_output(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / ".lock").touch()  # A broker has used the output, so each call takes its lock.
+    specs = [replace(log_dsl.parse(DIRTY), name=f"orders-{number}") for number in range(8)]
+    plans = [
+        plan_partition(log_writer.write(spec, tmp_path / "data"), spec.config, now_ms=spec.now_ms) for spec in specs
+    ]
+
+    def clean(plan: CleanPlan) -> Status:
+        options = CleanOptions(output=output)
+        return cleaner.clean_partition(plan, InProcess(), lock=None, options=options).status
+
+    with ThreadPoolExecutor(len(plans)) as pool:
+        assert set(pool.map(clean, plans)) == {Status.CLEANED}
+    assert {spec.name for spec in specs} <= {path.name for path in output.iterdir()}
 
 
 def test_the_checkpoint_of_a_topic_that_is_not_compacted_is_left_alone(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_the_output_is_checked_first(
 def test_too_little_space_is_noticed_first(
     dry: tuple[str, ...], log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcompact.cli.commands.copies.copy_bytes", lambda plan: 1 << 60)
+    monkeypatch.setattr("kcompact.cleaner.copies.copy_bytes", lambda plan: 1 << 60)
     ran = copy(tmp_path / "out", *dry, log_dir)
     assert (ran.code, "not enough free space" in ran.err) == (7, True)
     assert not (tmp_path / "out").exists()

@@ -426,10 +426,10 @@ def dies_in_child(number: int, act: Callable[[], Any]) -> bool:
         left = iter(range(number - 1, -1, -1))
         real = os.fsync
 
-        def fsync(descriptor: Any) -> None:
+        def fsync(fd: Any) -> None:
             if next(left) == 0:
                 os._exit(99)
-            real(descriptor)
+            real(fd)
 
         os.fsync = fsync
         code = 1
