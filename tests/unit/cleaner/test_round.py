@@ -13,8 +13,16 @@ import kcompact as package
 from kcompact.clean.executor import Progress
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import RoundProgress, clean_log_dir
-from kcompact.errors import CleaningAbortedError, ConfigError, CorruptDataError, LogDirLockedError, RefusedError
+from kcompact.errors import (
+    CleaningAbortedError,
+    ConfigError,
+    CorruptDataError,
+    LogDirLockedError,
+    RefusedError,
+    UnfinishedCopyError,
+)
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl
@@ -57,6 +65,30 @@ def test_it_does_what_the_command_does(tmp_path: Path) -> None:
     assert not is_locked(by_call)
     with pytest.raises(CorruptDataError):
         result.raise_failure()
+
+
+def test_an_output_is_finished_or_an_error(tmp_path: Path) -> None:
+    log_dir = partition(tmp_path / "data").parent
+    internal = partition(log_dir, settings("name=__consumer_offsets-0"))
+    leftover = internal / f"{0:020d}.log.swap"
+    leftover.touch()
+
+    def copy() -> RoundResult:
+        return clean_log_dir(log_dir, COMPACT, plan_options=PLAN, options=CleanOptions(output=str(tmp_path / "out")))
+
+    unfinished = copy()
+    assert unfinished.copied is not None
+    assert isinstance(unfinished.copied.error, UnfinishedCopyError)
+    assert (unfinished.exit_code, unfinished.copied.report.missing) == (8, ("__consumer_offsets-0",))
+    leftover.unlink()
+    finished = copy()
+    assert finished.copied is not None
+    assert (finished.exit_code, finished.copied.report.is_finished) == (0, True)
+    assert {each.name: each.status for each in finished.partitions} == {
+        "orders-0": "cleaned",
+        "__consumer_offsets-0": "copied",
+    }
+    assert values(tmp_path / "out" / "orders-0") == COMPACTED
 
 
 @pytest.mark.parametrize("path_of", [str, Path, os.fspath])
