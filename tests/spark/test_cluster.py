@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from kcompact.engine.spark import jvm, spark_context
+from kcompact.engine.spark import find_java, jvm, spark_context
 from kcompact.engine.spark.context import SparkStart
 from kcompact.format.names import log_name
 from tests.support.command_line import COMPACT, Ran, kcompact
@@ -89,7 +89,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(directory),
-        "JAVA_HOME": str(jvm.find_java().resolve().parents[1]),
+        "JAVA_HOME": str(find_java().resolve().parents[1]),
         "SPARK_HOME": str(jvm.spark_home()),
         "SPARK_CONF_DIR": str(directory),
         "SPARK_LOCAL_IP": "127.0.0.1",

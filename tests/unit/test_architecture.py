@@ -49,8 +49,11 @@ ONLY_IN = {
     "fcntl": {"log.lock"},
     "filelock": {"engine.spark.scratch", "kernels.load"},
     "platformdirs": {"host.user_cache"},
-    "subprocess": {"engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool", "kernels.load"},
-    "socket": {"engine.spark.worker_pool"},
+    "subprocess": {
+        *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),
+        "kernels.load",
+    },
+    "socket": {"engine.spark.worker_pool", "engine.spark.prerequisites"},
     "tempfile": {"engine.spark.scratch", "engine.in_process"},
     "pickle": {"engine.spark.executor"},
     "mmap": set[str](),

@@ -8,7 +8,11 @@ Imports: `errors`, `host`, `kernels`, `clean`.
 
     executor          runs the stages as Spark jobs
     context           a private SparkContext: its settings, its environment, its end
-    jvm               finds a Java, starts the JVM, connects to it, ends it
+    prerequisites     what Spark needs before it can start
+    master            the forms of a master URL
+    java              finds a Java that runs
+    java_errors       says in a few lines what went wrong in Java
+    jvm               starts the JVM, connects to it, ends it
     class_archive     the class-data archive, with which Spark starts in half the time
     worker_pool       starts the Python workers while the JVM starts
     scratch           private directories that are removed when no process uses them
@@ -26,14 +30,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kcompact.engine.spark.context import SparkStart, spark_context, spark_start
     from kcompact.engine.spark.executor import OnSpark
-    from kcompact.engine.spark.jvm import find_java
+    from kcompact.engine.spark.java import find_java
+    from kcompact.engine.spark.prerequisites import check_prerequisites
 
-__all__ = ["OnSpark", "SparkStart", "find_java", "spark_context", "spark_start"]
+__all__ = ["OnSpark", "SparkStart", "check_prerequisites", "find_java", "spark_context", "spark_start"]
 
 _MODULES = {
     "OnSpark": "executor",
     "SparkStart": "context",
-    "find_java": "jvm",
+    "check_prerequisites": "prerequisites",
+    "find_java": "java",
     "spark_context": "context",
     "spark_start": "context",
 }

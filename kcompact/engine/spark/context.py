@@ -23,10 +23,14 @@ from typing import TYPE_CHECKING
 
 import kcompact
 from kcompact.engine.spark import pyspark_private, worker_pool
-from kcompact.engine.spark.jvm import Jvm, cause, find_java, is_local, spark_home
+from kcompact.engine.spark.java import JAVA_VARIABLES
+from kcompact.engine.spark.java_errors import cause, plain, start_error, summary, with_whole_text
+from kcompact.engine.spark.jvm import Jvm, spark_home
+from kcompact.engine.spark.master import is_local
+from kcompact.engine.spark.prerequisites import check_prerequisites
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.engine.spark.shipping import PACKAGE, packed
-from kcompact.errors import EngineError, RefusedError
+from kcompact.errors import RefusedError
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -47,8 +51,8 @@ def spark_context(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Ite
     """Start Spark for kcompact alone; stop it and remove its files at the end of the block.
 
     `conf` has the user's settings. Settings that would open a port, print, or run a task twice are overridden. Raises
-    RefusedError (no Java, a cluster without a secret, an existing SparkContext), ConfigError (a setting that
-    cannot be read), EngineError (Spark does not start).
+    RefusedError (no Java, a cluster without a secret, an existing SparkContext), ConfigError (no such kind of master, a
+    setting that cannot be read), EngineError (Spark does not start).
     """
     with spark_start(master, conf) as start, start.context() as sc:
         yield sc
@@ -60,16 +64,10 @@ def spark_start(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Itera
 
     Spark starts in other processes, and PySpark is not imported yet, so the caller can do other work.
     """
-    if master.startswith("spark://") and "spark.authenticate.secret" not in conf:
-        raise RefusedError(
-            path=master,
-            problem="a standalone cluster needs the secret that its master and workers share",
-            hint="Pass --spark-conf spark.authenticate.secret=SECRET, with the value from the cluster's configuration.",
-        )
     _require_no_context(master)
-    java = find_java()
+    java = check_prerequisites(master, conf)
     with contextlib.ExitStack() as stack:
-        with _start_errors():
+        with _start_errors(master, conf):
             local_dirs = [
                 stack.enter_context(private_directory(parent or None))
                 for parent in conf.get("spark.local.dir", "").split(",")
@@ -84,14 +82,18 @@ def spark_start(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Itera
             if settings["spark.python.daemon.module"] == worker_pool.__name__:
                 pool = worker_pool.WorkerPool(environment["PYSPARK_PYTHON"], environment, home)
                 stack.callback(pool.end)
-        yield SparkStart(master=master, settings=settings, environment=environment, home=home, jvm=spark_jvm)
+        yield SparkStart(master=master, conf=conf, settings=settings, environment=environment, home=home, jvm=spark_jvm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkStart:
-    """A Spark that is starting: the JVM is already running, `context` creates the SparkContext."""
+    """A Spark that is starting: the JVM is already running, `context` creates the SparkContext.
+
+    `conf` has the user's settings, `settings` has all of them.
+    """
 
     master: str
+    conf: Mapping[str, str]
     settings: Mapping[str, str]
     environment: Mapping[str, str]
     home: Path
@@ -119,9 +121,13 @@ class SparkStart:
                 if not is_local(self.master):
                     sc.addArchive(str(packed(self.home)) + f"#{PACKAGE}")
                     _await_executors(sc)
+            except Py4JJavaError as problem:
+                error = start_error(cause(problem), self.master, self.conf)
+                raise with_whole_text(error, f"{problem}\n{self.jvm.output()}") from problem
             except (Py4JError, OSError, EOFError, RuntimeError, ValueError) as problem:
-                reason = cause(problem) if isinstance(problem, Py4JJavaError) else f"{problem}{self.jvm.tail()}"
-                raise EngineError(problem=f"the start failed: {reason}") from problem
+                output = self.jvm.output()
+                error = start_error(plain(str(problem)) + summary(output), self.master, self.conf)
+                raise with_whole_text(error, output) from problem
             yield sc
 
     @contextlib.contextmanager
@@ -162,11 +168,12 @@ def _require_no_context(master: str) -> None:
 
 
 @contextlib.contextmanager
-def _start_errors() -> Iterator[None]:
+def _start_errors(master: str, conf: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise EngineError(problem=f"the start failed: {problem}") from problem
+        named = f"{problem.filename}: " if problem.filename else ""
+        raise start_error(f"{named}{problem.strerror or problem}", master, conf) from problem
 
 
 def _settings(master: str, conf: Mapping[str, str], local_dirs: Sequence[Path]) -> dict[str, str]:
@@ -265,9 +272,7 @@ def _jvm_environment(master: str, conf: Mapping[str, str], home: Path) -> dict[s
 
 
 def _is_read_by_spark(name: str) -> bool:
-    return name.startswith(("SPARK_", "PYSPARK_", "_PYSPARK_")) or name in (
-        "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYTHONSTARTUP"
-    )  # fmt: skip
+    return name.startswith(("SPARK_", "PYSPARK_", "_PYSPARK_")) or name in (*JAVA_VARIABLES, "PYTHONSTARTUP")
 
 
 def _driver_environment(master: str, conf: Mapping[str, str], home: Path) -> dict[str, str]:

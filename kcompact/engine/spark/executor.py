@@ -25,7 +25,8 @@ from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.write import write_part
-from kcompact.engine.spark.jvm import cause, is_local
+from kcompact.engine.spark.java_errors import cause, with_whole_text
+from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.errors import EngineError, KcompactError
 from kcompact.host.throttle import Pace, Throttle
@@ -219,13 +220,14 @@ def _engine_errors() -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as problem:
-        raise EngineError(problem=f"the job failed: {cause(problem)}") from None
+        error = EngineError(problem=f"the job failed: {cause(problem)}")
+        raise with_whole_text(error, str(problem)) from problem
     except (Py4JError, OSError, EOFError) as problem:
         raise EngineError(
             problem=f"the Java process has ended or cannot be reached ({type(problem).__name__})",
             hint="If it ran out of memory, run again with --spark-conf spark.driver.memory=1g.\n"
             "To clean without Spark, use --engine in-process.",
-        ) from None
+        ) from problem
 
 
 # These functions run in a worker. Each must read its input to the end; otherwise Spark ends the worker process.

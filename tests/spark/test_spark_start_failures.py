@@ -1,0 +1,112 @@
+"""A Spark that does not start: one short message without a stack trace, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kcompact.engine.spark import jvm, spark_context
+from kcompact.errors import EngineError
+from tests.support.command_line import COMPACT, kcompact, partition
+from tests.support.fake_java import PRINTS_17, write_java
+from tests.support.spark_runs import SPARK, processes_of
+
+pytestmark = SPARK
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Collect the garbage while its warnings are ignored: PySpark does not close the pipe to a JVM that has ended."""
+    yield
+    gc.collect()
+
+
+BROKEN = {
+    "exit": ("exit 1", ["ended with exit code 1"]),
+    "signal": ("kill -SEGV $$", ["was killed by SIGSEGV"]),
+    "message": (
+        "echo 'Error occurred during initialization of VM' >&2\necho 'No space' >&2\nexit 1",
+        ["Error occurred during initialization of VM", "No space", "ended with exit code 1"],
+    ),
+    "two causes": (
+        'case "$*" in *PythonGatewayServer*) echo first;; *) echo second >&2;; esac\nexit 2',
+        ["first", "ended with exit code 2", "second"],
+    ),
+}
+"""The script of a `java` that answers `java -version`, and the ends of lines of the message, in this order."""
+
+
+@pytest.mark.parametrize(("script", "ends"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_java_fails_both_starts_with_one_message(
+    script: str, ends: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    write_java(tmp_path, f'{PRINTS_17}echo "$@" >> {calls}\n{script}')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(EngineError) as raised, spark_context("local[1]"):
+        pass
+    first, *lines, last = str(raised.value).splitlines()
+    assert first == "Spark: the start failed: Java ended before Spark was ready"
+    assert last == "--engine in-process gives the same result without Spark."
+    assert [end for line in lines for end in ends if line.endswith(end)] == ends
+    assert len(lines) <= 5
+    direct, *_, submitted = calls.read_text().splitlines()
+    assert "PythonGatewayServer" in direct
+    assert "org.apache.spark.launcher.Main" in submitted
+
+
+def test_only_debug_shows_the_stack_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_java(tmp_path, f"{PRINTS_17}printf 'a.b.CException: why\\n\\tat a.b.C.d(C.java:1)\\n' >&2\nexit 1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    arguments = ("clean", "--dry-run", "--master", "local[1]", *COMPACT, partition(tmp_path / "logs"))
+    for options, is_shown in (((), False), (("--debug",), True)):
+        ran = kcompact(*arguments, *options)
+        assert (ran.code, "    at a.b.C.d(C.java:1)" in ran.err) == (1, is_shown)
+        assert "error: Spark: the start failed: Java ended before Spark was ready\n  CException: why\n" in ran.err
+
+
+def test_a_java_that_never_answers_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "START_S", 0.5)
+    calls = tmp_path / "calls"
+    write_java(tmp_path, f"{PRINTS_17}echo >> {calls}\necho starting\nexec sleep 300")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(EngineError) as raised, spark_context("local[1]"):
+        pass
+    assert str(raised.value).splitlines()[:2] == [
+        "Spark: the start failed: Java did not answer within 0.5 seconds",
+        "  starting",
+    ]
+    assert calls.read_text() == "\n"
+    assert processes_of(tmp_path) == []
+
+
+SETTINGS = {
+    "a number": ("spark.memory.fraction", "much", "Illegal value for config key spark.memory.fraction"),
+    "a range": ("spark.memory.fraction", "7", "spark.memory.fraction should be between 0 and 1"),
+    "a class": ("spark.serializer", "nonsense", "Java finds no class nonsense"),
+    "too little memory": ("spark.driver.memory", "1k", "Java ended before Spark was ready"),
+    "a directory": ("spark.local.dir", "/nonexistent", "No such file or directory"),
+    "a program": ("spark.pyspark.python", "/nonexistent", "/nonexistent: No such file or directory"),
+}
+"""A setting, a wrong value, and what the message says."""
+
+
+@pytest.mark.parametrize(("name", "value", "words"), SETTINGS.values(), ids=SETTINGS)
+def test_a_wrong_setting_is_named(name: str, value: str, words: str) -> None:
+    with pytest.raises(EngineError) as raised, spark_context("local[1]", {name: value, "spark.unrelated": "42"}):
+        pass
+    message = str(raised.value)
+    first, *_, check, _ = message.splitlines()
+    assert first.startswith("Spark: the start failed: ")
+    assert words in first
+    assert check in (f"Check --spark-conf {name}.", f"Check --spark-conf {name}, --spark-conf spark.unrelated.")
+    assert "Exception" not in message
+    assert "\tat " not in message
+    if name == "spark.memory.fraction":
+        assert "    at org.apache.spark" in "".join(traceback.format_exception(raised.value))
