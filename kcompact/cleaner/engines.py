@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kcompact.clean.executor import Executor, Progress
 from kcompact.engine.in_process import InProcess
+from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ LOCAL_MASTER = "local[*]"
 class EngineOptions:
     """Which engine runs the stages of a round. Both give the same bytes. `master` and `spark_conf` are Spark's.
 
-    Raises ConfigError for an unknown engine, and for settings of Spark with another engine.
+    Raises ConfigError for an unknown engine, a master that Spark does not know, and settings of Spark with another
+    engine.
     """
 
     name: str = "in-process"
@@ -34,6 +36,7 @@ class EngineOptions:
             raise ConfigError(path="engine", problem=f"'{self.name}' is none of {', '.join(ENGINES)}")
         if self.name != "spark" and (self.spark_conf or self.master != LOCAL_MASTER):
             raise ConfigError(path="engine", problem=f"{self.name} does not use a Spark master or Spark settings")
+        check_master(self.master)
 
 
 class Engine:
@@ -43,6 +46,13 @@ class Engine:
         self._options = options
         self._stack = stack
         self._start: SparkStart | KcompactError | None = None
+
+    def check(self) -> None:
+        """Raise KcompactError if Spark is the engine and cannot start, as far as that can be found out at once."""
+        if self._options.name == "spark":
+            from kcompact.engine.spark import check_prerequisites
+
+            check_prerequisites(self._options.master, self._options.spark_conf)
 
     def begin(self) -> None:
         """Begin to start Spark, if it is the engine. `executors` raises a failure."""
@@ -68,10 +78,10 @@ class Engine:
             raise self._start
         from kcompact.engine.spark import OnSpark
 
-        if self._start.is_first:
-            note(
-                "after this run a background process prepares files that make later starts of Spark faster; "
-                "this happens once"
-            )
         with self._start.context() as context:
+            if self._start.is_first:
+                note(
+                    "after this run a background process prepares files that make later starts of Spark faster; "
+                    "this happens once"
+                )
             yield lambda progress: OnSpark(sc=context, progress=progress)

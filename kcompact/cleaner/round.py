@@ -100,6 +100,11 @@ class Round:
         # The limit on bytes per second holds for one cleaning.
         self._side_by_side = engine_options.name == "spark" and options.max_bytes_per_second is None
 
+    def check_engine(self) -> None:
+        """Raise KcompactError if something is to be cleaned and the engine cannot start, as far as is known at once."""
+        if any(outcome.is_eligible for outcome in self.outcomes):
+            self._engine.check()
+
     def begin_engine(self) -> None:
         """Begin to start Spark in the background, if it is the engine and something is to be cleaned."""
         if any(outcome.is_eligible for outcome in self.outcomes):

@@ -29,7 +29,7 @@ def exit_code_of(problem: Exception, *, debug: bool) -> int:
         streams.forget_output()
         return 1
     failure = as_failure(problem)
-    complain(failure)
+    complain(failure, traced=debug)
     return failure.exit_code
 
 
@@ -39,14 +39,15 @@ def _show_traceback(problem: BaseException) -> None:
     streams.tell("".join(traceback.format_exception(problem)).rstrip())
 
 
-def complain(problem: KcompactError) -> None:
-    """Print an error on standard error; with --debug also the traceback of a bug."""
+def complain(problem: KcompactError, *, traced: bool = False) -> None:
+    """Print an error on standard error; with --debug also the traceback of a bug or of Spark, unless it was printed."""
     from kcompact.cli.output import streams
     from kcompact.cli.output.text import relative_to_here
-    from kcompact.errors import UnexpectedError
+    from kcompact.errors import EngineError, UnexpectedError
 
     command = click.get_current_context(silent=True)
-    if isinstance(problem, UnexpectedError) and command is not None and command.meta.get(DEBUG):
+    is_debugging = command is not None and command.meta.get(DEBUG)
+    if is_debugging and not traced and isinstance(problem, UnexpectedError | EngineError):
         _show_traceback(problem)
     streams.tell(relative_to_here(f"error: {problem}"))
 

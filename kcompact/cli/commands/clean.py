@@ -35,7 +35,9 @@ def run(
     with stop_request() as stop, begin_round(paths, plan_options, options, engine_options) as round_:
         _tell_notes(round_)
         asks = consent.is_needed(round_.outcomes, options, assume_yes=assume_yes, as_json=as_json)
-        if not asks:
+        if asks:
+            round_.check_engine()
+        else:
             _begin_engine(round_, stop)
         unchanged = "nothing was cleaned" if any(each.recovered for each in round_.outcomes) else "nothing was changed"
         try:

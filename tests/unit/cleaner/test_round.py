@@ -129,6 +129,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "no bytes a second": lambda path: CleanOptions(max_bytes_per_second=0),
     "no memory": lambda path: CleanOptions(memory_bytes=-1),
     "an unknown engine": lambda path: EngineOptions(name="flink"),
+    "an unknown master": lambda path: EngineOptions(name="spark", master="nonsense"),
     "a master without Spark": lambda path: EngineOptions(master="local[1]"),
     "settings without Spark": lambda path: EngineOptions(spark_conf={"spark.ui.enabled": "true"}),
     "an unknown setting": lambda path: clean_log_dir(path, {"clean.policy": "compact"}, plan_options=PLAN),

