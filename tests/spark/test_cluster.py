@@ -118,7 +118,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 start_new_session=True,
             )
             stack.callback(ended, process)
+        await_port(port)
         yield Cluster(f"spark://127.0.0.1:{port}", secret, directory)
+
+
+def await_port(port: int) -> None:
+    """Wait until a process accepts connections: on a busy machine a master needs longer than `clean` waits for it."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        time.sleep(0.2)
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:

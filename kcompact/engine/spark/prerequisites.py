@@ -1,9 +1,10 @@
-"""What Spark needs before it can start, checked in a fraction of a second and without starting it."""
+"""What Spark needs before it can start. The check does not start it, and takes long only if something is missing."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kcompact.engine.spark.java import find_java
@@ -13,15 +14,17 @@ from kcompact.errors import EngineError, RefusedError
 
 SECRET = "spark.authenticate.secret"
 CONNECT_S = 5.0
-"""The time within which a standalone master must accept a connection."""
+"""The time for one attempt to connect to a standalone master."""
+STARTING_S = 10.0
+"""How long attempts are repeated, for a master that is still starting."""
 
 
 def check_prerequisites(master: str, conf: Mapping[str, str]) -> Path:
     """Check the master, the settings, PySpark and Java, and return the Java that `spark_start` will run.
 
-    A master of a standalone cluster must accept a connection: Spark itself would try for more than a minute. Raises
-    ConfigError (not a master, a setting that cannot be read), RefusedError (a cluster without a secret, no PySpark, no
-    Java), EngineError (no master answers).
+    A master of a standalone cluster must accept a connection. Without this check Spark would try for more than a
+    minute. Raises ConfigError (not a master, a setting that cannot be read), RefusedError (a cluster without a secret,
+    no PySpark, no Java), EngineError (no master answers).
     """
     check_master(master)
     if master.startswith("spark://") and SECRET not in conf:
@@ -33,25 +36,40 @@ def check_prerequisites(master: str, conf: Mapping[str, str]) -> Path:
     check_settings(conf)
     spark_home()
     java = find_java()
-    _check_masters(standalone_addresses(master))
+    if addresses := standalone_addresses(master):
+        _await_master(addresses)
     return java
 
 
-def _check_masters(addresses: list[tuple[str, int]]) -> None:
-    """Raise EngineError if none of the addresses accepts a connection."""
-    problems = []
-    for host, port in addresses:
-        try:
-            socket.create_connection((host, port), CONNECT_S).close()
+def _await_master(addresses: Sequence[tuple[str, int]]) -> None:
+    """Return when one of the addresses accepts a connection. Raises EngineError if none does within STARTING_S."""
+    deadline = time.monotonic() + STARTING_S
+    while True:
+        problems = [_problem_of(host, port) for host, port in addresses]
+        if None in problems:
             return
-        except OSError as problem:
-            problems.append(f"{host}:{port} ({_words_for(problem)})")
-    if problems:
-        raise EngineError(
-            problem=f"no master answers at {', '.join(problems)}",
-            hint="Check --master, and that the cluster's master is running.\n"
-            "--engine in-process gives the same result without Spark.",
-        )
+        if time.monotonic() > deadline or all(isinstance(problem, socket.gaierror) for problem in problems):
+            break
+        time.sleep(0.2)
+    listed = ", ".join(
+        f"{host}:{port} ({_words_for(problem)})"
+        for (host, port), problem in zip(addresses, problems, strict=True)
+        if problem is not None
+    )
+    raise EngineError(
+        problem=f"no master answers at {listed}",
+        hint="Check --master, and that the cluster's master is running.\n"
+        "--engine in-process gives the same result without Spark.",
+    )
+
+
+def _problem_of(host: str, port: int) -> OSError | None:
+    """Return why a connection fails, None if it succeeds."""
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as problem:
+        return problem
+    return None
 
 
 def _words_for(problem: OSError) -> str:

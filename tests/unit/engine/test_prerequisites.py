@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from kcompact.engine.spark import check_prerequisites
+from kcompact.engine.spark import check_prerequisites, prerequisites
 from kcompact.errors import ConfigError, EngineError, KcompactError, RefusedError
 from tests.support.fake_java import PRINTS_17, write_java
 
@@ -16,6 +17,7 @@ SECRET = {"spark.authenticate.secret": "x"}
 
 @pytest.fixture(autouse=True)
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(prerequisites, "STARTING_S", 0.0)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     return write_java(tmp_path, PRINTS_17)
 
@@ -46,6 +48,16 @@ def test_one_master_that_answers_is_enough(java: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert check_prerequisites(f"spark://127.0.0.1:1,127.0.0.1:{port}", SECRET) == java
+
+
+def test_a_master_may_be_starting(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prerequisites, "STARTING_S", 10.0)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        later = threading.Timer(0.3, server.listen)
+        later.start()
+        assert check_prerequisites(f"spark://127.0.0.1:{server.getsockname()[1]}", SECRET) == java
+        later.join()
 
 
 def test_a_master_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
