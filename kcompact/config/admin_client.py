@@ -1,7 +1,7 @@
 """Reads topics and settings from a running cluster with kafka-python. Only this module imports kafka-python.
 
 One connection, three requests: the brokers, the ids of the topics, and the configuration of the topics and of the log
-directory's broker. The requests change nothing and create no topic.
+directory's broker. The requests change nothing and create no topic. `listener` checks the address first.
 
 Any broker of the cluster can answer about a topic, not only the broker of the log directory. So only the cluster-wide
 part of the answer is used: the topic's overrides and the dynamic default of all brokers. The other settings are
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kcompact.config.listener import check_listener
 from kcompact.config.settings import BROKER_NAMES, ClusterConfig, Source
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.properties import encode_uuid
@@ -69,6 +70,7 @@ def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) ->
 
     Raises ClusterUnreachableError when there is no usable answer.
     """
+    check_listener(address)
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 

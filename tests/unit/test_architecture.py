@@ -53,7 +53,7 @@ ONLY_IN = {
         *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),
         "kernels.load",
     },
-    "socket": {"engine.spark.worker_pool", "engine.spark.prerequisites"},
+    "socket": {"engine.spark.worker_pool", "engine.spark.prerequisites", "config.listener"},
     "tempfile": {"engine.spark.scratch", "engine.in_process"},
     "pickle": {"engine.spark.executor"},
     "mmap": set[str](),
