@@ -20,7 +20,7 @@ from kcompact.config.metadata_log import (
     read_cluster_metadata,
     read_meta_properties,
 )
-from kcompact.config.settings import ClusterConfig, Override, TopicConfig
+from kcompact.config.settings import CLEANER_ENABLE, ClusterConfig, Override, TopicConfig
 from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
@@ -110,7 +110,7 @@ class _Resolver:
             cluster = self._cluster_config(directory, partition, notes)
             config = self._merge(partition.topic, cluster)
             if config.compacts and not self._is_cleaner_enabled():
-                notes.append("the broker's own cleaner is switched off: log.cleaner.enable=false")
+                notes.append(f"the broker's own cleaner is switched off: {CLEANER_ENABLE}=false")
             return Configured(config=config, notes=tuple(notes))
         except ConfigError:
             raise
@@ -119,7 +119,7 @@ class _Resolver:
 
     def _is_cleaner_enabled(self) -> bool:
         options = {override.name: override.value for override in self._overrides}
-        value = options.get("log.cleaner.enable", self._broker_properties.get("log.cleaner.enable", "true"))
+        value = options.get(CLEANER_ENABLE, self._broker_properties.get(CLEANER_ENABLE, "true"))
         return value.strip().lower() != "false"
 
     def _merge(self, topic: str, cluster: ClusterConfig | None) -> TopicConfig:

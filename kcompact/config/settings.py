@@ -17,10 +17,12 @@ import enum
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from kcompact.config.broker_names import KAFKA_BROKER_NAMES
 from kcompact.errors import ConfigError
 
 LONG_MAX = (1 << 63) - 1
@@ -234,6 +236,12 @@ FIELD_NAMES = {
 BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY))
 """The broker settings that kcompact uses."""
 
+CLEANER_ENABLE = "log.cleaner.enable"
+"""Whether a broker's own cleaner runs. kcompact only notes that it does not."""
+
+SERVICE_ONLY = frozenset({"log.cleaner.backoff.ms", "log.cleaner.io.max.bytes.per.second"})
+"""The broker settings that only `cleaner.service` uses. `clean` has --max-bytes-per-second."""
+
 INTERNAL_TOPIC_SETTINGS = {
     # Kafka's coordinators create their topics with these settings, and delete from the last one by themselves.
     "__consumer_offsets": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
@@ -243,8 +251,16 @@ INTERNAL_TOPIC_SETTINGS = {
 
 
 def is_broker_name(name: str) -> bool:
-    """Return whether `name` is a broker property and not a topic setting."""
-    return name not in TOPIC_SETTINGS and (name in BROKER_SETTINGS or name in BROKER_ONLY or name.startswith("log."))
+    """Return whether `name` is a setting of a Kafka broker and not of a topic."""
+    return name not in TOPIC_SETTINGS and name in KAFKA_BROKER_NAMES
+
+
+def is_used(name: str) -> bool:
+    """Return whether a plan or a round depends on a setting of a topic or of a broker."""
+    setting = TOPIC_SETTINGS.get(name)
+    if setting is not None:
+        return setting.field is not None
+    return name == CLEANER_ENABLE or name in BROKER_NAMES - SERVICE_ONLY
 
 
 def parse_override(text: str) -> Override:
@@ -255,8 +271,11 @@ def parse_override(text: str) -> Override:
         raise ConfigError(path="--config", problem=f"'{text}' is not [TOPIC:]NAME=VALUE")
     setting = setting.strip()
     if setting not in TOPIC_SETTINGS and not is_broker_name(setting):
+        close = _closest(setting, [*TOPIC_SETTINGS, *KAFKA_BROKER_NAMES])
         raise ConfigError(
-            path="--config", problem=f"'{setting}' is not a topic or broker setting", hint=_did_you_mean(setting)
+            path="--config",
+            problem=f"'{setting}' is neither a topic setting nor a broker setting of Kafka",
+            hint=f"Did you mean {close}?" if close else "",
         )
     if colon and is_broker_name(setting):
         raise ConfigError(
@@ -267,9 +286,30 @@ def parse_override(text: str) -> Override:
     return Override(name=setting, value=value.strip(), topic=topic if colon else None)
 
 
-def _did_you_mean(name: str) -> str:
-    """Return a hint with the most similar name of a setting, or an empty text."""
+def check_broker_properties(properties: Mapping[str, str], *, file: Path | str) -> None:
+    """Raise ConfigError if the file cannot be a broker's `server.properties`: it has no setting of a broker."""
+    if not KAFKA_BROKER_NAMES & properties.keys():
+        raise ConfigError(
+            path=file,
+            problem="not one line sets a broker setting of Kafka",
+            hint="Pass the broker's server.properties.",
+        )
+
+
+def unknown_cleaner_names(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the names in `server.properties` that look like settings of the cleaner but are none.
+
+    The value is the most similar name of a setting, or an empty text.
+    """
+    return {
+        name: _closest(name, KAFKA_BROKER_NAMES)
+        for name in properties
+        if name.startswith(("log.cleaner.", "log.cleanup.")) and name not in KAFKA_BROKER_NAMES
+    }
+
+
+def _closest(name: str, names: Iterable[str]) -> str:
+    """Return the most similar of some names, or an empty text if none is similar."""
     import difflib
 
-    close = difflib.get_close_matches(name, [*TOPIC_SETTINGS, *BROKER_SETTINGS], n=1)
-    return f"Did you mean {close[0]}?" if close else ""
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1)), "")

@@ -15,6 +15,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
 from fixtures.broker import CLUSTER_ID, Broker, patiently
+from kcompact.config.broker_names import KAFKA_BROKER_NAMES
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_cluster_metadata
 from kcompact.format.metadata_record import parse_snapshot_name
 from tests.oracle.real_kafka import class_path, copy_log_dir, java
@@ -140,6 +141,7 @@ BROKERS = {
     "index.interval.bytes": "cluster-default",
     "retention.ms": "broker-config",
     "log.cleaner.dedupe.buffer.size": "broker-config",
+    "log.cleaner.backoff.ms": "broker-config",
 }
 OVERRIDES = {
     **TOPICS,
@@ -154,6 +156,8 @@ OF_THE_BROKER = {
     "log.cleaner.dedupe.buffer.size": "16777216",
     "log.cleaner.threads": "1",
     "log.cleaner.io.buffer.load.factor": "0.9",
+    "log.cleaner.backoff.ms": "1000000000",
+    "log.cleaner.io.max.bytes.per.second": "1.7976931348623157e+308",
 }
 """What Kafka does not tell of a topic."""
 
@@ -217,3 +221,12 @@ def test_another_cluster(tmp_path: Path) -> None:
         (elsewhere / "orders-0" / "00000000000000000000.log").write_bytes(b"")
         ran = kcompact("plan", "--bootstrap-server", broker.address, elsewhere)
         assert (ran.code, "belongs to the cluster" in ran.err) == (4, True)
+
+
+def test_the_names_of_all_settings_of_a_broker() -> None:
+    """Kafka prints its documentation, which has all names but the internal ones."""
+    command = [java(), "-cp", class_path(), "kafka.server.KafkaConfig"]
+    page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = set(re.findall(r'<a id="([\w.]+)"></a>', page))
+    assert len(names) > 300
+    assert names <= KAFKA_BROKER_NAMES

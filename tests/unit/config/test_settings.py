@@ -81,6 +81,8 @@ def test_values_and_their_bounds(name: str, good: list[str], bad: list[str]) -> 
         ("orders:cleanup.policy=", Override(name="cleanup.policy", value="", topic="orders")),
         ("a.b-c_d:segment.bytes=1=2", Override(name="segment.bytes", value="1=2", topic="a.b-c_d")),
         ("log.cleanup.policy=compact", Override(name="log.cleanup.policy", value="compact")),
+        ("num.io.threads=8", Override(name="num.io.threads", value="8")),
+        ("max.message.bytes=8", Override(name="max.message.bytes", value="8")),
     ],
 )
 def test_overrides(text: str, expected: Override) -> None:
@@ -93,9 +95,13 @@ def test_overrides(text: str, expected: Override) -> None:
         ("cleanup.policy", "is not"),
         ("=compact", "is not"),
         ("orders:=1", "is not"),
-        ("cleanup.polciy=compact", "is not a topic or broker setting\nDid you mean cleanup.policy"),
+        ("cleanup.polciy=compact", "is neither a topic setting nor a broker .*\nDid you mean cleanup.policy"),
+        ("log.cleaner.io.bufer.size=1", "is neither .*\nDid you mean log.cleaner.io.buffer.size"),
+        ("log.cleanup.polcy=compact", "is neither .*\nDid you mean log.cleanup.policy"),
+        ("num.io.treads=8", "is neither .*\nDid you mean num.io.threads"),
+        ("orders:num.io.threads=8", "is a broker setting and holds for all topics"),
         ("orders:log.cleanup.policy=compact", "is a broker setting and holds for all topics"),
-        ("no.such.thing=1", "is not a topic or broker setting"),
+        ("no.such.thing=1", "is neither a topic setting nor a broker setting of Kafka$"),
     ],
 )
 def test_malformed_overrides(text: str, problem: str) -> None:
