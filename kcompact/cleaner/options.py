@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from os import PathLike
 
 from kcompact.errors import ConfigError
+from kcompact.plan.discovery import named_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class CleanOptions:
     memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
+        if self.output is not None:
+            named_path(self.output)
         if self.output is not None and self.apply_retention:
             problem = "deletes segments in place, so it cannot be combined with --output"
             raise ConfigError(path="--apply-retention", problem=problem)

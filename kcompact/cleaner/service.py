@@ -45,6 +45,7 @@ from kcompact.host.throttle import Throttle
 from kcompact.log.directory import read_log
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.discovery import named_path
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.passes import offset_map_slots
 from kcompact.swap.checkpoint import write_checkpoint
@@ -75,7 +76,7 @@ class Cleaner:
         self._options = options or CleanOptions()
         if self._options.only_reads:
             raise ConfigError(path="options", problem="the cleaner service neither copies nor makes dry runs")
-        self._log_dirs = tuple(Path(log_dir).resolve() for log_dir in log_dirs)
+        self._log_dirs = tuple(named_path(log_dir).resolve() for log_dir in log_dirs)
         self._plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock(), by_clock=True), config)
         broker = topic_config(
             "", overrides=self._plan_options.overrides, broker_properties=self._plan_options.broker_properties

@@ -7,6 +7,7 @@ Imports: `cleaner` and every other folder except `host`.
     options        the options that several commands share
     option_types   the types of option values: sizes, times, addresses
     entries        what `inspect` and `recover` report: one entry for each partition or file
+    usage          turns wrong usage into messages: what is wrong, what to type instead
     failures       turns errors into messages and exit codes
     signals        Ctrl-C, SIGTERM and SIGHUP
     commands/      what each command does: inspect, plan, clean, recover

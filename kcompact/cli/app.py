@@ -15,7 +15,7 @@ import click
 
 from kcompact.cli import options
 from kcompact.cli.failures import DEBUG, exit_code_of
-from kcompact.cli.option_types import Size
+from kcompact.cli.option_types import NamedPath, Size
 
 if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions
@@ -33,7 +33,9 @@ class Commands(click.Group):
         try:
             code = super().main(args, prog_name, *rest, **extra)
         except click.ClickException as problem:
-            _show_usage_problem(problem)
+            from kcompact.cli.usage import show_usage_problem
+
+            show_usage_problem(problem)
             code = problem.exit_code
         except click.Abort:
             streams.tell("interrupted")
@@ -55,16 +57,6 @@ class Commands(click.Group):
             raise
         except Exception as problem:
             return exit_code_of(problem, debug=bool(ctx.meta.get(DEBUG)))
-
-
-def _show_usage_problem(problem: click.ClickException) -> None:
-    from kcompact.cli.output import streams
-
-    context = getattr(problem, "ctx", None)
-    if context is not None:
-        streams.tell(context.get_usage())
-        streams.tell(f"Try '{context.command_path} --help' for help.\n")
-    streams.tell(f"error: {problem.format_message()}")
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -167,7 +159,7 @@ def plan(paths: tuple[Path, ...], plan_options: PlanOptions, as_json: bool) -> i
 @click.option("--force", is_flag=True, help="Clean at any ratio. All other reasons not to clean still hold.")
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NamedPath(file_okay=False),
     metavar="DIR",
     help="Write a compacted copy of each partition into DIR and leave PATH unchanged.",
 )
@@ -178,7 +170,6 @@ def plan(paths: tuple[Path, ...], plan_options: PlanOptions, as_json: bool) -> i
     help="After the cleaning, delete the whole segments that a broker would delete: below the log start and, if the "
     "policy contains delete, past retention.bytes and retention.ms.",
 )
-@click.option("--include-internal", is_flag=True, help="Also clean __consumer_offsets and __transaction_state.")
 @click.option("--rebuild-indexes", is_flag=True, help="Ignore all indexes: read the batches and write new indexes.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation. Without a terminal kcompact never asks.")
 @click.option(
@@ -212,7 +203,6 @@ def clean(
     plan_options: PlanOptions,
     *,
     force: bool,
-    include_internal: bool,
     yes: bool,
     as_json: bool,
     engine: str,
@@ -243,7 +233,6 @@ def clean(
         replace(
             plan_options,
             force=force,
-            include_internal=include_internal,
             rebuild_indexes=bool(cleaning["rebuild_indexes"]),
         ),
         CleanOptions(**cleaning),  # The remaining options have the names of its fields.

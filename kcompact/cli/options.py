@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from kcompact.cli.failures import DEBUG
-from kcompact.cli.option_types import Address, HighWatermark, Now
+from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Now
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -18,7 +18,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def paths(command: Command) -> Command:
     """Add the arguments PATH..."""
     # An unreadable path fails only that path, not the whole command, so click does not check it.
-    kind = click.Path(readable=False, path_type=Path)
+    kind = NamedPath(readable=False)
     return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=kind)(command)
 
 
@@ -64,7 +64,7 @@ _CONFIGURATION = (
     click.option(
         "--broker-config",
         metavar="FILE",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=NamedPath(exists=True, dir_okay=False),
         help="The broker's server.properties.",
     ),
     click.option(
@@ -73,6 +73,11 @@ _CONFIGURATION = (
         metavar="TIME",
         help="The time of the decision: Unix milliseconds or ISO 8601 (UTC unless it names another zone). "
         "Default: the clock, read once.",
+    ),
+    click.option(
+        "--include-internal",
+        is_flag=True,
+        help="Do not leave out Kafka's internal topics, such as __consumer_offsets.",
     ),
     click.option(
         "--high-watermark",
@@ -95,6 +100,7 @@ def configuration(command: Command) -> Command:
         broker_config: Path | None,
         now: int | None,
         high_watermark: int | str | None,
+        include_internal: bool,
         **kwargs: Any,
     ) -> Any:
         from kcompact import kernels
@@ -112,6 +118,7 @@ def configuration(command: Command) -> Command:
             bootstrap_server=bootstrap_server,
             high_watermark=high_watermark if isinstance(high_watermark, int) else None,
             use_log_end=high_watermark == "leo",
+            include_internal=include_internal,
         )
         return command(*args, plan_options=plan_options, **kwargs)
 
@@ -124,15 +131,18 @@ def configuration(command: Command) -> Command:
 def _properties(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
+    from kcompact.config.settings import check_broker_properties
     from kcompact.errors import ConfigError, CorruptCheckpointError
     from kcompact.format.properties import parse_java_properties
     from kcompact.log.files import read_file
 
     try:
         # kcompact follows no links to files of a log, but a configuration file may be a link.
-        return parse_java_properties(read_file(file.resolve()), file=str(file))
+        properties = parse_java_properties(read_file(file.resolve()), file=str(file))
     except CorruptCheckpointError as problem:
         raise ConfigError(path=file, problem=problem.problem) from None
+    check_broker_properties(properties, file=file)
+    return properties
 
 
 def parse_pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:

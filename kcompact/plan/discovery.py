@@ -7,9 +7,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kcompact.errors import RefusedError
+from kcompact.errors import ConfigError, RefusedError
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_partition_directory, partition_directories
+
+EMPTY_PATH = "the path is empty; for the current directory use ."
+
+
+def named_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path that the user named. Raises ConfigError for an empty text: `Path("")` is the current directory."""
+    if os.fspath(path) == "":
+        raise ConfigError(path="path ''", problem=EMPTY_PATH)
+    return Path(path)
 
 
 def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = ()) -> list[Path]:
@@ -18,10 +27,10 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
     A path is a partition directory or a log directory. `topics` are shell patterns that select topics; none selects
     all. Symbolic links to log directories are resolved. A link to a partition is returned as it is, and `read_log`
     refuses it: the lock and the checkpoints are in the parent directory, and a link has two parents. Raises
-    RefusedError for any other path.
+    RefusedError for any other path, ConfigError for an empty one.
     """
     found: dict[Path, None] = {}
-    for path in map(Path, paths):
+    for path in map(named_path, paths):
         directory = Path(os.path.normpath(path.absolute()))
         directory = directory.parent.resolve() / directory.name
         if directory.is_symlink() and parse_directory(directory.name) is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.config.settings import TopicConfig
-from kcompact.errors import RefusedError
+from kcompact.errors import ConfigError, RefusedError
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
@@ -38,3 +38,11 @@ def test_a_partition_must_not_be_a_link(tmp_path: Path) -> None:
     assert find_partitions([link]) == [link]
     with pytest.raises(RefusedError, match="symbolic link"):
         plan_partition(link, TopicConfig(), now_ms=DEFAULT_TIME)
+
+
+def test_an_empty_path_is_not_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = written(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="the path is empty"):
+        find_partitions([".", ""])
+    assert find_partitions(["."]) == [directory]

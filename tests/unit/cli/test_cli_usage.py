@@ -1,0 +1,128 @@
+"""Wrong usage: each message says what is wrong and what to type instead, and nothing is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import COMPACT, digest, kcompact, partition
+
+# Commands and options
+
+
+def test_without_arguments_the_help_is_shown_once() -> None:
+    ran = kcompact()
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == kcompact("--help").out
+    assert ran.err.count("Usage:") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "hint"),
+    [
+        (["plan", "--version"], "No such option '--version'.", "Type kcompact --version"),
+        (["--json", "plan", "."], "No such option '--json'.", "Put it after the command, as in kcompact plan --json"),
+        (["--yes", "clean", "."], "No such option '--yes'.", "Put it after the command, as in kcompact clean --yes"),
+        (["plan", "--force", "."], "No such option '--force'.", "It is an option of kcompact clean"),
+        (["clean", "--dryrun", "."], "No such option '--dryrun'. Did you mean '--dry-run'?", None),
+        (["plan", "--nonsense", "."], "No such option '--nonsense'.", None),
+        (["compact", "."], "No such command 'compact'.", "Did you mean kcompact clean?"),
+        (["verify", "."], "No such command 'verify'.", "Did you mean kcompact inspect --verify?"),
+        (["inspct", "."], "No such command 'inspct'. Did you mean 'inspect'?", None),
+        (["/no/dir"], "No such command '/no/dir'.", "Put a command before the path, as in kcompact plan /no/dir"),
+        (["orders-0"], "No such command 'orders-0'.", "Put a command before the path, as in kcompact plan orders-0"),
+        (["xyzzy"], "No such command 'xyzzy'.", None),
+    ],
+)
+def test_near_misses(
+    arguments: list[str], problem: str, hint: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    ran = kcompact(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    _, _, message = ran.err.partition("\n\n")
+    assert message.splitlines() == [f"error: {problem}", *([hint] if hint else [])]
+
+
+# Empty paths
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["inspect", ""], "PATH..."),
+        (["plan", *COMPACT, ""], "PATH..."),
+        (["clean", *COMPACT, "--engine", "in-process", ""], "PATH..."),
+        (["clean", *COMPACT, "--engine", "in-process", "orders-0", ""], "PATH..."),
+        (["clean", *COMPACT, "--engine", "in-process", "--output", "", "orders-0"], "--output"),
+        (["recover", ""], "PATH..."),
+    ],
+)
+def test_an_empty_path_is_not_the_current_directory(
+    arguments: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = digest(tmp_path)
+    ran = kcompact(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"Invalid value for '{name}': the path is empty; for the current directory use .\n" in ran.err
+    assert digest(tmp_path) == before
+
+
+# The time
+
+
+@pytest.mark.parametrize(
+    ("value", "as_seconds", "as_milliseconds"),
+    [
+        ("1700086400", "2023-11-15T22:13:20Z", "1970-01-20T16:14:46.400Z"),
+        ("100000000", "1973-03-03T09:46:40Z", "1970-01-02T03:46:40Z"),
+        ("99999999999", "5138-11-16T09:46:39Z", "1973-03-03T09:46:39.999Z"),
+    ],
+)
+def test_seconds_are_not_taken_for_milliseconds(
+    value: str, as_seconds: str, as_milliseconds: str, tmp_path: Path
+) -> None:
+    directory = partition(tmp_path)
+    before = digest(tmp_path)
+    for command in (("plan",), ("inspect",), ("clean", "--engine", "in-process")):
+        ran = kcompact(*command, "--now", value, directory)
+        assert (ran.code, ran.out) == (2, "")
+        assert f"'{value}' looks like seconds, but --now takes milliseconds" in ran.err
+        assert f"As seconds it is {as_seconds}: type --now {value}000." in ran.err
+        assert f"As milliseconds it is {as_milliseconds}: type --now {as_milliseconds}\n" in ran.err
+    assert digest(tmp_path) == before
+    for text, now_ms in ((f"{value}000", int(value) * 1000), (as_milliseconds, int(value))):
+        assert kcompact("plan", "--json", "--now", text, directory).json["now_ms"] == now_ms
+
+
+@pytest.mark.parametrize("value", ["0", "1000", "99999999", "100000000000", "1700086400000"])
+def test_other_numbers_are_milliseconds(value: str, tmp_path: Path) -> None:
+    assert kcompact("plan", "--json", "--now", value, partition(tmp_path)).json["now_ms"] == int(value)
+
+
+# server.properties
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "not a properties file at all\n", "cleanup.policy=compact\n"])
+def test_a_file_without_a_broker_setting(text: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path / "logs")
+    file = tmp_path / "other.txt"
+    file.write_text(text)
+    ran = kcompact("plan", "--broker-config", file, directory)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        f"error: {file}: not one line sets a broker setting of Kafka\nPass the broker's server.properties.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["node.id", "log.dirs", "broker.id", "num.io.threads", "log.cleaner.backoff.ms"])
+def test_one_broker_setting_is_enough(name: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path / "logs")
+    file = tmp_path / "server.properties"
+    file.write_text(f"{name}=1\nvendor.setting=2\n")
+    ran = kcompact("plan", "--broker-config", file, directory)
+    assert (ran.code, ran.err) == (0, "")
