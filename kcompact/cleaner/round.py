@@ -28,9 +28,11 @@ from kcompact.config.settings import TopicConfig, parse_override
 from kcompact.errors import CleaningAbortedError, KcompactError, RecoveryNeededError, as_failure
 from kcompact.host.clock import clock_ms
 from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.discovery import named_path
+from kcompact.plan.notes import option_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
-from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions, unused_overrides
+from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions
 from kcompact.plan.planned import PlannedPartition, dirtiest_first
 from kcompact.swap.copy import Output
 from kcompact.swap.recovery import recover
@@ -67,7 +69,7 @@ def clean_log_dir(
     Raises ConfigError for a wrong setting or option, RefusedError when no partition matches `topics`.
     """
     plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock_ms(), by_clock=True), config)
-    with begin_round([Path(path)], plan_options, options or CleanOptions(), engine or EngineOptions()) as round_:
+    with begin_round([named_path(path)], plan_options, options or CleanOptions(), engine or EngineOptions()) as round_:
         return round_.clean(progress)
 
 
@@ -78,7 +80,10 @@ def with_overrides(options: PlanOptions, config: Mapping[str, str] | None) -> Pl
 
 
 class Round:
-    """A round whose partitions are locked, recovered and planned. `outcomes` are in the order of the cleaning."""
+    """A round whose partitions are locked, recovered and planned. `outcomes` are in the order of the cleaning.
+
+    `doubts` are the notes that say why the time of the decisions is probably wrong.
+    """
 
     def __init__(
         self,
@@ -86,13 +91,15 @@ class Round:
         options: CleanOptions,
         *,
         notes: Sequence[str],
+        doubts: Sequence[str],
         locks: Locks,
         engine: Engine,
         engine_options: EngineOptions,
         output: Output | None,
     ) -> None:
         self.outcomes = tuple(outcomes)
-        self.notes = tuple(notes)
+        self.notes = (*notes, *doubts)
+        self.doubts = tuple(doubts)
         self._options = options
         self._locks = locks
         self._engine = engine
@@ -181,7 +188,6 @@ def begin_round(
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
         target = output_of(paths, directories, plan_options, options)
         output = None if options.dry_run else target
-        notes = unused_overrides(directories, plan_options)
         locks = Locks(stack, only_check=options.only_reads)
         planned = [*_planned(directories, plan_options, locks), *map(_outcome, unusable)]
         named = {path.resolve() for path in paths}
@@ -190,7 +196,14 @@ def begin_round(
             require_space_for_copies(target, outcomes)
         engine = Engine(engine_options, stack)
         yield Round(
-            outcomes, options, notes=notes, locks=locks, engine=engine, engine_options=engine_options, output=output
+            outcomes,
+            options,
+            notes=option_notes(directories, plan_options),
+            doubts=time_notes(outcomes, plan_options),
+            locks=locks,
+            engine=engine,
+            engine_options=engine_options,
+            output=output,
         )
 
 

@@ -77,7 +77,7 @@ _CONFIGURATION = (
     click.option(
         "--include-internal",
         is_flag=True,
-        help="Do not leave out Kafka's internal topics, such as __consumer_offsets.",
+        help="Treat Kafka's internal topics, such as __consumer_offsets, like other topics.",
     ),
     click.option(
         "--high-watermark",

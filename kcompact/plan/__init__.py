@@ -14,6 +14,7 @@ The others are pure functions of values:
     options      how partitions are chosen and planned
     planned      a partition with its plan or its error
     clean_plan   clean and dirty section, ratio, lag, verdict, groups
+    notes        notes and hints on a whole run
     passes       how many passes Kafka's own cleaner needs
     deletion     the whole segments that a broker would delete
 """

@@ -17,6 +17,8 @@ NO_HIGH_WATERMARK = (
     "pass --high-watermark leo to count the whole log as replicated"
 )
 
+INCLUDE_INTERNAL = "Pass --include-internal to clean it."
+
 
 def plan_partition(
     directory: str | os.PathLike[str],
@@ -71,6 +73,19 @@ def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[s
     return log.log_start_offset, () if is_metadata else (NO_HIGH_WATERMARK,)
 
 
+def hint_for(plan: CleanPlan) -> str:
+    """Return how the user can have a refused partition cleaned, an empty text for any other partition."""
+    topic = plan.log.topic_partition.topic
+    if plan.reason is Reason.POLICY_UNKNOWN:
+        return f"If the topic is compacted, pass --config {topic}:cleanup.policy=compact"
+    if plan.reason is Reason.UNCLEAN_SHUTDOWN:
+        return "Start the broker once and stop it cleanly, or copy the partition directory out and clean the copy."
+    if plan.reason is Reason.INTERNAL:
+        is_compacted = topic != CLUSTER_METADATA_TOPIC and (plan.config.compacts or plan.config.cleanup_policy is None)
+        return INCLUDE_INTERNAL if is_compacted else "Kafka does not compact this topic."
+    return ""
+
+
 def refusal(plan: CleanPlan) -> KcompactError | None:
     """Return the error that forbids to clean a partition; None for a partition that is eligible or needs no cleaning.
 
@@ -81,22 +96,8 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
         return plan.log.damage[0]
     if plan.config.remote_storage_enable:
         return RefusedError(path=directory, problem=plan.explanation)
-    if plan.reason is Reason.POLICY_UNKNOWN:
-        return RefusedError(
-            path=directory,
-            problem=plan.explanation,
-            hint=f"If the topic is compacted, pass --config {plan.log.topic_partition.topic}:cleanup.policy=compact",
-        )
-    if plan.reason is Reason.UNCLEAN_SHUTDOWN:
-        return RefusedError(
-            path=directory,
-            problem=plan.explanation,
-            hint="Start the broker once and stop it cleanly, or copy the partition directory out and clean the copy.",
-        )
-    if plan.reason is Reason.INTERNAL:
-        never = plan.log.topic_partition.topic == CLUSTER_METADATA_TOPIC
-        hint = "Kafka never compacts this topic." if never else "Pass --include-internal to clean it."
-        return RefusedError(path=directory, problem=plan.explanation, hint=hint)
+    if plan.reason in (Reason.POLICY_UNKNOWN, Reason.UNCLEAN_SHUTDOWN, Reason.INTERNAL):
+        return RefusedError(path=directory, problem=plan.explanation, hint=hint_for(plan))
     if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
         return RefusedError(path=directory, problem=NO_HIGH_WATERMARK)
     return None

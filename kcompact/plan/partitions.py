@@ -8,16 +8,13 @@ from pathlib import Path
 
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import ConfigError, KcompactError, RefusedError, StorageError, storage_errors
-from kcompact.format.names import parse_directory
-from kcompact.host.clock import clock_ms
-from kcompact.log.directory import LogDir, PartitionLog, read_log_dir
+from kcompact.log.directory import LogDir, read_log_dir
 from kcompact.log.per_log_dir import PerLogDir
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_partition
 from kcompact.plan.planned import PlannedPartition
-from kcompact.readable import time
 
 # Which partitions
 
@@ -49,17 +46,6 @@ def named_partitions(
     return list(found), unusable
 
 
-def unused_overrides(directories: Sequence[Path], options: PlanOptions) -> list[str]:
-    """Return a note for each override of a topic that none of the partitions has."""
-    topics = {parsed.topic_partition.topic for path in directories if (parsed := parse_directory(path.name))}
-    return [
-        f"--config {override.topic}:{override.name}={override.value} has no effect: "
-        f"no partition of the topic {override.topic} is among the paths"
-        for override in options.overrides
-        if override.topic is not None and override.topic not in topics
-    ]
-
-
 # Plans
 
 
@@ -76,8 +62,8 @@ def _read_log_dir(log_dir: Path) -> LogDir:
 
 
 def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir) -> CleanPlan:
-    """Return the plan of one partition, with a note if the clock must be slow. Raises KcompactError, OSError."""
-    plan = plan_partition(
+    """Return the plan of one partition. Raises KcompactError, OSError."""
+    return plan_partition(
         directory,
         config,
         now_ms=options.now_ms,
@@ -87,19 +73,6 @@ def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log
         force=options.force,
         include_internal=options.include_internal,
         rebuild_indexes=options.rebuild_indexes,
-    )
-    return noted(plan, clock_notes(plan.log, options))
-
-
-def clock_notes(log: PartitionLog, options: PlanOptions) -> tuple[str, ...]:
-    """Return a note if a segment was written after the time of the clock: the clock must be slow."""
-    newest_ms = max(segment.last_modified_ms for segment in log.segments)
-    # The clock is read again: a running broker may have written since the command began.
-    if not options.by_clock or max(options.now_ms, clock_ms()) >= newest_ms:
-        return ()
-    return (
-        f"the clock says {time(options.now_ms)}, but the newest segment was written at {time(newest_ms)}: "
-        "if the clock is wrong, every age is wrong; --now sets the time",
     )
 
 

@@ -33,8 +33,8 @@ def run(
 ) -> int:
     """Clean the eligible partitions and return the exit code."""
     with stop_request() as stop, begin_round(paths, plan_options, options, engine_options) as round_:
-        _tell_notes(round_)
         asks = consent.is_needed(round_.outcomes, options, assume_yes=assume_yes, as_json=as_json)
+        _tell_notes(round_, without_doubts=asks)
         if asks:
             round_.check_engine()
         else:
@@ -47,7 +47,7 @@ def run(
             streams.tell(f"{unchanged}: {why}")
             streams.forget_output()
             return KcompactError.exit_code
-        if asks and not consent.is_given(round_.outcomes, options):
+        if asks and not consent.is_given(round_.outcomes, options, doubts=round_.doubts):
             streams.tell(unchanged)
             return CleaningAbortedError.exit_code
 
@@ -66,9 +66,9 @@ def _begin_engine(round_: Round, stop: StopRequest) -> None:
         round_.begin_engine()
 
 
-def _tell_notes(round_: Round) -> None:
-    for note in round_.notes:
-        streams.tell(f"note: {note}")
+def _tell_notes(round_: Round, *, without_doubts: bool) -> None:
+    """Print the notes on standard error. A question starts with the doubts, so they are not printed twice."""
+    streams.tell_notes(note for note in round_.notes if not (without_doubts and note in round_.doubts))
     with suppress(OSError):
         if os.geteuid() == 0 and any(each.directory.stat().st_uid != 0 for each in round_.outcomes):
             streams.tell("note: running as root; the broker's own user is safer. Files keep their owners.")
@@ -81,7 +81,7 @@ def _report(result: RoundResult, now_ms: int, *, as_json: bool) -> int:
         if as_json:
             described = [clean_entry(outcome) for outcome in result.partitions]
             whole = {} if result.copied is None else {"copy": copy_fields(result.copied)}
-            streams.echo(dumps(document("clean", now_ms, partitions=described, **whole)))
+            streams.echo(dumps(document("clean", now_ms, notes=list(result.notes), partitions=described, **whole)))
         else:
             from kcompact.cli.output.outcome import show_copy, show_outcome
             from kcompact.cli.output.printer import Printer

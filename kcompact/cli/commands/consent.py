@@ -33,11 +33,15 @@ def is_needed(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, as
     return any(_changes(each, options) for each in outcomes) and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> bool:
-    """Ask, and return whether the answer is yes. Raises click.Abort at Ctrl-C and at the end of the input."""
+def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, doubts: Sequence[str]) -> bool:
+    """Ask, and return whether the answer is yes. Raises click.Abort at Ctrl-C and at the end of the input.
+
+    `doubts` say why the time of the decisions is probably wrong.
+    """
     changed = [each for each in outcomes if _changes(each, options)]
     cleaned_bytes = sum(segment.size_bytes for each in changed if each.plan for segment in each.plan.segments)
     streams.tell("")
+    streams.tell_notes(doubts)
     return click.confirm(
         f"Clean {readable.counted(len(changed), 'partition')}, {readable.size(cleaned_bytes)} of segments? "
         "Each segment that is replaced is deleted.",

@@ -18,8 +18,9 @@ from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry
 from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.log.directory import LogDir, read_log
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
+from kcompact.plan.notes import option_notes, time_notes
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import LogDirs, clock_notes, make_plan, named_partitions, noted, unused_overrides
+from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, noted
 from kcompact.plan.planned import shared_exit_code
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     files = [path for path in paths if is_file(path)]
     named = [path for path in paths if path not in files]
     directories, unusable = _partitions(named, options) if named else ([], [])
+    notes = option_notes(directories, options) if named else []
+    streams.tell_notes(notes)
     codes: list[int] = []
     if request.dumps:
         logs = [(file, file.name) for file in files]
@@ -58,11 +61,13 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     if request.verify or not request.dumps:
         entries = list(_entries(directories, options, verify=request.verify))
         file_entries = [file_entry(file, verify=request.verify) for file in files]
+        doubts = time_notes(entries, options)
+        streams.tell_notes(doubts)
         if request.verify:
             _tell_without_kernels()
         codes += [entry.exit_code for entry in entries] + [entry.exit_code for entry in file_entries]
         if request.as_json and not request.dumps:
-            _print_json([*entries, *unusable], file_entries, options)
+            _print_json([*entries, *unusable], file_entries, options, [*notes, *doubts])
         else:
             _print(entries, file_entries, request)
     if request.dumps or not request.as_json:
@@ -81,8 +86,13 @@ def _tell_without_kernels() -> None:
         streams.tell(without_kernels(problem))
 
 
-def _print_json(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], options: PlanOptions) -> None:
-    content: dict[str, object] = {"partitions": [inspect_entry(entry) for entry in entries]}
+def _print_json(
+    entries: Sequence[InspectedPartition],
+    file_entries: Sequence[FileEntry],
+    options: PlanOptions,
+    notes: Sequence[str],
+) -> None:
+    content: dict[str, object] = {"notes": notes, "partitions": [inspect_entry(entry) for entry in entries]}
     if file_entries:
         content["files"] = [file_fields(entry) for entry in file_entries]
     streams.echo(dumps(document("inspect", options.now_ms, **content)))
@@ -109,8 +119,6 @@ def _print(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEnt
 
 def _partitions(paths: Sequence[Path], options: PlanOptions) -> tuple[list[Path], list[InspectedPartition]]:
     directories, unusable = named_partitions(paths, topics=options.topics, what="file or directory")
-    for note in unused_overrides(directories, options):
-        streams.tell(f"note: {note}")
     return directories, [
         InspectedPartition(directory=each.directory, error=each.error, is_partition=each.is_partition)
         for each in unusable
@@ -170,7 +178,7 @@ def _plan(
     except CorruptDataError as problem:
         log = read_log(directory, log_dir=log_dir)
         plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
-        return noted(plan, clock_notes(log, options)), problem
+        return plan, problem
     return plan, plan.log.damage[0] if plan.log.damage else None
 
 

@@ -17,6 +17,7 @@ from kcompact.cleaner.outcome import Copied, PartitionOutcome
 from kcompact.cli.entries import FileEntry, InspectedPartition, RecoveryEntry
 from kcompact.cli.output.explanations import clean_below_offset, config_fields, plan_forecast, role_reason
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import hint_for
 from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
 from kcompact.plan.planned import PlannedPartition
 
@@ -50,6 +51,7 @@ PLAN_FIELDS = (
     "eligible",
     "reason",
     "explanation",
+    "hint",
     "segments",
     "groups",
     "notes",
@@ -102,7 +104,7 @@ CONTENTS_FIELDS = (
 
 
 def document(command: str, now_ms: int | None, **content: object) -> dict[str, Any]:
-    """Return the one object that a command prints with --json."""
+    """Return the one object that a command prints with --json. Without `now_ms` it has no time."""
     clock = {} if now_ms is None else {"now_ms": now_ms}
     return {"version": VERSION, "command": command, **clock, **content}
 
@@ -137,6 +139,7 @@ def plan_entry(entry: PlannedPartition) -> dict[str, Any]:
         "eligible": entry.is_eligible,
         "reason": str(entry.reason) if entry.reason else None,
         "explanation": entry.explanation,
+        "hint": (hint_for(entry.plan) or None) if entry.plan else None,
         "segments": _segments(entry),
         "groups": fields["groups"] or [],
         "notes": list(entry.plan.log.notes) if entry.plan else [],

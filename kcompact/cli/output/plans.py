@@ -11,18 +11,26 @@ from kcompact.cli.output.inspection import show_notes
 from kcompact.cli.output.log_bar import show_bar
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.notes import hints
 from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
 from kcompact.plan.planned import PlannedPartition
 
 
 def show_plans(entries: Sequence[PlannedPartition], printer: Printer) -> None:
-    """Print the plans as one table, then the groups, notes and retention of each partition that has any."""
+    """Print the plans as one table, then the groups, notes and retention of each partition that has any.
+
+    Hints come last.
+    """
     _show_verdicts(entries, printer)
     for entry in entries:
         plan = entry.plan
         if plan is not None and (plan.groups or plan.log.notes or plan_forecast(plan)):
             printer.line()
             _show_details(entry.name, plan, printer)
+    for number, hint in enumerate(hints(entries)):
+        if number == 0:
+            printer.line()
+        printer.line(f"hint: {hint}")
 
 
 def _show_verdicts(entries: Sequence[PlannedPartition], printer: Printer) -> None:

@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
@@ -78,6 +78,12 @@ def tell(line: str) -> None:
     """Print a message on standard error. Failures are ignored."""
     with suppress(OSError):
         click.echo(safe_lines(line), err=True)
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """Print notes on a whole run on standard error."""
+    for note in notes:
+        tell(f"note: {note}")
 
 
 def flush() -> None:

@@ -15,6 +15,7 @@ from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import RoundProgress, clean_log_dir
+from kcompact.cleaner.service import Cleaner
 from kcompact.errors import (
     CleaningAbortedError,
     ConfigError,
@@ -161,6 +162,34 @@ def test_topics_select_partitions(tmp_path: Path) -> None:
     assert [each.name for each in result.partitions] == ["names-0", "orders-0"]
     with pytest.raises(RefusedError, match="no partition of a topic that matches 'a' or 'b'"):
         clean_log_dir(tmp_path, COMPACT, plan_options=PlanOptions(now_ms=0, topics=("a", "b")))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: clean_log_dir("", COMPACT, plan_options=PLAN),
+        lambda: CleanOptions(output=""),
+        lambda: Cleaner([""], COMPACT),
+    ],
+    ids=["clean_log_dir", "output", "Cleaner"],
+)
+def test_an_empty_path_is_not_the_current_directory(
+    call: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = digest(tmp_path)
+    with pytest.raises(ConfigError, match="the path is empty"):
+        call()
+    assert digest(tmp_path) == before
+
+
+def test_a_doubtful_time_is_in_the_notes(tmp_path: Path) -> None:
+    partition(tmp_path)
+    too_early = PlanOptions(now_ms=log_dsl.time_of("08:00"))
+    (note,) = clean_log_dir(tmp_path, COMPACT, plan_options=too_early, options=CleanOptions(dry_run=True)).notes
+    assert "but the newest segment of orders-0 has the time" in note
+    assert clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).notes == ()
 
 
 # --- Stops ------------------------------------------------------------------------------------------------
