@@ -1,10 +1,13 @@
-"""Finds the partition directories that a user's paths name. Reads directories only, no file."""
+"""Finds the partition directories that a user's paths name, and those beside them. Reads directories only, no file."""
 
 from __future__ import annotations
 
+import enum
 import fnmatch
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.errors import ConfigError, RefusedError
@@ -12,6 +15,8 @@ from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_partition_directory, partition_directories
 
 EMPTY_PATH = "the path is empty; for the current directory use ."
+MAX_COUNTED_FILES = 20_000
+"""With more files in all directories that are left out, the sizes of the last ones are not computed: it takes long."""
 
 
 def named_path(path: str | os.PathLike[str]) -> Path:
@@ -31,24 +36,16 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
     """
     found: dict[Path, None] = {}
     for path in map(named_path, paths):
-        directory = Path(os.path.normpath(path.absolute()))
-        directory = directory.parent.resolve() / directory.name
-        if directory.is_symlink() and parse_directory(directory.name) is None:
-            directory = directory.resolve()
+        directory = _normal(path)
         if not directory.is_dir():
             problem = "not a directory" if directory.exists() else "no such directory"
             raise RefusedError(path=path, problem=problem)
-        parsed = parse_directory(directory.name)
-        if parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION):
+        if _is_one_partition(directory):
             found[directory] = None
             continue
         inside = partitions_in(directory)
         if not inside:
-            raise RefusedError(
-                path=path,
-                problem="neither a partition directory nor a log directory: no .log file and no partition in it",
-                hint="Pass a partition directory such as orders-0, or the log directory above it.",
-            )
+            raise _nothing_inside(path, directory)
         found.update(dict.fromkeys(inside))
     return [directory for directory in found if not topics or _has_topic(directory, topics)]
 
@@ -65,6 +62,114 @@ def partitions_in(log_dir: Path, *, topics: Sequence[str] = ()) -> list[Path]:
         and name.kind is DirectoryKind.PARTITION
         and (not topics or _has_topic(directory, topics))
     ]
+
+
+def _normal(path: Path) -> Path:
+    """Return an absolute path. A link is resolved, unless its name is that of a partition."""
+    directory = Path(os.path.normpath(path.absolute()))
+    directory = directory.parent.resolve() / directory.name
+    if directory.is_symlink() and parse_directory(directory.name) is None:
+        directory = directory.resolve()
+    return directory
+
+
+def _is_one_partition(directory: Path) -> bool:
+    """Return whether a directory is a partition by itself, whatever its kind, and no log directory."""
+    parsed = parse_directory(directory.name)
+    return parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION)
+
+
+def _nothing_inside(path: Path, directory: Path) -> RefusedError:
+    """Return the error for a directory without partitions that is no partition either."""
+    if is_partition_directory(directory):
+        return RefusedError(
+            path=path,
+            problem=f"a directory with .log files, but its name '{directory.name}' is not TOPIC-PARTITION",
+            hint="Only the name says which partition it is. Rename the directory, or a copy of it, to the name that it "
+            "had in the broker's log directory, such as orders-0.",
+        )
+    return RefusedError(
+        path=path,
+        problem="neither a partition directory nor a log directory: no .log file and no partition in it",
+        hint="Pass a partition directory such as orders-0, or the log directory above it.",
+    )
+
+
+class LeftOutKind(enum.StrEnum):
+    """Why a sub-directory of a log directory is not a partition."""
+
+    DELETE = "delete"
+    FUTURE = "future"
+    STRAY = "stray"
+    REMOTE_INDEX_CACHE = "remote-log-index-cache"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A sub-directory of a log directory that kcompact does not look at.
+
+    `size_bytes` is the size of all files below it; None if they cannot be read or are too many.
+    """
+
+    directory: Path
+    kind: LeftOutKind
+    size_bytes: int | None
+
+    @property
+    def name(self) -> str:
+        """The partition in the name of the directory, or the whole name if there is none."""
+        parsed = parse_directory(self.directory.name)
+        return self.directory.name if parsed is None else str(parsed.topic_partition)
+
+
+def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftOut]:
+    """Return the sub-directories that `find_partitions` leaves out of log directories, each once, in order of name.
+
+    With `topics` only those of matching topics. Paths that are no log directories are ignored. A broker skips
+    `remote-log-index-cache`; most unknown names keep it from starting.
+    Rule: LogManager.loadLogs, LocalLog.parseTopicPartitionName.
+    """
+    found: dict[Path, LeftOut] = {}
+    for path in paths:
+        with suppress(OSError):  # `find_partitions` reports it.
+            directory = _normal(path)
+            if not directory.is_dir() or _is_one_partition(directory):
+                continue
+            for each in _left_out_of(directory):
+                if not topics or _has_topic(each.directory, topics):
+                    found.setdefault(each.directory, each)
+    return list(found.values())
+
+
+def _left_out_of(log_dir: Path) -> Iterator[LeftOut]:
+    files_left = MAX_COUNTED_FILES
+    for name in sorted(entry.name for entry in os.scandir(log_dir) if entry.is_dir()):
+        parsed = parse_directory(name)
+        if parsed is not None and parsed.kind is DirectoryKind.PARTITION:
+            continue
+        kind = LeftOutKind.UNKNOWN if parsed is None else LeftOutKind(parsed.kind.value)
+        if name == LeftOutKind.REMOTE_INDEX_CACHE:
+            kind = LeftOutKind.REMOTE_INDEX_CACHE
+        sizes = _sizes_below(log_dir / name, at_most=files_left)
+        files_left -= len(sizes or ())
+        yield LeftOut(directory=log_dir / name, kind=kind, size_bytes=None if sizes is None else sum(sizes))
+
+
+def _sizes_below(directory: Path, *, at_most: int) -> list[int] | None:
+    """Return the sizes of all files below a directory, links not followed; None if it is unreadable or has too many."""
+    sizes: list[int] = []
+    unread = [directory]
+    try:
+        while unread and len(sizes) + len(unread) <= at_most:
+            for entry in os.scandir(unread.pop()):
+                if entry.is_dir(follow_symlinks=False):
+                    unread.append(Path(entry.path))
+                else:
+                    sizes.append(entry.stat(follow_symlinks=False).st_size)
+    except OSError:
+        return None
+    return None if unread else sizes
 
 
 def _has_topic(directory: Path, patterns: Sequence[str]) -> bool:

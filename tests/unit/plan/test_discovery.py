@@ -8,7 +8,8 @@ import pytest
 
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import ConfigError, RefusedError
-from kcompact.plan.discovery import find_partitions
+from kcompact.plan import discovery
+from kcompact.plan.discovery import find_partitions, left_out
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME
@@ -46,3 +47,40 @@ def test_an_empty_path_is_not_the_current_directory(tmp_path: Path, monkeypatch:
     with pytest.raises(ConfigError, match="the path is empty"):
         find_partitions([".", ""])
     assert find_partitions(["."]) == [directory]
+
+
+def test_what_is_left_out(tmp_path: Path) -> None:
+    unique_id = "0" * 32
+    log_dir = tmp_path / "logs"
+    partition = written(log_dir)
+    for name in (f"orders-1.{unique_id}-delete", "remote-log-index-cache", "orders-00", "b"):
+        (log_dir / name / "inner").mkdir(parents=True)
+        (log_dir / name / "inner" / "file").write_bytes(b"12345")
+    found = [(each.name, str(each.kind), each.size_bytes) for each in left_out([log_dir, log_dir / ".", partition])]
+    assert found == [
+        ("b", "unknown", 5),
+        ("orders-00", "unknown", 5),
+        ("orders-1", "delete", 5),
+        ("remote-log-index-cache", "remote-log-index-cache", 5),
+    ]
+    assert left_out([partition, tmp_path / "nowhere"]) == []
+
+
+def test_sizes_of_what_is_left_out_are_not_computed_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path)
+    for number, name in enumerate(("few", "many", "more")):
+        (tmp_path / name).mkdir()
+        for file in range(3 * number + 1):
+            (tmp_path / name / str(file)).write_bytes(b"1")
+    monkeypatch.setattr(discovery, "MAX_COUNTED_FILES", 5)
+    assert [each.size_bytes for each in left_out([tmp_path])] == [1, 4, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("orders", "its name 'orders' is not"), ("orders-0.bak", "orders-0.bak")]
+)
+def test_a_partition_directory_needs_its_name(name: str, problem: str, tmp_path: Path) -> None:
+    directory = written(tmp_path).rename(tmp_path / name)
+    with pytest.raises(RefusedError, match=problem) as caught:
+        find_partitions([directory])
+    assert "no .log file" not in str(caught.value)
