@@ -108,11 +108,22 @@ def _open_directory(log_dir: Path) -> int:
     try:
         return os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise RefusedError(
-            path=log_dir,
-            problem=f"this log directory cannot be opened: {error.strerror}",
-            hint="Run as the user that owns it (the broker's user).",
-        ) from error
+        raise _not_opened(log_dir, error) from error
+
+
+def _not_opened(path: Path, error: OSError) -> RefusedError:
+    """Return the error for a log directory or a lock file that the system does not open."""
+    if error.errno == errno.EROFS:
+        return RefusedError(
+            path=path,
+            problem="the file system is mounted read-only, so the log directory can be neither locked nor changed",
+            hint="Mount it read-write, or use --dry-run or --output DIR with a directory on another file system.",
+        )
+    return RefusedError(
+        path=path,
+        problem=f"cannot be opened: {error.strerror}",
+        hint="Run as the user that owns the log directory (the broker's user).",
+    )
 
 
 def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
@@ -148,11 +159,7 @@ def _open(path: Path, directory_fd: int) -> tuple[int, bool] | None:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise RefusedError(path=path, problem="is a symbolic link", hint=_NOT_A_BROKERS) from error
-        raise RefusedError(
-            path=path,
-            problem=f"cannot be opened: {error.strerror}",
-            hint="Run as the user that owns the log directory (the broker's user).",
-        ) from error
+        raise _not_opened(path, error) from error
     try:
         if not stat.S_ISREG(os.fstat(lock_fd).st_mode):
             raise RefusedError(path=path, problem="is not a regular file", hint=_NOT_A_BROKERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -248,3 +249,19 @@ def test_a_file_system_without_such_locks_is_refused(log_dir: Path, monkeypatch:
     with pytest.raises(RefusedError, match="No locks available"), log_dir_lock(log_dir):
         pass
     assert not is_locked(log_dir)
+
+
+def test_a_read_only_file_system_is_no_matter_of_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def read_only(path: Path, flags: int, *rest: int, **options: int) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(RefusedError) as caught, log_dir_lock(tmp_path):
+        pass
+    assert "mounted read-only" in str(caught.value)
+    assert "--dry-run or --output DIR" in str(caught.value)
+    assert "owns" not in str(caught.value)
