@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,12 +58,14 @@ class Copied:
 class RoundResult:
     """The result of a round: one outcome for each partition, in the order of the cleaning. Sizes are in bytes.
 
-    `copied` is the output as a whole, of a round with `output`.
+    `copied` is the output as a whole, of a round with `output`. `elapsed_s` is the duration of the cleaning, without
+    locking, recovery and planning.
     """
 
     partitions: tuple[PartitionOutcome, ...]
     notes: tuple[str, ...] = ()
     copied: Copied | None = None
+    elapsed_s: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -73,14 +74,29 @@ class RoundResult:
         return shared_exit_code(outcome.exit_code for outcome in self.partitions) or unfinished
 
     @property
+    def cleaned(self) -> tuple[PartitionOutcome, ...]:
+        """The partitions that were cleaned, or of which a dry run was completed."""
+        return tuple(outcome for outcome in self.partitions if outcome.is_cleaned)
+
+    @property
     def bytes_read(self) -> int:
         """The bytes of all cleaned segments before the round."""
-        return sum(outcome.result.stats.bytes_read for outcome in _cleaned(self.partitions) if outcome.result)
+        return sum(outcome.result.stats.bytes_read for outcome in self.cleaned if outcome.result)
 
     @property
     def bytes_written(self) -> int:
         """The bytes of all cleaned segments after the round."""
-        return sum(outcome.result.stats.bytes_written for outcome in _cleaned(self.partitions) if outcome.result)
+        return sum(outcome.result.stats.bytes_written for outcome in self.cleaned if outcome.result)
+
+    @property
+    def messages_read(self) -> int:
+        """The records of all cleaned segments before the round."""
+        return sum(outcome.result.stats.messages_read for outcome in self.cleaned if outcome.result)
+
+    @property
+    def messages_written(self) -> int:
+        """The records of all cleaned segments after the round."""
+        return sum(outcome.result.stats.messages_written for outcome in self.cleaned if outcome.result)
 
     def raise_failure(self) -> None:
         """Raise the error of the first partition that failed, or that of an unfinished copy, if there is one."""
@@ -100,7 +116,3 @@ class RoundResult:
 
     def __repr__(self) -> str:
         return f"<RoundResult {self}>"
-
-
-def _cleaned(outcomes: Iterable[PartitionOutcome]) -> list[PartitionOutcome]:
-    return [outcome for outcome in outcomes if outcome.is_cleaned]

@@ -11,6 +11,7 @@ process has locked, and a partition whose interrupted swap needs recovery.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -120,12 +121,15 @@ class Round:
     def clean(self, progress: RoundProgress | None = None) -> RoundResult:
         """Clean the eligible partitions and return every partition with its result or its error, in order."""
         progress = progress or RoundProgress()
+        started, copied = time.monotonic(), None
         if self._output is None:
-            return RoundResult(partitions=tuple(self._cleaned(progress)), notes=self.notes)
-        with self._output as output:
             partitions = tuple(self._cleaned(progress))
-            copied = finish(output, progress.of(output.path).check)
-        return RoundResult(partitions=partitions, notes=self.notes, copied=copied)
+        else:
+            with self._output as output:
+                partitions = tuple(self._cleaned(progress))
+                copied = finish(output, progress.of(output.path).check)
+        elapsed_s = time.monotonic() - started
+        return RoundResult(partitions=partitions, notes=self.notes, copied=copied, elapsed_s=elapsed_s)
 
     def _cleaned(self, progress: RoundProgress) -> Iterator[PartitionOutcome]:
         self.begin_engine()
@@ -133,7 +137,7 @@ class Round:
             try:
                 executor_for = stack.enter_context(self._engine.executors(progress.note))
             except KcompactError as problem:
-                yield from (replace(each, error=problem) if each.is_eligible else each for each in self.outcomes)
+                yield from (self._not_reached(each, problem) for each in self.outcomes)
                 return
 
             def clean(outcome: PartitionOutcome) -> PartitionOutcome:
@@ -155,9 +159,7 @@ class Round:
         try:
             progress.check()
         except CleaningAbortedError as problem:
-            if self._would_change(outcome.plan):
-                return replace(outcome, error=problem)
-            return replace(outcome, result=_skipped(outcome))
+            return self._not_reached(outcome, problem)
         try:
             lock = self._locks.of(outcome.directory)
             result = clean_partition(
@@ -166,6 +168,14 @@ class Round:
             return replace(outcome, result=result)
         except Exception as problem:
             return replace(outcome, error=as_failure(problem))
+
+    def _not_reached(self, outcome: PartitionOutcome, problem: KcompactError) -> PartitionOutcome:
+        """Return a partition that is not cleaned because of a problem of the round; skipped if it needs no cleaning."""
+        if outcome.plan is None or outcome.error is not None or outcome.result is not None:
+            return outcome
+        if self._would_change(outcome.plan):
+            return replace(outcome, error=problem)
+        return replace(outcome, result=_skipped(outcome))
 
     def _would_change(self, plan: CleanPlan) -> bool:
         return plan.eligible or self._options.output is not None or self._options.apply_retention
