@@ -17,6 +17,11 @@ class KcompactError(Exception):
 
     exit_code = 1
 
+    @property
+    def cause(self) -> str:
+        """The message about several partitions together. Errors with the same cause can be printed as one."""
+        return str(self)
+
     def __reduce__(self) -> tuple[object, ...]:
         # Spark workers send these exceptions pickled. Exceptions with keyword-only arguments do not pickle by default.
         return (_restored, (type(self), self.args, self.__dict__.copy()))
@@ -88,6 +93,18 @@ class UnsupportedError(RefusedError):
 
 class StaleReplicaError(RefusedError):
     """The cluster has another topic with this directory's topic name: the directory belongs to a deleted topic."""
+
+
+class PolicyUnknownError(RefusedError):
+    """No source says whether the topic is compacted."""
+
+    @property
+    def cause(self) -> str:
+        """The message without the topic."""
+        return (
+            "the cleanup.policy of these topics is unknown\n"
+            "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact"
+        )
 
 
 class ConfigError(RefusedError):
@@ -208,6 +225,11 @@ class RecoveryNeededError(KcompactError):
         self.hint = hint
         listed = "".join(f"\n  {name}" for name in self.files)
         super().__init__(f"{self.path}: {problem}{listed}" + (f"\n{hint}" if hint else ""))
+
+    @property
+    def cause(self) -> str:
+        """The message without the names of the files."""
+        return f"{self.path}: {self.problem}" + (f"\n{self.hint}" if self.hint else "")
 
 
 class CleaningAbortedError(KcompactError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcompact.cli.failures import complain
+from kcompact.cli.failures import complain_of_each
 from kcompact.errors import KcompactError
 from kcompact.plan.planned import PlannedPartition
 
@@ -56,8 +56,6 @@ class RecoveryEntry:
         return self.error.exit_code if self.error else 0
 
 
-def complain_of(entries: Sequence[PlannedPartition]) -> None:
+def complain_of(entries: Sequence[PlannedPartition | RecoveryEntry]) -> None:
     """Print the errors of entries on standard error."""
-    for entry in entries:
-        if entry.error is not None:
-            complain(entry.error)
+    complain_of_each((entry.directory, entry.error) for entry in entries if entry.error is not None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -39,17 +40,39 @@ def _show_traceback(problem: BaseException) -> None:
     streams.tell("".join(traceback.format_exception(problem)).rstrip())
 
 
-def complain(problem: KcompactError, *, traced: bool = False) -> None:
-    """Print an error on standard error; with --debug also the traceback of a bug or of Spark, unless it was printed."""
+def complain(problem: KcompactError, *, traced: bool = False, directories: Sequence[Path] = ()) -> None:
+    """Print an error on standard error; with --debug also the traceback of a bug or of Spark, unless it was printed.
+
+    If several `directories` have the error, its message is that about all of them, and some of them are named.
+    """
     from kcompact.cli.output import streams
-    from kcompact.cli.output.text import relative_to_here
+    from kcompact.cli.output.lists import some_of
+    from kcompact.cli.output.text import relative_to_here, within
     from kcompact.errors import EngineError, UnexpectedError
 
     command = click.get_current_context(silent=True)
     is_debugging = command is not None and command.meta.get(DEBUG)
     if is_debugging and not traced and isinstance(problem, UnexpectedError | EngineError):
         _show_traceback(problem)
-    streams.tell(relative_to_here(f"error: {problem}"))
+    message = str(problem)
+    if len(directories) > 1:
+        names = some_of([directory.name for directory in directories])
+        message = f"{within(directories[0], problem.cause)}\n{len(directories):,} partitions: {names}"
+    streams.tell(relative_to_here(f"error: {message}"))
+
+
+def complain_of_each(problems: Iterable[tuple[Path, KcompactError]]) -> None:
+    """Print the errors of directories on standard error. An error that several partitions have is printed once."""
+    from kcompact.cli.output.text import within
+    from kcompact.format.names import TopicPartition
+
+    groups: dict[tuple[type, str], list[tuple[Path, KcompactError]]] = {}
+    for directory, problem in problems:
+        is_partition = TopicPartition.parse(directory.name) is not None
+        message = within(directory, problem.cause) if is_partition else str(problem)
+        groups.setdefault((type(problem), message), []).append((directory, problem))
+    for those in groups.values():
+        complain(those[0][1], directories=[directory for directory, _ in those])
 
 
 def delivered(show: Callable[[], None]) -> int:

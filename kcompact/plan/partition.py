@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from kcompact.config.settings import TopicConfig
-from kcompact.errors import KcompactError, RefusedError
+from kcompact.errors import KcompactError, PolicyUnknownError, RefusedError
 from kcompact.format.names import CLUSTER_METADATA_TOPIC
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.producer_state import first_unstable_offset, load_producers
@@ -96,7 +96,9 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
         return plan.log.damage[0]
     if plan.config.remote_storage_enable:
         return RefusedError(path=directory, problem=plan.explanation)
-    if plan.reason in (Reason.POLICY_UNKNOWN, Reason.UNCLEAN_SHUTDOWN, Reason.INTERNAL):
+    if plan.reason is Reason.POLICY_UNKNOWN:
+        return PolicyUnknownError(path=directory, problem=plan.explanation, hint=hint_for(plan))
+    if plan.reason in (Reason.UNCLEAN_SHUTDOWN, Reason.INTERNAL):
         return RefusedError(path=directory, problem=plan.explanation, hint=hint_for(plan))
     if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
         return RefusedError(path=directory, problem=NO_HIGH_WATERMARK)

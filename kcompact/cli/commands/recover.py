@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kcompact.cleaner.locks import Locks
-from kcompact.cli.entries import RecoveryEntry
-from kcompact.cli.failures import complain, delivered
+from kcompact.cli.entries import RecoveryEntry, complain_of
+from kcompact.cli.failures import delivered
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, recovery_entry
 from kcompact.cli.signals import stop_request
@@ -37,9 +37,7 @@ def run(paths: Sequence[Path], *, as_json: bool) -> int:
             show_recovery(entries, Printer())
 
     lost = delivered(show)
-    for entry in entries:
-        if entry.error is not None:
-            complain(entry.error)
+    complain_of(entries)
     return shared_exit_code(entry.exit_code for entry in entries) or lost
 
 

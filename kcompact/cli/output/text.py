@@ -61,6 +61,11 @@ def relative_to_here(text: str) -> str:
     return text.replace(here, "") if here != "//" else text
 
 
+def within(directory: Path, text: str) -> str:
+    """Return a message about a directory with the path of the directory left out, for where its name is shown."""
+    return text.removeprefix(f"{directory}: ").replace(f"{directory}{os.sep}", "")
+
+
 def java_number(value: float, digits: int = 1) -> str:
     """Return a number as Java's `%,.1f` prints it: grouped, half rounded up, `NaN` and `Infinity` by name."""
     if isnan(value):

@@ -1,0 +1,27 @@
+"""Lists that stay short: some names, and the number of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kcompact.plan.planned import PlannedPartition
+
+NAMED_AT_MOST = 3
+
+
+def some_of(names: Sequence[str], *, at_most: int | None = NAMED_AT_MOST) -> str:
+    """Return names with commas; of more than `at_most` only some, and how many more there are. None: all names."""
+    if at_most is None or len(names) <= at_most:
+        return ", ".join(names)
+    return f"{', '.join(names[:at_most])} and {len(names) - at_most:,} more"
+
+
+def topics_of(entries: Sequence[PlannedPartition]) -> str:
+    """Return partitions by topic, `orders (12), users-0`, of many topics only some."""
+    by_topic: dict[str, list[str]] = {}
+    for entry in entries:
+        by_topic.setdefault(entry.name.rpartition("-")[0] or entry.name, []).append(entry.name)
+    named = [names[0] if len(names) == 1 else f"{topic} ({len(names):,})" for topic, names in by_topic.items()]
+    return some_of(named) + (" topics" if len(named) > NAMED_AT_MOST else "")
