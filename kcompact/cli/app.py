@@ -49,6 +49,11 @@ class Commands(click.Group):
             code = code or exit_code_of(problem, debug=False)
         sys.exit(code)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments as they were typed, for `options.typed_arguments`."""
+        ctx.meta[options.ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command and return its exit code. `main` handles the errors of click."""
         try:
@@ -133,13 +138,15 @@ def inspect(
 @main.command()
 @options.paths
 @options.configuration
+@options.verbosity(quiet="Print only the totals and errors.")
 @options.json_option
 @options.debug_option
-def plan(paths: tuple[Path, ...], plan_options: PlanOptions, as_json: bool) -> int:
+def plan(paths: tuple[Path, ...], plan_options: PlanOptions, *, is_verbose: bool, is_quiet: bool, as_json: bool) -> int:
     """Show what Kafka's cleaner would decide, and why.
 
     Each partition, dirtiest first, is shown with the sizes of its clean and dirty sections, the ratio, the verdict and
-    its reason, and the groups of segments that become one segment.
+    its reason; few partitions also with the groups of segments that become one segment. On a terminal many partitions
+    are counted by reason.
 
     Changes nothing. A partition that cannot be planned is listed with its error, which sets the exit code.
 
@@ -150,7 +157,7 @@ def plan(paths: tuple[Path, ...], plan_options: PlanOptions, as_json: bool) -> i
     """
     from kcompact.cli.commands import plan as command
 
-    return command.run(paths, plan_options, as_json=as_json)
+    return command.run(paths, plan_options, is_verbose=is_verbose, is_quiet=is_quiet, as_json=as_json)
 
 
 @main.command()
@@ -196,6 +203,7 @@ def plan(paths: tuple[Path, ...], plan_options: PlanOptions, as_json: bool) -> i
 @click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The Spark master.")
 @click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting. Repeatable.")
 @options.configuration
+@options.verbosity(quiet="Print only errors, and the question.")
 @options.json_option
 @options.debug_option
 def clean(
@@ -204,6 +212,8 @@ def clean(
     *,
     force: bool,
     yes: bool,
+    is_verbose: bool,
+    is_quiet: bool,
     as_json: bool,
     engine: str,
     master: str,
@@ -238,6 +248,8 @@ def clean(
         CleanOptions(**cleaning),  # The remaining options have the names of its fields.
         EngineOptions(name=engine, master=master, spark_conf=options.parse_pairs(spark_conf, option="--spark-conf")),
         assume_yes=yes,
+        is_verbose=is_verbose,
+        is_quiet=is_quiet,
         as_json=as_json,
     )
 

@@ -12,6 +12,9 @@ import click
 from kcompact.cli.failures import DEBUG
 from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Now
 
+ARGUMENTS = "kcompact.arguments"
+"""The key under which click's context holds the arguments as they were typed."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -37,6 +40,29 @@ def debug_option(command: Command) -> Command:
     return click.option(
         "--debug", is_flag=True, expose_value=False, callback=remember, help="Show a traceback when something fails."
     )(command)
+
+
+def verbosity(*, quiet: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds --verbose and --quiet, which exclude each other. `quiet` is the help of --quiet."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapped(*args: Any, is_verbose: bool, is_quiet: bool, **kwargs: Any) -> Any:
+            if is_verbose and is_quiet:
+                raise click.UsageError("--verbose and --quiet exclude each other")
+            return command(*args, is_verbose=is_verbose, is_quiet=is_quiet, **kwargs)
+
+        decorated: Any = click.option("--quiet", "-q", "is_quiet", is_flag=True, help=quiet)(wrapped)
+        text = "Print every partition with its details, also if there are many."
+        return click.option("--verbose", "-v", "is_verbose", is_flag=True, help=text)(decorated)  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def typed_arguments() -> tuple[str, ...]:
+    """Return the arguments of this process as they were typed, from the name of the command on."""
+    arguments: tuple[str, ...] = click.get_current_context().meta.get(ARGUMENTS, ())
+    return arguments
 
 
 _CONFIGURATION = (

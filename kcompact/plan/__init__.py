@@ -5,7 +5,7 @@ Imports: `host`, `errors`, `format`, `log`, `config`.
 
 Only these modules read the disk:
 
-    discovery    paths -> partition directories
+    discovery    paths -> partition directories, and the directories that are left out
     partition    a partition directory -> its plan; why a partition is refused
     partitions   paths and options -> the plan, or the error, of each partition
 
@@ -13,6 +13,7 @@ The others are pure functions of values:
 
     options      how partitions are chosen and planned
     planned      a partition with its plan or its error
+    totals       the plans of several partitions, added up
     clean_plan   clean and dirty section, ratio, lag, verdict, groups
     notes        notes and hints on a whole run
     passes       how many passes Kafka's own cleaner needs

@@ -8,6 +8,7 @@ import pickle
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark
 from kcompact.errors import CleaningAbortedError, CorruptBatchError, EngineError, KcompactError, RefusedError
 from kcompact.plan.clean_plan import CleanPlan
-from tests.support.command_line import COMPACT, command, environment, flip, process
+from tests.support.command_line import COMPACT, environment, flip, process
 from tests.support.compare import differences
 from tests.support.kafka_rounds import clean_all, round_of
 from tests.support.spark_runs import (
@@ -266,15 +267,24 @@ def test_a_fault_is_its_own_partitions(tmp_path: Path) -> None:
     assert "ZeroDivisionError: not what anybody expected" in done.stderr
 
 
+WITH_EACH_LINE = """
+import sys
+from kcompact.cli import app
+from kcompact.cli.output import progress
+progress.LINE_EVERY_S = 0.0
+app.main(sys.argv[1:], prog_name="kcompact")
+"""
+"""Prints a line of progress whenever there is any."""
+
+
 def test_a_request_to_stop_ends_all_that_run_side_by_side(tmp_path: Path) -> None:
     write_logs(tmp_path, 40)
     arguments = ("clean", "--force", "--high-watermark", "leo", *COMPACT, "--master", "local[2]", tmp_path)
-    running = subprocess.Popen(
-        command(*arguments), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    program = [sys.executable, "-c", WITH_EACH_LINE, *map(str, arguments)]
+    running = subprocess.Popen(program, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert running.stderr is not None
-        while ": writing" not in (line := running.stderr.readline()):
+        while " of 40 partitions, " not in (line := running.stderr.readline()):
             assert line, "it ended before anything was written"
         running.send_signal(signal.SIGTERM)
         asked = time.monotonic()

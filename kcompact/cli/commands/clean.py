@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.options import CleanOptions
@@ -14,12 +15,19 @@ from kcompact.cleaner.round import Round, begin_round
 from kcompact.cli.commands import consent
 from kcompact.cli.entries import complain_of
 from kcompact.cli.failures import complain, delivered
+from kcompact.cli.options import typed_arguments
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import clean_entry, copy_fields, document, dumps
+from kcompact.cli.output.json import clean_entry, copy_fields, document, dumps, left_out_fields
+from kcompact.cli.output.lists import some_of
+from kcompact.cli.output.next_command import command_after
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import CleaningAbortedError, KcompactError, StorageError
+from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.options import PlanOptions
+
+if TYPE_CHECKING:
+    from kcompact.cli.output.printer import Printer
 
 
 def run(
@@ -29,10 +37,14 @@ def run(
     engine_options: EngineOptions,
     *,
     assume_yes: bool,
+    is_verbose: bool = False,
+    is_quiet: bool = False,
     as_json: bool,
 ) -> int:
     """Clean the eligible partitions and return the exit code."""
     with stop_request() as stop, begin_round(paths, plan_options, options, engine_options) as round_:
+        beside = left_out(paths, topics=plan_options.topics)
+        printer = None if as_json or is_quiet else _printer(is_verbose=is_verbose)
         asks = consent.is_needed(round_.outcomes, options, assume_yes=assume_yes, as_json=as_json)
         _tell_notes(round_, without_doubts=asks)
         if asks:
@@ -41,7 +53,7 @@ def run(
             _begin_engine(round_, stop)
         unchanged = "nothing was cleaned" if any(each.recovered for each in round_.outcomes) else "nothing was changed"
         try:
-            consent.show(round_.outcomes, as_json=as_json)
+            consent.show(round_.outcomes, beside, printer)
         except (BrokenPipeError, StorageError) as problem:
             why = problem if isinstance(problem, StorageError) else f"{streams.OUTPUT} was closed"
             streams.tell(f"{unchanged}: {why}")
@@ -51,14 +63,24 @@ def run(
             streams.tell(unchanged)
             return CleaningAbortedError.exit_code
 
-        progress = ProgressBar(stop, quiet=as_json)
+        progress = ProgressBar(stop, round_.outcomes, is_quiet=is_quiet, only_bars=as_json)
         stop.is_deferred = True
         try:
             result = round_.clean(progress)
         finally:
             progress.end()
-        lost = _report(result, plan_options.now_ms, as_json=as_json)
+        if as_json:
+            lost = delivered(lambda: _print_json(result, beside, plan_options.now_ms))
+        else:
+            lost = delivered(lambda: _show_result(result, options, printer))
+        _complain_of(result)
         return stop.exit_code or result.exit_code or lost
+
+
+def _printer(*, is_verbose: bool) -> Printer:
+    from kcompact.cli.output.printer import Printer
+
+    return Printer(verbose=is_verbose)
 
 
 def _begin_engine(round_: Round, stop: StopRequest) -> None:
@@ -74,24 +96,39 @@ def _tell_notes(round_: Round, *, without_doubts: bool) -> None:
             streams.tell("note: running as root; the broker's own user is safer. Files keep their owners.")
 
 
-def _report(result: RoundResult, now_ms: int, *, as_json: bool) -> int:
-    """Print what was done, and return 1 if it could not be printed."""
+def _print_json(result: RoundResult, beside: Sequence[LeftOut], now_ms: int) -> None:
+    content: dict[str, object] = {
+        "notes": list(result.notes),
+        "partitions": [clean_entry(outcome) for outcome in result.partitions],
+        "left_out": [left_out_fields(each) for each in beside],
+    }
+    if result.copied is not None:
+        content["copy"] = copy_fields(result.copied)
+    streams.echo(dumps(document("clean", now_ms, **content)))
 
-    def show() -> None:
-        if as_json:
-            described = [clean_entry(outcome) for outcome in result.partitions]
-            whole = {} if result.copied is None else {"copy": copy_fields(result.copied)}
-            streams.echo(dumps(document("clean", now_ms, notes=list(result.notes), partitions=described, **whole)))
-        else:
-            from kcompact.cli.output.outcome import show_copy, show_outcome
-            from kcompact.cli.output.printer import Printer
 
-            show_outcome(result.partitions, Printer())
-            if result.copied is not None:
-                show_copy(result.copied, Printer())
+def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | None) -> None:
+    if printer is None:
+        return
+    from kcompact.cli.output.outcome import show_copy, show_outcome
+    from kcompact.cli.output.plans import show_next
 
-    lost = delivered(show)
-    complain_of(result.partitions)
+    show_outcome(result, printer)
+    if result.copied is not None:
+        show_copy(result.copied, printer)
+    if options.dry_run and result.cleaned and result.exit_code == 0:
+        show_next(command_after(typed_arguments(), "clean", without=["--dry-run"]), printer)
+
+
+def _complain_of(result: RoundResult) -> None:
+    """Print the errors. A request to stop is one message about all partitions that it kept from being cleaned."""
+    stopped = [each for each in result.partitions if isinstance(each.error, CleaningAbortedError)]
+    complain_of([each for each in result.partitions if not isinstance(each.error, CleaningAbortedError)])
+    if stopped:
+        streams.tell(
+            f"interrupted: {len(result.cleaned):,} cleaned, {len(stopped):,} not: "
+            f"{some_of([each.name for each in stopped])}\n"
+            "Nothing is half done. Run the same command again to go on."
+        )
     if result.copied is not None and result.copied.error is not None:
         complain(result.copied.error)
-    return lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,18 +13,20 @@ from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.output import streams
 from kcompact.cli.output.explanations import plan_forecast
+from kcompact.plan.discovery import LeftOut
 
-
-def show(outcomes: Sequence[PartitionOutcome], *, as_json: bool) -> None:
-    """Print the plans. Raises BrokenPipeError and StorageError, because without a reader there is no consent."""
-    if as_json:
-        if streams.was_closed():
-            raise BrokenPipeError
-        return
-    from kcompact.cli.output.plans import show_plans
+if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
 
-    show_plans(outcomes, Printer())
+
+def show(outcomes: Sequence[PartitionOutcome], beside: Sequence[LeftOut], printer: Printer | None) -> None:
+    """Print the plans. Raises BrokenPipeError and StorageError, because without a reader there is no consent."""
+    if streams.was_closed():
+        raise BrokenPipeError
+    if printer is not None:
+        from kcompact.cli.output.plans import show_plans
+
+        show_plans(outcomes, printer, left_out=beside)
 
 
 def is_needed(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, assume_yes: bool, as_json: bool) -> bool:

@@ -14,10 +14,11 @@ from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
 from kcompact.cli.output.dump import dump_log
 from kcompact.cli.output.file_entries import is_log
-from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry
+from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry, left_out_fields
 from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.log.directory import LogDir, read_log
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
+from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, noted
@@ -66,10 +67,11 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
         if request.verify:
             _tell_without_kernels()
         codes += [entry.exit_code for entry in entries] + [entry.exit_code for entry in file_entries]
+        beside = left_out(named, topics=options.topics)
         if request.as_json and not request.dumps:
-            _print_json([*entries, *unusable], file_entries, options, [*notes, *doubts])
+            _print_json([*entries, *unusable], file_entries, beside, options, [*notes, *doubts])
         else:
-            _print(entries, file_entries, request)
+            _print(entries, file_entries, beside, request)
     if request.dumps or not request.as_json:
         complain_of(unusable)
     codes += [entry.exit_code for entry in unusable]
@@ -89,18 +91,29 @@ def _tell_without_kernels() -> None:
 def _print_json(
     entries: Sequence[InspectedPartition],
     file_entries: Sequence[FileEntry],
+    beside: Sequence[LeftOut],
     options: PlanOptions,
     notes: Sequence[str],
 ) -> None:
-    content: dict[str, object] = {"notes": notes, "partitions": [inspect_entry(entry) for entry in entries]}
+    content: dict[str, object] = {
+        "notes": notes,
+        "partitions": [inspect_entry(entry) for entry in entries],
+        "left_out": [left_out_fields(each) for each in beside],
+    }
     if file_entries:
         content["files"] = [file_fields(entry) for entry in file_entries]
     streams.echo(dumps(document("inspect", options.now_ms, **content)))
 
 
-def _print(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], request: Request) -> None:
+def _print(
+    entries: Sequence[InspectedPartition],
+    file_entries: Sequence[FileEntry],
+    beside: Sequence[LeftOut],
+    request: Request,
+) -> None:
     """Print for people; on standard error where standard output carries JSON Lines."""
     from kcompact.cli.output.inspection import show_file, show_inspection
+    from kcompact.cli.output.left_out import show_left_out
     from kcompact.cli.output.printer import Printer
 
     printer = Printer(sys.stderr if request.as_json else None)
@@ -112,6 +125,7 @@ def _print(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEnt
         if number or entries:
             printer.line()
         show_file(single, printer)
+    show_left_out(beside, printer)
 
 
 # Partitions

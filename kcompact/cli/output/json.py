@@ -17,6 +17,7 @@ from kcompact.cleaner.outcome import Copied, PartitionOutcome
 from kcompact.cli.entries import FileEntry, InspectedPartition, RecoveryEntry
 from kcompact.cli.output.explanations import clean_below_offset, config_fields, plan_forecast, role_reason
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.discovery import LeftOut
 from kcompact.plan.partition import hint_for
 from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
 from kcompact.plan.planned import PlannedPartition
@@ -235,6 +236,15 @@ def recovery_entry(entry: RecoveryEntry) -> dict[str, Any]:
         "left_behind": list(report.left_behind),
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
+    }
+
+
+def left_out_fields(left_out: LeftOut) -> dict[str, Any]:
+    """Return a directory that is left out of a log directory."""
+    return {
+        "directory": str(left_out.directory),
+        "kind": str(left_out.kind),
+        "size_bytes": left_out.size_bytes,
     }
 
 

@@ -5,31 +5,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcompact import readable
-from kcompact.cleaner.outcome import Copied, PartitionOutcome
-from kcompact.cleaner.partition import CleanResult
+from kcompact.cleaner.outcome import Copied, PartitionOutcome, RoundResult
+from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.entries import RecoveryEntry
 from kcompact.cli.output import text
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.passes import offset_map_slots
+from kcompact.swap.recovery import RecoveryReport
 
 _MIB = 1_048_576
 _MOST_LEFT_OUT = 20
+FEW = 3
+"""Of so many partitions Kafka's summary is printed, and all have a row."""
+FEWEST_ROWS = 5
+"""The rows of a table, however low the terminal is."""
+NOTHING_TO_DO = RecoveryReport().action
+LINES_BELOW = 10
+"""The lines of the report below the table, and of errors."""
 
 
 # clean
 
 
-def show_outcome(entries: Sequence[PartitionOutcome], printer: Printer) -> None:
-    """Print Kafka's summary of each partition that was cleaned, then a table of all partitions."""
-    cleaned = [entry.result for entry in entries if entry.result is not None and entry.is_cleaned]
-    for result in cleaned:
+def show_outcome(result: RoundResult, printer: Printer) -> None:
+    """Print Kafka's summary of each partition that was cleaned, if they are few, a table, and the totals."""
+    cleaned = [each.result for each in result.cleaned if each.result is not None]
+    if cleaned and (printer.is_verbose or len(cleaned) <= FEW):
+        _show_summaries(cleaned, printer)
+    if cleaned and (delayed := _delayed_line(result.partitions)):
         printer.line()
-        for line in summary(result):
-            printer.line(f"  {line}")
-    if cleaned and (delayed := _delayed_line(entries)):
         printer.line(f"  {delayed}")
     printer.line()
-    _show_results(entries, printer)
+    shown = _fitting(result.partitions, printer)
+    if shown:
+        # Rows with remarks can be several lines high.
+        _show_results(shown, printer, with_remarks=len(shown) == len(result.partitions))
+    _show_more(result.partitions, shown, printer)
+    if len(result.partitions) > 1:
+        printer.line()
+        _show_totals(result, printer)
+
+
+def _show_more(entries: Sequence[PartitionOutcome], shown: Sequence[PartitionOutcome], printer: Printer) -> None:
+    """Print how many partitions that were cleaned have no row."""
+    more = sum(each.is_cleaned for each in entries) - len(shown)
+    if more > 0:
+        printer.line(f"and {more:,} more cleaned; -v lists them")
+
+
+def _show_summaries(cleaned: Sequence[CleanResult], printer: Printer) -> None:
+    printer.line()
+    printer.line("  In the words of Kafka's cleaner, whose MB and Mb are MiB:")
+    for number, result in enumerate(cleaned):
+        if number:
+            printer.line()
+        for line in summary(result):
+            printer.line(f"  {line}")
 
 
 def summary(result: CleanResult) -> list[str]:
@@ -82,7 +113,19 @@ def _delayed_line(entries: Sequence[PartitionOutcome]) -> str:
     return f"Cleanable partitions: {eligible}, Delayed partitions: {delayed}, max delay: {max(delays_ms)}"
 
 
-def _show_results(entries: Sequence[PartitionOutcome], printer: Printer) -> None:
+def _fitting(entries: Sequence[PartitionOutcome], printer: Printer) -> list[PartitionOutcome]:
+    """Return the partitions that have a row: all, or of many on a terminal those that were cleaned, as far as they fit.
+
+    The others are counted by status, and the errors follow below the report.
+    """
+    fill = printer.lines_to_fill
+    if fill is None or len(entries) <= FEW or len(entries) + LINES_BELOW <= fill:
+        return list(entries)
+    return [each for each in entries if each.is_cleaned][: max(FEWEST_ROWS, fill - LINES_BELOW)]
+
+
+def _show_results(entries: Sequence[PartitionOutcome], printer: Printer, *, with_remarks: bool) -> None:
+    """Print a row for each partition."""
     columns = ("partition", "status", "before", "after", "checkpoint", "")
     rows = []
     for entry in entries:
@@ -97,7 +140,38 @@ def _show_results(entries: Sequence[PartitionOutcome], printer: Printer) -> None
             cell(_remark(entry)),
         )
         rows.append(dict(zip(columns, cells, strict=True)))
-    printer.table(columns, rows, numbers=("before", "after"), whole=("status", "checkpoint"))
+    printer.table(
+        columns if with_remarks else columns[:-1],
+        rows,
+        numbers=("before", "after"),
+        whole=("status", "checkpoint"),
+        sentences=("",),
+        optional=("", "checkpoint"),
+    )
+
+
+def _show_totals(result: RoundResult, printer: Printer) -> None:
+    """Print the number of partitions by status, and the sizes before and after."""
+    counts: dict[str, int] = {}
+    for entry in sorted(result.partitions, key=lambda each: (each.status == Status.SKIPPED, each.error is not None)):
+        counts[entry.status] = counts.get(entry.status, 0) + 1
+    listed = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    printer.line(f"{readable.counted(len(result.partitions), 'partition')}: {listed}")
+    if not result.cleaned:
+        return
+    rate = readable.size(round(result.bytes_read / result.elapsed_s)) if result.elapsed_s else "-"
+    printer.line(
+        f"{readable.size(result.bytes_read)} -> {readable.size(result.bytes_written)} "
+        f"({_less(result.bytes_written, result.bytes_read)} smaller) in {result.elapsed_s:,.1f} seconds ({rate}/s)"
+    )
+    printer.line(
+        f"{result.messages_read:,} -> {result.messages_written:,} messages "
+        f"({_less(result.messages_written, result.messages_read)} fewer)"
+    )
+
+
+def _less(after: int, before: int) -> str:
+    return f"{100 * (1 - after / before):.1f}%" if before else "0.0%"
 
 
 def _remark(entry: PartitionOutcome) -> str:
@@ -106,7 +180,7 @@ def _remark(entry: PartitionOutcome) -> str:
     if entry.recovered:
         remarks.append(f"recovery: {entry.recovered}")
     if entry.error is not None:
-        return "; ".join((*remarks, text.relative_to_here(str(entry.error).splitlines()[0])))
+        return "; ".join((*remarks, text.within(entry.directory, str(entry.error).splitlines()[0])))
     if entry.result is not None and entry.result.resumed:
         remarks.append("by an earlier run")
     if entry.result is not None and not entry.is_cleaned:
@@ -151,16 +225,23 @@ def show_copy(copied: Copied, printer: Printer) -> None:
 
 
 def show_recovery(entries: Sequence[RecoveryEntry], printer: Printer) -> None:
-    """Print what recovery did to each partition."""
+    """Print what recovery did to each partition; of many on a terminal only where there was something to do."""
+    fill = printer.lines_to_fill
+    shown = list(entries)
+    if fill is not None and len(entries) > fill:
+        shown = [entry for entry in entries if entry.status != NOTHING_TO_DO]
     rows = [
         {
             "partition": cell(entry.directory.name),
             "status": cell(entry.status, "bold red" if entry.error else ""),
             "what": cell("; ".join(_recovery_steps(entry))),
         }
-        for entry in entries
+        for entry in shown
     ]
-    printer.table(("partition", "status", "what"), rows, whole=("status",))
+    if rows:
+        printer.table(("partition", "status", "what"), rows, whole=("status",))
+    if len(shown) < len(entries):
+        printer.line(f"{len(entries) - len(shown):,} of {len(entries):,} partitions: nothing to do")
 
 
 def _recovery_steps(entry: RecoveryEntry) -> list[str]:

@@ -1,4 +1,8 @@
-"""Prints the report of `plan`: a table of verdicts, then the details of partitions."""
+"""Prints the report of `plan`: a table of verdicts, the details of few partitions, the totals and the next command.
+
+On a terminal the report fits on one screen: of many partitions those that are to be cleaned are listed, as far as
+there is space, and the others are counted by reason. With --verbose, and without a terminal, every partition has a row.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,96 @@ from collections.abc import Sequence
 
 from kcompact import readable
 from kcompact.cli.output import text
-from kcompact.cli.output.explanations import plan_forecast, policy_line
-from kcompact.cli.output.inspection import show_notes
-from kcompact.cli.output.log_bar import show_bar
+from kcompact.cli.output.left_out import lines_of_left_out, show_left_out
+from kcompact.cli.output.lists import some_of, topics_of
+from kcompact.cli.output.plan_details import has_details, lines_of_details, show_details
 from kcompact.cli.output.printer import Printer, cell
-from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.discovery import LeftOut
 from kcompact.plan.notes import hints
-from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
 from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.totals import not_to_clean, totals_of
+
+FEW = 3
+"""So many partitions are always shown with their details."""
+FEWEST_ROWS = 5
+"""The rows for partitions to be cleaned, however low the terminal is."""
+MOST_NOTES = 5
+"""The notes that are printed on a terminal without --verbose."""
+LINES_OF_TOTALS = 6
+"""The lines of the totals and of the next command, with the empty lines before them."""
+LINES_OF_HINT = 2
+VERDICT_COLUMNS = ("partition", "size", "clean", "dirty", "ratio", "clean it", "reason", "why")
 
 
-def show_plans(entries: Sequence[PlannedPartition], printer: Printer) -> None:
-    """Print the plans as one table, then the groups, notes and retention of each partition that has any.
-
-    Hints come last.
-    """
-    _show_verdicts(entries, printer)
-    for entry in entries:
-        plan = entry.plan
-        if plan is not None and (plan.groups or plan.log.notes or plan_forecast(plan)):
-            printer.line()
-            _show_details(entry.name, plan, printer)
-    for number, hint in enumerate(hints(entries)):
+def show_plans(entries: Sequence[PlannedPartition], printer: Printer, *, left_out: Sequence[LeftOut] = ()) -> None:
+    """Print the plans, what is left out beside them, and the totals."""
+    notes, advice = _notes(entries), hints(entries)
+    lines_below = min(len(notes), MOST_NOTES + 1) + bool(notes) + lines_of_left_out(left_out, printer)
+    lines_below += LINES_OF_HINT * len(advice) + LINES_OF_TOTALS
+    is_folded = _show_within(entries, printer, lines_below=lines_below)
+    _show_notes(notes, len(entries), printer)
+    show_left_out(left_out, printer)
+    for number, hint in enumerate(advice):
         if number == 0:
             printer.line()
-        printer.line(f"hint: {hint}")
+        printer.line(cell(f"hint: {hint}"))
+    if len(entries) > 1:
+        printer.line()
+        show_totals(entries, printer, with_reasons=not is_folded)
 
 
-def _show_verdicts(entries: Sequence[PlannedPartition], printer: Printer) -> None:
-    columns = ("partition", "size", "clean", "dirty", "ratio", "clean it", "reason", "why")
+def _show_within(entries: Sequence[PlannedPartition], printer: Printer, *, lines_below: int) -> bool:
+    """Print the table and the details that fit, and return whether partitions were folded away."""
+    details = [entry.plan for entry in entries if entry.plan is not None and has_details(entry.plan)]
+    fill = printer.lines_to_fill
+    if not printer.is_verbose and len(entries) > FEW:
+        eligible = [entry for entry in entries if entry.is_eligible]
+        rows = len(entries) + 1 + lines_below
+        if fill is not None and rows > fill:
+            _show_folded(entries, eligible, printer, lines=fill - lines_below)
+            return True
+        details = [entry.plan for entry in eligible if entry.plan is not None]
+        if len(details) > FEW or (fill is not None and rows + sum(map(lines_of_details, details)) > fill):
+            details = []
+    _show_verdicts(entries, printer)
+    for plan in details:
+        printer.line()
+        show_details(plan, printer)
+    return False
+
+
+# Tables
+
+
+def _show_folded(
+    entries: Sequence[PlannedPartition], eligible: Sequence[PlannedPartition], printer: Printer, *, lines: int
+) -> None:
+    """Print the first eligible partitions, and the number of the others by reason."""
+    others = not_to_clean(entries)
+    rows = max(FEWEST_ROWS, lines - (len(others) + 2 if others else 0) - 2)
+    if eligible:
+        _show_verdicts(eligible[:rows], printer, [name for name in VERDICT_COLUMNS if name != "clean it"])
+        if len(eligible) > rows:
+            printer.line(f"and {len(eligible) - rows:,} more to clean; -v lists them")
+        printer.line()
+    columns = ("not to clean", "partitions", "size", "which")
+    table = []
+    for reason, those in others.items():
+        cells = (
+            cell(reason, "bold red" if any(each.error for each in those) else ""),
+            cell(f"{len(those):,}"),
+            cell(readable.size(totals_of(those).size_bytes)),
+            cell(topics_of(those)),
+        )
+        table.append(dict(zip(columns, cells, strict=True)))
+    if table:
+        printer.table(columns, table, numbers=("partitions", "size"), whole=("not to clean",))
+
+
+def _show_verdicts(
+    entries: Sequence[PlannedPartition], printer: Printer, columns: Sequence[str] = VERDICT_COLUMNS
+) -> None:
+    """Print a row for each partition."""
     rows = []
     for entry in entries:
         plan = entry.plan
@@ -46,45 +111,65 @@ def _show_verdicts(entries: Sequence[PlannedPartition], printer: Printer) -> Non
             cell(f"{plan.cleanable_ratio:.4f}" if plan else None),
             cell("yes" if entry.is_eligible else "no", "green" if entry.is_eligible else ""),
             cell(entry.reason, "bold red" if entry.error else ""),
-            cell(text.relative_to_here(entry.explanation)),
+            cell(text.within(entry.directory, entry.explanation)),
         )
-        rows.append(dict(zip(columns, cells, strict=True)))
-    printer.table(
+        rows.append(dict(zip(VERDICT_COLUMNS, cells, strict=True)))
+    shown = printer.table(
         columns,
         rows,
         numbers=("size", "clean", "dirty", "ratio"),
         whole=("clean it", "reason"),
-        optional=("clean", "size", "dirty", "ratio"),
+        sentences=("why",),
+        optional=("why", "clean", "ratio", "size", "clean it"),
     )
+    if "why" not in shown and len(entries) <= FEW:
+        printer.line()
+        for row in rows:
+            printer.line(row["partition"].append(": ").append_text(row["why"]))
 
 
-def _show_details(name: str, plan: CleanPlan, printer: Printer) -> None:
-    printer.line(cell(name, "bold"))
-    if "(" in (policy := policy_line(plan.config)):
-        printer.line(f"  policy {policy}")
-    if plan.groups:
-        _show_groups(plan, printer)
-    if plan.log.checkpoint_offset is not None and plan.checkpoint_reset:
-        printer.line(f"  note: the checkpoint {plan.log.checkpoint_offset} is outside the log and is ignored")
-    for due in plan_forecast(plan):
-        kept = ", but the merge with a younger segment postpones the deletion" if due.is_postponed else ""
-        printer.line(f"  retention: segment {due.segment.base_offset} is past its {due.reason}{kept}")
-    show_notes(plan, printer)
+# Notes and totals
 
 
-def _show_groups(plan: CleanPlan, printer: Printer) -> None:
-    """Print which segments become one, the new checkpoint, and how many passes Kafka's cleaner may need."""
-    show_bar(plan, printer)
-    printer.line(
-        f"  {readable.counted(len(plan.segments), 'segment')} to {readable.counted(len(plan.groups), 'segment')}"
-    )
-    for group in plan.groups:
-        bases = " + ".join(str(segment.base_offset) for segment in group)
-        total_bytes = sum(segment.size_bytes for segment in group)
-        printer.line(f"    {bases} -> {group[0].base_offset}, at most {readable.size(total_bytes)}")
-    checkpoint = "none" if plan.log.checkpoint_offset is None else plan.log.checkpoint_offset
-    printer.line(f"  checkpoint {checkpoint} -> {plan.first_uncleanable_offset}")
-    passes = kafka_passes_at_most(plan)
-    if passes is not None and passes > 1:
-        keys = keys_per_pass(plan.config)
-        printer.line(f"  one pass; Kafka's own cleaner, with a map of {keys:,} keys, may need up to {passes:,}")
+def _notes(entries: Sequence[PlannedPartition]) -> dict[str, list[str]]:
+    """Return each note once, with the names of the partitions that have it."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        for note in dict.fromkeys(entry.plan.log.notes) if entry.plan is not None else ():
+            found.setdefault(note, []).append(entry.name)
+    return found
+
+
+def _show_notes(notes: dict[str, list[str]], partitions: int, printer: Printer) -> None:
+    """Print each note once; its partitions only if not all of them have it."""
+    shown = list(notes.items())
+    if printer.lines_to_fill is not None:
+        shown = shown[:MOST_NOTES]
+    if shown:
+        printer.line()
+    for note, names in shown:
+        printer.line(cell(f"note: {note}" + ("" if len(names) == partitions else f" ({some_of(names)})")))
+    if len(shown) < len(notes):
+        printer.line(f"and {len(notes) - len(shown):,} more notes; -v lists them")
+
+
+def show_totals(entries: Sequence[PlannedPartition], printer: Printer, *, with_reasons: bool = True) -> None:
+    """Print the sums of the plans, with the number of partitions for each reason or for all together."""
+    totals = totals_of(entries)
+    others = {reason: len(those) for reason, those in not_to_clean(entries).items()}
+    if not with_reasons and others:
+        others = {"not": sum(others.values())}
+    counts = [f"{totals.to_clean:,} to clean", *(f"{count:,} {reason}" for reason, count in others.items())]
+    count, size = readable.counted(totals.partitions, "partition"), readable.size(totals.size_bytes)
+    printer.line(cell(f"{count}, {size}: {', '.join(counts)}"))
+    if totals.to_clean:
+        printer.line(
+            f"rewrites {readable.size(totals.input_bytes)}: "
+            f"{readable.size(totals.dirty_bytes)} dirty, {readable.size(totals.clean_bytes)} clean"
+        )
+
+
+def show_next(command: str, printer: Printer) -> None:
+    """Print the command that a person may want to type next."""
+    printer.line()
+    printer.line(f"next: {command}")

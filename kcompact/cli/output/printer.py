@@ -22,14 +22,23 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 100_000
 """Wider than any table, so that rich folds nothing."""
 NARROWEST_FOLD = 14
-"""A column of sentences or names is folded at this width before an optional column is left out."""
+"""A column of names is folded at this width before an optional column is left out."""
+NARROWEST_SENTENCE = 24
+"""The same for a column of sentences, which would otherwise get very high."""
+
+PROMPT_LINES = 2
+"""The command line above a report and the prompt below."""
 
 
 class Printer:
-    """Prints to a stream: styled if the stream is a terminal, otherwise plain text of any width."""
+    """Prints to a stream: styled if the stream is a terminal, otherwise plain text of any width.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    `is_verbose`: nothing is folded away, however much it is.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, verbose: bool = False) -> None:
         self.stream = stream or sys.stdout
+        self.is_verbose = verbose
         self.is_terminal = self.stream.isatty() and os.environ.get("TERM") != "dumb"
         self.has_unicode = "utf" in (getattr(self.stream, "encoding", None) or "").lower()
 
@@ -37,6 +46,13 @@ class Printer:
     def width(self) -> int:
         """Return the number of columns of the terminal, or `PIPED_WIDTH` without one."""
         return console(self.stream).width if self.is_terminal else PIPED_WIDTH
+
+    @property
+    def lines_to_fill(self) -> int | None:
+        """Return how many lines of a report a person sees at once; None where all lines are to be printed."""
+        if not self.is_terminal or self.is_verbose:
+            return None
+        return console(self.stream).height - PROMPT_LINES
 
     def line(self, content: str | Text = "") -> None:
         """Print one line, or several for a string with line ends. A string is escaped, a `Text` is escaped already."""
@@ -63,29 +79,33 @@ class Printer:
         *,
         numbers: Iterable[str] = (),
         whole: Iterable[str] = (),
+        sentences: Iterable[str] = (),
         optional: Iterable[str] = (),
-    ) -> None:
-        """Print a table.
+    ) -> list[str]:
+        """Print a table, and return the columns that it has.
 
         `numbers` are aligned to the right. Neither `numbers` nor `whole` columns are ever cut or folded; the other
-        columns are folded. If the terminal is still too narrow, the `optional` columns are left out in their
-        order.
+        columns are folded, `sentences` not as narrowly as names. If the terminal is still too narrow, the `optional`
+        columns are left out in their order.
         """
-        right, unfolded = frozenset(numbers), frozenset((*numbers, *whole))
-        shown, removable = list(columns), list(optional)
+        right = frozenset(numbers)
+        narrowest: dict[str, int | None] = dict.fromkeys(columns, NARROWEST_FOLD)
+        narrowest |= dict.fromkeys(sentences, NARROWEST_SENTENCE) | dict.fromkeys((*numbers, *whole))
+        shown, removable = list(columns), [name for name in optional if name in columns]
 
-        def filled(fold_at: int | None) -> Table:
-            table = _table(shown, right=right, unfolded=unfolded, fold_at=fold_at)
+        def filled(*, folded: bool) -> Table:
+            table = _table(shown, right=right, narrowest=narrowest, folded=folded)
             for row in rows:
                 table.add_row(*(row[name] for name in shown))
             return table
 
         unlimited = console(self.stream, width=PIPED_WIDTH)
-        min_width = unlimited.measure(filled(NARROWEST_FOLD)).maximum
+        min_width = unlimited.measure(filled(folded=True)).maximum
         while min_width > self.width and removable:
             shown.remove(removable.pop(0))
-            min_width = unlimited.measure(filled(NARROWEST_FOLD)).maximum
-        self.show(filled(None), min_width=min_width)
+            min_width = unlimited.measure(filled(folded=True)).maximum
+        self.show(filled(folded=False), min_width=min_width)
+        return shown
 
 
 def console(stream: Any, *, width: int | None = None) -> Console:
@@ -95,8 +115,8 @@ def console(stream: Any, *, width: int | None = None) -> Console:
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
-def _table(names: Iterable[str], *, right: frozenset[str], unfolded: frozenset[str], fold_at: int | None) -> Table:
-    """Return an empty table whose columns outside `unfolded` have at most `fold_at` cells; None: no limit."""
+def _table(names: Iterable[str], *, right: frozenset[str], narrowest: Mapping[str, int | None], folded: bool) -> Table:
+    """Return an empty table. `narrowest` is the width at which a column is folded if `folded`; None: it never is."""
     from rich.table import Table
     from rich.text import Text
 
@@ -108,8 +128,8 @@ def _table(names: Iterable[str], *, right: frozenset[str], unfolded: frozenset[s
             justify=justify,
             header_style="bold",
             overflow="fold",
-            no_wrap=name in unfolded,
-            max_width=None if name in unfolded else fold_at,
+            no_wrap=narrowest[name] is None,
+            max_width=narrowest[name] if folded else None,
         )
     return table
 

@@ -28,7 +28,7 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     before = digest(tmp_path)
     ran = kcompact("plan", "--json", *COMPACT, directory)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.json.keys() == {"version", "command", "now_ms", "notes", "partitions"}
+    assert ran.json.keys() == {"version", "command", "now_ms", "notes", "partitions", "left_out"}
     entry = ran.partition
     assert entry.keys() == {*IDENTITY_FIELDS, *PLAN_FIELDS, *OUTCOME_FIELDS}
     assert entry.keys() >= CONTRACT
@@ -186,6 +186,8 @@ def test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "  2 segments to 1 segment",
         "    0 + 3 -> 0, at most 419 B",
         "  checkpoint none -> 6",
+        "",
+        f"next: kcompact clean {' '.join(COMPACT)} orders-0",
     ]
 
 

@@ -163,7 +163,7 @@ def test_progress_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("sys.stderr", Hung())
-    bar = ProgressBar(StopRequest(), quiet=False)
+    bar = ProgressBar(StopRequest(), (), is_quiet=False, only_bars=False)
     progress = bar.of(Path("orders-0"))
     progress.begin("scan", 10)
     progress.advance(10)

@@ -1,0 +1,21 @@
+"""The command that a person may want to type next, made from the one that was typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+_OF_THE_REPORT = re.compile(r"--verbose|--quiet|--json|-[vq]+")
+"""Options that only change the report."""
+
+
+def command_after(arguments: Sequence[str], command: str, *, without: Sequence[str] = ()) -> str:
+    """Return a command line for `command` with the arguments of the one that was typed, except those in `without`.
+
+    `arguments` begins with the name of the command that was typed. After `--` there are only paths.
+    """
+    words = list(arguments[1:])
+    end = words.index("--") if "--" in words else len(words)
+    kept = [word for word in words[:end] if word not in without and not _OF_THE_REPORT.fullmatch(word)]
+    return shlex.join(["kcompact", command, *kept, *words[end:]])
