@@ -42,6 +42,7 @@ HELPERS = {"cp", "mkdir", "ls", "cat", "rm", "touch", "find", "printf", "truncat
 TIMINGS = [
     (re.compile(r"[\d,.]+ seconds"), "_ seconds"),
     (re.compile(r"\((?:[\d,.]+|NaN|Infinity) M([Bb])/sec"), r"(_ M\1/sec"),
+    (re.compile(r"\([\d.]+ [KMGTPE]?i?B/s\)"), "(_/s)"),
     (re.compile(r"(?:[\d.]+|NaN)% of total time"), "_% of total time"),
     (re.compile(r'"elapsed_s": [\d.]+'), '"elapsed_s": _'),
 ]
