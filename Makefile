@@ -28,7 +28,7 @@ BENCH ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast check format format-check lint types docs-check coverage hooks oldest newest rewrite fixtures fixtures-check oracle broker-check cluster-check bench clean help
+.PHONY: demo test fast check format format-check lint types docs-check coverage hooks oldest newest rewrite picture fixtures fixtures-check oracle broker-check cluster-check bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -101,6 +101,9 @@ $(NEWEST)/.made: $(STAMP)
 
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
 	$(BIN)/python -m pytest -q tests/cases/test_cases.py tests/unit/docs/test_docs.py --rewrite
+
+picture: $(STAMP)  ## draw docs/session.svg: a session on a terminal
+	$(BIN)/python -m fixtures.picture
 
 fixtures: $(STAMP)  ## write fixtures/logs anew with the real Kafka; the broker's is frozen and only compared
 	$(BIN)/python -m fixtures.generate
