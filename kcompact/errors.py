@@ -56,8 +56,25 @@ class CorruptBatchError(CorruptDataError):
     """A record batch is damaged: its checksum, length, offsets or records are wrong."""
 
 
+_REBUILD_HINT = (
+    "The log itself may be intact: kcompact clean --rebuild-indexes ignores its indexes and reads the batches instead; "
+    "with --dry-run it changes nothing."
+)
+
+
 class CorruptIndexError(CorruptDataError):
-    """An index contradicts its log."""
+    """An index contradicts its log, or its own format."""
+
+    def __init__(
+        self,
+        *,
+        file: Path | str,
+        problem: str,
+        position: int | None = None,
+        offset: int | None = None,
+        hint: str = _REBUILD_HINT,
+    ) -> None:
+        super().__init__(file=file, problem=problem, position=position, offset=offset, hint=hint)
 
 
 class CorruptCheckpointError(CorruptDataError):

@@ -27,7 +27,8 @@ from kcompact.clean.transactions import (
     decide_transactions,
     read_transaction_headers,
 )
-from kcompact.clean.verify_input import verify_epochs, verify_index_ends, verify_time_indexes
+from kcompact.clean.verify_input import damage_behind, verify_epochs, verify_index_ends, verify_time_indexes
+from kcompact.errors import CorruptDataError
 from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
 from kcompact.host.memory import default_memory_bytes
@@ -83,7 +84,6 @@ def prepare_clean(
     executor: Executor,
     *,
     keep_tombstones: bool = False,
-    rebuild_indexes: bool = False,
     max_bytes_per_second: int | None = None,
     tuning: Tuning | None = None,
 ) -> PreparedClean:
@@ -109,9 +109,8 @@ def prepare_clean(
         compiled=compiled,
         max_bytes_per_second=max_bytes_per_second,
     )
-    if not rebuild_indexes:
-        verify_index_ends(plan)
-    splits = number_splits(plan, _split_bytes(tuning, max_bytes_per_second), trust_index=not rebuild_indexes)
+    verify_index_ends(plan)
+    splits = number_splits(plan, _split_bytes(tuning, max_bytes_per_second))
     aborted = aborted_of_segments(plan)
     decisions = None
     if any(aborted.values()):
@@ -119,10 +118,12 @@ def prepare_clean(
         decisions = decide_transactions(plan, read_transaction_headers(plan, compiled=compiled), aborted)
         splits = _with_decisions(splits, decisions)
     tasks = _balanced_tasks(splits, plan, executor.parallelism, tuning.task_bytes)
-    scanned, reduced = executor.scan_and_reduce(job, tasks)
+    try:
+        scanned, reduced = executor.scan_and_reduce(job, tasks)
+    except CorruptDataError as problem:
+        raise damage_behind(problem, plan) from None
     verify_epochs(plan, scanned)
-    if not rebuild_indexes:
-        verify_time_indexes(plan, scanned)
+    verify_time_indexes(plan, scanned)
     if decisions is None:
         decisions = decide_transactions(plan, _transactional_headers(plan, scanned), aborted)
         splits = _with_decisions(splits, decisions)

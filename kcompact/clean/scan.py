@@ -16,14 +16,13 @@ import numpy as np
 
 from kcompact.clean.job import CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, Collector
-from kcompact.errors import CorruptBatchError, CorruptIndexError, LogChangedError
-from kcompact.format import index
+from kcompact.errors import CorruptBatchError, LogChangedError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
 from kcompact.format.names import Suffix
 from kcompact.host.throttle import Pace
 from kcompact.log.batch_headers import BatchHeader, read_marker
-from kcompact.log.files import read_file
+from kcompact.log.index_files import read_offset_index, wrong_entry
 from kcompact.log.segment_reader import verified_batches
 
 
@@ -174,18 +173,10 @@ def _hash_function(job: CleanJob) -> Callable[[bytes], bytes]:
 
 def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None:
     """Raise CorruptIndexError unless each index entry of this split is the position and last offset of a batch."""
-    index_path = path.with_suffix(Suffix.INDEX)
-    if not split.check_index or not index_path.exists():
+    if not split.check_index:
         return
-    base_offset = int(path.stem)
-    entries = index.parse_offset_index(read_file(index_path), base_offset=base_offset, file=str(index_path))
-    for number, (relative_offset, position) in enumerate(entries):
-        offset = base_offset + relative_offset
-        if split.start_position <= position < split.end_position and ends.get(position) != offset:
-            raise CorruptIndexError(
-                file=index_path,
-                position=number * index.OFFSET_ENTRY_BYTES,
-                offset=offset,
-                problem=f"points to position {position} of the log, where no batch with this last offset starts",
-                hint="The log itself may be intact: --rebuild-indexes builds the indexes again from the batches.",
-            )
+    index_path = path.with_suffix(Suffix.INDEX)
+    for number, entry in enumerate(read_offset_index(index_path)):
+        offset = int(path.stem) + entry.relative_offset
+        if split.start_position <= entry.position < split.end_position and ends.get(entry.position) != offset:
+            raise wrong_entry(index_path, number, entry)

@@ -172,10 +172,9 @@ def _transactional(job: CleanJob, split: Split, loaded: _Loaded) -> tuple[BatchH
 
 def _index_agrees(path: Path, split: Split, table: Table) -> bool:
     """Return whether each index entry of this split is the position and the last offset of a batch."""
-    index_path = path.with_suffix(Suffix.INDEX)
-    if not split.check_index or not index_path.exists():
+    if not split.check_index:
         return True
-    data = read_file(index_path)
+    data = read_file(path.with_suffix(Suffix.INDEX))
     entries = np.frombuffer(data, ">i4", len(data) // index.OFFSET_ENTRY_BYTES * 2).reshape(-1, 2)
     positions = entries[:, 1].astype(np.int64)
     within = (positions >= split.start_position) & (positions < split.end_position)

@@ -6,18 +6,18 @@ from the batch headers where there is no index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from kcompact.clean.job import Split
-from kcompact.format import index
 from kcompact.format.batch import read_records
 from kcompact.format.names import Suffix
-from kcompact.log.directory import Segment
-from kcompact.log.files import read_file
+from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.index_files import contradiction, is_batch, read_offset_index
 from kcompact.log.segment_reader import batches, headers
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -25,26 +25,22 @@ SPLIT_BYTES = 32 << 20
 """The size of a split: a task reads one split at a time."""
 
 
-def number_splits(plan: CleanPlan, split_bytes: int, *, trust_index: bool) -> dict[int, list[Split]]:
-    """Return the splits of each segment, by base offset. Numbers rise over all segments."""
+def number_splits(plan: CleanPlan, split_bytes: int) -> dict[int, list[Split]]:
+    """Return the splits of each segment, by base offset. Numbers rise over all segments. Raises CorruptDataError."""
     found, number = {}, 0
     for segment in plan.segments:
-        splits = _splits(plan, segment, split_bytes, trust_index=trust_index)
+        splits = _splits(plan, segment, split_bytes)
         found[segment.base_offset] = [replace(split, number=number + index) for index, split in enumerate(splits)]
         number += len(splits)
     return found
 
 
-def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index: bool) -> list[Split]:
+def _splits(plan: CleanPlan, segment: Segment, split_bytes: int) -> list[Split]:
     """Return a segment cut at batch boundaries, about every `split_bytes`. An empty segment has no splits."""
     if segment.size_bytes == 0:
         return []
     path = plan.log.directory / segment.log_name
-    starts = [0]
-    if segment.size_bytes > split_bytes:
-        positions = np.fromiter(_batch_positions(path, segment, trust_index), np.int64)
-        while (entry := int(np.searchsorted(positions, starts[-1] + split_bytes))) < len(positions):
-            starts.append(int(positions[entry]))
+    starts = _starts(plan.log, segment, split_bytes) if segment.size_bytes > split_bytes else [0]
     bases = [segment.base_offset, *(_base_offset_at(path, position) for position in starts[1:])]
     ends = [*starts[1:], segment.size_bytes]
     end_offsets = [*bases[1:], min(plan.log.end_of(segment), plan.first_uncleanable_offset)]
@@ -56,7 +52,7 @@ def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, *, trust_index:
             end_position=end,
             base_offset=base_offset,
             end_offset=end_offset,
-            check_index=trust_index,
+            check_index=plan.log.index_file(segment, Suffix.INDEX) is not None,
             keeps_legacy_tombstones=keeps_legacy_tombstones,
         )
         for start, end, base_offset, end_offset in zip(starts, ends, bases, end_offsets, strict=True)
@@ -73,12 +69,28 @@ def legacy_horizon_ms(plan: CleanPlan) -> int:
     return clean[-1].last_modified_ms - plan.config.delete_retention_ms if clean else 0
 
 
-def _batch_positions(path: Path, segment: Segment, trust_index: bool) -> Iterable[int]:
-    index_path = path.with_suffix(Suffix.INDEX)
-    if trust_index and index_path.exists():
-        entries = index.parse_offset_index(read_file(index_path), base_offset=segment.base_offset, file=str(index_path))
-        return [entry.position for entry in entries if entry.position < segment.size_bytes]
-    return (position for position, _ in headers(path, end_position=segment.size_bytes))
+def _starts(log: PartitionLog, segment: Segment, split_bytes: int) -> list[int]:
+    """Return the positions at which the splits of a segment begin. Raises CorruptDataError."""
+    path, index_path = log.directory / segment.log_name, log.index_file(segment, Suffix.INDEX)
+    if index_path is None:
+        positions = np.fromiter((position for position, _ in headers(path)), np.int64)
+        return [0, *(int(positions[number]) for number in _every(split_bytes, positions))]
+    entries = read_offset_index(index_path)
+    positions = np.fromiter((entry.position for entry in entries), np.int64)
+    chosen = [entries[number] for number in _every(split_bytes, positions)]
+    for entry in chosen:
+        is_true = is_batch(path, entry.position, segment.base_offset + entry.relative_offset)
+        if not is_true and (problem := contradiction(index_path)) is not None:
+            raise problem
+    return [0, *(entry.position for entry in chosen)]
+
+
+def _every(split_bytes: int, positions: npt.NDArray[np.int64]) -> Iterator[int]:
+    """Yield the numbers of some ascending positions, the first of them and each next one `split_bytes` further on."""
+    position = 0
+    while (number := int(np.searchsorted(positions, position + split_bytes))) < len(positions):
+        yield number
+        position = int(positions[number])
 
 
 def _base_offset_at(path: Path, position: int) -> int:

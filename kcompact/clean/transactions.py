@@ -15,10 +15,11 @@ from typing import NamedTuple
 from kcompact.format import index
 from kcompact.format.batch import Header
 from kcompact.format.index import AbortedTxn
-from kcompact.format.names import Suffix, index_name
+from kcompact.format.names import Suffix
 from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader, read_producer_headers
 from kcompact.log.directory import PartitionLog, Segment
 from kcompact.log.files import read_file
+from kcompact.log.index_files import build_indexes, read_offset_index
 from kcompact.plan.clean_plan import CleanPlan
 
 
@@ -191,14 +192,21 @@ def _excluded_from_map(
 
 
 def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> int:
-    """Return the position at which Kafka begins to read a segment for its offset map.
+    """Return the position at which Kafka begins to read a segment for its offset map. Raises CorruptDataError.
 
     Rule: `Cleaner.buildOffsetMapForSegment`.
     """
-    path = log.directory / index_name(segment.base_offset)
-    if first_dirty_offset <= segment.base_offset or not path.exists():
+    if first_dirty_offset <= segment.base_offset:
         return 0
-    entries = index.parse_offset_index(read_file(path), base_offset=segment.base_offset, file=str(path))
+    path = log.index_file(segment, Suffix.INDEX)
+    if path is not None:
+        entries = read_offset_index(path)
+    else:
+        # Where the reading begins can decide about a batch of a transaction that was aborted before, so as for a broker
+        # an index that is missing is built, not done without.
+        log_path = log.directory / segment.log_name
+        data, _ = build_indexes(log_path, interval_bytes=log.index_interval_bytes)
+        entries = index.parse_offset_index(data, base_offset=segment.base_offset, file=str(log_path))
     return index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset).position
 
 

@@ -1,35 +1,56 @@
 """Checks of the input that need more than one split: ends of indexes, leader epochs, last index times.
 
-A difference means damage, and the partition is refused before anything is written.
+A difference means damage, and the partition is refused before anything is written. `damage_behind` decides whether the
+log or an index is damaged when a scan fails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from kcompact.clean.scan import Scanned
-from kcompact.errors import CorruptBatchError, CorruptIndexError
+from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError
 from kcompact.format import index
 from kcompact.format.names import Suffix
-from kcompact.log.files import read_file
+from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.index_files import contradiction, index_or_log, read_offset_index, read_time_index
 from kcompact.plan.clean_plan import CleanPlan
 
 
 def verify_index_ends(plan: CleanPlan) -> None:
     """Raise CorruptIndexError where an index points beyond its log: the log has lost its end, or all its data.
 
-    No split contains such an entry, and a cleaning would delete the only evidence of the loss.
+    No split contains such an entry, and a cleaning would delete the only evidence of the loss. Raises CorruptBatchError
+    if the log is damaged too.
     """
     for segment in plan.segments:
-        path = (plan.log.directory / segment.log_name).with_suffix(Suffix.INDEX)
-        if path.exists():
-            entries = index.parse_offset_index(read_file(path), base_offset=segment.base_offset, file=str(path))
-            index.verify_end(entries, size_bytes=segment.size_bytes, file=str(path))
-        path = path.with_suffix(Suffix.TIME_INDEX)
-        if segment.size_bytes == 0 and path.exists():
-            times = index.parse_time_index(read_file(path), base_offset=segment.base_offset, file=str(path))
-            if times:
-                raise CorruptIndexError(file=path, position=0, problem="has entries, but its log is empty")
+        try:
+            _verify_ends(plan.log, segment)
+        except CorruptIndexError as problem:
+            raise index_or_log(problem) from None
+
+
+def _verify_ends(log: PartitionLog, segment: Segment) -> None:
+    path = log.index_file(segment, Suffix.INDEX)
+    if path is not None:
+        index.verify_end(read_offset_index(path), size_bytes=segment.size_bytes, file=str(path))
+    path = log.index_file(segment, Suffix.TIME_INDEX)
+    if path is not None and segment.size_bytes == 0 and read_time_index(path):
+        raise CorruptIndexError(file=path, position=0, problem="has entries, but its log is empty")
+
+
+def damage_behind(problem: CorruptDataError, plan: CleanPlan) -> CorruptDataError:
+    """Return what is really wrong when a scan has failed: damage of the log if there is any, else a wrong index.
+
+    Splits begin where the index says, so with a wrong index the scan reads bytes that are not batches. And damage of
+    the log makes a right index look wrong. Raises RefusedError, StorageError.
+    """
+    if isinstance(problem, CorruptIndexError):
+        return index_or_log(problem)
+    paths = {segment.log_name: plan.log.index_file(segment, Suffix.INDEX) for segment in plan.segments}
+    path = paths.get(Path(problem.file).name)
+    return problem if path is None else contradiction(path) or problem
 
 
 def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
@@ -57,15 +78,14 @@ def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     for split, _, summary in scanned:
         greatest[split.log_name] = max(greatest.get(split.log_name, -1), summary.max_timestamp)
     for segment in plan.segments:
-        path = (plan.log.directory / segment.log_name).with_suffix(Suffix.TIME_INDEX)
-        if not path.exists() or segment.size_bytes == 0:
+        path = plan.log.index_file(segment, Suffix.TIME_INDEX)
+        if path is None or segment.size_bytes == 0:
             continue
-        entries = index.parse_time_index(read_file(path), base_offset=segment.base_offset, file=str(path))
+        entries = read_time_index(path)
         if entries and entries[-1].timestamp != greatest[segment.log_name]:
             raise CorruptIndexError(
                 file=path,
                 position=(len(entries) - 1) * index.TIME_ENTRY_BYTES,
                 problem=f"ends with timestamp {entries[-1].timestamp}, "
                 f"the greatest in the log is {greatest[segment.log_name]}",
-                hint="The log itself may be intact: --rebuild-indexes builds the indexes again from the batches.",
             )

@@ -13,8 +13,9 @@ from kcompact.plan.discovery import named_path
 class CleanOptions:
     """The options of a cleaning.
 
-    `output` is a directory for a compacted copy; the source is then only read. `max_bytes_per_second` limits reading
-    and writing together; None means no limit. `memory_bytes` is for all workers together; None means
+    `output` is a directory for a compacted copy; the source is then only read. With `rebuild_indexes` no index file is
+    read; the plan for `clean_partition` then also needs `plan_partition(rebuild_indexes=True)`. `max_bytes_per_second`
+    limits reading and writing together; None means no limit. `memory_bytes` is for all workers together; None means
     `host.memory.default_memory_bytes`. Raises ConfigError for a combination or a number that makes no sense.
     """
 

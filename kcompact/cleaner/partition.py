@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,8 @@ def clean_partition(
     CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped half-way.
     """
     options, progress = options or CleanOptions(), progress or Progress()
+    if options.rebuild_indexes:
+        plan = replace(plan, log=replace(plan.log, ignores_indexes=True))
     problem = refusal(plan)
     if problem is not None and not (output is not None and is_only_copied(plan)):
         raise problem
@@ -121,7 +123,7 @@ def clean_partition(
         written = written._replace(stats=stats)
     else:
         written = _write_and_swap(prepared, executor, _held(lock), progress)
-        after = read_log(plan.log.directory)
+        after = read_log(plan.log.directory, rebuild_indexes=plan.log.ignores_indexes)
     return CleanResult(
         directory=plan.log.directory,
         status=Status.DRY_RUN if options.dry_run else Status.CLEANED,
@@ -164,7 +166,6 @@ def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions, progres
             plan,
             executor,
             keep_tombstones=options.keep_tombstones,
-            rebuild_indexes=options.rebuild_indexes,
             max_bytes_per_second=options.max_bytes_per_second,
             tuning=Tuning(memory_bytes=options.memory_bytes, compiled=compiled),
         )
@@ -254,6 +255,7 @@ def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLoc
     directory = plan.log.directory
     # The lock keeps other writers out. A changed file shows that one of them ignores the lock.
     untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
+    untouched += plan.log.orphans
     total = Written([], CleanerStats(), 0.0, 0.0)
     staging = create_staging(directory)
     try:
@@ -273,7 +275,7 @@ def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLoc
             require_unchanged(directory, untouched)
             for segment in written.segments:
                 progress.check()  # A swap that has begun is always finished.
-                replace_segments(directory, staging, segment, lock.check)
+                replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans)
         lock.check()
         require_unchanged(directory, untouched)
         write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_uncleanable_offset)

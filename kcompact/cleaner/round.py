@@ -194,6 +194,8 @@ def begin_round(
     Raises ConfigError for a setting that Kafka does not accept, RefusedError when no partition matches the topics, and
     the errors of an output that cannot be written.
     """
+    if options.rebuild_indexes:
+        plan_options = replace(plan_options, rebuild_indexes=True)
     with ExitStack() as stack:
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
         target = output_of(paths, directories, plan_options, options)

@@ -240,11 +240,7 @@ def clean(
 
     return command.run(
         paths,
-        replace(
-            plan_options,
-            force=force,
-            rebuild_indexes=bool(cleaning["rebuild_indexes"]),
-        ),
+        replace(plan_options, force=force),
         CleanOptions(**cleaning),  # The remaining options have the names of its fields.
         EngineOptions(name=engine, master=master, spark_conf=options.parse_pairs(spark_conf, option="--spark-conf")),
         assume_yes=yes,

@@ -246,12 +246,13 @@ def _damaged(
 
 
 def verify_end(entries: Sequence[OffsetEntry], *, size_bytes: int, file: str) -> None:
-    """Raise CorruptIndexError when the last entry points beyond a log of `size_bytes`: the log was truncated."""
+    """Raise CorruptIndexError when the last entry points beyond a log of `size_bytes`."""
     if entries and entries[-1].position >= size_bytes:
         raise CorruptIndexError(
             file=file,
             position=(len(entries) - 1) * OFFSET_ENTRY_BYTES,
-            problem=f"points to position {entries[-1].position}, but the log has {size_bytes} bytes: it was truncated",
+            problem=f"points to position {entries[-1].position}, but the log has {size_bytes} bytes: "
+            "the log has lost its end, or the index is wrong",
         )
 
 
@@ -380,7 +381,9 @@ def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> tuple[Aborte
         elif not 0 <= first_offset <= txn_last_offset:
             problem = f"first offset {first_offset} is not between 0 and the last offset {txn_last_offset}"
         if problem:
-            raise CorruptIndexError(file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}")
+            raise CorruptIndexError(
+                file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}", hint=""
+            )
         last_offset = txn_last_offset
         found.append(
             AbortedTxn(

@@ -22,6 +22,7 @@ _TOPIC = rf"(?P<topic>[a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})"
 _PARTITION = r"(?P<partition>0|[1-9][0-9]{0,9})"
 _PARTITION_NAME = re.compile(rf"{_TOPIC}-{_PARTITION}")
 _SUFFIXED_NAME = re.compile(rf"{_TOPIC}-{_PARTITION}\.(?P<unique_id>[0-9a-f]{{32}})-(?P<kind>delete|future|stray)")
+_RAFT_FILE = re.compile(r"quorum-state(\.tmp)?|[0-9]{20}-[0-9]{10}(\.checkpoint(\.deleted)?|-[0-9]+\.checkpoint\.part)")
 _FILE_NAME = re.compile(
     r"(?P<base_offset>[0-9]{20})(?P<suffix>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
     r"(?P<temporary>\.cleaned|\.swap|\.deleted|)"
@@ -149,6 +150,15 @@ def parse_file_name(name: str) -> FileName | None:
         temporary=Temporary(match["temporary"]),
     )
     return parsed if _is_written_by_kafka(parsed) else None
+
+
+def is_raft_file(name: str) -> bool:
+    """Return whether a name is one that KRaft uses beside the segments of the metadata log.
+
+    `quorum-state` holds the vote, `<end offset>-<epoch>.checkpoint` a snapshot of the metadata: `.part` while it is
+    written, `.deleted` before it is removed. Rule: FileQuorumStateStore, Snapshots, SnapshotPath.
+    """
+    return _RAFT_FILE.fullmatch(name) is not None
 
 
 def _is_written_by_kafka(name: FileName) -> bool:

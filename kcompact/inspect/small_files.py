@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from kcompact.errors import CorruptDataError
@@ -13,7 +12,7 @@ from kcompact.format.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     parse_leader_epochs,
 )
-from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.names import Temporary, parse_file_name
 from kcompact.format.properties import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES,
@@ -129,11 +128,6 @@ def name_findings(log: PartitionLog) -> Iterator[Finding]:
     for name in log.foreign:
         text = "not a file of Kafka; a broker may refuse to start because of it. kcompact does not change it"
         yield Finding(severity=Severity.WARNING, file=name, problem=text)
-    bases = {segment.base_offset for segment in log.segments}
-    for entry in sorted(os.listdir(log.directory)):  # noqa: PTH208 - only the names are needed
-        parsed = parse_file_name(entry)
-        if parsed is None or parsed.temporary is not Temporary.NO or parsed.suffix is Suffix.SNAPSHOT:
-            continue
-        if parsed.base_offset not in bases:
-            text = "an index without a log; a broker deletes it when it starts"
-            yield Finding(severity=Severity.WARNING, file=entry, problem=text)
+    for orphan in log.orphans:
+        text = "an index without a log; a broker deletes it when it starts"
+        yield Finding(severity=Severity.WARNING, file=orphan.name, problem=text)

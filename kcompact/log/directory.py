@@ -11,11 +11,13 @@ import bisect
 import os
 import re
 import stat
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from kcompact import readable
-from kcompact.errors import CorruptDataError, RefusedError
+from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, RefusedError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, read_header
 from kcompact.format.checkpoint import (
@@ -26,10 +28,27 @@ from kcompact.format.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     parse_offset_checkpoint,
 )
-from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_directory, parse_file_name
+from kcompact.format.names import (
+    CLUSTER_METADATA_TOPIC,
+    DirectoryKind,
+    Suffix,
+    Temporary,
+    TopicPartition,
+    is_raft_file,
+    parse_directory,
+    parse_file_name,
+)
 from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kcompact.log.files import FileIdentity, open_regular, read_at, read_file
+from kcompact.log.index_files import (
+    build_indexes,
+    index_or_log,
+    is_batch,
+    read_offset_index,
+    read_time_index,
+    wrong_entry,
+)
 from kcompact.log.segment_reader import headers
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
@@ -40,6 +59,11 @@ _CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
+
+_SMALL_FILES = frozenset(
+    name + temporary for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA) for temporary in ("", ".tmp")
+)
+"""The other files of a partition directory. A broker that is killed while it writes one leaves a `.tmp` file."""
 
 _BROKER_CHECKPOINTS = tuple(name for name in _CHECKPOINTS if name != CLEANER_OFFSET_CHECKPOINT)
 """The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
@@ -68,6 +92,10 @@ class Segment:
         """The name of the `.log` file."""
         return self.files[0].name
 
+    def has(self, suffix: Suffix) -> bool:
+        """Return whether the segment has a file of this kind."""
+        return any(file.name.endswith(suffix) for file in self.files)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
@@ -89,10 +117,13 @@ class LogDir:
 class PartitionLog:
     """One partition directory. `segments` are in ascending order; the last one is the active segment.
 
-    `snapshots` maps offsets to producer snapshots. `leftovers` are the `.cleaned` and `.swap` files of an interrupted
-    swap, `deleted` the `.deleted` files that a broker removes when it starts, `staging` the staging directories of
-    interrupted kcompact runs, `foreign` the names that Kafka does not use, `notes` remarks for the user. A log with
-    `damage` can be inspected, but not cleaned.
+    `snapshots` maps offsets to producer snapshots. `orphans` are indexes without a `.log` and `deleted` are `.deleted`
+    files: a broker removes both when it starts, and kcompact leaves them alone. `leftovers` are the `.cleaned` and
+    `.swap` files of an interrupted swap, `staging` the staging directories of interrupted kcompact runs, `foreign` the
+    names that Kafka does not use, `notes` remarks for the user. A log with `damage` can be inspected, but not cleaned.
+
+    With `ignores_indexes` no `.index` and no `.timeindex` is read: `index_file` returns None for them. What is missing
+    or ignored is built from the batches, with an entry every `index_interval_bytes`.
     """
 
     directory: Path
@@ -103,6 +134,9 @@ class PartitionLog:
     log_start_offset: int
     log_end_offset: int
     checkpoint_offset: int | None
+    ignores_indexes: bool = False
+    index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES
+    orphans: tuple[FileIdentity, ...] = ()
     leftovers: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     staging: tuple[str, ...] = ()
@@ -138,6 +172,12 @@ class PartitionLog:
         at_or_below = [segment.base_offset for segment in self.segments if segment.base_offset <= start_offset]
         first = at_or_below[-1] if at_or_below else start_offset
         return tuple(segment for segment in self.segments if first <= segment.base_offset < end_offset)
+
+    def index_file(self, segment: Segment, suffix: Suffix) -> Path | None:
+        """Return the path of a segment's `.index` or `.timeindex`; None if there is none, or if it is to be ignored."""
+        if self.ignores_indexes or not segment.has(suffix):
+            return None
+        return (self.directory / segment.log_name).with_suffix(suffix)
 
     def end_of(self, segment: Segment) -> int:
         """Return the end offset of `segment`: the next segment's base offset, or the log end offset."""
@@ -183,18 +223,23 @@ def partition_directories(log_dir: Path) -> list[Path]:
 
 
 def read_log(
-    directory: str | os.PathLike[str], *, log_dir: LogDir | None = None, rebuild_indexes: bool = False
+    directory: str | os.PathLike[str],
+    *,
+    log_dir: LogDir | None = None,
+    rebuild_indexes: bool = False,
+    index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES,
 ) -> PartitionLog:
     """Return the state of a partition directory.
 
-    With `rebuild_indexes` the index files are ignored and the indexes are computed from the batches. Damage to batches
-    and indexes is collected in `PartitionLog.damage`. Raises RefusedError for a directory that is not a partition and
-    for a log file that is not a regular file, CorruptCheckpointError, StorageError.
+    With `rebuild_indexes` the log ignores its index files, here and wherever it is used. Indexes that are missing or
+    ignored are computed from the batches, as a broker with this `index.interval.bytes` does. Damage to batches
+    and indexes is collected in `PartitionLog.damage`, that of batches first. Raises RefusedError for a directory that
+    is not a partition and for a log file that is not a regular file, CorruptCheckpointError, StorageError.
     """
     directory = Path(directory)
     partition = _partition_of(directory)
     log_dir = log_dir or read_log_dir(directory.parent)
-    found = _list_files(directory)
+    found = _list_files(directory, partition)
     bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
     if not bases:
         raise RefusedError(
@@ -202,18 +247,14 @@ def read_log(
             problem="not a partition directory: it contains no .log file",
             hint="Pass a partition directory such as orders-0, or the log directory above it.",
         )
-    notes = [
-        f"{file.name} has no .log beside it; a broker would delete it"
-        for _, files in sorted(found.segment_files.items())
-        if Suffix.LOG not in files
-        for file in files.values()
+    orphans = [
+        file for _, files in sorted(found.segment_files.items()) if Suffix.LOG not in files for file in files.values()
     ]
-    damage: list[CorruptDataError] = []
-    segments = tuple(
-        _read_segment(directory, base, found.segment_files[base], rebuild_indexes, notes, damage) for base in bases
-    )
-    log_end_offset = _log_end_offset(directory, segments[-1], rebuild_indexes, damage)
-    damage += _lost_end(log_dir, partition, log_end_offset)
+    reader = _SegmentReader(directory, rebuild_indexes, index_interval_bytes)
+    reader.notes += [f"{file.name} has no .log beside it; a broker would delete it" for file in orphans]
+    segments = tuple(reader.read(base, found.segment_files[base]) for base in bases)
+    log_end_offset = reader.log_end_offset(segments[-1])
+    damage = [*reader.damage, *_lost_end(log_dir, partition, log_end_offset)]
     return PartitionLog(
         directory=directory,
         topic_partition=partition,
@@ -223,12 +264,15 @@ def read_log(
         log_start_offset=max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0]),
         log_end_offset=log_end_offset,
         checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
+        ignores_indexes=rebuild_indexes,
+        index_interval_bytes=index_interval_bytes,
+        orphans=tuple(orphans),
         leftovers=tuple(found.leftovers),
         deleted=tuple(found.deleted),
         staging=tuple(found.staging),
         foreign=tuple(found.foreign),
-        notes=tuple(notes),
-        damage=tuple(damage),
+        notes=tuple(reader.notes),
+        damage=tuple(sorted(damage, key=lambda problem: isinstance(problem, CorruptIndexError))),
     )
 
 
@@ -266,7 +310,7 @@ class _Listing:
     foreign: list[str] = field(default_factory=list)
 
 
-def _list_files(directory: Path) -> _Listing:
+def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
     """Return the files of a partition directory. Raises RefusedError when one of the log is not a regular file."""
     found = _Listing()
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
@@ -274,7 +318,8 @@ def _list_files(directory: Path) -> _Listing:
         if STAGING_NAME.fullmatch(entry.name):
             found.staging.append(entry.name)
         elif name is None:
-            if entry.name not in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
+            is_raft = partition.topic == CLUSTER_METADATA_TOPIC and is_raft_file(entry.name)
+            if entry.name not in _SMALL_FILES and not is_raft:
                 found.foreign.append(entry.name)
         elif name.temporary is Temporary.DELETED:
             found.deleted.append(entry.name)
@@ -301,85 +346,110 @@ def _lost_end(log_dir: LogDir, partition: TopicPartition, log_end_offset: int) -
     return [CorruptDataError(file=log_dir.path / RECOVERY_POINT_CHECKPOINT, problem=problem)]
 
 
-def _read_segment(
-    directory: Path,
-    base_offset: int,
-    files: dict[Suffix, FileIdentity],
-    rebuild_indexes: bool,
-    notes: list[str],
-    damage: list[CorruptDataError],
-) -> Segment:
-    """Return a segment; append to `notes` and `damage`. A missing index is computed from the batches."""
-    log = files[Suffix.LOG]
-    offset_index, time_index = files.get(Suffix.INDEX), files.get(Suffix.TIME_INDEX)
-    index_bytes = offset_index.size_bytes // index.OFFSET_ENTRY_BYTES * index.OFFSET_ENTRY_BYTES if offset_index else 0
-    time_index_bytes = time_index.size_bytes // index.TIME_ENTRY_BYTES * index.TIME_ENTRY_BYTES if time_index else 0
-    largest_timestamp = -1
-    first_max_timestamp = None
-    try:
-        if log.size_bytes:
-            with open_regular(directory / log.name) as descriptor:
-                prefix = read_at(descriptor, HEADER_BYTES, 0, path=directory / log.name)
-            first_max_timestamp = read_header(prefix, file=str(directory / log.name), position=0).max_timestamp
-        if offset_index is None or time_index is None or rebuild_indexes:
-            rebuilt = _rebuilt_indexes(directory / log.name, base_offset)
-            index_bytes, time_index_bytes = len(rebuilt[0]), len(rebuilt[1])
-            entries = index.parse_time_index(rebuilt[1], base_offset=base_offset, file=log.name)
-            if offset_index is None or time_index is None:
-                missing = Suffix.INDEX if offset_index is None else Suffix.TIME_INDEX
-                notes.append(f"{log.name} has no {missing} beside it; the plan uses one built from its batches")
-        else:
-            path = directory / time_index.name
-            entries = index.parse_time_index(read_file(path), base_offset=base_offset, file=str(path))
-        if entries:
-            largest_timestamp = entries[-1].timestamp
-    except CorruptDataError as problem:
-        damage.append(problem)
-    return Segment(
-        base_offset=base_offset,
-        size_bytes=log.size_bytes,
-        index_bytes=index_bytes,
-        time_index_bytes=time_index_bytes,
-        largest_timestamp_ms=largest_timestamp if largest_timestamp >= 0 else log.mtime_ms,
-        first_batch_max_timestamp_ms=first_max_timestamp,
-        last_modified_ms=log.mtime_ms,
-        files=tuple(files[suffix] for suffix in Suffix if suffix in files),
-    )
+@dataclass(slots=True)
+class _SegmentReader:
+    """Reads the segments of a directory and collects notes and damage."""
+
+    directory: Path
+    ignores_indexes: bool
+    index_interval_bytes: int
+    notes: list[str] = field(default_factory=list)
+    damage: list[CorruptDataError] = field(default_factory=list)
+
+    def read(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> Segment:
+        """Return a segment, with the sizes and the last timestamp of its indexes."""
+        log = files[Suffix.LOG]
+        path = self.directory / log.name
+        first_max_timestamp = None
+        indexes = _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), index.NO_TIMESTAMP)
+        try:
+            if log.size_bytes:
+                with open_regular(path) as descriptor:
+                    prefix = read_at(descriptor, HEADER_BYTES, 0, path=path)
+                first_max_timestamp = read_header(prefix, file=str(path), position=0).max_timestamp
+            indexes = self._indexes(path, files)
+        except CorruptIndexError as problem:
+            self.damage.append(index_or_log(problem))
+        except CorruptDataError as problem:
+            self.damage.append(problem)
+        return Segment(
+            base_offset=base_offset,
+            size_bytes=log.size_bytes,
+            index_bytes=indexes.index_bytes,
+            time_index_bytes=indexes.time_index_bytes,
+            largest_timestamp_ms=indexes.last_timestamp if indexes.last_timestamp >= 0 else log.mtime_ms,
+            first_batch_max_timestamp_ms=first_max_timestamp,
+            last_modified_ms=log.mtime_ms,
+            files=tuple(files[suffix] for suffix in Suffix if suffix in files),
+        )
+
+    def _indexes(self, log: Path, files: dict[Suffix, FileIdentity]) -> _Indexes:
+        """Return what the planner takes from the indexes, or from ones built from the batches."""
+        missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
+        if missing:
+            self.notes.append(f"{log.name} has no {missing[0]} beside it; the plan uses one built from its batches")
+        if missing or self.ignores_indexes:
+            offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
+            times = index.parse_time_index(time_index, base_offset=int(log.stem), file=str(log))
+            return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
+        times = read_time_index(log.with_suffix(Suffix.TIME_INDEX))
+        return _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), _last_timestamp(times))
+
+    def log_end_offset(self, active: Segment) -> int:
+        """Return the offset after the active segment's last batch, or its base offset when it has no batch.
+
+        Reads headers from the last offset index entry on. Rule: `LogSegment.readNextOffset`.
+        """
+        log = self.directory / active.log_name
+        start_position, end_offset = 0, active.base_offset
+        damage: CorruptDataError | None = None
+        try:
+            start_position = self._last_indexed_position(active)
+        except CorruptIndexError as problem:
+            damage = index_or_log(problem)
+        try:
+            for _, header in headers(log, start_position=start_position, end_position=active.size_bytes):
+                end_offset = header.next_offset
+        except CorruptBatchError as problem:
+            damage = problem
+        if damage is not None:
+            self.damage.append(damage)
+        return end_offset
+
+    def _last_indexed_position(self, active: Segment) -> int:
+        """Return the position of the last batch in the `.index`, 0 without one. Raises CorruptIndexError."""
+        log = self.directory / active.log_name
+        path = log.with_suffix(Suffix.INDEX)
+        if self.ignores_indexes or not active.has(Suffix.INDEX):
+            return 0
+        entries = read_offset_index(path)
+        if not entries:
+            return 0
+        index.verify_end(entries, size_bytes=active.size_bytes, file=str(path))
+        last = entries[-1]
+        if not is_batch(log, last.position, active.base_offset + last.relative_offset):
+            raise wrong_entry(path, len(entries) - 1, last)
+        return last.position
 
 
-def _rebuilt_indexes(path: Path, base_offset: int) -> tuple[bytes, bytes]:
-    """Return the offset index and the time index of a log file, with Kafka's default index interval."""
-    builder = index.IndexBuilder(base_offset=base_offset)
-    for position, header in headers(path):
-        builder.append(header.last_offset, position, header.size_bytes, header.max_timestamp)
-    return builder.finish()
+class _Indexes(NamedTuple):
+    """What the planner takes from the indexes of a segment: their sizes and the last timestamp."""
+
+    index_bytes: int
+    time_index_bytes: int
+    last_timestamp: int
 
 
-def _log_end_offset(directory: Path, active: Segment, ignore_index: bool, damage: list[CorruptDataError]) -> int:
-    """Return the offset after the active segment's last batch, or its base offset when it has no batch.
+_ENTRY_BYTES = {Suffix.INDEX: index.OFFSET_ENTRY_BYTES, Suffix.TIME_INDEX: index.TIME_ENTRY_BYTES}
 
-    Reads headers from the last offset index entry on. Appends to `damage`. Rule: `LogSegment.readNextOffset`.
-    """
-    path = directory / active.log_name
-    start, end_offset = 0, active.base_offset
-    for file in active.files:
-        if file.name.endswith(Suffix.INDEX) and not ignore_index:
-            try:
-                entries = index.parse_offset_index(
-                    read_file(directory / file.name), base_offset=active.base_offset, file=str(directory / file.name)
-                )
-                if entries:
-                    start = entries[-1].position
-                index.verify_end(entries, size_bytes=active.size_bytes, file=str(directory / file.name))
-            except CorruptDataError as problem:
-                damage.append(problem)
-                start = 0
-    try:
-        for _, header in headers(path, start_position=start, end_position=active.size_bytes):
-            end_offset = header.next_offset
-    except CorruptDataError as problem:
-        damage.append(problem)
-    return end_offset
+
+def _size_of(files: Mapping[Suffix, FileIdentity], suffix: Suffix) -> int:
+    """Return the size of the whole entries of an index, 0 if it is missing."""
+    return files[suffix].size_bytes // _ENTRY_BYTES[suffix] * _ENTRY_BYTES[suffix] if suffix in files else 0
+
+
+def _last_timestamp(times: Sequence[index.TimeEntry]) -> int:
+    return times[-1].timestamp if times else index.NO_TIMESTAMP
 
 
 def read_snapshot(directory: Path, identity: FileIdentity) -> tuple[ProducerEntry, ...]:

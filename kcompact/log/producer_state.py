@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kcompact.errors import CorruptDataError
+from kcompact.errors import CorruptIndexError
 from kcompact.format import index
 from kcompact.format.batch import Header, read_records
 from kcompact.format.names import Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers
 from kcompact.log.directory import PartitionLog, Segment, read_snapshot
-from kcompact.log.files import read_file
+from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
 from kcompact.log.segment_reader import batches, headers
 
 COMPILED_BYTES = 256 << 20
@@ -264,21 +264,20 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
 def _search_start(log: PartitionLog, segment: Segment, offset: int) -> int:
     """Return the position of a batch in `segment` that is not after the first batch that ends at or above `offset`.
 
-    The offset index saves reading all headers from the start of the segment. An entry is used only if the batch at its
-    position has its offset as last offset. So a wrong entry cannot hide a batch from the search, and the position is 0
-    where the index is missing or damaged. Raises RefusedError, StorageError.
+    The offset index saves reading all headers from the start of the segment. Raises CorruptDataError if the entry is
+    not a batch of the log, because a wrong entry hides batches from the search; RefusedError, StorageError.
     """
-    path = log.directory / segment.log_name
-    index_path = path.with_suffix(Suffix.INDEX)
-    if not index_path.exists():
+    path = log.index_file(segment, Suffix.INDEX)
+    if path is None:
         return 0
     try:
-        entries = index.parse_offset_index(read_file(index_path), base_offset=segment.base_offset, file=str(index_path))
-        entry = index.lookup(entries, offset, base_offset=segment.base_offset)
-        found = next(headers(path, start_position=entry.position, end_position=segment.size_bytes), None)
-    except CorruptDataError:
-        return 0
-    return entry.position if found is not None and found[1].last_offset == entry.offset else 0
+        entry = index.lookup(read_offset_index(path), offset, base_offset=segment.base_offset)
+    except CorruptIndexError as problem:
+        raise index_or_log(problem) from None
+    is_true = entry.position == 0 or is_batch(log.directory / segment.log_name, entry.position, entry.offset)
+    if not is_true and (damage := contradiction(path)) is not None:
+        raise damage
+    return entry.position
 
 
 def _legacy_base_offset(path: Path, position: int, header: Header) -> int:

@@ -36,10 +36,15 @@ def plan_partition(
 
     The high watermark is the first of: `high_watermark`; with `use_log_end` the log end; the entry of the log
     directory's `replication-offset-checkpoint`; the log start when that file has no entry for the partition, as in a
-    broker; the log end when there is no such file. Damage is reported in the plan.
-    Raises RefusedError, CorruptCheckpointError, StorageError.
+    broker; the log end when there is no such file. With `rebuild_indexes` no index file is read, for the plan or for a
+    cleaning by this plan. Damage is reported in the plan. Raises RefusedError, CorruptDataError, StorageError.
     """
-    log = read_log(directory, log_dir=log_dir, rebuild_indexes=rebuild_indexes)
+    log = read_log(
+        directory,
+        log_dir=log_dir,
+        rebuild_indexes=rebuild_indexes,
+        index_interval_bytes=config.index_interval_bytes,
+    )
     if high_watermark is None and not use_log_end:
         high_watermark, notes = _checkpointed_high_watermark(log)
         log = replace(log, notes=(*log.notes, *notes))

@@ -34,11 +34,14 @@ def replace_segments(
     cleaned: CleanedSegment,
     lock_check: Callable[[], None],
     *,
+    orphans: Iterable[FileIdentity] = (),
     after_step: Observer | None = None,
 ) -> None:
     """Replace the segments of one group with its staged files, durably, or change nothing.
 
     The caller swaps groups in ascending base offset, each one in the manifest. `lock_check` is `LogDirLock.check`.
+    `orphans` are indexes without a log that the plan knows. They stay: no new file has the base offset of an orphan,
+    because the first segment of a group has a log.
 
     Raises before the first step, with nothing changed: RecoveryNeededError if there is a `.cleaned` or `.swap` file;
     LogChangedError if an old file differs from the plan, a file appeared between the old ones, the manifest is gone
@@ -49,7 +52,7 @@ def replace_segments(
     with OpenDirectory(partition_dir) as directory:
         present = directory.names()
         require_nothing_unfinished(directory, present)
-        _require_unchanged(directory, present, cleaned)
+        _require_unchanged(directory, present, cleaned, {orphan.name for orphan in orphans})
         _require_staged(directory, staging, cleaned)
         lock_check()
         stale = stale_deleted_names(replaced_names(cleaned), present)
@@ -85,7 +88,9 @@ def require_as_planned(directory: OpenDirectory, files: Iterable[FileIdentity]) 
             raise LogChangedError(path=directory.path / identity.name, problem=f"{problem} since the plan was made")
 
 
-def _require_unchanged(directory: OpenDirectory, present: Collection[str], cleaned: CleanedSegment) -> None:
+def _require_unchanged(
+    directory: OpenDirectory, present: Collection[str], cleaned: CleanedSegment, orphans: Collection[str]
+) -> None:
     require_as_planned(directory, cleaned.replaces)
     # A broker would load a file between the first and the last segment of the group beside the new segment, and an
     # index of the first segment that is not in the plan as an index of the new log.
@@ -95,7 +100,8 @@ def _require_unchanged(directory: OpenDirectory, present: Collection[str], clean
         parsed = parse_file_name(name)
         if parsed is None or parsed.temporary is not Temporary.NO or parsed.suffix is Suffix.SNAPSHOT:
             continue
-        if cleaned.base_offset <= parsed.base_offset <= last and name not in known:
+        is_planned = name in known or name in orphans
+        if cleaned.base_offset <= parsed.base_offset <= last and not is_planned:
             raise LogChangedError(path=directory.path / name, problem="appeared since the plan was made")
 
 

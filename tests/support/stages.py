@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from kcompact.clean.executor import Executor
@@ -30,9 +31,9 @@ def staged(
     rebuild_indexes: bool = False,
 ) -> tuple[dict[str, bytes], CleanerStats]:
     """Return every file that a cleaning stages, and what it counted."""
-    cleaning = prepare_clean(
-        plan, executor, tuning=sizes, keep_tombstones=keep_tombstones, rebuild_indexes=rebuild_indexes
-    )
+    if rebuild_indexes:
+        plan = replace(plan, log=replace(plan.log, ignores_indexes=True))
+    cleaning = prepare_clean(plan, executor, tuning=sizes, keep_tombstones=keep_tombstones)
     with tempfile.TemporaryDirectory() as staging:
         segments, stats, _, _ = write_groups(cleaning, range(len(plan.groups)), staging, executor)
         files = {}

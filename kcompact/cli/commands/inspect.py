@@ -15,7 +15,16 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.dump import dump_log
 from kcompact.cli.output.file_entries import is_log
 from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry, left_out_fields
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError, storage_errors
+from kcompact.errors import (
+    ConfigError,
+    CorruptDataError,
+    CorruptIndexError,
+    KcompactError,
+    RefusedError,
+    StorageError,
+    storage_errors,
+)
+from kcompact.format.names import Suffix
 from kcompact.log.directory import LogDir, read_log
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 from kcompact.plan.discovery import LeftOut, left_out
@@ -177,9 +186,8 @@ def _entry(
     findings += (*contents.findings, *log_dir_findings(log_dir))
     if error is None and contents.is_damaged:
         worst = contents.findings[0]
-        error = CorruptDataError(
-            file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem
-        )
+        kind = CorruptIndexError if worst.file.endswith((Suffix.INDEX, Suffix.TIME_INDEX)) else CorruptDataError
+        error = kind(file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem)
     return InspectedPartition(directory=directory, plan=plan, error=error, contents=contents, findings=findings)
 
 
