@@ -229,12 +229,12 @@ _OUTCOME = ("status", "end_offset", "engine", "map_s", "sync_s", "verify_s", "el
 def _recipe(plan: CleanPlan, options: CleanOptions) -> dict[str, Any]:
     """Return everything but the source and the time that the copy of a partition depends on, for its record."""
     if not plan.eligible:
-        return {"end_offset": None}
+        return {"end_offset": None, "rebuild_indexes": plan.log.ignores_indexes}
     settings = {field.name: getattr(plan.config, field.name) for field in fields(plan.config) if field.compare}
     return {
         "end_offset": plan.first_uncleanable_offset,
         "keep_tombstones": options.keep_tombstones,
-        "rebuild_indexes": options.rebuild_indexes,
+        "rebuild_indexes": plan.log.ignores_indexes,
         "config": settings | {"cleanup_policy": plan.config.policy_text},
     }
 

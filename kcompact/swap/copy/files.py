@@ -12,6 +12,7 @@ from kcompact.clean.staged_files import CleanedSegment, create, sync, write_all
 from kcompact.errors import StorageError
 from kcompact.format.names import Suffix
 from kcompact.log.files import FileIdentity, open_regular
+from kcompact.log.index_files import build_indexes
 from kcompact.swap.attributes import modified_ns
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Rename
@@ -40,6 +41,31 @@ def fill(
     for segment in cleaned:
         _name_staged_files(target, segment)
         _set_attributes(source, target, segment)
+
+
+def is_rebuilt_index(name: str) -> bool:
+    """Return whether a name is that of an index which `build_missing_indexes` can write."""
+    return name.endswith((Suffix.INDEX, Suffix.TIME_INDEX))
+
+
+def build_missing_indexes(directory: Path, *, interval_bytes: int) -> None:
+    """Write the indexes of each log without an `.index` in a directory that no process reads yet.
+
+    They get the times, mode and owner of the log. Raises CorruptBatchError, StorageError, NotEnoughSpaceError.
+    """
+    for log in sorted(directory.glob(f"*{Suffix.LOG}")):
+        if log.with_suffix(Suffix.INDEX).exists():
+            continue
+        built = build_indexes(log, interval_bytes=interval_bytes)
+        for suffix, data in zip((Suffix.INDEX, Suffix.TIME_INDEX), built, strict=True):
+            path = log.with_suffix(suffix)
+            descriptor = create(path)
+            try:
+                write_all(descriptor, data, path=path)
+                copy_status(log, path)
+                sync(descriptor, path=path)
+            finally:
+                os.close(descriptor)
 
 
 def _copy_file(source: Path, target: Path, check: Callable[[], None]) -> None:

@@ -34,7 +34,7 @@ from kcompact.swap.copy.contents import (
     read_partition_contents,
     size_bytes_of,
 )
-from kcompact.swap.copy.files import copy_status, fill
+from kcompact.swap.copy.files import build_missing_indexes, copy_status, fill, is_rebuilt_index
 from kcompact.swap.copy.journal import MARKER, Journal, Record, Subject, file_states, states_in
 from kcompact.swap.copy.log_dir_files import write_chosen, write_one, write_whole
 from kcompact.swap.copy.target import (
@@ -77,16 +77,25 @@ class CopyReport:
 
 @dataclass(slots=True, kw_only=True)
 class UnfinishedCopy:
-    """A directory to fill. `outcome` is for the caller: `Output.finished` returns it in a later run."""
+    """A directory to fill. `outcome` is for the caller: `Output.finished` returns it in a later run.
+
+    `files` are those to copy. With `index_interval_bytes`, indexes are not copied but built from the batches.
+    """
 
     path: Path
     source: Path
     files: tuple[FileIdentity, ...]
+    index_interval_bytes: int | None = None
     outcome: dict[str, Any] = field(default_factory=dict)
 
     def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
         """Complete the directory, which holds the staged files of `cleaned`; with none it becomes an exact copy."""
-        fill(self.source, self.files, self.path, cleaned, check=check)
+        if self.index_interval_bytes is None:
+            fill(self.source, self.files, self.path, cleaned, check=check)
+            return
+        files = [file for file in self.files if not is_rebuilt_index(file.name)]
+        fill(self.source, files, self.path, cleaned, check=check)
+        build_missing_indexes(self.path, interval_bytes=self.index_interval_bytes)
 
 
 class Output:
@@ -264,6 +273,8 @@ class Output:
             require_nothing_unfinished(source, source.names())
         offsets = _offsets(log, checkpoint_offset)
         with self._new_directory(log.directory, recipe or {}, offsets) as unfinished:
+            if log.ignores_indexes:
+                unfinished.index_interval_bytes = log.index_interval_bytes
             yield unfinished
             require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
             if self._journal is None:
