@@ -15,11 +15,11 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
 
 
 @pytest.mark.parametrize("clean_shutdown", [True, False], ids=["clean-shutdown", "unclean-shutdown"])
-@pytest.mark.parametrize("groups", crash.GROUPS)
+@pytest.mark.parametrize(("groups", "files"), [*((groups, {}) for groups in crash.GROUPS), (2, crash.ORPHANS)])
 def test_kafkas_loader_recovers_every_stopped_swap(
-    groups: int, clean_shutdown: bool, kafka: RealKafka, tmp_path: Path
+    groups: int, files: dict[str, bytes], clean_shutdown: bool, kafka: RealKafka, tmp_path: Path
 ) -> None:
-    scene = crash.build(tmp_path / "logs", crash.GROUPS[groups])
+    scene = crash.build(tmp_path / "logs", crash.GROUPS[groups], files)
     states = 0
     for _, state in crash.stopped_states(scene, tmp_path):
         view = kafka.load(state.log_dir, config=CONFIG, now_ms=crash.T0 + 1_000, clean_shutdown=clean_shutdown)

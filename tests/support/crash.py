@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from kcompact.format import batch
 from kcompact.format.checkpoint import EpochEntry
 from kcompact.format.index import AbortedTxn, build_txn_index
 from kcompact.format.names import Suffix, TopicPartition, file_name, log_name, parse_file_name, snapshot_name
+from kcompact.log.directory import read_log
 from kcompact.log.files import FileIdentity
 from kcompact.swap import recovery
 from kcompact.swap.attributes import carry_over
@@ -120,6 +121,14 @@ BEFORE = LogSpec(
 """The partition before a round, beside another with a checkpoint."""
 
 
+ORPHANS = {
+    file_name(base, suffix): b"an index without a log"
+    for base in (50, 150, 250, 299, 650, 2**33)
+    for suffix in (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
+}
+"""Indexes without a log: inside both groups, between them, in the active segment and above the log."""
+
+
 def survivors(bases: Sequence[int]) -> list[Record]:
     """Return the records of a group that no record below the active segment supersedes."""
     closed = [record for base, records in SEGMENTS.items() if base < 600 for record in records]
@@ -127,9 +136,9 @@ def survivors(bases: Sequence[int]) -> list[Record]:
     return [record for base in bases for record in SEGMENTS[base] if latest[record[1]] == record[0]]
 
 
-def build(log_dir: Path, groups: Sequence[Sequence[int]]) -> Scene:
-    """Create the partition and stage a round, up to and with the manifest."""
-    directory = log_writer.write(BEFORE, log_dir)
+def build(log_dir: Path, groups: Sequence[Sequence[int]], files: Mapping[str, bytes] | None = None) -> Scene:
+    """Create the partition, with more files in it, and stage a round, up to and with the manifest."""
+    directory = log_writer.write(replace(BEFORE, files=files or {}), log_dir)
     staging = create_staging(directory)
     cleaned = tuple(stage(directory, staging, bases) for bases in groups)
     for one in cleaned:
@@ -169,8 +178,9 @@ def stage(directory: Path, staging: str, bases: Sequence[int]) -> CleanedSegment
 
 def run_round(scene: Scene, after_step: Observer | None = None) -> None:
     """Do what the cleaner does after everything is staged: swap the groups, write the checkpoint, discard."""
+    orphans = read_log(scene.directory).orphans
     for cleaned in scene.cleaned:
-        replace_segments(scene.directory, scene.staging, cleaned, lambda: None, after_step=after_step)
+        replace_segments(scene.directory, scene.staging, cleaned, lambda: None, orphans=orphans, after_step=after_step)
     write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
     discard(scene.directory, scene.staging, after_step=after_step)
 

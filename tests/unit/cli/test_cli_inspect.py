@@ -222,6 +222,7 @@ def test_real_directories_are_sound(name: str, tmp_path: Path) -> None:
         findings = [each for entry in ran.json["partitions"] for each in entry["findings"] or []]
         assert ran.code == 0, [entry["error"] for entry in ran.json["partitions"]]
         assert [each for each in findings if each["severity"] == "damage"] == []
+        assert [entry["foreign"] for entry in ran.json["partitions"] if entry["foreign"]] == []
 
 
 @pytest.mark.parametrize("dump", [["--batches"], ["--records"], ["--batches", "--records"]])

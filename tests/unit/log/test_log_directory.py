@@ -105,7 +105,11 @@ def test_a_malformed_checkpoint_is_an_error(directory: Path) -> None:
         ("00000000000000000000.log.bak", "foreign"),
         ("notes.txt", "foreign"),
         ("leader-epoch-checkpoint", ""),
+        ("leader-epoch-checkpoint.tmp", ""),
         ("partition.metadata", ""),
+        ("partition.metadata.tmp", ""),
+        ("quorum-state", "foreign"),
+        ("00000000000000000004-0000000002.checkpoint", "foreign"),
     ],
 )
 def test_the_kinds_of_file_names(directory: Path, name: str, kind: str) -> None:
@@ -114,6 +118,26 @@ def test_the_kinds_of_file_names(directory: Path, name: str, kind: str) -> None:
     for field in ("leftovers", "deleted", "staging", "foreign"):
         assert getattr(found, field) == ((name,) if field == kind else ())
     assert [segment.base_offset for segment in found.segments] == [0, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_foreign"),
+    [
+        ("quorum-state", False),
+        ("quorum-state.tmp", False),
+        ("00000000000000000004-0000000002.checkpoint", False),
+        ("00000000000000000004-0000000002.checkpoint.deleted", False),
+        ("00000000000000000004-0000000002-1234567890123456789.checkpoint.part", False),
+        ("quorum-state.bak", True),
+        ("00000000000000000004-2.checkpoint", True),
+        ("00000000000000000004-0000000002.checkpoint.tmp", True),
+        ("bootstrap.checkpoint", True),
+    ],
+)
+def test_the_files_of_kraft_beside_the_metadata_log(tmp_path: Path, name: str, is_foreign: bool) -> None:
+    directory = log_writer.write(log_dsl.parse("log name=__cluster_metadata-0\n0: a=1"), tmp_path)
+    (directory / name).write_bytes(b"")
+    assert read_log(directory).foreign == ((name,) if is_foreign else ())
 
 
 def test_snapshots(tmp_path: Path) -> None:
@@ -125,7 +149,9 @@ def test_snapshots(tmp_path: Path) -> None:
 
 def test_an_index_without_a_log_is_noted(directory: Path) -> None:
     (directory / f"{2:020d}.index").write_bytes(b"")
-    assert read_log(directory).notes == (f"{2:020d}.index has no .log beside it; a broker would delete it",)
+    found = read_log(directory)
+    assert found.notes == (f"{2:020d}.index has no .log beside it; a broker would delete it",)
+    assert [orphan.name for orphan in found.orphans] == [f"{2:020d}.index"]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

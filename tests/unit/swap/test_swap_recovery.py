@@ -16,6 +16,7 @@ from tests.support.crash import (
     CHECKPOINT_AFTER,
     CHECKPOINT_BEFORE,
     GROUPS,
+    ORPHANS,
     PARTITION,
     Scene,
     all_steps,
@@ -33,9 +34,9 @@ from tests.support.crash import (
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
-@pytest.mark.parametrize("count", GROUPS)
-def test_recovery_after_every_step(tmp_path: Path, count: int) -> None:
-    scene = crash.build(tmp_path / "data", GROUPS[count])
+@pytest.mark.parametrize(("count", "files"), [*((count, {}) for count in GROUPS), (2, ORPHANS)])
+def test_recovery_after_every_step(tmp_path: Path, count: int, files: dict[str, bytes]) -> None:
+    scene = crash.build(tmp_path / "data", GROUPS[count], files)
     seen = []
     for number, state in stopped_states(scene, tmp_path):
         recovery.recover(state.directory, log_dir=state.log_dir)

@@ -21,6 +21,7 @@ from tests.support import crash
 from tests.support.crash import (
     CHECKPOINT_AFTER,
     GROUPS,
+    ORPHANS,
     PARTITION,
     Scene,
     assert_lawful,
@@ -53,6 +54,13 @@ def test_a_brokers_deleted_file_in_the_way_is_swept(scene: Scene) -> None:
     assert other.read_bytes() == b"retention"
     other.unlink()
     assert_lawful(scene)
+
+
+def test_orphans_that_the_plan_knows_stay(tmp_path: Path) -> None:
+    scene = crash.build(tmp_path / "data", GROUPS[3], ORPHANS)
+    crash.run_round(scene)
+    assert assert_lawful(scene) == [True] * 3
+    assert {name: (scene.directory / name).read_bytes() for name in ORPHANS} == ORPHANS
 
 
 @pytest.mark.long
@@ -121,6 +129,10 @@ def add_segment(scene: Scene) -> None:
     (scene.directory / log_of(50)).touch()
 
 
+def add_orphan(scene: Scene) -> None:
+    (scene.directory / f"{50:020d}.index").touch()
+
+
 def add_index(scene: Scene) -> None:
     (scene.directory / f"{300:020d}.txnindex").touch()
 
@@ -130,7 +142,7 @@ def remove_manifest(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [touch_old, append_to_old, replace_old, remove_old, add_segment, add_index, remove_manifest]
+    "change", [touch_old, append_to_old, replace_old, remove_old, add_segment, add_orphan, add_index, remove_manifest]
 )
 def test_a_changed_partition_is_not_touched(scene: Scene, change: Callable[[Scene], None]) -> None:
     group = scene.cleaned[1 if change is add_index else 0]
