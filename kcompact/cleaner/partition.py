@@ -26,7 +26,7 @@ from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_ke
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.space import require_space, waves
 from kcompact.errors import KcompactError, KernelsUnavailableError, RecoveryNeededError
-from kcompact.log.directory import PartitionLog, read_log
+from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.deletion import ExpiredSegment, expired_segments
@@ -123,7 +123,7 @@ def clean_partition(
         written = written._replace(stats=stats)
     else:
         written = _write_and_swap(prepared, executor, _held(lock), progress)
-        after = read_log(plan.log.directory, rebuild_indexes=plan.log.ignores_indexes)
+        after = read_again(plan.log)
     return CleanResult(
         directory=plan.log.directory,
         status=Status.DRY_RUN if options.dry_run else Status.CLEANED,

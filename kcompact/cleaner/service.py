@@ -42,7 +42,7 @@ from kcompact.format.names import TopicPartition
 from kcompact.host.clock import clock_ms
 from kcompact.host.memory import default_memory_bytes
 from kcompact.host.throttle import Throttle
-from kcompact.log.directory import read_log
+from kcompact.log.directory import read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import named_path
@@ -78,6 +78,8 @@ class Cleaner:
             raise ConfigError(path="options", problem="the cleaner service neither copies nor makes dry runs")
         self._log_dirs = tuple(named_path(log_dir).resolve() for log_dir in log_dirs)
         self._plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock(), by_clock=True), config)
+        if self._options.rebuild_indexes:
+            self._plan_options = replace(self._plan_options, rebuild_indexes=True)
         broker = topic_config(
             "", overrides=self._plan_options.overrides, broker_properties=self._plan_options.broker_properties
         )
@@ -305,7 +307,7 @@ class Cleaner:
             assert each.plan is not None, "only a planned log is deletable"
             try:
                 lock = self._lock_of(each.directory)
-                is_changed = bool(apply_retention(each.plan, read_log(each.directory), lock, self._options))
+                is_changed = bool(apply_retention(each.plan, read_again(each.plan.log), lock, self._options))
             except Exception as problem:
                 is_changed = True
                 self._logs.fail(each.directory, as_failure(problem), plan=each.plan)

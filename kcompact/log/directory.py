@@ -276,6 +276,11 @@ def read_log(
     )
 
 
+def read_again(log: PartitionLog) -> PartitionLog:
+    """Return the state of a log after a change; it ignores its indexes if `log` does. Raises as `read_log` does."""
+    return read_log(log.directory, rebuild_indexes=log.ignores_indexes, index_interval_bytes=log.index_interval_bytes)
+
+
 def _partition_of(directory: Path) -> TopicPartition:
     """Return the partition that a directory is named after. Raises RefusedError for another name or a link."""
     parsed = parse_directory(directory.name)
