@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
