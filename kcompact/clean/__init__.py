@@ -15,6 +15,7 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     scan            stage 1
     offset_map      which records are superseded
     transactions    which transactional batches and markers can be dropped
+    growth          the most bytes that a batch can have after a cleaning
     batch_fates     what happens to each batch, decided from headers and survivor bits
     rules           which records survive, and until when: the definition
     filter          what remains of one batch: the definition

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from kcompact.clean.executor import Executor
 from kcompact.clean.job import CleanerStats
-from kcompact.clean.join import join_parts
+from kcompact.clean.join import build_indexes, join_parts
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.clean.transactions import map_start_position
+from kcompact.format.batch import HEADER_BYTES
+from kcompact.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.directory import PartitionLog, Segment
 from kcompact.log.files import FileIdentity
@@ -80,20 +82,42 @@ def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[File
     ]
 
 
+class GroupSize(NamedTuple):
+    """The sizes of a group's staged files, in bytes, and their number.
+
+    The parts of a group are files of their own until they are appended to the first part. `appended_bytes` is the
+    largest that is appended: the disk holds it twice for a moment.
+    """
+
+    log_bytes: int
+    index_bytes: int
+    appended_bytes: int
+    files: int
+
+
 class Counted(NamedTuple):
-    """The counters of a dry run, and the log as the planner would see it after the cleaning."""
+    """The counters of a dry run, the sizes of the groups, and the log as the planner would see it afterwards."""
 
     stats: CleanerStats
+    sizes: list[GroupSize]
     log: PartitionLog
 
 
 def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
-    """Do all the work of a cleaning but write nothing; return what it would have written."""
+    """Do all the work of a cleaning but write nothing; return what it would have written. Raises as `write_groups`."""
     parts = executor.write(prepared.job, prepared.tasks_of(range(len(prepared.plan.groups))), None)
     plan = prepared.plan
-    cleaned = []
+    cleaned, sizes = [], []
     for number, group in enumerate(plan.groups):
-        group_parts = [part for part in parts if part.group == number]
+        group_parts = sorted((part for part in parts if part.group == number), key=lambda part: part.part)
+        indexes = build_indexes(
+            group_parts,
+            group[0].base_offset,
+            index_interval_bytes=plan.config.index_interval_bytes,
+            index_max_bytes=plan.config.segment_index_bytes,
+            compiled=prepared.job.compiled,
+        )
+        sizes.append(_group_size(prepared, number, [part.size_bytes for part in group_parts], sum(map(len, indexes))))
         largest = max(
             (int(part.output_table["max_timestamp"].max()) for part in group_parts if part.outputs), default=-1
         )
@@ -107,7 +131,32 @@ def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
         )
     untouched = plan.log.segments[len(plan.segments) :]
     return Counted(
-        sum((part.stats for part in parts), CleanerStats()), replace(plan.log, segments=(*cleaned, *untouched))
+        sum((part.stats for part in parts), CleanerStats()),
+        sizes,
+        replace(plan.log, segments=(*cleaned, *untouched)),
+    )
+
+
+def most_sizes(prepared: PreparedClean) -> list[GroupSize]:
+    """Return upper bounds of the sizes of the groups, from what the scan has found. `clean.growth` explains them."""
+    interval_bytes = prepared.plan.config.index_interval_bytes
+    sizes = []
+    for number in range(len(prepared.plan.groups)):
+        parts_bytes = [task.most_bytes for task in prepared.tasks if task.group == number]
+        # Entries are more than `interval_bytes` apart, and a batch has at least a header. One more time ends the index.
+        entries = sum(parts_bytes) // max(interval_bytes + 1, HEADER_BYTES)
+        index_bytes = entries * (OFFSET_ENTRY_BYTES + TIME_ENTRY_BYTES) + TIME_ENTRY_BYTES
+        sizes.append(_group_size(prepared, number, parts_bytes, index_bytes))
+    return sizes
+
+
+def _group_size(prepared: PreparedClean, number: int, parts_bytes: Sequence[int], index_bytes: int) -> GroupSize:
+    aborted = prepared.kept_index[number]
+    return GroupSize(
+        log_bytes=sum(parts_bytes),
+        index_bytes=index_bytes + len(aborted) * TXN_ENTRY_BYTES,
+        appended_bytes=max(parts_bytes[1:], default=0),
+        files=len(parts_bytes) + (3 if aborted else 2),
     )
 
 

@@ -92,7 +92,8 @@ class SplitSummary(NamedTuple):
 
     `unkeyed_or_tombstones` counts data records without a key or without a value. `first_epoch` and `last_epoch` are the
     leader epochs of the first and the last batch that have one, -1 for none. `next_offset` follows the last batch.
-    `transactional` holds the transactional and the control batches.
+    `transactional` holds the transactional and the control batches. `most_bytes` is the most that the cleaned split can
+    have.
     """
 
     records: int
@@ -102,6 +103,7 @@ class SplitSummary(NamedTuple):
     last_epoch: int
     next_offset: int
     transactional: tuple[BatchHeader, ...]
+    most_bytes: int
 
 
 OUTPUT_DTYPE = np.dtype([("last_offset", "<i8"), ("max_timestamp", "<i8"), ("size_bytes", "<i4")])
@@ -110,7 +112,7 @@ OUTPUT_DTYPE = np.dtype([("last_offset", "<i8"), ("max_timestamp", "<i8"), ("siz
 
 class WriteTask(NamedTuple):
     """One part of a group to write: its splits, and for each split its survivor bits and its number of records that
-    are unkeyed or tombstones.
+    are unkeyed or tombstones. It is written with `most_bytes` or fewer.
 
     `run` is the number of the task that writes the part. With `is_only` the group has no other part.
     """
@@ -122,6 +124,7 @@ class WriteTask(NamedTuple):
     survivors: tuple[bytes, ...]
     unkeyed_or_tombstones: tuple[int, ...]
     is_only: bool
+    most_bytes: int
 
     @property
     def size_bytes(self) -> int:

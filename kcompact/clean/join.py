@@ -59,7 +59,7 @@ def join_parts(
         sync_s = time.monotonic() - started
         size_bytes = sum(part.size_bytes for part in parts)
         crc, verify_s = verify_staged_log(log_path, parts, pace, compiled=compiled)
-    offset_index, time_index = _indexes(
+    offset_index, time_index = build_indexes(
         parts,
         base_offset,
         index_interval_bytes=index_interval_bytes,
@@ -76,9 +76,10 @@ def join_parts(
     return Joined(tuple(files), sync_s, verify_s)
 
 
-def _indexes(
-    parts: Sequence[WrittenPart], base_offset: int, index_interval_bytes: int, index_max_bytes: int, *, compiled: bool
+def build_indexes(
+    parts: Sequence[WrittenPart], base_offset: int, *, index_interval_bytes: int, index_max_bytes: int, compiled: bool
 ) -> tuple[bytes, bytes]:
+    """Return the `.index` and the `.timeindex` of a group. Raises RefusedError for a full index."""
     if compiled:
         from kcompact.clean import split_kernels
 

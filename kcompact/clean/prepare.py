@@ -16,7 +16,7 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.clean.executor import Executor, Progress, Reduced
-from kcompact.clean.job import CleanJob, Split, WriteTask
+from kcompact.clean.job import CleanJob, Split, SplitSummary, WriteTask
 from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.scan import Scanned
 from kcompact.clean.splits import SPLIT_BYTES, number_splits
@@ -128,12 +128,12 @@ def prepare_clean(
         decisions = decide_transactions(plan, _transactional_headers(plan, scanned), aborted)
         splits = _with_decisions(splits, decisions)
     survivors, map_keys = _survivors(scanned, reduced)
-    unkeyed_or_tombstones = {scan.split.number: scan.summary.unkeyed_or_tombstones for scan in scanned}
+    summaries = {scan.split.number: scan.summary for scan in scanned}
     task_of = {split.number: number for number, task in enumerate(tasks) for split in task}
     return PreparedClean(
         plan=plan,
         job=job,
-        tasks=tuple(_parts(plan, splits, task_of, survivors, unkeyed_or_tombstones)),
+        tasks=tuple(_parts(plan, splits, task_of, survivors, summaries)),
         kept_index=decisions.kept_index,
         map_keys=map_keys,
     )
@@ -197,7 +197,7 @@ def _parts(
     splits: Mapping[int, Sequence[Split]],
     task_of: Mapping[int, int],
     survivors: Mapping[int, Bytes],
-    unkeyed_or_tombstones: Mapping[int, int],
+    summaries: Mapping[int, SplitSummary],
 ) -> Iterator[WriteTask]:
     """Yield the parts of all groups, ascending: one for each task that has splits of the group, at least one."""
     run = 0
@@ -212,8 +212,9 @@ def _parts(
                 run=run,
                 splits=tuple(part_splits),
                 survivors=tuple(survivors[split.number].tobytes() for split in part_splits),
-                unkeyed_or_tombstones=tuple(unkeyed_or_tombstones[split.number] for split in part_splits),
+                unkeyed_or_tombstones=tuple(summaries[split.number].unkeyed_or_tombstones for split in part_splits),
                 is_only=len(members) == 1,
+                most_bytes=sum(summaries[split.number].most_bytes for split in part_splits),
             )
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kcompact.clean.growth import most_bytes
 from kcompact.clean.job import CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, Collector
 from kcompact.errors import CorruptBatchError, LogChangedError
@@ -91,6 +92,7 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
         header = batch.header
         marker = read_marker(batch, file=str(path)) if header.is_control else None
         summary.add(BatchHeader(batch.position, header, marker))
+        summary.most_bytes += most_bytes(batch, records)
         if not header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
             is_excluded_from_map = header.base_offset in split.excluded_from_map
             for number, record in enumerate(records):
@@ -136,6 +138,7 @@ class _SummaryBuilder:
     max_timestamp: int = -1
     first_epoch: int = -1
     last_epoch: int = -1
+    most_bytes: int = 0
     transactional: list[BatchHeader] = field(default_factory=list)
     last_offset_at: dict[int, int] = field(default_factory=dict)
 
@@ -159,6 +162,7 @@ class _SummaryBuilder:
             last_epoch=self.last_epoch,
             next_offset=self.next_offset,
             transactional=tuple(self.transactional),
+            most_bytes=self.most_bytes,
         )
 
 

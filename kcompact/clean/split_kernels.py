@@ -17,6 +17,7 @@ import numpy.typing as npt
 from kcompact import kernels
 from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
+from kcompact.clean.growth import most_bytes_of_table
 from kcompact.clean.job import CleanerStats, CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import SPLIT_SHIFT, Collector, bits
 from kcompact.clean.rules import delete_horizon_ms
@@ -129,7 +130,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         return None
     table = loaded.table
     k0, k1 = np.frombuffer(job.hash_key, "<u8")
-    unkeyed_or_tombstones = 0
+    unkeyed_or_tombstones = most_bytes = 0
     try:
         for first, end, inflated in inflated_runs(
             loaded.buffer, table, buffers, file=path, start_position=split.start_position
@@ -137,13 +138,14 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
             code = DAMAGED
             if _is_possible(table, first, end):
                 records = int(table[end - 1, ROW] + table[end - 1, RECORDS_COUNT] - table[first, ROW])
-                entries, unkeyed_or_tombstones_here, code = kernels.scan_records(
+                entries, unkeyed_or_tombstones_here, header_bytes, code = kernels.scan_records(
                     loaded.buffer, inflated, table, first, end, job.first_dirty_offset, split.number << SPLIT_SHIFT,
                     k0, k1, *collector.reserve(records),
                 )  # fmt: skip
             if code != DONE:
                 return None
             unkeyed_or_tombstones += unkeyed_or_tombstones_here
+            most_bytes += most_bytes_of_table(table[first:end], header_bytes)
             collector.commit(split.number, loaded.records, entries)
         transactional = _transactional(job, split, loaded)
     except CorruptBatchError:
@@ -157,6 +159,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         last_epoch=int(epochs[-1]) if len(epochs) else -1,
         next_offset=int(table[-1, LAST_OFFSET]) + 1 if len(table) else split.base_offset,
         transactional=transactional,
+        most_bytes=most_bytes,
     )
 
 

@@ -113,7 +113,8 @@ def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
     high, low, record_refs = guarded_keys(rows)
     found = scratches.array(np.int64, len(table), 3)
     kernels.verify_records(buffer, inflated, table, 0, len(table), found)
-    entries, _, code = kernels.scan_records(buffer, inflated, table, 0, len(table), 0, 0, 1, 2, high, low, record_refs)
+    keys = high, low, record_refs
+    entries, _, _, code = kernels.scan_records(buffer, inflated, table, 0, len(table), 0, 0, 1, 2, *keys)
     # The results of the scan are the input of the next kernel, so their arrays are guarded too.
     is_latest = columns[3].array(np.uint8, entries)
     kernels.mark_latest(high[:entries].copy(), low[:entries].copy(), record_refs[:entries].copy(), is_latest)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.clean.executor import Executor
-from kcompact.clean.groups import count_groups, write_groups
+from kcompact.clean.groups import count_groups, most_sizes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
 from kcompact.engine.in_process import InProcess
@@ -37,13 +37,17 @@ def staged(
     with tempfile.TemporaryDirectory() as staging:
         segments, stats, _, _ = write_groups(cleaning, range(len(plan.groups)), staging, executor)
         files = {}
+        counted = count_groups(cleaning, executor)
+        for segment, size, most in zip(segments, counted.sizes, most_sizes(cleaning), strict=True):
+            log, *others = (file.size_bytes for file in segment.files)
+            assert (size.log_bytes, size.index_bytes) == (log, sum(others)), "the dry run counted other sizes"
+            assert all(bound >= exact for bound, exact in zip(most, size, strict=True)), (most, size)
         for segment in segments:
             for file in segment.files:
                 data = (Path(staging) / file.staged_as).read_bytes()
                 assert len(data) == file.size_bytes
                 files[file.name] = data
-    dry = count_groups(cleaning, executor).stats
-    assert dry == stats, "the dry run counted something else"
+    assert counted.stats == stats, "the dry run counted something else"
     assert stats.bytes_written == sum(len(data) for name, data in files.items() if name.endswith(".log"))
     return files, stats + CleanerStats(map_keys=cleaning.map_keys)
 

@@ -20,10 +20,17 @@ The libraries are imported at first use, so commands that read only headers do n
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING, TypeVar
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.codec import gzip, lz4, snappy, zstd
 from kcompact.format.codec.stream import DamagedStreamError, InflatedBytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Sizes = TypeVar("Sizes", int, "npt.NDArray[np.int64]")
 
 MAX_INFLATED_BYTES = 256 * 1024 * 1024
 """The inflation cap: the most bytes a batch may inflate to, unless the caller gives another `max_bytes`."""
@@ -56,6 +63,15 @@ def compress(codec: Codec, data: bytes | memoryview, *, magic: int = 2) -> bytes
             return lz4.compress(data, magic=magic)
         case Codec.ZSTD:
             return zstd.compress(data)
+
+
+def most_compressed_bytes(size_bytes: Sizes) -> Sizes:
+    """Return the most bytes that `compress` makes of `size_bytes` bytes, with any codec; of each element of an array.
+
+    snappy grows most: 32 bytes and a sixth for each block of 32 KiB, and the block's length. zlib grows by an eighth
+    and a 64th at most, lz4 and zstd by a few bytes for each block.
+    """
+    return size_bytes + size_bytes // 6 + size_bytes // 900 + 128
 
 
 def decompress(

@@ -132,7 +132,7 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
     greatest = np.int64(-0x8000000000000000)
     position, section_end = row[SECTION_START], row[SECTION_END]
     for index in range(row[RECORDS_COUNT]):
-        position, timestamp_delta, offset_delta, fields_start, key_start, _, value_start = read_record(
+        position, timestamp_delta, offset_delta, fields_start, key_start, _, value_start, _ = read_record(
             section, position, section_end, False
         )
         if position < 0:

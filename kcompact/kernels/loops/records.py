@@ -103,7 +103,7 @@ def _headers_end(buffer, position, end):
 
 @loop
 def read_record(section, position, section_end, checks_headers):
-    """Return (end, timestamp delta, offset delta, fields start, key start, key end, value start) of a record.
+    """Return (end, timestamp delta, offset delta, fields start, key start, key end, value start, headers start).
 
     The record starts at `position` of a section of records that ends at `section_end`. Key, value and headers are the
     bytes from `fields start` to `end`. `end` is -1 for a malformed length or count; `key start` and `value start` are
@@ -111,7 +111,8 @@ def read_record(section, position, section_end, checks_headers):
     the scan of the same bytes has checked them. The caller checks the order of the offsets.
     Definition: `format.batch.read_records`.
     """
-    bad = np.int64(-1), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    zero = np.int64(0)
+    bad = np.int64(-1), zero, zero, zero, zero, zero, zero, zero
     length, position = read_varint(section, position, section_end)
     if position < 0 or length < 0 or length > section_end - position:
         return bad
@@ -132,7 +133,7 @@ def read_record(section, position, section_end, checks_headers):
     has_headers = end - position != 1 or section[position] != 0
     if checks_headers and has_headers and _headers_end(section, position, end) != end:
         return bad
-    return end, timestamp_delta, offset_delta, fields_start, key_start, key_end, value_start
+    return end, timestamp_delta, offset_delta, fields_start, key_start, key_end, value_start, position
 
 
 @loop
@@ -149,15 +150,16 @@ def scan_records(
     hash_high: npt.NDArray[np.uint64],
     hash_low: npt.NDArray[np.uint64],
     record_refs: npt.NDArray[np.int64],
-) -> tuple[int, int, int]:
-    """table i64[m, 16], the outputs [>= records] -> (keyed records, records that are unkeyed or tombstones, code).
+) -> tuple[int, int, int, int]:
+    """table i64[m, 16], the outputs [>= records] -> (keyed, unkeyed or tombstones, bytes of record headers, code).
 
     Reads and checks every record of the batches [first, end). For each record with a key in a data batch, outputs its
     SipHash-1-3-128 and its reference, `record_ref + (row << 1 | in_map)`. Unkeyed records and tombstones are counted,
-    because a cleaning can drop or rewrite them even if no newer record supersedes them.
+    because a cleaning can drop or rewrite them even if no newer record supersedes them. The bytes of record headers
+    bound how much a rewritten batch can grow.
     Definition: `format.batch.read_records`.
     """
-    entries = unkeyed_or_tombstones = 0
+    entries = unkeyed_or_tombstones = header_bytes = 0
     for number in range(first, end):
         row = table[number]
         count = row[RECORDS_COUNT]
@@ -167,18 +169,19 @@ def scan_records(
         section = inflated if attributes & CODEC_MASK else buffer
         position, section_end = row[SECTION_START], row[SECTION_END]
         if count > (section_end - position) // MIN_RECORD_BYTES:
-            return entries, unkeyed_or_tombstones, DAMAGED
+            return entries, unkeyed_or_tombstones, header_bytes, DAMAGED
         is_control = attributes & CONTROL_BIT != 0
         previous = np.int64(-1)
         span = row[LAST_OFFSET] - row[BASE_OFFSET]
         is_excluded_from_map = row[FLAGS] & EXCLUDED_FROM_MAP != 0
         for index in range(count):
-            position, _, offset_delta, _, key_start, key_end, value_start = read_record(
+            position, _, offset_delta, _, key_start, key_end, value_start, headers_start = read_record(
                 section, position, section_end, True
             )
             if position < 0 or offset_delta <= previous or offset_delta > span:
-                return entries, unkeyed_or_tombstones, DAMAGED
+                return entries, unkeyed_or_tombstones, header_bytes, DAMAGED
             previous = offset_delta
+            header_bytes += position - headers_start - 1
             if is_control:
                 continue  # The key of a marker is not a record key (KAFKA-14055).
             if key_start < 0 or value_start < 0:
@@ -190,8 +193,8 @@ def scan_records(
                 record_refs[entries] = record_ref + ((row[ROW] + index) << 1 | np.int64(in_map))
                 entries += 1
         if position != section_end:
-            return entries, unkeyed_or_tombstones, DAMAGED
-    return entries, unkeyed_or_tombstones, DONE
+            return entries, unkeyed_or_tombstones, header_bytes, DAMAGED
+    return entries, unkeyed_or_tombstones, header_bytes, DONE
 
 
 @loop
@@ -222,7 +225,7 @@ def verify_records(
         is_append_time = attributes & LOG_APPEND_TIME_BIT != 0
         greatest = np.int64(-0x8000000000000000)
         for _ in range(count):
-            position, timestamp_delta, offset_delta, _, key_start, _, value_start = read_record(
+            position, timestamp_delta, offset_delta, _, key_start, _, value_start, _ = read_record(
                 section, position, section_end, True
             )
             if position < 0 or offset_delta <= previous or offset_delta > span:
