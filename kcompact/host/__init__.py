@@ -3,6 +3,7 @@
 In: environment variables, `/proc`, `/sys`, a monotonic clock. Out: sizes in bytes, a private directory, delays.
 Imports: nothing of the package.
 
+    access       what this process may do with files
     clock        the wall clock
     memory       how much memory a cleaning may use
     throttle     the limit of `--max-bytes-per-second`

@@ -27,11 +27,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kcompact.errors import LogChangedError, LogDirLockedError, RefusedError
+from kcompact.host.access import remedy, why_not_writable
 
 LOCK_NAME = ".lock"
 
 # struct flock of 64-bit Linux: type, whence, start, length (0: to the end, however long), pid (0, or EINVAL).
 _FLOCK = struct.Struct("hhqqi4x")
+_OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 # A broker that stops can delete the file once while it is being locked. More deletions have another cause.
@@ -104,6 +106,23 @@ def is_locked(log_dir: Path) -> bool:
     return bool(kind != fcntl.F_UNLCK)
 
 
+def require_lockable(log_dir: Path) -> None:
+    """Raise the RefusedError of `log_dir_lock` if this user cannot open or create `.lock`. Changes nothing.
+
+    A lock that another process holds is no error here.
+    """
+    path = log_dir / LOCK_NAME
+    directory_fd = _open_directory(log_dir)
+    try:
+        os.close(_open_existing(path, directory_fd))
+    except FileNotFoundError:
+        problem = why_not_writable(log_dir)
+        if problem is not None:
+            raise _not_opened(path, problem) from None
+    finally:
+        os.close(directory_fd)
+
+
 def _open_directory(log_dir: Path) -> int:
     try:
         return os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -113,17 +132,10 @@ def _open_directory(log_dir: Path) -> int:
 
 def _not_opened(path: Path, error: OSError) -> RefusedError:
     """Return the error for a log directory or a lock file that the system does not open."""
+    problem = f"cannot be opened: {error.strerror}"
     if error.errno == errno.EROFS:
-        return RefusedError(
-            path=path,
-            problem="the file system is mounted read-only, so the log directory can be neither locked nor changed",
-            hint="Mount it read-write, or use --dry-run or --output DIR with a directory on another file system.",
-        )
-    return RefusedError(
-        path=path,
-        problem=f"cannot be opened: {error.strerror}",
-        hint="Run as the user that owns the log directory (the broker's user).",
-    )
+        problem = "the file system is mounted read-only, so the log directory can be neither locked nor changed"
+    return RefusedError(path=path, problem=problem, hint=remedy(error))
 
 
 def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
@@ -146,29 +158,38 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
 
 def _open(path: Path, directory_fd: int) -> tuple[int, bool] | None:
     """Return a descriptor of `.lock` and whether it was created, or None if another process created it meanwhile."""
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        try:
-            lock_fd = os.open(LOCK_NAME, flags, dir_fd=directory_fd)
-            created = False
-        except FileNotFoundError:
-            lock_fd = os.open(LOCK_NAME, flags | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory_fd)
-            created = True
+        return _open_existing(path, directory_fd), False
+    except FileNotFoundError:
+        pass
+    try:
+        lock_fd = os.open(LOCK_NAME, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory_fd)
     except FileExistsError:
         return None
+    except OSError as error:
+        raise _not_opened(path, error) from error
+    try:
+        _give_to_owner(path, directory_fd, lock_fd)
+    except BaseException:
+        os.close(lock_fd)
+        raise
+    return lock_fd, True
+
+
+def _open_existing(path: Path, directory_fd: int) -> int:
+    """Return a descriptor of `.lock`. Raises RefusedError; FileNotFoundError if there is no such file."""
+    try:
+        lock_fd = os.open(LOCK_NAME, _OPEN_FLAGS, dir_fd=directory_fd)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise RefusedError(path=path, problem="is a symbolic link", hint=_NOT_A_BROKERS) from error
         raise _not_opened(path, error) from error
-    try:
-        if not stat.S_ISREG(os.fstat(lock_fd).st_mode):
-            raise RefusedError(path=path, problem="is not a regular file", hint=_NOT_A_BROKERS)
-        if created:
-            _give_to_owner(path, directory_fd, lock_fd)
-    except BaseException:
+    if not stat.S_ISREG(os.fstat(lock_fd).st_mode):
         os.close(lock_fd)
-        raise
-    return lock_fd, created
+        raise RefusedError(path=path, problem="is not a regular file", hint=_NOT_A_BROKERS)
+    return lock_fd
 
 
 def _give_to_owner(path: Path, directory_fd: int, lock_fd: int) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import RefusedError
 from kcompact.format.names import Suffix
+from kcompact.host.access import may_give_to
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import replaced_names
 
@@ -34,6 +36,18 @@ def give_to_owner(directory: OpenDirectory, fd: int) -> None:
             ) from error
 
 
+def require_same_owners(directory: OpenDirectory, names: Iterable[str]) -> None:
+    """Raise the RefusedError of `carry_over` if new files cannot get the owners of these files. Changes nothing.
+
+    A name without a file is ignored.
+    """
+    parent = os.fstat(directory.fd())
+    for name in names:
+        status = directory.status(name)
+        if status is not None and not may_give_to(status, parent):
+            raise _cannot_be_copied(directory.path / name, os.strerror(errno.EPERM))
+
+
 def carry_over(partition_dir: Path, staging: str, cleaned: CleanedSegment) -> None:
     """Copy owner, group, mode, extended attributes and time from the old files of a group to its staged files.
 
@@ -56,11 +70,15 @@ def carry_over(partition_dir: Path, staging: str, cleaned: CleanedSegment) -> No
                     mtime_ns=None if suffix == Suffix.TXN_INDEX else modified_ns(cleaned),
                 )
             except OSError as error:
-                raise RefusedError(
-                    path=partition_dir / model,
-                    problem=f"its owner, mode or attributes cannot be copied to the new file: {error.strerror}",
-                    hint="This segment was not changed. Run as the user that owns these files (the broker's user).",
-                ) from error
+                raise _cannot_be_copied(partition_dir / model, error.strerror) from error
+
+
+def _cannot_be_copied(model: Path, why: str | None) -> RefusedError:
+    return RefusedError(
+        path=model,
+        problem=f"its owner, mode or attributes cannot be copied to the new file: {why}",
+        hint="It was not changed. Run as the user that owns these files (the broker's user).",
+    )
 
 
 def modified_ns(cleaned: CleanedSegment) -> int:

@@ -18,8 +18,10 @@ from kcompact.format.checkpoint import (
     updated_offset_checkpoint,
 )
 from kcompact.format.names import TopicPartition
+from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.small_files import write_small_file
+from kcompact.swap.staging import require_writable
 
 _WRITING = threading.Lock()
 """The partitions of a log directory share each checkpoint, and threads may clean them at the same time."""
@@ -39,15 +41,28 @@ def write_checkpoint(
         content = build_offset_checkpoint(
             updated_offset_checkpoint(read_checkpoint(directory, name), topic_partition, offset)
         )
-        models = (
-            name,
-            CLEANER_OFFSET_CHECKPOINT,
-            RECOVERY_POINT_CHECKPOINT,
-            REPLICATION_OFFSET_CHECKPOINT,
-            LOG_START_OFFSET_CHECKPOINT,
-        )
-        model = next((candidate for candidate in models if directory.size(candidate) is not None), None)
-        write_small_file(directory, name, content, mode=0o644, model=model)
+        write_small_file(directory, name, content, mode=0o644, model=_model(directory, name))
+
+
+def require_checkpoint(log_dir: Path) -> None:
+    """Raise RefusedError if this user cannot write the cleaner's checkpoint. Changes nothing."""
+    require_writable(log_dir)
+    with OpenDirectory(log_dir, follow=True) as directory:
+        model = _model(directory, CLEANER_OFFSET_CHECKPOINT)
+        if model is not None:
+            require_same_owners(directory, (model,))
+
+
+def _model(directory: OpenDirectory, name: str) -> str | None:
+    """Return the file whose owner and mode a checkpoint gets: itself, or another checkpoint, None without any."""
+    models = (
+        name,
+        CLEANER_OFFSET_CHECKPOINT,
+        RECOVERY_POINT_CHECKPOINT,
+        REPLICATION_OFFSET_CHECKPOINT,
+        LOG_START_OFFSET_CHECKPOINT,
+    )
+    return next((candidate for candidate in models if directory.size(candidate) is not None), None)
 
 
 def read_checkpoint(directory: OpenDirectory, name: str) -> dict[TopicPartition, int]:

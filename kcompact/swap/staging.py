@@ -10,6 +10,7 @@ from pathlib import Path
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import RecoveryNeededError, RefusedError
 from kcompact.format.names import TopicPartition
+from kcompact.host.access import remedy, why_not_writable
 from kcompact.log.directory import STAGING_NAME
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import give_to_owner
@@ -20,6 +21,20 @@ from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Step, SyncDir
 
 
+def require_stageable(partition_dir: Path) -> None:
+    """Raise the RefusedError of `create_staging` if this user cannot write to the directory. Changes nothing."""
+    with OpenDirectory(partition_dir) as directory:
+        _require_trusted(directory)
+    require_writable(partition_dir)
+
+
+def require_writable(path: Path) -> None:
+    """Raise RefusedError if this user cannot create, rename and delete files in a directory. Changes nothing."""
+    problem = why_not_writable(path)
+    if problem is not None:
+        raise _cannot_be_written(path, problem)
+
+
 def create_staging(partition_dir: Path) -> str:
     """Create the staging directory of a round in the partition directory and return its name.
 
@@ -28,24 +43,13 @@ def create_staging(partition_dir: Path) -> str:
     also if other users may write to the partition directory.
     """
     with OpenDirectory(partition_dir) as directory:
-        parent = os.fstat(directory.fd())
-        if os.geteuid() == 0 and parent.st_mode & 0o022:
-            raise RefusedError(
-                path=partition_dir,
-                problem="other users may write to this directory, so working in it as root is not safe",
-                hint=f"Run as the directory's owner, or remove the permission: chmod go-w {partition_dir}",
-            )
+        _require_trusted(directory)
         name = f".kcompact-{secrets.token_hex(8)}"
         try:
             os.mkdir(name, 0o700, dir_fd=directory.fd())
         except OSError as error:
-            raise RefusedError(
-                path=partition_dir,
-                problem=f"cannot be written to: {error.strerror}",
-                hint="Run as the user that owns this directory (the broker's user), "
-                "or write a compacted copy with --output DIR.",
-            ) from error
-        if os.fstat(directory.fd(name)).st_dev != parent.st_dev:
+            raise _cannot_be_written(partition_dir, error) from error
+        if os.fstat(directory.fd(name)).st_dev != os.fstat(directory.fd()).st_dev:
             apply_steps(directory, (RemoveDir(name),))
             raise RefusedError(
                 path=partition_dir / name,
@@ -55,6 +59,19 @@ def create_staging(partition_dir: Path) -> str:
         # If root is interrupted, the owner of the partition must be able to recover it.
         give_to_owner(directory, directory.fd(name))
         return name
+
+
+def _cannot_be_written(path: Path, problem: OSError) -> RefusedError:
+    return RefusedError(path=path, problem=f"cannot be written to: {problem.strerror}", hint=remedy(problem))
+
+
+def _require_trusted(directory: OpenDirectory) -> None:
+    if os.geteuid() == 0 and os.fstat(directory.fd()).st_mode & 0o022:
+        raise RefusedError(
+            path=directory.path,
+            problem="other users may write to this directory, so working in it as root is not safe",
+            hint=f"Run as the directory's owner, or remove the permission: chmod go-w {directory.path}",
+        )
 
 
 def write_manifest(

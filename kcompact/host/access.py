@@ -1,0 +1,53 @@
+"""What this process may do with files, found out without trying: nothing is written.
+
+The answers are those of permissions, owners and mounts. Only trying shows what else can be in the way: an immutable
+flag, a security module, a file server that does not trust root.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+_CHOWN, _FOWNER = 0, 3
+"""The numbers of the capabilities that give files to others, and that change the mode of files of others."""
+
+
+def why_not_writable(directory: Path) -> OSError | None:
+    """Return the error that creating, renaming or deleting a file in a directory would raise, None if it can be done.
+
+    Raises OSError if the directory cannot be examined.
+    """
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        return OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
+    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
+        return OSError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    return None
+
+
+def remedy(problem: OSError) -> str:
+    """Return what a user can do about a file or a directory that cannot be written to."""
+    if problem.errno == errno.EROFS:
+        return "Mount it read-write, or use --output DIR with a directory on another file system."
+    return "Run as the user that owns it (the broker's user), or write a compacted copy with --output DIR."
+
+
+def may_give_to(owner: os.stat_result, directory: os.stat_result) -> bool:
+    """Return whether this process can give a new file in a directory the owner and the group of another file."""
+    if may_change_owners():
+        return True
+    # With this bit, new files have the group of the directory.
+    own_groups = {directory.st_gid} if directory.st_mode & stat.S_ISGID else set()
+    return owner.st_uid == os.geteuid() and owner.st_gid in own_groups | {os.getegid(), *os.getgroups()}
+
+
+def may_change_owners() -> bool:
+    """Return whether this process can give its files to any user, as root can."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        capabilities = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    except (OSError, StopIteration):
+        return os.geteuid() == 0
+    return bool(capabilities >> _CHOWN & 1 and capabilities >> _FOWNER & 1)
