@@ -11,6 +11,7 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     side_by_side   small partitions are cleaned at the same time
     locks          the locks of the log directories of a round
     copies         the output of a round: what it is a copy of, and whether it is finished
+    preflight      what stops a cleaning, found out before anything is written
     space          the free space that a cleaning needs
 
     service        `Cleaner`: threads that clean the dirtiest logs of log directories until it is shut down

@@ -31,8 +31,11 @@ class PartitionOutcome(PlannedPartition):
 
     @property
     def is_eligible(self) -> bool:
-        """Return whether the plan is eligible and no error but a request to stop prevents the cleaning."""
-        stopped = isinstance(self.error, CleaningAbortedError)
+        """Return whether the plan is eligible and no error but a request to stop prevents the cleaning.
+
+        What would stop the cleaning after a dry run does not count.
+        """
+        stopped = isinstance(self.error, CleaningAbortedError) or self.result is not None
         return (self.error is None or stopped) and self.plan is not None and self.plan.eligible
 
     @property

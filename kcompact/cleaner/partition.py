@@ -14,18 +14,20 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from kcompact import readable
 from kcompact.clean.executor import Executor, Progress
-from kcompact.clean.groups import Written, count_groups, map_bytes, write_groups
+from kcompact.clean.groups import GroupSize, Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_kernels
 from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.space import require_space, waves
-from kcompact.errors import KcompactError, KernelsUnavailableError, RecoveryNeededError
+from kcompact.cleaner.preflight import obstacle
+from kcompact.cleaner.space import StagingSpace, shortage, shortage_of_copy
+from kcompact.errors import KcompactError, KernelsUnavailableError, NotEnoughSpaceError, RecoveryNeededError
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan, Reason
@@ -55,7 +57,7 @@ class CleanResult:
     `end_offset` is the new checkpoint. `map_s` is the time until the survivors were known; `sync_s` and `verify_s` are
     the seconds that all workers together spent on syncing and reading back. `expired` are the segments that retention
     deleted after the cleaning, or would have deleted in a dry run. `resumed`: an earlier run, which was interrupted,
-    has made this copy.
+    has made this copy. `stopped_by` is the error that the cleaning itself would end with; only a dry run has it.
     """
 
     directory: Path
@@ -70,6 +72,7 @@ class CleanResult:
     elapsed_s: float = 0.0
     expired: tuple[ExpiredSegment, ...] = ()
     resumed: bool = False
+    stopped_by: KcompactError | None = None
 
     def __str__(self) -> str:
         if self.end_offset is None:
@@ -108,19 +111,21 @@ def clean_partition(
             return _copy(plan, executor, options, progress, output)
         with Output(Path(options.output), [plan.log.directory], resumable=False) as alone:
             return _copy(plan, executor, options, progress, alone)
+    stopped_by = obstacle(plan, options)
+    if stopped_by is not None and not options.dry_run:
+        raise stopped_by
     if not plan.eligible:
-        return _skip(plan, lock, options)
+        return replace(_skip(plan, lock, options), stopped_by=stopped_by)
     started = time.monotonic()
-    if not options.only_reads:
-        require_space(plan)
     prepared = _prepare(plan, executor, options, progress)
     map_s = time.monotonic() - started
     map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
     progress.check()
     written, after = Written([], CleanerStats(), 0.0, 0.0), plan.log
     if options.dry_run:
-        stats, after = count_groups(prepared, executor)
+        stats, sizes, after = count_groups(prepared, executor)
         written = written._replace(stats=stats)
+        stopped_by = stopped_by or _shortage(plan, sizes, options)
     else:
         written = _write_and_swap(prepared, executor, _held(lock), progress)
         after = read_again(plan.log)
@@ -136,6 +141,7 @@ def clean_partition(
         verify_s=written.verify_s,
         expired=apply_retention(plan, after, lock, options),
         elapsed_s=time.monotonic() - started,
+        stopped_by=stopped_by,
     )
 
 
@@ -179,6 +185,10 @@ def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions, progres
         return prepared(compiled=False)
 
 
+def _shortage(plan: CleanPlan, sizes: Sequence[GroupSize], options: CleanOptions) -> NotEnoughSpaceError | None:
+    return shortage(plan, sizes) if options.output is None else shortage_of_copy(plan, sizes, Path(options.output))
+
+
 def is_only_copied(plan: CleanPlan) -> bool:
     """Return whether a round copies the partition as it is although it may not clean it.
 
@@ -204,7 +214,11 @@ def _copy(
     prepared = _prepare(plan, executor, options, progress)
     map_s = time.monotonic() - started
     progress.check()
-    with output.partition(plan.log, checkpoint_offset=plan.first_uncleanable_offset, recipe=recipe) as unfinished:
+    space = StagingSpace(prepared, executor, progress)
+    with (
+        space.reserved_for_copy(output.path),
+        output.partition(plan.log, checkpoint_offset=plan.first_uncleanable_offset, recipe=recipe) as unfinished,
+    ):
         written = write_groups(prepared, range(len(plan.groups)), str(unfinished.path), executor)
         unfinished.fill(written.segments, progress.check)
         result = CleanResult(
@@ -257,25 +271,29 @@ def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLoc
     untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
     untouched += plan.log.orphans
     total = Written([], CleanerStats(), 0.0, 0.0)
+    space = StagingSpace(prepared, executor, progress)
+    space.require()
     staging = create_staging(directory)
     try:
-        for wave in waves(prepared):
-            written = write_groups(prepared, wave, str(directory / staging), executor)
-            total = total.plus(written)
-            for segment in written.segments:
-                carry_over(directory, staging, segment)
-            is_last = wave[-1] == len(plan.groups) - 1
-            write_manifest(
-                directory,
-                staging,
-                written.segments,
-                topic_partition=plan.log.topic_partition,
-                end_offset=plan.first_uncleanable_offset if is_last else None,
-            )
-            require_unchanged(directory, untouched)
-            for segment in written.segments:
-                progress.check()  # A swap that has begun is always finished.
-                replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans)
+        # Closed in any case, because each wave has reserved its space.
+        with contextlib.closing(space.waves()) as waves:
+            for wave in waves:
+                written = write_groups(prepared, wave, str(directory / staging), executor)
+                total = total.plus(written)
+                for segment in written.segments:
+                    carry_over(directory, staging, segment)
+                is_last = wave[-1] == len(plan.groups) - 1
+                write_manifest(
+                    directory,
+                    staging,
+                    written.segments,
+                    topic_partition=plan.log.topic_partition,
+                    end_offset=plan.first_uncleanable_offset if is_last else None,
+                )
+                require_unchanged(directory, untouched)
+                for segment in written.segments:
+                    progress.check()  # A swap that has begun is always finished.
+                    replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans)
         lock.check()
         require_unchanged(directory, untouched)
         write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_uncleanable_offset)

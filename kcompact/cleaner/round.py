@@ -4,8 +4,8 @@
         round_.outcomes              # the plans
         result = round_.clean()      # the results
 
-A dry run and a copy (`output`) take no lock and do not change the source. They refuse a log directory that another
-process has locked, and a partition whose interrupted swap needs recovery.
+A dry run and a copy (`output`) take no lock and do not change the source. They refuse a partition whose interrupted
+swap needs recovery. A copy also refuses a log directory that another process has locked; a dry run only notes it.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Round:
             result = clean_partition(
                 outcome.plan, executor, lock=lock, options=self._options, progress=progress, output=self._output
             )
-            return replace(outcome, result=result)
+            return replace(outcome, result=result, error=result.stopped_by)
         except Exception as problem:
             return replace(outcome, error=as_failure(problem))
 
@@ -200,7 +200,7 @@ def begin_round(
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
         target = output_of(paths, directories, plan_options, options)
         output = None if options.dry_run else target
-        locks = Locks(stack, only_check=options.only_reads)
+        locks = Locks(stack, options)
         planned = [*_planned(directories, plan_options, locks), *map(_outcome, unusable)]
         named = {path.resolve() for path in paths}
         outcomes = [_refused(each, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)]
@@ -210,7 +210,7 @@ def begin_round(
         yield Round(
             outcomes,
             options,
-            notes=option_notes(directories, plan_options),
+            notes=[*option_notes(directories, plan_options), *locks.notes],
             doubts=time_notes(outcomes, plan_options),
             locks=locks,
             engine=engine,

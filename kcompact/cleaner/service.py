@@ -96,7 +96,7 @@ class Cleaner:
             reset_checkpoint=lambda plan: reset_checkpoint(plan, self._lock_of(plan.log.directory)),
         )
         self._stack = ExitStack()
-        self._locks = Locks(self._stack, only_check=False)
+        self._locks = Locks(self._stack, CleanOptions())
         self._threads: list[CleanerThread] = []
         self._is_running = False
         self._stopped = threading.Event()
@@ -149,7 +149,7 @@ class Cleaner:
 
     def _release_locks(self) -> None:
         self._stack.close()
-        self._locks = Locks(self._stack, only_check=False)
+        self._locks = Locks(self._stack, CleanOptions())
 
     # Aborts and pauses
 

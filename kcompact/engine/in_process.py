@@ -65,7 +65,8 @@ class InProcess:
             return scanned, self._run_tasks(range(job.bucket_count), reduce_task)
 
     def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
-        self.progress.begin("write", sum(part.size_bytes for parts in tasks for part in parts))
+        total_bytes = sum(part.size_bytes for parts in tasks for part in parts)
+        self.progress.begin("count" if staging is None else "write", total_bytes)
         throttle = self.throttle or Throttle(job.max_bytes_per_second)
 
         def write_task(parts: Sequence[WriteTask], done: Callable[[int], None]) -> list[WrittenPart]:

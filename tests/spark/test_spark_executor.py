@@ -99,7 +99,7 @@ def test_progress_adds_up(on_spark: OnSpark, plan: CleanPlan) -> None:
     executor = dataclasses.replace(on_spark, progress=progress)
     count_groups(prepare_clean(plan, executor), executor)
     total = sum(segment.size_bytes for segment in plan.segments)
-    assert progress.begun == [("scan", total), ("write", total)]
+    assert progress.begun == [("scan", total), ("count", total)]
     assert progress.done == [total, total]
 
 

@@ -180,7 +180,9 @@ def _remark(entry: PartitionOutcome) -> str:
     if entry.recovered:
         remarks.append(f"recovery: {entry.recovered}")
     if entry.error is not None:
-        return "; ".join((*remarks, text.within(entry.directory, str(entry.error).splitlines()[0])))
+        problem = text.within(entry.directory, str(entry.error).splitlines()[0])
+        # A dry run was completed; the cleaning itself would not be.
+        return "; ".join((*remarks, problem if entry.result is None else f"would stop: {problem}"))
     if entry.result is not None and entry.result.resumed:
         remarks.append("by an earlier run")
     if entry.result is not None and not entry.is_cleaned:

@@ -46,7 +46,7 @@ def _show_groups(plan: CleanPlan, printer: Printer) -> None:
     for group in plan.groups:
         bases = " + ".join(str(segment.base_offset) for segment in group)
         total_bytes = sum(segment.size_bytes for segment in group)
-        printer.line(f"    {bases} -> {group[0].base_offset}, at most {readable.size(total_bytes)}")
+        printer.line(f"    {bases} -> {group[0].base_offset}, from {readable.size(total_bytes)}")
     checkpoint = "none" if plan.log.checkpoint_offset is None else plan.log.checkpoint_offset
     printer.line(f"  checkpoint {checkpoint} -> {plan.first_uncleanable_offset}")
     passes = kafka_passes_at_most(plan)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 10.0
 """The time between two lines where there are no bars."""
 
-_VERBS = {"scan": "reading", "write": "rewriting"}
+_VERBS = {"scan": "reading", "count": "counting", "write": "rewriting"}
 
 
 class ProgressBar(RoundProgress):

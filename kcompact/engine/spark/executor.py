@@ -108,7 +108,7 @@ class OnSpark:
             rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
                 partial(_write_partition, _ShippedJob.of(job), self._throttle(job, tasks), staging, report)
             )
-        return self._collect(rdd, report, "write", _size_bytes(tasks))
+        return self._collect(rdd, report, "count" if staging is None else "write", _size_bytes(tasks))
 
     def _throttle(self, job: CleanJob, tasks: Sequence[object]) -> Throttle:
         """Return a task's share of the limit: the limit divided by the number of tasks that run at a time."""

@@ -6,6 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial as bound
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -92,7 +93,7 @@ def test_one_failure_does_not_stop_the_others(tmp_path: Path) -> None:
     assert clean(bad, worse).code == 1
 
 
-@pytest.mark.parametrize("how", [(), ("--dry-run",), ("--output",)], ids=["clean", "dry-run", "output"])
+@pytest.mark.parametrize("how", [(), ("--output",)], ids=["clean", "output"])
 def test_a_running_broker_locks_us_out(how: tuple[str, ...], tmp_path: Path) -> None:
     directory = partition(tmp_path / "data")
     free = partition(tmp_path / "free", settings("name=users-0"))
@@ -109,6 +110,16 @@ def test_a_running_broker_locks_us_out(how: tuple[str, ...], tmp_path: Path) -> 
     assert digest(tmp_path / "data") == before
 
 
+def test_a_dry_run_beside_a_running_broker_notes_the_lock(tmp_path: Path) -> None:
+    directories = [partition(tmp_path, settings(f"name={name}-0")) for name in ("a", "b")]
+    before = digest(tmp_path)
+    with running_broker(tmp_path):
+        ran = clean("--dry-run", *directories)
+    assert [(entry["status"], entry["exit_code"]) for entry in ran.json["partitions"]] == [("dry-run", 0)] * 2
+    assert (ran.code, ran.err.count("note: "), "the cleaning itself has to wait" in ran.err) == (0, 1, True)
+    assert digest(tmp_path) == before
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without permission")
 def test_a_directory_of_someone_else(tmp_path: Path) -> None:
     # All modules are loaded: nobody may not read them.
@@ -120,12 +131,24 @@ def test_a_directory_of_someone_else(tmp_path: Path) -> None:
         (log_dir / ".lock").touch()
         (log_dir / ".lock").chmod(0o666)
         before = digest(log_dir)
-        code, err = as_nobody(lambda: kcompact("clean", "--engine", "in-process", *COMPACT, directory))
-        assert (code, "cannot be written to: Permission denied" in err) == (4, True), err
-        (log_dir / ".lock").chmod(0o600)
-        code, err = as_nobody(lambda: kcompact("clean", "--engine", "in-process", *COMPACT, directory))
-        assert (code, "cannot be opened: Permission denied" in err) == (4, True), err
+        for mode, problem in ((0o666, "cannot be written to"), (0o600, "cannot be opened")):
+            (log_dir / ".lock").chmod(mode)
+            for how in ((), ("--dry-run",)):
+                code, err = as_nobody(bound(kcompact, "clean", "--engine", "in-process", *how, *COMPACT, directory))
+                assert (code, f"{problem}: Permission denied" in err) == (4, True), err
         assert digest(log_dir) == before
+
+        # All is theirs, except one file that they can only read.
+        for path in (log_dir, *log_dir.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        os.chown(directory / LOG0, NOBODY + 1, NOBODY)
+        for how in ((), ("--dry-run",)):
+            code, err = as_nobody(bound(kcompact, "clean", "--engine", "in-process", *how, *COMPACT, directory))
+            assert (code, f"{LOG0}: its owner, mode or attributes cannot be copied" in err) == (4, True), err
+        assert digest(log_dir) == before
+
+
+NOBODY = 65534
 
 
 def as_nobody(run: Callable[[], Ran]) -> tuple[int, str]:
@@ -135,8 +158,8 @@ def as_nobody(run: Callable[[], Ran]) -> tuple[int, str]:
     if not child:
         try:
             os.setgroups([])
-            os.setgid(65534)
-            os.setuid(65534)
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
             ran = run()
             os.write(write, ran.err.encode())
             os._exit(ran.code)
@@ -151,11 +174,18 @@ def as_nobody(run: Callable[[], Ran]) -> tuple[int, str]:
 def test_too_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
     before = digest(tmp_path)
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=0, f_frsize=4096))
-    ran = clean(directory)
-    assert (ran.code, ran.partition["exit_code"]) == (NotEnoughSpaceError.exit_code, 7)
-    assert "free" in ran.err
-    assert digest(tmp_path) == before
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=0, f_frsize=4096, f_flag=0))
+    for how, status in (((), "failed"), (("--dry-run",), "dry-run")):
+        ran = clean(*how, directory)
+        entry = ran.partition
+        assert (ran.code, entry["exit_code"], entry["status"]) == (NotEnoughSpaceError.exit_code, 7, status)
+        assert "not enough free space" in entry["error"]
+        assert entry["error"] in ran.err
+        assert digest(tmp_path) == before
+    # The dry run has counted nevertheless.
+    assert (entry["eligible"], entry["messages_read"], entry["messages_written"]) == (True, 6, 4)
+    shown = kcompact("clean", "--dry-run", "--engine", "in-process", *COMPACT, directory)
+    assert (shown.code, "would stop: " in shown.out) == (7, True)
 
 
 def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ def test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "  [" + "▓" * 51 + "░" * 9 + "]",
         "  ▓ dirty 419 B  ░ active 70 B",
         "  2 segments to 1 segment",
-        "    0 + 3 -> 0, at most 419 B",
+        "    0 + 3 -> 0, from 419 B",
         "  checkpoint none -> 6",
         "",
         f"next: kcompact clean {' '.join(COMPACT)} orders-0",

@@ -1,0 +1,155 @@
+"""What stops a cleaning is found before anything is written, and the dry run ends with the same error."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.partition import clean_partition
+from kcompact.cleaner.preflight import obstacle
+from kcompact.engine.in_process import InProcess
+from kcompact.errors import KcompactError
+from kcompact.host import access
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
+from tests.support import log_dsl, log_writer
+from tests.support.command_line import DIRTY, digest
+
+Harm = Callable[[Path, pytest.MonkeyPatch], object]
+
+
+def planned(log_dir: Path, text: str = DIRTY) -> CleanPlan:
+    spec = log_dsl.parse(text)
+    return plan_partition(log_writer.write(spec, log_dir), spec.config, now_ms=spec.now_ms, force=True)
+
+
+def read_only(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a mount without writing: the flag is all that shows it."""
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=99, f_frsize=4096, f_flag=os.ST_RDONLY))
+
+
+def no_permission(name: str) -> Harm:
+    """Nothing can be created in the directory of this name."""
+
+    def harm(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        really = os.access
+
+        def answer(path: Any, mode: int, **options: Any) -> bool:
+            return Path(path).name != name and really(path, mode, **options)
+
+        monkeypatch.setattr(os, "access", answer)
+
+    return harm
+
+
+def someone_else(*names: str) -> Harm:
+    """The files belong to another user, and this process is not root."""
+
+    def harm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        inodes = {path.stat().st_ino for name in names for path in directory.parent.rglob(name)}
+        assert inodes
+        really = access.may_give_to
+        monkeypatch.setattr(access, "may_change_owners", lambda: False)
+        monkeypatch.setattr(
+            "kcompact.swap.attributes.may_give_to",
+            lambda owner, parent: owner.st_ino not in inodes and really(owner, parent),
+        )
+
+    return harm
+
+
+def lock_is(make: Callable[[Path], object]) -> Harm:
+    return lambda directory, _: make(directory.parent / ".lock")
+
+
+OBSTACLES: list[tuple[str, Harm, str]] = [
+    ("read-only mount", read_only, "the file system is mounted read-only"),
+    ("partition", no_permission("orders-0"), "orders-0: cannot be written to: Permission denied"),
+    ("log directory", no_permission("data"), "data/.lock: cannot be opened: Permission denied"),
+    ("owner of a log", someone_else("*00.log"), "00.log: its owner, mode or attributes cannot be copied"),
+    (
+        "owner of an index",
+        someone_else("*00.timeindex"),
+        "00.timeindex: its owner, mode or attributes cannot",
+    ),
+    ("owner of the checkpoint", someone_else("cleaner-offset-checkpoint"), "checkpoint: its owner, mode"),
+    ("lock is a directory", lock_is(Path.mkdir), ".lock: cannot be opened: Is a directory"),
+    ("lock is a link", lock_is(lambda lock: lock.symlink_to("elsewhere")), ".lock: is a symbolic link"),
+    ("lock is a pipe", lock_is(os.mkfifo), ".lock: is not a regular file"),
+]
+
+
+@pytest.mark.parametrize(("harm", "problem"), [row[1:] for row in OBSTACLES], ids=[row[0] for row in OBSTACLES])
+def test_the_dry_run_says_what_stops_the_run(
+    harm: Harm, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(tmp_path / "data", DIRTY.replace("now=10:00", "now=10:00 checkpoint=0"))
+    assert obstacle(plan, CleanOptions()) is None
+    harm(plan.log.directory, monkeypatch)
+    before = digest(tmp_path)
+    dry = clean_partition(plan, InProcess(), lock=None, options=CleanOptions(dry_run=True))
+    assert problem in str(dry.stopped_by)
+    assert dry.stopped_by is not None
+    assert dry.stopped_by.exit_code == 4
+    assert (dry.stats.messages_read, dry.stats.messages_written) == (6, 4)
+    with pytest.raises(KcompactError) as stopped:
+        clean_partition(plan, InProcess(), lock=None)
+    assert str(stopped.value) == str(dry.stopped_by)
+    assert digest(tmp_path) == before
+
+
+# What the owner of a new file can be: the group of the process, another of its groups, or that of the directory.
+US, OURS, OTHERS = os.geteuid(), os.getegid(), 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("user", "group", "directory_group", "directory_mode", "can_be"),
+    [
+        (US, OURS, OTHERS, 0o755, True),
+        (US, OTHERS, OTHERS, 0o755, False),
+        (US, OTHERS, OTHERS, 0o755 | stat.S_ISGID, True),
+        (US, OTHERS + 1, OTHERS, 0o755 | stat.S_ISGID, False),
+        (OTHERS, OURS, OURS, 0o755, False),
+    ],
+)
+def test_who_a_new_file_can_belong_to(
+    user: int, group: int, directory_group: int, directory_mode: int, can_be: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner: Any = SimpleNamespace(st_uid=user, st_gid=group)
+    directory: Any = SimpleNamespace(st_gid=directory_group, st_mode=directory_mode)
+    monkeypatch.setattr(access, "may_change_owners", lambda: False)
+    assert access.may_give_to(owner, directory) is can_be
+    monkeypatch.setattr(access, "may_change_owners", lambda: True)
+    assert access.may_give_to(owner, directory)
+
+
+@pytest.mark.parametrize(
+    ("line", "can_change"),
+    [("CapEff:\t000001ffffffffff", True), ("CapEff:\t0000000000000001", False), ("CapEff:\t0000000000000009", True)],
+)
+def test_capabilities_decide_who_is_like_root(line: str, can_change: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: f"Name:\tpython\n{line}\n")
+    assert access.may_change_owners() is can_change
+
+
+@pytest.mark.parametrize("text", [DIRTY.replace("3: b=4", "3: c=4"), "log now=10:00\n0: a=1"])
+def test_a_partition_with_nothing_to_clean_needs_no_permission_to_clean(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(tmp_path, text)
+    no_permission("orders-0")(tmp_path, monkeypatch)
+    assert (obstacle(plan, CleanOptions()) is None) == (not plan.eligible)
+
+
+def test_a_lock_that_another_process_holds_is_no_obstacle(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    with log_dir_lock(tmp_path):
+        assert obstacle(plan, CleanOptions(dry_run=True)) is None
