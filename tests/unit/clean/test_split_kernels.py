@@ -46,6 +46,7 @@ def test_an_index_that_cannot_be_read_is_a_storage_error(directory: Path, monkey
     def fail(*_: object) -> bytes:
         raise OSError(5, "Input/output error")
 
+    scan(directory)  # Loads the kernels, so that it is not their file that cannot be read.
     monkeypatch.setattr("os.pread", fail)
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(StorageError, match="Input/output error"):
