@@ -53,7 +53,8 @@ def run(
             _begin_engine(round_, stop)
         unchanged = "nothing was cleaned" if any(each.recovered for each in round_.outcomes) else "nothing was changed"
         try:
-            consent.show(round_.outcomes, beside, printer)
+            # The report of a copy says itself what is not copied.
+            consent.show(round_.outcomes, beside if options.output is None else (), printer)
         except (BrokenPipeError, StorageError) as problem:
             why = problem if isinstance(problem, StorageError) else f"{streams.OUTPUT} was closed"
             streams.tell(f"{unchanged}: {why}")
