@@ -263,14 +263,18 @@ class CleaningAbortedError(KcompactError):
 class CleanerStateError(KcompactError):
     """A caller of the cleaner asked for something that the partition's state does not allow."""
 
-    def __init__(self, *, partition: str, state: str, event: str) -> None:
+    def __init__(
+        self,
+        *,
+        partition: str,
+        state: str,
+        event: str,
+        hint: str = "Each resume undoes one pause, and a cleaning that is being aborted can only end.",
+    ) -> None:
         self.partition = partition
         self.state = state
         self.event = event
-        super().__init__(
-            f"{partition}: '{event}' is not possible in the state '{state}'\n"
-            "Each resume undoes one pause, and a cleaning that is being aborted can only end."
-        )
+        super().__init__(f"{partition}: '{event}' is not possible in the state '{state}'\n{hint}")
 
 
 class UnexpectedError(KcompactError):

@@ -66,6 +66,8 @@ def _milliseconds(now: int | str | datetime) -> int:
     if isinstance(now, int):
         return now
     moment = datetime.fromisoformat(now) if isinstance(now, str) else now
+    if not isinstance(moment, datetime):
+        raise TypeError(f"now={now!r} is neither whole Unix milliseconds, nor ISO 8601, nor a datetime")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)

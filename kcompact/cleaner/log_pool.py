@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kcompact.cleaner.metrics import greatest_ratio
 from kcompact.cleaner.states import ABORTED, IN_PROGRESS, NONE, Event, State, after
-from kcompact.errors import KcompactError, RefusedError, StorageError
+from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.names import TopicPartition, parse_directory
 from kcompact.log.directory import read_log_dir
 from kcompact.plan.clean_plan import CleanPlan, Reason, dirtiest_first
@@ -161,10 +161,15 @@ class LogPool:
             return grabbed
 
     def directories(self) -> list[Path]:
-        """Return the partition directories that there are now."""
-        return [
-            directory for log_dir in self._log_dirs for directory in partitions_in(log_dir, topics=self._options.topics)
-        ]
+        """Return the partition directories that there are now. A log directory that cannot be read goes offline."""
+        found = []
+        for log_dir in self._log_dirs:
+            try:
+                with storage_errors(log_dir):
+                    found += partitions_in(log_dir, topics=self._options.topics)
+            except StorageError as problem:
+                self.take_offline(log_dir, problem)
+        return found
 
     def directory_of(self, partition: TopicPartition) -> Path:
         """Return the directory of a partition. Raises RefusedError if no log directory has it."""
@@ -237,9 +242,13 @@ class LogPool:
     def fail(self, directory: Path, cause: KcompactError, *, plan: CleanPlan | None) -> None:
         """Remember a failure. A failed read or write takes the log directory offline, as in a broker.
 
+        A file that is not found is no failure: the partition is being removed, or is planned anew.
         Rule: `LogCleaner.CleanerThread.cleanLog`, `LogCleanerManager.markPartitionUncleanable`.
         """
         with self._changed:
+            if isinstance(cause, StorageError) and isinstance(cause.problem, FileNotFoundError):
+                self._plans.pop(_partition(directory), None)
+                return
             if isinstance(cause, StorageError):
                 self.take_offline(directory.parent, cause)
                 return

@@ -26,7 +26,7 @@ from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
 from kcompact.cleaner.partition import CleanResult, Status, clean_partition, is_only_copied
 from kcompact.cleaner.side_by_side import small_side_by_side
 from kcompact.config.settings import TopicConfig, parse_override
-from kcompact.errors import CleaningAbortedError, KcompactError, RecoveryNeededError, as_failure
+from kcompact.errors import CleaningAbortedError, ConfigError, KcompactError, RecoveryNeededError, as_failure
 from kcompact.host.clock import clock_ms
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.discovery import named_path
@@ -56,7 +56,7 @@ def clean_log_dir(
     *,
     plan_options: PlanOptions | None = None,
     options: CleanOptions | None = None,
-    engine: EngineOptions | None = None,
+    engine: EngineOptions | str | None = None,
     progress: RoundProgress | None = None,
 ) -> RoundResult:
     """Clean the eligible partitions of a log directory, dirtiest first, and return what was done with each.
@@ -64,18 +64,22 @@ def clean_log_dir(
     Does in one call what the command `clean` does without a question: locks the log directory, recovers interrupted
     swaps, plans, cleans and writes the checkpoints. `path` may also be one partition directory. `config` has settings
     under the names of `--config`: `{"cleanup.policy": "compact", "orders:min.compaction.lag.ms": "0"}`; it comes before
-    the other sources of `plan_options`, whose default is the clock's time. The default engine is this process.
+    the other sources of `plan_options`, whose default is the clock's time. `engine` may be a name; the default is this
+    process.
 
     The failure of one partition does not stop the others: see `RoundResult.exit_code` and `raise_failure`.
     Raises ConfigError for a wrong setting or option, RefusedError when no partition matches `topics`.
     """
     plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock_ms(), by_clock=True), config)
+    engine = EngineOptions(name=engine) if isinstance(engine, str) else engine
     with begin_round([named_path(path)], plan_options, options or CleanOptions(), engine or EngineOptions()) as round_:
         return round_.clean(progress)
 
 
 def with_overrides(options: PlanOptions, config: Mapping[str, str] | None) -> PlanOptions:
     """Return the options with settings that override all others. Raises ConfigError for an unknown name."""
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(path="config", problem=f"{config!r} is no mapping of names to values")
     overrides = tuple(parse_override(f"{name}={value}") for name, value in (config or {}).items())
     return replace(options, overrides=(*options.overrides, *overrides))
 

@@ -35,6 +35,7 @@ from kcompact.errors import (
     ConfigError,
     KcompactError,
     LogChangedError,
+    RefusedError,
     as_failure,
     storage_errors,
 )
@@ -65,7 +66,7 @@ class Cleaner:
 
     def __init__(
         self,
-        log_dirs: Iterable[str | os.PathLike[str]],
+        log_dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         config: Mapping[str, str] | None = None,
         *,
         plan_options: PlanOptions | None = None,
@@ -76,7 +77,8 @@ class Cleaner:
         self._options = options or CleanOptions()
         if self._options.only_reads:
             raise ConfigError(path="options", problem="the cleaner service neither copies nor makes dry runs")
-        self._log_dirs = tuple(named_path(log_dir).resolve() for log_dir in log_dirs)
+        named = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
+        self._log_dirs = tuple(named_path(log_dir).resolve() for log_dir in named)
         self._plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock(), by_clock=True), config)
         if self._options.rebuild_indexes:
             self._plan_options = replace(self._plan_options, rebuild_indexes=True)
@@ -118,9 +120,12 @@ class Cleaner:
         Raises LogDirLockedError, RefusedError, RecoveryNeededError, StorageError; then nothing is locked.
         """
         if self._is_running:
-            raise CleanerStateError(partition="cleaner", state="running", event="startup")
+            hint = "Call shutdown first."
+            raise CleanerStateError(partition="the cleaner", state="running", event="startup", hint=hint)
         try:
             for log_dir in self._log_dirs:
+                if not log_dir.is_dir():
+                    raise RefusedError(path=log_dir, problem="no such directory")
                 self._locks.of(log_dir / "any")
             for directory in self._logs.directories():
                 with storage_errors(directory):
@@ -180,26 +185,37 @@ class Cleaner:
     def truncating(self, partition: TopicPartition, offset: int) -> Iterator[Path]:
         """Let the block truncate a log to `offset`: its cleaning is aborted before, the checkpoint lowered after.
 
-        Yields the directory of the partition. The new checkpoint is at most `offset`. A log that is truncated without
-        this call is noticed too: its cleaning stops with nothing changed, and it is planned anew.
+        Yields the directory of the partition. The new checkpoint is at most `offset`, also if the block raises. A log
+        that is truncated without this call is noticed too: its cleaning stops with nothing changed, and it is planned
+        anew. Raises ConfigError for an offset below 0.
         Rule: `LogManager.truncateTo`, `LogCleanerManager.maybeTruncateCheckpoint`.
         """
+        if offset < 0:
+            raise ConfigError(path="offset", problem=f"{offset} is below 0")
         directory = self._logs.directory_of(partition)
         self.abort_and_pause_cleaning(partition)
         try:
             yield directory
-            checkpoint = self.checkpoint_of(partition)
-            if checkpoint is not None and checkpoint > offset:
-                write_checkpoint(directory.parent, partition, offset)
         finally:
-            self.resume_cleaning([partition])
+            # The block may have truncated the log before it raised. A checkpoint that is too low only costs work.
+            try:
+                checkpoint = self.checkpoint_of(partition)
+                if checkpoint is not None and checkpoint > offset:
+                    write_checkpoint(directory.parent, partition, offset)
+            finally:
+                self.resume_cleaning([partition])
 
     # Progress
 
     def await_cleaned(self, partition: TopicPartition, offset: int, timeout_s: float) -> bool:
-        """Wait until the checkpoint of a partition is at or above `offset`. Return whether it was in time."""
+        """Wait until the checkpoint of a partition is at or above `offset`. Return whether it was in time.
+
+        Does not wait while the cleaner does not run.
+        """
         deadline_s = time.monotonic() + timeout_s
         while not (is_cleaned := self._is_cleaned(partition, offset)) and time.monotonic() < deadline_s:
+            if not self._is_running:
+                break
             self._logs.wait_for_change(max(0, min(WAIT_S, deadline_s - time.monotonic())))
         return is_cleaned
 
@@ -280,6 +296,7 @@ class Cleaner:
             return False
         except Exception as problem:
             self._logs.fail(directory, as_failure(problem), plan=plan)
+            return False
         finally:
             self._logs.done(partition, Event.DONE_CLEANING)
         return True

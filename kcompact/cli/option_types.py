@@ -12,9 +12,6 @@ MAX_DIGITS = 19
 MAX_SHOWN_CHARS = 60
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the last year with four digits."""
-LIKELY_SECONDS = range(10**8, 10**11)
-"""Numbers that `date +%s` prints for the years 1973 to 5138. As milliseconds they are before March 1973, long before
-Kafka. Smaller numbers are milliseconds, because tests use them."""
 
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 """Powers of two, as in all sizes that kcompact prints."""
@@ -22,16 +19,6 @@ _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
-
-
-def _as_both_units(number: int) -> str:
-    from kcompact.readable import time
-
-    as_milliseconds, as_seconds = time(number), time(number * 1000)
-    return (
-        f"'{number}' looks like seconds, but --now takes milliseconds. As seconds it is {as_seconds}: type "
-        f"--now {number}000. As milliseconds it is {as_milliseconds}: type --now {as_milliseconds}"
-    )
 
 
 class NamedPath(click.Path):
@@ -56,12 +43,14 @@ class Now(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
+        from kcompact.plan.options import LIKELY_SECONDS, as_both_units
+
         text = str(value).strip()
         if text.isascii() and text.isdigit():
             if len(text) > MAX_DIGITS or int(text) > LATEST_MS:
                 self.fail(f"'{_cut(text)}' Unix milliseconds are after the year 9999", param, ctx)
             if int(text) in LIKELY_SECONDS:
-                self.fail(_as_both_units(int(text)), param, ctx)
+                self.fail(as_both_units(int(text)), param, ctx)
             return int(text)
         from datetime import UTC, datetime, timedelta
 

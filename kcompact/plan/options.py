@@ -7,9 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kcompact.errors import ConfigError
+from kcompact.readable import time
+
 if TYPE_CHECKING:
     from kcompact.config.resolve import Configured
     from kcompact.config.settings import Override
+
+
+LIKELY_SECONDS = range(10**8, 10**11)
+"""Numbers that `date +%s` prints for the years 1973 to 5138. As milliseconds they are before March 1973, long before
+Kafka. Smaller numbers are milliseconds, because tests use them."""
+
+
+def as_both_units(number: int) -> str:
+    """Return why a number is not taken as milliseconds, and what to pass instead."""
+    return f"{number} looks like seconds: in milliseconds {time(number * 1000)} is {number}000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +31,8 @@ class PlanOptions:
 
     `now_ms` is the one time of all decisions; `by_clock` is whether it is from the clock, which may be wrong, and not
     from the user. `topics` are shell patterns; none selects every topic. The high watermark is `high_watermark`, with
-    `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the ratio only.
+    `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the ratio only. Raises
+    ConfigError for a time that is not in milliseconds, or that looks like seconds.
     """
 
     now_ms: int
@@ -32,6 +46,14 @@ class PlanOptions:
     force: bool = False
     include_internal: bool = False
     rebuild_indexes: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.now_ms) is not int or self.now_ms < 0:
+            raise ConfigError(path="now_ms", problem=f"{self.now_ms!r} is not a whole number of Unix milliseconds")
+        if self.now_ms in LIKELY_SECONDS:
+            raise ConfigError(path="now_ms", problem=as_both_units(self.now_ms))
+        if isinstance(self.topics, str):
+            raise ConfigError(path="topics", problem=f"'{self.topics}' is one text; pass a tuple of patterns")
 
     def configs_of(self, directories: Sequence[Path]) -> dict[Path, Configured]:
         """Return the configuration of each partition. Raises ConfigError: a wrong value stops the command."""

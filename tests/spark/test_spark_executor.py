@@ -128,8 +128,8 @@ def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, cap
     assert (raised.value.file, raised.value.position) == (str(victim), expected.value.position)
     assert raised.value.exit_code == 3
     assert capfd.readouterr() == ("", "")
-    # The error travels as a value: Spark logs no failed task with its traceback. PySpark's daemon may log one of its own,
-    # when Spark has ended the other tasks and closed their sockets.
+    # The error travels as a value: Spark logs no failed task with its traceback. PySpark's daemon may log one of its
+    # own, when Spark has ended the other tasks and closed their sockets.
     assert "CorruptBatchError" not in spark_log(on_spark).removeprefix(log_before)
 
 

@@ -129,6 +129,13 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "retention in a copy": lambda path: CleanOptions(output=path / "copy", apply_retention=True),
     "no bytes a second": lambda path: CleanOptions(max_bytes_per_second=0),
     "no memory": lambda path: CleanOptions(memory_bytes=-1),
+    "seconds": lambda path: PlanOptions(now_ms=1_704_103_200),
+    "a fraction of a millisecond": lambda path: PlanOptions(now_ms=1.5),  # type: ignore[arg-type]
+    "a time before 1970": lambda path: PlanOptions(now_ms=-1),
+    "a time as text": lambda path: PlanOptions(now_ms="2024-01-01"),  # type: ignore[arg-type]
+    "topics as one text": lambda path: PlanOptions(now_ms=0, topics="orders"),  # type: ignore[arg-type]
+    "settings as a list": lambda path: clean_log_dir(path, ["cleanup.policy=compact"]),  # type: ignore[arg-type]
+    "an engine by a wrong name": lambda path: clean_log_dir(path, engine="flink"),
     "an unknown engine": lambda path: EngineOptions(name="flink"),
     "an unknown master": lambda path: EngineOptions(name="spark", master="nonsense"),
     "a master without Spark": lambda path: EngineOptions(master="local[1]"),

@@ -32,6 +32,7 @@ from kcompact.errors import (
 from kcompact.format.names import TopicPartition
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.plan.options import PlanOptions
+from kcompact.plan.partitions import plan_partitions
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, DIRTY, digest, flip, partition, settings, values
 
@@ -226,6 +227,17 @@ def test_a_truncation_aborts_the_cleaning_and_lowers_the_checkpoint(gate: Gate, 
         assert sorted(values(directory)) == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_truncation_that_fails_lowers_the_checkpoint_too(tmp_path: Path) -> None:
+    partition(tmp_path, settings("checkpoint=6 min.cleanable.dirty.ratio=1"))
+    with cleaner_of(tmp_path) as cleaner:
+        with pytest.raises(ZeroDivisionError), cleaner.truncating(ORDERS, 4):
+            raise ZeroDivisionError
+        assert (cleaner.checkpoint_of(ORDERS), cleaner.state_of(ORDERS)) == (4, NONE)
+        with pytest.raises(ConfigError, match="-4 is below 0"), cleaner.truncating(ORDERS, -4):
+            raise AssertionError("not reached")
+        assert cleaner.checkpoint_of(ORDERS) == 4
+
+
 def test_a_log_that_changes_meanwhile_is_planned_anew(gate: Gate, tmp_path: Path) -> None:
     directory = partition(tmp_path)
     with cleaner_of(tmp_path) as cleaner:
@@ -392,6 +404,43 @@ def test_a_failed_read_takes_the_log_directory_offline(tmp_path: Path, monkeypat
             threading.Event().wait(0.01)
         assert set(cleaner.offline_log_dirs) == {tmp_path / "failing"}
         assert cleaner.uncleanable_partitions == {}
+
+
+def test_a_partition_that_is_removed_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed, kept = partition(tmp_path), partition(tmp_path, settings("name=prices-0"))
+
+    def plan(directories: Sequence[Path], options: PlanOptions) -> Any:
+        if removed in directories and removed.exists():
+            removed.rename(tmp_path.parent / f"{tmp_path.name}-removed")
+        return plan_partitions(directories, options)
+
+    monkeypatch.setattr(log_pool, "plan_partitions", plan)
+    with cleaner_of(tmp_path) as cleaner:
+        assert cleaner.await_cleaned(PRICES, 6, TIMEOUT_S)
+        await_uncleanable(cleaner, set())
+        assert (cleaner.offline_log_dirs, cleaner.thread_failures) == ({}, ())
+    assert values(kept) == COMPACTED
+
+
+def test_a_log_directory_that_is_gone_leaves_the_others_alone(tmp_path: Path) -> None:
+    gone, kept = tmp_path / "gone", tmp_path / "kept"
+    partition(gone)
+    kept.mkdir()
+    with Cleaner([gone, kept], COMPACT, clock=lambda: NOW_MS) as cleaner:
+        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        gone.rename(tmp_path / "elsewhere")
+        partition(tmp_path / "new", settings("name=prices-0 lone")).rename(kept / "prices-0")
+        assert cleaner.await_cleaned(PRICES, 6, TIMEOUT_S)
+        assert (list(cleaner.offline_log_dirs), cleaner.thread_failures) == ([gone], ())
+
+
+def test_one_path_is_one_log_directory(tmp_path: Path) -> None:
+    partition(tmp_path)
+    with Cleaner(str(tmp_path), COMPACT, clock=lambda: NOW_MS) as cleaner:
+        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+    assert not cleaner.await_cleaned(ORDERS, 7, TIMEOUT_S)  # It does not run, so it does not wait.
+    with pytest.raises(RefusedError, match="no such directory"):
+        Cleaner(tmp_path / "missing", COMPACT).startup()
 
 
 @pytest.mark.filterwarnings("error")

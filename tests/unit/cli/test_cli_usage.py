@@ -76,27 +76,22 @@ def test_an_empty_path_is_not_the_current_directory(
 
 
 @pytest.mark.parametrize(
-    ("value", "as_seconds", "as_milliseconds"),
+    ("value", "as_seconds"),
     [
-        ("1700086400", "2023-11-15T22:13:20Z", "1970-01-20T16:14:46.400Z"),
-        ("100000000", "1973-03-03T09:46:40Z", "1970-01-02T03:46:40Z"),
-        ("99999999999", "5138-11-16T09:46:39Z", "1973-03-03T09:46:39.999Z"),
+        ("1700086400", "2023-11-15T22:13:20Z"),
+        ("100000000", "1973-03-03T09:46:40Z"),
+        ("99999999999", "5138-11-16T09:46:39Z"),
     ],
 )
-def test_seconds_are_not_taken_for_milliseconds(
-    value: str, as_seconds: str, as_milliseconds: str, tmp_path: Path
-) -> None:
+def test_seconds_are_not_taken_for_milliseconds(value: str, as_seconds: str, tmp_path: Path) -> None:
     directory = partition(tmp_path)
     before = digest(tmp_path)
     for command in (("plan",), ("inspect",), ("clean", "--engine", "in-process")):
         ran = kcompact(*command, "--now", value, directory)
         assert (ran.code, ran.out) == (2, "")
-        assert f"'{value}' looks like seconds, but --now takes milliseconds" in ran.err
-        assert f"As seconds it is {as_seconds}: type --now {value}000." in ran.err
-        assert f"As milliseconds it is {as_milliseconds}: type --now {as_milliseconds}\n" in ran.err
+        assert f"{value} looks like seconds: in milliseconds {as_seconds} is {value}000\n" in ran.err
     assert digest(tmp_path) == before
-    for text, now_ms in ((f"{value}000", int(value) * 1000), (as_milliseconds, int(value))):
-        assert kcompact("plan", "--json", "--now", text, directory).json["now_ms"] == now_ms
+    assert kcompact("plan", "--json", "--now", f"{value}000", directory).json["now_ms"] == int(value) * 1000
 
 
 @pytest.mark.parametrize("value", ["0", "1000", "99999999", "100000000000", "1700086400000"])
