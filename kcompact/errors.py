@@ -6,6 +6,7 @@ A class has the facts as attributes, builds its one message and has the exit cod
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,14 +83,18 @@ class CorruptCheckpointError(CorruptDataError):
 
 
 class StorageError(KcompactError):
-    """The operating system did not read or write a file."""
+    """The operating system did not read or write a file. Without the permission the exit code is that of a refusal."""
 
     def __init__(self, *, path: Path | str, problem: OSError, position: int | None = None) -> None:
         self.path = str(path)
         self.problem = problem
         self.position = position
         where = "" if position is None else f", position {position}"
-        super().__init__(f"{self.path}{where}: {problem.strerror or problem}")
+        is_forbidden = problem.errno in (errno.EACCES, errno.EPERM)
+        self.hint = "Run as the user that owns it (the broker's user)." if is_forbidden else ""
+        if is_forbidden:
+            self.exit_code = RefusedError.exit_code
+        super().__init__(f"{self.path}{where}: {problem.strerror or problem}" + (f"\n{self.hint}" if self.hint else ""))
 
 
 class RefusedError(KcompactError):
@@ -201,24 +206,40 @@ class NotEnoughSpaceError(KcompactError):
         self.path = str(path)
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
-        super().__init__(
-            f"{self.path}: not enough free space: {needed_bytes:,} bytes are needed, {free_bytes:,} are free\n"
-            "Free some space, or write a compacted copy to another file system with --output DIR. "
-            "If enough space is free, check the quota and the file size limit of this user."
-        )
+        needed = f"{needed_bytes:,} bytes are needed, " if needed_bytes else ""
+        super().__init__(f"{self.path}: {_NO_SPACE}: {needed}{free_bytes:,} are free\n{_SPACE_HINT}")
+
+    @property
+    def cause(self) -> str:
+        """The message without the path and the sizes."""
+        return f"{_NO_SPACE}\n{_SPACE_HINT}"
+
+
+_NO_SPACE = "not enough free space"
+_SPACE_HINT = (
+    "Free some space, or write a compacted copy to another file system with --output DIR. "
+    "If enough space is free, check the quota and the file size limit of this user."
+)
 
 
 class UnfinishedCopyError(KcompactError):
-    """A copy in another directory lacks some directories, so it must not be used."""
+    """A copy in another directory lacks some directories, so it must not be used.
 
-    def __init__(self, *, path: Path | str, missing: Sequence[str]) -> None:
+    `is_interrupted`: nothing but a request to stop has kept it from being finished.
+    """
+
+    def __init__(self, *, path: Path | str, missing: Sequence[str], is_interrupted: bool = False) -> None:
         self.path = str(path)
         self.missing = tuple(missing)
+        self.is_interrupted = is_interrupted
+        if is_interrupted:
+            self.exit_code = CleaningAbortedError.exit_code
+        again = "Run" if is_interrupted else "Remove the cause, then run"
         others = len(self.missing) - _NAMED
         listed = ", ".join(self.missing[:_NAMED]) + (f" and {others} more" if others > 0 else "")
         super().__init__(
             f"{self.path}: this copy is unfinished, do not use it; missing: {listed}\n"
-            "A broker does not start on it while it contains .kcompact-copy. Remove the cause, then run the same "
+            f"A broker does not start on it while it contains .kcompact-copy. {again} the same "
             "command again: it keeps what is finished."
         )
 
@@ -293,7 +314,7 @@ def as_failure(problem: Exception) -> KcompactError:
     if isinstance(problem, KcompactError):
         return problem
     if isinstance(problem, OSError) and isinstance(problem.filename, str | bytes | os.PathLike):
-        failure: KcompactError = StorageError(path=os.fsdecode(problem.filename), problem=problem)
+        failure: KcompactError = storage_error(Path(os.fsdecode(problem.filename)), problem)
     elif isinstance(problem, OSError) and problem.strerror:
         failure = KcompactError(f"{problem.strerror}\nRun again with --debug to see where it happened.")
     else:
@@ -304,7 +325,7 @@ def as_failure(problem: Exception) -> KcompactError:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Raise an OSError inside the block as a StorageError, which fails one partition instead of the command.
+    """Raise an OSError inside the block as a `storage_error`, which fails one partition instead of the command.
 
     `path` is used if the OSError has no file name.
     """
@@ -312,6 +333,13 @@ def storage_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as problem:
         named = problem.filename
-        raise StorageError(
-            path=os.fsdecode(named) if isinstance(named, str | bytes) else path, problem=problem
-        ) from problem
+        raise storage_error(Path(os.fsdecode(named)) if isinstance(named, str | bytes) else path, problem) from problem
+
+
+def storage_error(path: Path, problem: OSError, needed_bytes: int = 0) -> StorageError | NotEnoughSpaceError:
+    """Return the error to raise for an OSError: NotEnoughSpaceError if the file system or a quota is full."""
+    if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StorageError(path=path, problem=problem)
+    directory = next(each for each in path.absolute().parents if each.exists())
+    status = os.statvfs(directory)
+    return NotEnoughSpaceError(path=directory, needed_bytes=needed_bytes, free_bytes=status.f_bavail * status.f_frsize)

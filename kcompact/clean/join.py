@@ -16,8 +16,8 @@ import numpy as np
 
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.read_back import verify_staged_log
-from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, create, sync, write_all, write_error
-from kcompact.errors import CorruptDataError
+from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, create, sync, write_all
+from kcompact.errors import CorruptDataError, storage_error
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
 from kcompact.host.throttle import Pace, Throttle
@@ -123,7 +123,7 @@ def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: P
             position += count
     except OSError as problem:
         if problem.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF):
-            raise write_error(target, problem, size - position) from None
+            raise storage_error(target, problem, size - position) from None
     while data := read_at(source, COPY_BYTES, position, path=part):
         write_all(descriptor, data, path=target)
         pace.take(2 * len(data))

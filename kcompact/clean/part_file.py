@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kcompact.clean.staged_files import MAX_PIECES, create, sync, write_error, write_pieces
+from kcompact.clean.staged_files import MAX_PIECES, create, sync, write_pieces
+from kcompact.errors import storage_error
 
 FLUSH_BYTES = 64 << 20
 """A background flush begins after this many bytes."""
@@ -78,7 +79,7 @@ class PartFile:
         if self._flushing is not None:
             self._flushing.join()
         if self._problem is not None:
-            raise write_error(self._path, self._problem, 0)
+            raise storage_error(self._path, self._problem)
 
     def sync(self) -> float:
         """Flush to the disk and return the seconds it took."""

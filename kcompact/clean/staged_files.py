@@ -5,13 +5,12 @@ Files are created with `O_EXCL` and mode 0600, written whole and synced. A faile
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcompact.errors import NotEnoughSpaceError, StorageError
+from kcompact.errors import storage_error
 from kcompact.log.files import FileIdentity
 
 MAX_PIECES = 1024
@@ -47,7 +46,7 @@ def create(path: Path) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as problem:
-        raise write_error(path, problem, 0) from None
+        raise storage_error(path, problem) from None
 
 
 def write_all(descriptor: int, data: bytes | memoryview, *, path: Path) -> None:
@@ -57,7 +56,7 @@ def write_all(descriptor: int, data: bytes | memoryview, *, path: Path) -> None:
         while view:
             view = view[os.write(descriptor, view) :]
     except OSError as problem:
-        raise write_error(path, problem, len(view)) from None
+        raise storage_error(path, problem, len(view)) from None
 
 
 def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path: Path) -> None:
@@ -65,7 +64,7 @@ def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path:
     try:
         done = os.writev(descriptor, pieces)
     except OSError as problem:
-        raise write_error(path, problem, sum(map(len, pieces))) from None
+        raise storage_error(path, problem, sum(map(len, pieces))) from None
     for piece in pieces:
         if done < len(piece):
             write_all(descriptor, memoryview(piece)[done:], path=path)
@@ -77,14 +76,4 @@ def sync(descriptor: int, *, path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as problem:
-        raise write_error(path, problem, 0) from None
-
-
-def write_error(path: Path, problem: OSError, needed_bytes: int) -> StorageError | NotEnoughSpaceError:
-    """Return the error to raise for a failed write: NotEnoughSpaceError if the file system or a quota is full."""
-    if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        status = os.statvfs(path.parent)
-        return NotEnoughSpaceError(
-            path=path.parent, needed_bytes=needed_bytes, free_bytes=status.f_bavail * status.f_frsize
-        )
-    return StorageError(path=path, problem=problem)
+        raise storage_error(path, problem) from None

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import Copied, PartitionOutcome
-from kcompact.cleaner.space import copy_bytes
 from kcompact.config.metadata_log import METADATA_DIRECTORY
-from kcompact.errors import KcompactError, RefusedError, UnfinishedCopyError
+from kcompact.errors import CleaningAbortedError, KcompactError, RefusedError, UnfinishedCopyError
 from kcompact.plan.options import PlanOptions
 from kcompact.swap.copy import Output
 
@@ -47,17 +46,20 @@ def _canonical(path: Path) -> Path:
 
 def require_space_for_copies(output: Output, outcomes: Sequence[PartitionOutcome]) -> None:
     """Raise NotEnoughSpaceError if the copies of all partitions may not fit the file system of the output."""
-    plans = [outcome.plan for outcome in outcomes if outcome.plan is not None and outcome.error is None]
-    output.require_space({plan.log.directory.name: copy_bytes(plan) for plan in plans})
+    planned = [outcome.directory for outcome in outcomes if outcome.plan is not None and outcome.error is None]
+    output.require_space([directory for directory in planned if output.takes(directory)])
 
 
-def finish(output: Output, check: Callable[[], None]) -> Copied:
+def finish(output: Output, partitions: Sequence[PartitionOutcome], check: Callable[[], None]) -> Copied:
     """Complete the output, and return what was copied with the error if it is unfinished."""
     error: KcompactError | None = None
     try:
         report = output.finish(check)
     except KcompactError as problem:
         report, error = output.report(), problem
-    if error is None and report.is_new and report.finished and not report.is_finished:
-        error = UnfinishedCopyError(path=output.path, missing=report.missing)
+    is_stopped = error is None or isinstance(error, CleaningAbortedError)
+    if is_stopped and report.is_new and report.finished and not report.is_finished:
+        failures = [outcome.error for outcome in partitions if outcome.error is not None]
+        is_interrupted = all(isinstance(failure, CleaningAbortedError) for failure in failures)
+        error = UnfinishedCopyError(path=output.path, missing=report.missing, is_interrupted=is_interrupted)
     return Copied(report=report, error=error)

@@ -26,7 +26,14 @@ from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
 from kcompact.cleaner.partition import CleanResult, Status, clean_partition, is_only_copied
 from kcompact.cleaner.side_by_side import small_side_by_side
 from kcompact.config.settings import TopicConfig, parse_override
-from kcompact.errors import CleaningAbortedError, ConfigError, KcompactError, RecoveryNeededError, as_failure
+from kcompact.errors import (
+    CleaningAbortedError,
+    ConfigError,
+    KcompactError,
+    NotEnoughSpaceError,
+    RecoveryNeededError,
+    as_failure,
+)
 from kcompact.host.clock import clock_ms
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.discovery import named_path
@@ -109,6 +116,8 @@ class Round:
         self._locks = locks
         self._engine = engine
         self._output = output
+        # Of a round of copying: the first lack of space. What is not begun by then would fill the disk again.
+        self._full: NotEnoughSpaceError | None = None
         # The limit on bytes per second holds for one cleaning.
         self._side_by_side = engine_options.name == "spark" and options.max_bytes_per_second is None
 
@@ -131,7 +140,7 @@ class Round:
         else:
             with self._output as output:
                 partitions = tuple(self._cleaned(progress))
-                copied = finish(output, progress.of(output.path).check)
+                copied = finish(output, partitions, progress.of(output.path).check)
         elapsed_s = time.monotonic() - started
         return RoundResult(partitions=partitions, notes=self.notes, copied=copied, elapsed_s=elapsed_s)
 
@@ -164,6 +173,8 @@ class Round:
             progress.check()
         except CleaningAbortedError as problem:
             return self._not_reached(outcome, problem)
+        if self._full is not None:
+            return self._not_reached(outcome, self._full)
         try:
             lock = self._locks.of(outcome.directory)
             result = clean_partition(
@@ -171,7 +182,10 @@ class Round:
             )
             return replace(outcome, result=result, error=result.stopped_by)
         except Exception as problem:
-            return replace(outcome, error=as_failure(problem))
+            failure = as_failure(problem)
+            if self._output is not None and isinstance(failure, NotEnoughSpaceError):
+                self._full = failure
+            return replace(outcome, error=failure)
 
     def _not_reached(self, outcome: PartitionOutcome, problem: KcompactError) -> PartitionOutcome:
         """Return a partition that is not cleaned because of a problem of the round; skipped if it needs no cleaning."""

@@ -23,16 +23,13 @@ from kcompact.clean.groups import GroupSize, count_groups, most_sizes
 from kcompact.clean.prepare import PreparedClean
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.swap.copy.contents import read_partition_contents
+from kcompact.swap.copy.contents import read_partition_contents, with_metadata
+from kcompact.swap.copy.output import SHARED_BLOCKS
 
-_METADATA_SHARE = 256
-"""The file system describes 1 byte in this many: at worst ext4 has 12 bytes for each fragment of 4 KiB."""
 _SMALL_FILES = 6
 """Blocks for the directories, two manifests, the checkpoint and the lock file."""
 _SMALL_FILES_OF_WAVE = 2
 """Blocks for the small files that are not there yet when a wave begins."""
-_SMALL_FILES_OF_OUTPUT = 16
-"""Blocks for the small files of an output, those that it begins with and those that it ends with."""
 _MANIFEST_BYTES_OF_FILE = 256
 _FILES_OF_SEGMENT = 5
 _POLL_S = 0.2
@@ -86,27 +83,22 @@ def shortage_of_copy(plan: CleanPlan, sizes: Sequence[GroupSize], output: Path) 
     if (output / plan.log.directory.name).exists():
         return None
     free_bytes, block_bytes = Disk.of(output)
-    needed_bytes = _copied_bytes(plan, sizes, block_bytes) + _SMALL_FILES_OF_OUTPUT * block_bytes
+    needed_bytes = _copied_bytes(plan, sizes, block_bytes) + SHARED_BLOCKS * block_bytes
     if needed_bytes <= free_bytes:
         return None
     return NotEnoughSpaceError(path=output, needed_bytes=needed_bytes, free_bytes=free_bytes)
-
-
-def copy_bytes(plan: CleanPlan) -> int:
-    """Return about how many bytes a compacted copy of a partition takes at most: as many as the partition has now."""
-    return read_partition_contents(plan.log.directory).size_bytes
 
 
 def _staged_bytes(plan: CleanPlan, number: int, size: GroupSize, block_bytes: int) -> int:
     """Return the space for the staged files of a group, and for its part of the manifest."""
     manifest_bytes = _MANIFEST_BYTES_OF_FILE * (size.files + _FILES_OF_SEGMENT * len(plan.groups[number]))
     # Every file ends inside a block.
-    return _with_metadata(size.log_bytes + size.index_bytes) + manifest_bytes + size.files * block_bytes
+    return with_metadata(size.log_bytes + size.index_bytes) + manifest_bytes + size.files * block_bytes
 
 
 def _wave_bytes(staged_bytes: int, appended_bytes: int) -> int:
     """Return the most space that groups of `staged_bytes` together take while they are staged."""
-    return staged_bytes + _with_metadata(appended_bytes)
+    return staged_bytes + with_metadata(appended_bytes)
 
 
 def _copied_bytes(plan: CleanPlan, sizes: Sequence[GroupSize], block_bytes: int) -> int:
@@ -115,12 +107,8 @@ def _copied_bytes(plan: CleanPlan, sizes: Sequence[GroupSize], block_bytes: int)
     files = [file for file in read_partition_contents(plan.log.directory).files if file.name not in replaced]
     staged_bytes = sum(_staged_bytes(plan, number, size, block_bytes) for number, size in enumerate(sizes))
     appended_bytes = max((size.appended_bytes for size in sizes), default=0)
-    copied_bytes = _with_metadata(sum(file.size_bytes for file in files)) + len(files) * block_bytes
-    return _wave_bytes(staged_bytes, appended_bytes) + copied_bytes + _SMALL_FILES_OF_OUTPUT * block_bytes
-
-
-def _with_metadata(size_bytes: int) -> int:
-    return size_bytes + size_bytes // _METADATA_SHARE
+    copied_bytes = with_metadata(sum(file.size_bytes for file in files)) + len(files) * block_bytes
+    return _wave_bytes(staged_bytes, appended_bytes) + copied_bytes + SHARED_BLOCKS * block_bytes
 
 
 def _freed_bytes(plan: CleanPlan, number: int, block_bytes: int) -> int:

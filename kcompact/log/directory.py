@@ -237,7 +237,7 @@ def read_log(
     is not a partition and for a log file that is not a regular file, CorruptCheckpointError, StorageError.
     """
     directory = Path(directory)
-    partition = _partition_of(directory)
+    partition = partition_of(directory)
     log_dir = log_dir or read_log_dir(directory.parent)
     found = _list_files(directory, partition)
     bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
@@ -281,7 +281,7 @@ def read_again(log: PartitionLog) -> PartitionLog:
     return read_log(log.directory, rebuild_indexes=log.ignores_indexes, index_interval_bytes=log.index_interval_bytes)
 
 
-def _partition_of(directory: Path) -> TopicPartition:
+def partition_of(directory: Path) -> TopicPartition:
     """Return the partition that a directory is named after. Raises RefusedError for another name or a link."""
     parsed = parse_directory(directory.name)
     if parsed is None or parsed.kind is not DirectoryKind.PARTITION:

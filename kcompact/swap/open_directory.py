@@ -15,7 +15,7 @@ from types import TracebackType
 from crc32c import crc32c
 
 from kcompact.clean.staged_files import StagedFile
-from kcompact.errors import RefusedError, StorageError
+from kcompact.errors import RefusedError, storage_error
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,7 +24,7 @@ _DIGEST_BLOCK_BYTES = 4 << 20
 
 
 class OpenDirectory:
-    """A directory held open; a `with` block closes it and raises StorageError for an OSError that leaves the block.
+    """A directory held open; a `with` block closes it and raises a `storage_error` for an OSError that leaves it.
 
     A name is the name of a file in the directory or, with one `/`, in a sub-directory. With `follow` the directory
     itself may be a symbolic link. Raises RefusedError if it cannot be opened.
@@ -51,7 +51,7 @@ class OpenDirectory:
         for fd in self._fds.values():
             os.close(fd)
         if isinstance(error, OSError):
-            raise StorageError(path=self.path, problem=error) from error
+            raise storage_error(self.path, error) from error
 
     def fd(self, name: str = "") -> int:
         """Return the descriptor of a sub-directory, or of the directory itself."""

@@ -15,6 +15,7 @@ from typing import Literal
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, UnsupportedError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
+from kcompact.log.directory import partition_of
 from kcompact.log.files import FileIdentity
 from kcompact.swap.checkpoint import read_checkpoint, write_checkpoint
 from kcompact.swap.leftovers import (
@@ -153,7 +154,8 @@ def recover(
 
     Raises RecoveryNeededError, with nothing changed, for `.cleaned` and `.swap` files that no manifest names (a broker
     finishes or removes such files when it starts), and for states in which either direction could lose records. Raises
-    the same error, with some steps done, if a step fails. `foreign` is reserved for a broker's files and raises
+    the same error, with some steps done, if a step fails. RefusedError for a directory that is not a partition by its
+    name, for example a `-stray` one. `foreign` is reserved for a broker's files and raises
     UnsupportedError. Rule: LogLoader.load, passes 1 to 3.
     """
     partition_dir = Path(partition_dir)
@@ -164,6 +166,7 @@ def recover(
             problem="kcompact cannot finish or undo the swap of a broker",
             hint="Start the broker once on this log directory and stop it: it finishes or removes its own files.",
         )
+    partition_of(partition_dir)
     with OpenDirectory(partition_dir) as directory:
         present = directory.names()
         manifests = read_manifests(directory, present)

@@ -125,11 +125,11 @@ def _complain_of(result: RoundResult) -> None:
     """Print the errors. A request to stop is one message about all partitions that it kept from being cleaned."""
     stopped = [each for each in result.partitions if isinstance(each.error, CleaningAbortedError)]
     complain_of([each for each in result.partitions if not isinstance(each.error, CleaningAbortedError)])
+    unfinished = None if result.copied is None else result.copied.error
     if stopped:
-        streams.tell(
-            f"interrupted: {len(result.cleaned):,} cleaned, {len(stopped):,} not: "
-            f"{some_of([each.name for each in stopped])}\n"
-            "Nothing is half done. Run the same command again to go on."
-        )
-    if result.copied is not None and result.copied.error is not None:
-        complain(result.copied.error)
+        # Of an unfinished copy, its own message says how to go on.
+        more = "" if unfinished else "\nNothing is half done. Run the same command again to go on."
+        names = some_of([each.name for each in stopped])
+        streams.tell(f"interrupted: {len(result.cleaned):,} cleaned, {len(stopped):,} not: {names}{more}")
+    if unfinished is not None:
+        complain(unfinished)

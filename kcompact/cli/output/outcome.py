@@ -10,6 +10,7 @@ from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.entries import RecoveryEntry
 from kcompact.cli.output import text
 from kcompact.cli.output.printer import Printer, cell
+from kcompact.errors import CleaningAbortedError
 from kcompact.plan.passes import offset_map_slots
 from kcompact.swap.recovery import RecoveryReport
 
@@ -130,10 +131,10 @@ def _show_results(entries: Sequence[PartitionOutcome], printer: Printer, *, with
     rows = []
     for entry in entries:
         result = entry.result if entry.is_cleaned else None
-        style = "bold red" if entry.result is None else "green" if result else ""
+        style = "bold red" if _status(entry) == "failed" else "green" if result else ""
         cells = (
             cell(entry.name),
-            cell(entry.status, style),
+            cell(_status(entry), style),
             cell(readable.size(result.stats.bytes_read) if result else None),
             cell(readable.size(result.stats.bytes_written) if result else None),
             cell(result.end_offset if result else None),
@@ -154,7 +155,7 @@ def _show_totals(result: RoundResult, printer: Printer) -> None:
     """Print the number of partitions by status, and the sizes before and after."""
     counts: dict[str, int] = {}
     for entry in sorted(result.partitions, key=lambda each: (each.status == Status.SKIPPED, each.error is not None)):
-        counts[entry.status] = counts.get(entry.status, 0) + 1
+        counts[_status(entry)] = counts.get(_status(entry), 0) + 1
     listed = ", ".join(f"{count:,} {status}" for status, count in counts.items())
     printer.line(f"{readable.counted(len(result.partitions), 'partition')}: {listed}")
     if not result.cleaned:
@@ -170,6 +171,11 @@ def _show_totals(result: RoundResult, printer: Printer) -> None:
     )
 
 
+def _status(entry: PartitionOutcome) -> str:
+    """Return what was done with a partition. One that a request to stop left as it was has not failed."""
+    return "not done" if isinstance(entry.error, CleaningAbortedError) else entry.status
+
+
 def _less(after: int, before: int) -> str:
     return f"{100 * (1 - after / before):.1f}%" if before else "0.0%"
 
@@ -179,6 +185,8 @@ def _remark(entry: PartitionOutcome) -> str:
     remarks = []
     if entry.recovered:
         remarks.append(f"recovery: {entry.recovered}")
+    if isinstance(entry.error, CleaningAbortedError):
+        return "; ".join((*remarks, "interrupted"))
     if entry.error is not None:
         problem = text.within(entry.directory, str(entry.error).splitlines()[0])
         # A dry run was completed; the cleaning itself would not be.

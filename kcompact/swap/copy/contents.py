@@ -36,6 +36,8 @@ LOG_DIR_FILES = (
 )
 """The files of a log directory, in the order in which a copy writes them: `meta.properties` last."""
 
+_METADATA_SHARE = 256
+"""The file system describes 1 byte in this many: at worst ext4 has 12 bytes for each fragment of 4 KiB."""
 _REMOTE_INDEX_CACHE = "remote-log-index-cache"
 _QUORUM_STATE = "quorum-state"
 _DELETED = "marked for deletion: a broker deletes it when it starts"
@@ -59,10 +61,13 @@ class PartitionContents:
     files: tuple[FileIdentity, ...]
     left_out: tuple[LeftOut, ...]
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of the files that a copy takes."""
-        return sum(file.size_bytes for file in self.files)
+    def space_bytes(self, block_bytes: int) -> int:
+        """Return the space that a copy takes on a file system with blocks of this size: the files and the directory.
+
+        The last block of a file, and that of an empty one, counts as a whole one.
+        """
+        size_bytes = sum(file.size_bytes for file in self.files)
+        return with_metadata(size_bytes) + (len(self.files) + 1) * block_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +166,11 @@ def _why_not_kept(name: str, *, is_directory: bool) -> str:
 
 def _left_out(path: Path, name: str, reason: str) -> LeftOut:
     return LeftOut(name=name, size_bytes=size_bytes_of(path), reason=reason)
+
+
+def with_metadata(size_bytes: int) -> int:
+    """Return the size of content with what a file system needs to describe it."""
+    return size_bytes + size_bytes // _METADATA_SHARE
 
 
 def size_bytes_of(path: Path) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment, create, sync, write_all
-from kcompact.errors import StorageError
+from kcompact.errors import StorageError, storage_errors
 from kcompact.format.names import Suffix
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.index_files import build_indexes
@@ -78,7 +78,8 @@ def _copy_file(source: Path, target: Path, check: Callable[[], None]) -> None:
                 while data := os.read(reader, _COPY_BYTES):
                     write_all(descriptor, data, path=target)
                     check()
-                copy_status(source, target)
+                with storage_errors(target):
+                    copy_status(source, target)
                 sync(descriptor, path=target)
             finally:
                 os.close(descriptor)

@@ -24,6 +24,14 @@ VERSION = 1
 
 _SUBJECT = "copy.json"
 
+RECORD_BYTES = 4096
+"""At least the size of a record without its files, and of what `copy.json` and the checkpoints say of its directory."""
+RECORD_BYTES_OF_FILE = 256
+"""At least what a record says of a file, on both sides."""
+
+_SECTOR_BYTES = 512
+"""The unit of `st_blocks`."""
+
 FileStates = list[list[Any]]
 """Name, size and modification time of each file. Inodes differ after a remount of some file systems."""
 
@@ -111,6 +119,11 @@ class Journal:
         """Write the record of a directory, durably."""
         with OpenDirectory(self.path) as marker:
             write_small_file(marker, f"{self._number_of[record.name]}.json", _json(asdict(record)), mode=0o600)
+
+    def unfinished_bytes(self) -> int:
+        """Return the space that `begin` frees: that of the directories which an interrupted run did not finish."""
+        unfinished = (path for path in self.path.glob("*/*") if not path.is_symlink())
+        return sum(path.stat().st_blocks * _SECTOR_BYTES for path in unfinished)
 
     def forget(self, name: str) -> None:
         """Remove the record of a directory, durably."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kcompact.clean.staged_files import CleanedSegment, write_error
-from kcompact.errors import KcompactError, LogChangedError, NotEnoughSpaceError, RefusedError
+from kcompact.clean.staged_files import CleanedSegment
+from kcompact.errors import KcompactError, LogChangedError, NotEnoughSpaceError, RefusedError, storage_error
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -32,10 +32,18 @@ from kcompact.swap.copy.contents import (
     LeftOut,
     read_log_dir_contents,
     read_partition_contents,
-    size_bytes_of,
 )
 from kcompact.swap.copy.files import build_missing_indexes, copy_status, fill, is_rebuilt_index
-from kcompact.swap.copy.journal import MARKER, Journal, Record, Subject, file_states, states_in
+from kcompact.swap.copy.journal import (
+    MARKER,
+    RECORD_BYTES,
+    RECORD_BYTES_OF_FILE,
+    Journal,
+    Record,
+    Subject,
+    file_states,
+    states_in,
+)
 from kcompact.swap.copy.log_dir_files import write_chosen, write_one, write_whole
 from kcompact.swap.copy.target import (
     exists_already,
@@ -51,6 +59,9 @@ from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.steps import RemoveDir, Rename, SyncDir
+
+SHARED_BLOCKS = 16
+"""Blocks for the small files of an output, those that it begins with and those that it ends with."""
 
 _SHARED_FILES = threading.Lock()
 """Held while a file is written that the directories of an output share."""
@@ -180,19 +191,29 @@ class Output:
                 problem = "was changed after kcompact had copied it"
                 raise RefusedError(path=self.path / name, problem=problem, hint=remove)
 
-    def require_space(self, sizes: Mapping[str, int]) -> None:
-        """Raise NotEnoughSpaceError if the file system cannot hold what is still to be copied.
+    def require_space(self, directories: Sequence[Path]) -> None:
+        """Raise NotEnoughSpaceError if the file system cannot hold what is still to be copied of these directories.
 
-        `sizes` has the greatest size in bytes that the copy of each partition can have, by its directory's name.
+        A compacted copy counts as large as its source. Raises RefusedError, StorageError.
         """
-        needed_bytes = sum(size_bytes for name, size_bytes in sizes.items() if name not in self._records)
-        needed_bytes += sum(size_bytes_of(path) for path in self._set_aside if path.name not in self._records)
         status = os.statvfs(nearest_directory(self.path))
         free_bytes = status.f_bavail * status.f_frsize
-        if self._journal is not None and self._journal.path.exists():
-            free_bytes += size_bytes_of(self._journal.path)  # Mostly directories that will be begun again.
+        left = [path for path in (*directories, *self._set_aside) if path.name not in self._records]
+        needed_bytes = sum(self._space_bytes(path, status.f_frsize) for path in left)
+        if left:
+            needed_bytes += SHARED_BLOCKS * status.f_frsize
+            if self._contents is not None:
+                needed_bytes += sum(file.size_bytes for file in self._contents.files)
+        if self._journal is not None:
+            free_bytes += self._journal.unfinished_bytes()
         if needed_bytes > free_bytes:
             raise NotEnoughSpaceError(path=self.path, needed_bytes=needed_bytes, free_bytes=free_bytes)
+
+    def _space_bytes(self, source: Path, block_bytes: int) -> int:
+        """Return the space for the copy of a directory, and for its part of the files that all directories share."""
+        contents = read_partition_contents(source)
+        shared_bytes = RECORD_BYTES + RECORD_BYTES_OF_FILE * len(contents.files) + block_bytes
+        return contents.space_bytes(block_bytes) + shared_bytes
 
     # --- The lock and the marker
 
@@ -214,7 +235,7 @@ class Output:
             if self._journal is not None:
                 self._journal.path.mkdir(mode=0o700, exist_ok=True)
         except OSError as problem:
-            raise write_error(self.path, problem, 0) from None
+            raise storage_error(self.path, problem) from None
         if is_used(self.path):
             self._stack.enter_context(shared_lock(self.path))
         if self._journal is not None:
@@ -306,7 +327,7 @@ class Output:
         try:
             target.mkdir(mode=0o700)
         except OSError as problem:
-            raise write_error(target, problem, 0) from None
+            raise storage_error(target, problem) from None
         unfinished = UnfinishedCopy(path=target, source=source, files=contents.files)
         try:
             yield unfinished

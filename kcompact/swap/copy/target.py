@@ -25,9 +25,10 @@ def require_separate(output: Path, log_dirs: Collection[Path], directories: Coll
     """Raise RefusedError if the output lies inside a source, or if two sources have the same name."""
     for source in (*log_dirs, *directories):
         if output.is_relative_to(source.resolve()):
+            within = "" if output == source.resolve() else f"inside {source}, "
             raise RefusedError(
                 path=output,
-                problem=f"is inside {source}, the directory to copy from",
+                problem=f"is {within}the directory to copy from",
                 hint="Pass an --output directory outside of it.",
             )
     by_name: dict[str, Path] = {}

@@ -148,6 +148,23 @@ def test_a_directory_of_someone_else(tmp_path: Path) -> None:
         assert digest(log_dir) == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without permission")
+@pytest.mark.parametrize("name", ["", LOG0])
+def test_what_nobody_may_read(name: str, tmp_path: Path) -> None:
+    # All modules are loaded: nobody may not read them.
+    assert kcompact("clean", "--dry-run", "--engine", "in-process", *COMPACT, partition(tmp_path)).code == 0
+    with tempfile.TemporaryDirectory() as root:
+        log_dir = Path(root)
+        log_dir.chmod(0o755)
+        directory = partition(log_dir)
+        (log_dir / ".lock").touch()
+        (log_dir / ".lock").chmod(0o666)
+        (directory / name).chmod(0o700 if not name else 0o600)
+        for how in ((), ("--dry-run",)):
+            code, err = as_nobody(bound(kcompact, "clean", "--engine", "in-process", *how, *COMPACT, directory))
+            assert (code, "Permission denied" in err, "(the broker's user)" in err) == (4, True, True), err
+
+
 NOBODY = 65534
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,8 +122,14 @@ def test_an_interrupted_copy_is_continued(log_dir: Path, tmp_path: Path, monkeyp
     both = ("--include-internal", "--config", "__consumer_offsets:cleanup.policy=compact", log_dir)
     expected = copy(tmp_path / "at-once", *both)
     monkeypatch.setattr(cleaner, "write_groups", stop_at_the_second)
-    first = copy(tmp_path / "out", *both)
+    first = copy(tmp_path / "out", *both, as_json=False)
     assert (first.code, len(cleaned)) == (130, 2)
+    assert "failed" not in first.out
+    assert "not done" in first.out
+    assert "this copy is unfinished, do not use it; missing: " in first.err
+    assert "Run the same command again: it keeps what is finished." in first.err
+    assert "Nothing is half done" not in first.err
+    assert "cause" not in first.err
     second = copy(tmp_path / "out", *both)
     assert (second.code, len(cleaned)) == (0, 3)
     assert [entry["resumed"] for entry in second.json["partitions"]].count(True) == 2
@@ -148,7 +157,7 @@ def test_nothing_of_the_source_is_copied_if_all_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry-run"])
-@pytest.mark.parametrize(("target", "code"), [("data/out", 4), ("full", 4), ("file", 2), ("file/out", 1)])
+@pytest.mark.parametrize(("target", "code"), [("data", 4), ("data/out", 4), ("full", 4), ("file", 2), ("file/out", 1)])
 def test_the_output_is_checked_first(
     target: str, code: int, dry: tuple[str, ...], log_dir: Path, tmp_path: Path
 ) -> None:
@@ -161,13 +170,38 @@ def test_the_output_is_checked_first(
     assert digest(tmp_path) == before
 
 
+def test_an_output_is_not_inside_itself(log_dir: Path) -> None:
+    assert f"error: {log_dir}: is the directory to copy from\n" in copy(log_dir, log_dir).err
+    inside = copy(log_dir / "out", log_dir).err
+    assert f"error: {log_dir / 'out'}: is inside {log_dir}, the directory to copy from\n" in inside
+
+
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry-run"])
 def test_too_little_space_is_noticed_first(
     dry: tuple[str, ...], log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcompact.cleaner.copies.copy_bytes", lambda plan: 1 << 60)
+    size_bytes = sum(path.stat().st_size for path in log_dir.rglob("*") if path.is_file())
+    status = SimpleNamespace(f_bavail=size_bytes // 4096 + 1, f_frsize=4096, f_flag=0)
+    monkeypatch.setattr(os, "statvfs", lambda path: status)  # The bytes fit, the blocks do not.
     ran = copy(tmp_path / "out", *dry, log_dir)
-    assert (ran.code, "not enough free space" in ran.err) == (7, True)
+    assert (ran.code, ran.err.count("not enough free space"), ran.out) == (7, 1, "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_that_fills_up_ends_the_copying(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def full(source: Path, files: Any, target: Path, *_: Any, **__: Any) -> None:
+        tried.append(source.name)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr("kcompact.swap.copy.output.fill", full)
+    ran = copy(tmp_path / "out", log_dir)
+    assert (ran.code, len(tried)) == (7, 1)
+    assert {entry["exit_code"] for entry in ran.json["partitions"]} == {7}
+    assert ran.err.count("not enough free space") == 1
+    assert "Free some space" in ran.err
+    assert "3 partitions: " in ran.err
     assert not (tmp_path / "out").exists()
 
 

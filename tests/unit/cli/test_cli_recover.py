@@ -64,6 +64,15 @@ def test_clean_recovers_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert values(directory) == COMPACTED
 
 
+@pytest.mark.parametrize("kind", ["delete", "future", "stray"])
+def test_a_directory_that_is_no_partition_is_refused(kind: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    directory = directory.rename(f"{directory}.{'0' * 32}-{kind}")
+    for command in (("plan",), ("recover",), ("clean", "--dry-run", "--engine", "in-process")):
+        ran = kcompact(*command, directory)
+        assert (ran.code, f"a broker's -{kind} directory" in ran.err) == (4, True), command
+
+
 def test_recover_leaves_a_brokers_files_to_the_broker(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     leave_swap(directory)

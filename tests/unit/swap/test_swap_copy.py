@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -168,7 +170,7 @@ def test_an_existing_copy_is_not_replaced(log: PartitionLog, tmp_path: Path) -> 
 
 
 def test_a_copy_into_its_source_is_refused(log: PartitionLog) -> None:
-    with pytest.raises(RefusedError, match="is inside"):
+    with pytest.raises(RefusedError, match="the directory to copy from"):
         copy_alone(log, log.directory / "out")
     assert not (log.directory / "out").exists()
 
@@ -315,7 +317,7 @@ def test_an_output_below_a_file(log_dir: Path, tmp_path: Path) -> None:
 def test_an_output_inside_the_source(log_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(log_dir)
     for path in (log_dir / "out", tmp_path / "link" / "out", log_dir):
-        with pytest.raises(RefusedError, match="is inside"):
+        with pytest.raises(RefusedError, match="the directory to copy from"):
             Output(path, log_dir=log_dir)
 
 
@@ -351,14 +353,31 @@ def test_two_runs_cannot_continue_the_same_copy(log_dir: Path, tmp_path: Path) -
         Output(tmp_path / "out", log_dir=log_dir)
 
 
-def test_space_for_everything_is_required_first(log_dir: Path, tmp_path: Path) -> None:
-    output = Output(tmp_path / "out", log_dir=log_dir)
-    output.require_space({"inventory-0": 1 << 20})
-    with pytest.raises(NotEnoughSpaceError):
-        output.require_space({"inventory-0": 1 << 60})
+def test_space_for_everything_is_required_first(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = log_dir / "inventory-0"
+    with pytest.raises(NotEnoughSpaceError) as full, disk(monkeypatch, free_bytes=0):
+        Output(tmp_path / "out", log_dir=log_dir).require_space([partition])
+    needed_bytes = full.value.needed_bytes
     assert not (tmp_path / "out").exists()
+    files = [path for path in partition.iterdir() if path.is_file()]
+    assert needed_bytes > sum(-(-path.stat().st_size // BLOCK_BYTES) * BLOCK_BYTES for path in files) + BLOCK_BYTES
+    with disk(monkeypatch, free_bytes=needed_bytes + BLOCK_BYTES):
+        Output(tmp_path / "out", log_dir=log_dir).require_space([partition])
     copy_log_dir(log_dir, tmp_path / "out", only=("inventory-0",))
-    Output(tmp_path / "out", log_dir=log_dir).require_space({"inventory-0": 1 << 60})  # It is there already.
+    with disk(monkeypatch, free_bytes=needed_bytes - BLOCK_BYTES):  # It is there already.
+        Output(tmp_path / "out", log_dir=log_dir).require_space([partition])
+
+
+BLOCK_BYTES = 65536
+
+
+@contextmanager
+def disk(monkeypatch: pytest.MonkeyPatch, *, free_bytes: int) -> Iterator[None]:
+    """Let every file system have so much free space, in large blocks."""
+    status = SimpleNamespace(f_bavail=free_bytes // BLOCK_BYTES, f_frsize=BLOCK_BYTES, f_flag=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "statvfs", lambda path: status)
+        yield
 
 
 # An interrupted copy is continued
