@@ -175,6 +175,9 @@ def test_progress_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 # What the operating system will not do
 
 
+DENIED = "Permission denied\nRun as the user that owns it (the broker's user)."
+
+
 def denied(path: Path) -> PermissionError:
     return PermissionError(13, "Permission denied", str(path))
 
@@ -194,11 +197,11 @@ def test_a_path_that_may_not_be_read(command: str, tmp_path: Path, monkeypatch: 
     options = {"recover": (), "clean": CLEAN[1:]}.get(command, COMPACT)
     ran = kcompact(command, "--json", *options, bad, good)
     entries = {entry["topic"]: entry for entry in ran.json["partitions"]}
-    assert (ran.code, entries["orders"]["exit_code"], entries["users"]["exit_code"]) == (1, 1, 0)
-    assert entries["orders"]["error"] == f"{bad}: Permission denied"
+    assert (ran.code, entries["orders"]["exit_code"], entries["users"]["exit_code"]) == (4, 4, 0)
+    assert entries["orders"]["error"] == f"{bad}: {DENIED}"
     assert entries["orders"].get("reason") is None
     text = kcompact(command, *options, bad, good)
-    assert (text.code, f"error: {bad}: Permission denied\n" in text.err) == (1, True)
+    assert (text.code, f"error: {bad}: {DENIED}\n" in text.err) == (4, True)
     assert "users-0" in text.out
 
 
@@ -215,8 +218,8 @@ def test_a_partition_that_may_not_be_read(command: str, tmp_path: Path, monkeypa
     monkeypatch.setattr(partitions, "plan_partition", guarded)
     ran = kcompact(command, "--json", *(("--engine", "in-process") if command == "clean" else ()), *COMPACT, bad, good)
     entries = {entry["topic"]: entry for entry in ran.json["partitions"]}
-    assert (ran.code, entries["users"]["exit_code"], entries["users"]["reason"]) == (1, 0, "dirty-ratio")
-    assert (entries["orders"]["error"], entries["orders"]["reason"]) == (f"{bad}/somewhere: Permission denied", None)
+    assert (ran.code, entries["users"]["exit_code"], entries["users"]["reason"]) == (4, 0, "dirty-ratio")
+    assert (entries["orders"]["error"], entries["orders"]["reason"]) == (f"{bad}/somewhere: {DENIED}", None)
 
 
 def test_a_recovery_that_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +230,7 @@ def test_a_recovery_that_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(recover_command, "recover", fail)
     ran = kcompact("recover", "--json", directory)
-    assert (ran.code, ran.partition["error"]) == (1, f"{directory}: Permission denied")
+    assert (ran.code, ran.partition["error"]) == (4, f"{directory}: {DENIED}")
 
 
 def test_an_error_of_the_system_is_no_fault(tmp_path: Path) -> None:
@@ -248,4 +251,4 @@ def test_a_fault_outside_a_partition_ends_it(command: str, tmp_path: Path, monke
 
     monkeypatch.setattr("kcompact.config.resolve.configurations", fail)
     ran = kcompact(command, *COMPACT, partition(tmp_path))
-    assert (ran.code, ran.err.splitlines()[-1]) == (1, f"error: {tmp_path / 'where'}: Permission denied")
+    assert (ran.code, ran.err.endswith(f"error: {tmp_path / 'where'}: {DENIED}\n")) == (4, True)
