@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from kcompact.errors import CorruptCheckpointError, StorageError
+from kcompact.errors import CorruptCheckpointError, NotEnoughSpaceError
 from kcompact.swap.checkpoint import write_checkpoint
 from tests.support import crash
 from tests.support.crash import CHECKPOINT_AFTER, CHECKPOINT_BEFORE, PARTITION, Scene, cleaner_checkpoint
@@ -70,7 +70,7 @@ def test_a_checkpoint_that_cannot_be_written_stays(scene: Scene, call: str, monk
 
     (scene.log_dir / "cleaner-offset-checkpoint").chmod(0o640)
     monkeypatch.setattr(os, call, refuse)
-    with pytest.raises(StorageError):
+    with pytest.raises(NotEnoughSpaceError):
         write_checkpoint(scene.log_dir, PARTITION, 600)
     monkeypatch.undo()
     assert cleaner_checkpoint(scene) == CHECKPOINT_BEFORE

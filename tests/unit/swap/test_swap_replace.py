@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import CorruptDataError, LogChangedError, RecoveryNeededError, StorageError
+from kcompact.errors import CorruptDataError, LogChangedError, NotEnoughSpaceError, RecoveryNeededError
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap import manifest, recovery
 from kcompact.swap.checkpoint import write_checkpoint
@@ -81,7 +81,7 @@ def test_any_call_may_fail(tmp_path: Path, call: str, monkeypatch: pytest.Monkey
         try:
             for cleaned in scene.cleaned:
                 replace_segments(scene.directory, scene.staging, cleaned, lambda: None)
-        except StorageError:  # The first step of a group: nothing is left to recover.
+        except NotEnoughSpaceError:  # The first step of a group: nothing is left to recover.
             discard(scene.directory, scene.staging)
         except RecoveryNeededError as error:
             outcome = re.search(r"before|after|unknown", str(error))
