@@ -7,13 +7,13 @@ the plans and the memory of uncleanable partitions. Rule: `LogCleanerManager` of
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.cleaner.metrics import greatest_ratio
-from kcompact.cleaner.states import ABORTED, IN_PROGRESS, NONE, Event, State, after
+from kcompact.cleaner.states import ABORTED, NONE, Event, State, after
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.names import TopicPartition, parse_directory
 from kcompact.log.directory import read_log_dir
@@ -71,7 +71,9 @@ class LogPool:
         self._changed = threading.Condition()
         self._choosing = threading.Lock()
         self._states: dict[TopicPartition, State] = {}
-        self._plans: dict[TopicPartition, PlannedPartition] = {}
+        self._ages: dict[TopicPartition, int] = {}
+        self._plans: dict[TopicPartition, tuple[int, PlannedPartition]] = {}
+        self._in_progress: dict[TopicPartition, CleanPlan] = {}
         self._uncleanable: dict[TopicPartition, Uncleanable] = {}
         self._offline: dict[Path, KcompactError] = {}
         self.dirtiest_ratio = 0.0
@@ -87,12 +89,14 @@ class LogPool:
     def apply(self, partition: TopicPartition, event: Event) -> State:
         """Change the state of a partition and return it. Raises as `states.after` does."""
         with self._changed:
-            state = after(self._states.get(partition, NONE), event, partition=partition)
+            before = self._states.get(partition, NONE)
+            state = after(before, event, partition=partition)
             if state == NONE:
                 self._states.pop(partition, None)
             else:
                 self._states[partition] = state
-            self._changed.notify_all()
+            if state != before:
+                self._changed.notify_all()
             return state
 
     def abort_and_pause(self, partition: TopicPartition) -> None:
@@ -109,13 +113,14 @@ class LogPool:
         with self._changed:
             for partition in partitions:
                 self.apply(partition, Event.RESUME)
-                self._plans.pop(partition, None)
+                self._ages[partition] = self._ages.get(partition, 0) + 1
 
     def done(self, partition: TopicPartition, event: Event, *, is_changed: bool = True) -> None:
         """End a cleaning or a deletion. A log that it may have changed is planned anew before it is chosen again."""
         with self._changed:
+            self._in_progress.pop(partition, None)
             if is_changed:
-                self._plans.pop(partition, None)
+                self._ages[partition] = self._ages.get(partition, 0) + 1
             self.apply(partition, event)
 
     def wait_for_change(self, timeout_s: float) -> None:
@@ -134,13 +139,15 @@ class LogPool:
         with self._choosing:
             now_ms = self._clock()
             self.last_run_ms = now_ms
-            planned = self._planned(self._candidates(), now_ms)
+            candidates = self._candidates()
+            planned = self._planned(candidates, now_ms)
             plans = tuple(each.plan for each in planned if each.plan is not None and _is_candidate(each.plan))
             self.dirtiest_ratio = greatest_ratio(plans)
             for plan in dirtiest_first([plan for plan in plans if plan.eligible]):
                 with self._changed:
-                    if self._states.get(plan.log.topic_partition, NONE) == NONE:
+                    if self._is_idle(plan.log.directory, candidates[plan.log.directory]):
                         self.apply(plan.log.topic_partition, Event.START_CLEANING)
+                        self._in_progress[plan.log.topic_partition] = plan
                         return Choice(plan, plans)
             return Choice(None, plans)
 
@@ -151,11 +158,12 @@ class LogPool:
         """
         with self._choosing:
             grabbed = []
-            for each in self._planned(self._candidates(), self._clock()):
+            candidates = self._candidates()
+            for each in self._planned(candidates, self._clock()):
                 if each.plan is None or not _is_candidate(each.plan):
                     continue
                 with self._changed:
-                    if self._states.get(each.plan.log.topic_partition, NONE) == NONE:
+                    if self._is_idle(each.directory, candidates[each.directory]):
                         self.apply(each.plan.log.topic_partition, Event.START_DELETING)
                         grabbed.append(each)
             return grabbed
@@ -186,46 +194,75 @@ class LogPool:
         StorageError. Rule: `LogCleanerManager.doneCleaning`, `allCleanerCheckpoints`.
         """
         log_dir = self.directory_of(partition).parent
-        with self._changed:
-            planned = self._plans.get(partition)
-            if planned is not None and planned.plan is not None and self.state_of(partition) in (IN_PROGRESS, ABORTED):
-                return planned.plan.log.checkpoint_offset
-            return (read_log_dir(log_dir).cleaner_offsets or {}).get(partition)
+        while True:
+            with self._changed:
+                if (plan := self._in_progress.get(partition)) is not None:
+                    return plan.log.checkpoint_offset
+                age = self._ages.get(partition, 0)
+            offset = (read_log_dir(log_dir).cleaner_offsets or {}).get(partition)
+            with self._changed:
+                # A cleaning that has begun meanwhile may have written what was read.
+                if partition not in self._in_progress and self._ages.get(partition, 0) == age:
+                    return offset
 
-    def _candidates(self) -> list[Path]:
-        """Return the directories of the partitions that are idle and neither uncleanable nor offline."""
+    def _candidates(self) -> dict[Path, int]:
+        """Return the directories of the partitions that are idle and neither uncleanable nor offline, with their ages.
+
+        The age of a partition rises whenever its log or its checkpoint may have changed.
+        """
         directories = self.directories()
         with self._changed:
-            return [
-                directory
+            return {
+                directory: self._ages.get(partition, 0)
                 for directory in directories
                 if (partition := _partition(directory)) not in self._states
                 and partition not in self._uncleanable
                 and directory.parent not in self._offline
-            ]
+            }
 
-    def _planned(self, directories: Sequence[Path], now_ms: int) -> list[PlannedPartition]:
-        """Return the plan of each directory: a recent one, or a new one."""
+    def _planned(self, candidates: Mapping[Path, int], now_ms: int) -> list[PlannedPartition]:
+        """Return the plan of each candidate: a recent one, or a new one.
+
+        Candidates that were paused, resumed or cleaned meanwhile are left out, because their plans may be wrong.
+        """
         with self._changed:
-            known = [plan for each in directories if (plan := self._plans.get(_partition(each))) is not None]
-        recent = {each.directory: each for each in known if _is_recent(each, now_ms, self._plan_ms)}
-        missing = [directory for directory in directories if directory not in recent]
+            recent = {
+                each.directory: each
+                for directory, age in candidates.items()
+                if (known := self._plans.get(_partition(directory))) is not None
+                and (each := known[1]).directory == directory
+                and known[0] == age
+                and _is_recent(each, now_ms, self._plan_ms)
+            }
+        missing = [directory for directory in candidates if directory not in recent]
         for each in plan_partitions(missing, replace(self._options, now_ms=now_ms)):
-            error = each.error or _refusal(each.plan)
-            if error is None and each.plan is not None:
-                try:
-                    self._reset_checkpoint(each.plan)
-                except KcompactError as problem:
-                    error = problem
-            if error is not None:
-                self.fail(each.directory, error, plan=each.plan)
-                continue
+            with self._changed:  # Held during the reset, so that the partition cannot be paused meanwhile.
+                if not self._is_idle(each.directory, candidates[each.directory]):
+                    continue
+                error = each.error or _refusal(each.plan)
+                if error is None and each.plan is not None:
+                    try:
+                        self._reset_checkpoint(each.plan)
+                    except KcompactError as problem:
+                        error = problem
+                if error is not None:
+                    self.fail(each.directory, error, plan=each.plan)
+                    continue
+                self._plans[_partition(each.directory)] = candidates[each.directory], each
             recent[each.directory] = each
-            with self._changed:
-                self._plans[_partition(each.directory)] = each
-        return [recent[directory] for directory in directories if directory in recent]
+        return [recent[directory] for directory in candidates if directory in recent]
+
+    def _is_idle(self, directory: Path, age: int) -> bool:
+        """Return whether a partition has no state, and is still as it was at this age."""
+        partition = _partition(directory)
+        return partition not in self._states and self._ages.get(partition, 0) == age
 
     # Failures
+
+    def forget_offline(self) -> None:
+        """Try the log directories again that could not be read or written."""
+        with self._changed:
+            self._offline.clear()
 
     @property
     def uncleanable(self) -> dict[TopicPartition, Uncleanable]:
@@ -247,7 +284,6 @@ class LogPool:
         """
         with self._changed:
             if isinstance(cause, StorageError) and isinstance(cause.problem, FileNotFoundError):
-                self._plans.pop(_partition(directory), None)
                 return
             if isinstance(cause, StorageError):
                 self.take_offline(directory.parent, cause)

@@ -59,7 +59,8 @@ class Cleaner:
     `config` has settings by Kafka's names, as for `clean_log_dir`. Of the broker's settings `log.cleaner.threads`,
     `log.cleaner.backoff.ms` and `log.cleaner.io.max.bytes.per.second` have the effect that they have in a broker.
     `clock` returns the time of each choice in Unix milliseconds. `on_cleaned` is called, by the cleaner's threads,
-    with the result of each cleaning.
+    with the result of each cleaning, when the partition has no state any more; an exception that it raises ends the
+    thread.
 
     Raises ConfigError for settings that Kafka does not accept and for options that a service does not have.
     """
@@ -123,6 +124,7 @@ class Cleaner:
             hint = "Call shutdown first."
             raise CleanerStateError(partition="the cleaner", state="running", event="startup", hint=hint)
         try:
+            self._logs.forget_offline()
             for log_dir in self._log_dirs:
                 if not log_dir.is_dir():
                     raise RefusedError(path=log_dir, problem="no such directory")
@@ -144,7 +146,8 @@ class Cleaner:
         self._is_running = False
         self._stopped.set()
         for thread in self._threads:
-            thread.join()
+            if thread is not threading.current_thread():  # It is, if `on_cleaned` calls this.
+                thread.join()
         self._release_locks()
 
     def _lock_of(self, directory: Path) -> LogDirLock:
@@ -192,6 +195,9 @@ class Cleaner:
         """
         if offset < 0:
             raise ConfigError(path="offset", problem=f"{offset} is below 0")
+        if not self._is_running:
+            hint = "Call startup first: the checkpoint is only written under the lock of the log directory."
+            raise CleanerStateError(partition="the cleaner", state="not running", event="truncating", hint=hint)
         directory = self._logs.directory_of(partition)
         self.abort_and_pause_cleaning(partition)
         try:
@@ -201,6 +207,7 @@ class Cleaner:
             try:
                 checkpoint = self.checkpoint_of(partition)
                 if checkpoint is not None and checkpoint > offset:
+                    self._lock_of(directory).check()
                     write_checkpoint(directory.parent, partition, offset)
             finally:
                 self.resume_cleaning([partition])
@@ -288,9 +295,8 @@ class Cleaner:
             thread.stats = thread.stats.with_cleaning(
                 result.stats, map_slots=offset_map_slots(plan.config), started_ms=started_ms, ended_ms=self._clock()
             )
-            self._on_cleaned(result)
         except CleaningAbortedError:
-            pass  # Nothing is half done. The log is planned anew when it is resumed.
+            return True  # Nothing is half done. The log is planned anew when it is resumed.
         except LogChangedError as problem:
             self._after_change(directory.parent, problem)
             return False
@@ -299,6 +305,7 @@ class Cleaner:
             return False
         finally:
             self._logs.done(partition, Event.DONE_CLEANING)
+        self._on_cleaned(result)
         return True
 
     def _after_change(self, log_dir: Path, problem: LogChangedError) -> None:

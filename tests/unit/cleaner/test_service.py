@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -90,12 +90,16 @@ def in_background(action: Any) -> Iterator[threading.Thread]:
     assert not thread.is_alive()
 
 
-def await_state(cleaner: Cleaner, state: object, of: TopicPartition = ORDERS) -> None:
+def await_true(condition: Callable[[], bool]) -> None:
     for _ in range(int(TIMEOUT_S / 0.01)):
-        if cleaner.state_of(of) == state:
+        if condition():
             return
         threading.Event().wait(0.01)
-    raise AssertionError(f"{cleaner.state_of(of)}, not {state}")
+    raise AssertionError("it did not come true in time")
+
+
+def await_state(cleaner: Cleaner, state: object, of: TopicPartition = ORDERS) -> None:
+    await_true(lambda: cleaner.state_of(of) == state)
 
 
 # --- What it cleans ---------------------------------------------------------------------------------------
@@ -149,16 +153,13 @@ def test_waiting_for_what_does_not_come_ends_in_time(tmp_path: Path) -> None:
 def test_a_checkpoint_outside_the_log_is_reset_as_by_kafka(tmp_path: Path) -> None:
     partition(tmp_path, settings("checkpoint=99 min.cleanable.dirty.ratio=1"))
     with cleaner_of(tmp_path, {**COMPACT, "min.cleanable.dirty.ratio": "1"}) as cleaner:
-        while cleaner.checkpoint_of(ORDERS) == 99:
-            threading.Event().wait(0.01)
-        assert cleaner.checkpoint_of(ORDERS) == 0
+        await_true(lambda: cleaner.checkpoint_of(ORDERS) == 0)
 
 
 def test_old_segments_are_deleted_after_each_choice(tmp_path: Path) -> None:
     directory = partition(tmp_path, settings("start=6"))
     with cleaner_of(tmp_path, options=CleanOptions(apply_retention=True)):
-        while (directory / f"{0:020d}.log").exists():
-            threading.Event().wait(0.01)
+        await_true(lambda: not (directory / f"{0:020d}.log").exists())
     assert [log.name for log in sorted(directory.glob("*.log"))] == [f"{6:020d}.log"]
 
 
@@ -236,6 +237,64 @@ def test_a_truncation_that_fails_lowers_the_checkpoint_too(tmp_path: Path) -> No
         with pytest.raises(ConfigError, match="-4 is below 0"), cleaner.truncating(ORDERS, -4):
             raise AssertionError("not reached")
         assert cleaner.checkpoint_of(ORDERS) == 4
+
+
+def test_a_plan_made_before_a_truncation_is_not_used_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition(tmp_path, settings("checkpoint=3"))
+    truncated: list[bool] = []
+    cleaned_from: list[int] = []
+
+    def plan(directories: Sequence[Path], options: PlanOptions) -> Iterator[Any]:
+        for each in plan_partitions(directories, options):
+            if not truncated:
+                truncated.append(True)
+                with cleaner.truncating(ORDERS, 1):
+                    pass
+            yield each
+
+    def clean(plan: Any, *arguments: Any, **more: Any) -> CleanResult:
+        cleaned_from.append(plan.first_dirty_offset)
+        return clean_partition(plan, *arguments, **more)
+
+    monkeypatch.setattr(log_pool, "plan_partitions", plan)
+    monkeypatch.setattr(service, "clean_partition", clean)
+    cleaner = cleaner_of(tmp_path, {**COMPACT, "min.cleanable.dirty.ratio": "0"})
+    with cleaner:
+        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+    assert cleaned_from == [1]
+
+
+def test_a_truncation_needs_the_lock(tmp_path: Path) -> None:
+    partition(tmp_path, settings("checkpoint=3"))
+    cleaner = cleaner_of(tmp_path)
+    with pytest.raises(CleanerStateError, match="not running"), cleaner.truncating(ORDERS, 1):
+        raise AssertionError("not reached")
+    assert cleaner.checkpoint_of(ORDERS) == 3
+
+
+def test_a_callback_may_pause_the_partition(tmp_path: Path) -> None:
+    partition(tmp_path)
+    paused_by_callback = threading.Event()
+
+    def pause(result: CleanResult) -> None:
+        cleaner.abort_and_pause_cleaning(ORDERS)
+        paused_by_callback.set()
+
+    cleaner = cleaner_of(tmp_path, on_cleaned=pause)
+    with cleaner:
+        assert paused_by_callback.wait(TIMEOUT_S)
+        assert cleaner.state_of(ORDERS) == paused(1)
+
+
+def test_a_callback_that_fails_ends_its_thread_and_nothing_else(tmp_path: Path) -> None:
+    partition(tmp_path)
+
+    def fail(result: CleanResult) -> None:
+        raise OSError(5, "the callback's own file")
+
+    with cleaner_of(tmp_path, on_cleaned=fail) as cleaner:
+        await_true(lambda: cleaner.metrics()["DeadThreadCount"] == 1)
+        assert (cleaner.checkpoint_of(ORDERS), cleaner.uncleanable_partitions, cleaner.offline_log_dirs) == (6, {}, {})
 
 
 def test_a_log_that_changes_meanwhile_is_planned_anew(gate: Gate, tmp_path: Path) -> None:
@@ -370,19 +429,15 @@ def test_an_uncleanable_partition_is_remembered_until_it_is_forgotten(tmp_path: 
 
 
 def await_uncleanable(cleaner: Cleaner, expected: set[TopicPartition]) -> None:
-    for _ in range(int(TIMEOUT_S / 0.01)):
-        if set(cleaner.uncleanable_partitions) == expected:
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError(cleaner.uncleanable_partitions)
+    await_true(lambda: set(cleaner.uncleanable_partitions) == expected)
 
 
 def test_an_uncleanable_partition_that_is_gone_is_forgotten(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
+    directory = partition(tmp_path / "logs")
     flip(directory / f"{0:020d}.log", 100)
-    with cleaner_of(tmp_path) as cleaner:
+    with cleaner_of(tmp_path / "logs") as cleaner:
         await_uncleanable(cleaner, {ORDERS})
-        directory.rename(tmp_path.parent / "moved-0")
+        directory.rename(tmp_path / "moved")
         await_uncleanable(cleaner, set())
 
 
@@ -400,22 +455,22 @@ def test_a_failed_read_takes_the_log_directory_offline(tmp_path: Path, monkeypat
     with Cleaner([tmp_path / "sound", tmp_path / "failing"], COMPACT, clock=lambda: NOW_MS) as cleaner:
         for topic in ("orders", "prices"):
             assert cleaner.await_cleaned(TopicPartition(topic, 0), 6, TIMEOUT_S)
-        while not cleaner.offline_log_dirs:
-            threading.Event().wait(0.01)
+        await_true(lambda: bool(cleaner.offline_log_dirs))
         assert set(cleaner.offline_log_dirs) == {tmp_path / "failing"}
         assert cleaner.uncleanable_partitions == {}
 
 
 def test_a_partition_that_is_removed_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    removed, kept = partition(tmp_path), partition(tmp_path, settings("name=prices-0"))
+    log_dir = tmp_path / "logs"
+    removed, kept = partition(log_dir), partition(log_dir, settings("name=prices-0"))
 
     def plan(directories: Sequence[Path], options: PlanOptions) -> Any:
         if removed in directories and removed.exists():
-            removed.rename(tmp_path.parent / f"{tmp_path.name}-removed")
+            removed.rename(tmp_path / "removed")
         return plan_partitions(directories, options)
 
     monkeypatch.setattr(log_pool, "plan_partitions", plan)
-    with cleaner_of(tmp_path) as cleaner:
+    with cleaner_of(log_dir) as cleaner:
         assert cleaner.await_cleaned(PRICES, 6, TIMEOUT_S)
         await_uncleanable(cleaner, set())
         assert (cleaner.offline_log_dirs, cleaner.thread_failures) == ({}, ())
@@ -452,8 +507,7 @@ def test_a_thread_that_dies_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(log_pool.LogPool, "grab_dirtiest", dying)
     with cleaner_of(tmp_path, {**COMPACT, "log.cleaner.threads": "2"}) as cleaner:
-        while cleaner.metrics()["DeadThreadCount"] < 2:
-            threading.Event().wait(0.01)
+        await_true(lambda: cleaner.metrics()["DeadThreadCount"] == 2)
         assert [str(failure) for failure in cleaner.thread_failures] == ["not of one log"] * 2
 
 
