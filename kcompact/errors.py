@@ -23,6 +23,11 @@ class KcompactError(Exception):
         """The message about several partitions together. Errors with the same cause can be printed as one."""
         return str(self)
 
+    @property
+    def word(self) -> str:
+        """The error in a word or two, for tables that are printed beside the message. Empty: tables repeat it."""
+        return ""
+
     def __reduce__(self) -> tuple[object, ...]:
         # Spark workers send these exceptions pickled. Exceptions with keyword-only arguments do not pickle by default.
         return (_restored, (type(self), self.args, self.__dict__.copy()))
@@ -53,8 +58,25 @@ class CorruptDataError(KcompactError):
         super().__init__(f"{self.file}{where}: {problem}" + (f"\n{hint}" if hint else ""))
 
 
+_RESTORE_HINT = (
+    "Restore this segment from a replica or a backup; kcompact changes nothing here. "
+    "`kcompact inspect --verify DIR` lists all damage."
+)
+
+
 class CorruptBatchError(CorruptDataError):
     """A record batch is damaged: its checksum, length, offsets or records are wrong."""
+
+    def __init__(
+        self,
+        *,
+        file: Path | str,
+        problem: str,
+        position: int | None = None,
+        offset: int | None = None,
+        hint: str = _RESTORE_HINT,
+    ) -> None:
+        super().__init__(file=file, problem=problem, position=position, offset=offset, hint=hint)
 
 
 _REBUILD_HINT = (
@@ -95,6 +117,11 @@ class StorageError(KcompactError):
         if is_forbidden:
             self.exit_code = RefusedError.exit_code
         super().__init__(f"{self.path}{where}: {problem.strerror or problem}" + (f"\n{self.hint}" if self.hint else ""))
+
+    @property
+    def word(self) -> str:
+        """The words of the operating system, such as `Read-only file system`."""
+        return self.problem.strerror or ""
 
 
 class RefusedError(KcompactError):
@@ -180,6 +207,11 @@ class LogDirLockedError(KcompactError):
             "Stop that process, then run again. Do not delete the lock file: that does not stop the process, and both "
             "could then change the log at the same time."
         )
+
+    @property
+    def word(self) -> str:
+        """The state of the log directory."""
+        return "locked"
 
 
 class LogChangedError(KcompactError):

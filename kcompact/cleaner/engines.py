@@ -33,9 +33,9 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
-            raise ConfigError(path="engine", problem=f"'{self.name}' is none of {', '.join(ENGINES)}")
+            raise ConfigError(path="--engine", problem=f"'{self.name}' is none of {', '.join(ENGINES)}")
         if self.name != "spark" and (self.spark_conf or self.master != LOCAL_MASTER):
-            raise ConfigError(path="engine", problem=f"{self.name} does not use a Spark master or Spark settings")
+            raise ConfigError(path="--engine", problem=f"{self.name} does not use a Spark master or Spark settings")
         check_master(self.master)
 
 

@@ -11,6 +11,7 @@ from kcompact.plan.planned import PlannedPartition, shared_exit_code
 
 if TYPE_CHECKING:
     from kcompact.cleaner.partition import CleanResult
+    from kcompact.log.directory import Segment
     from kcompact.swap.copy import CopyReport
 
 
@@ -100,6 +101,12 @@ class RoundResult:
     def messages_written(self) -> int:
         """The records of all cleaned segments after the round."""
         return sum(outcome.result.stats.messages_written for outcome in self.cleaned if outcome.result)
+
+    @property
+    def expired(self) -> tuple[Segment, ...]:
+        """The segments that retention deleted, or of a dry run would delete."""
+        results = [outcome.result for outcome in self.partitions if outcome.result is not None]
+        return tuple(due.segment for result in results for due in result.expired)
 
     def raise_failure(self) -> None:
         """Raise the error of the first partition that failed, or that of an unfinished copy, if there is one."""

@@ -277,9 +277,7 @@ def _refused(outcome: PartitionOutcome, *, is_named: bool, output: Output | None
         return outcome
     if plan.reason is Reason.LEFTOVERS:
         names = (*plan.log.leftovers, *plan.log.staging)
-        problem = RecoveryNeededError(
-            path=outcome.directory, problem=plan.explanation, files=names, hint="Run `kcompact recover` first."
-        )
+        problem = RecoveryNeededError(path=outcome.directory, problem=plan.explanation, files=names)
         return replace(outcome, error=problem)
     if output is not None and output.takes(outcome.directory) and is_only_copied(plan) and not is_named:
         return outcome

@@ -178,7 +178,12 @@ def plan(paths: tuple[Path, ...], plan_options: PlanOptions, *, is_verbose: bool
     "policy contains delete, past retention.bytes and retention.ms.",
 )
 @click.option("--rebuild-indexes", is_flag=True, help="Ignore all indexes: read the batches and write new indexes.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation. Without a terminal kcompact never asks.")
+@click.option(
+    "--yes",
+    "-y",
+    is_flag=True,
+    help="Do not ask for confirmation. Without a terminal, and with --json, kcompact never asks.",
+)
 @click.option(
     "--engine",
     type=click.Choice(("spark", "in-process")),

@@ -83,7 +83,7 @@ _CONFIGURATION = (
     click.option(
         "--bootstrap-server",
         type=Address(),
-        metavar="HOST:PORT",
+        metavar="HOST:PORT[,...]",
         help="Read the settings of topics and brokers from this running cluster. Default: the metadata log beside the "
         "data, if there is one.",
     ),

@@ -17,7 +17,13 @@ from types import FrameType
 from kcompact.errors import CleaningAbortedError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_FIRST = b"\nstopping after the current step; press Ctrl-C again to stop at once, then run `kcompact recover`\n"
+_STOPPING = b"\nstopping after the current step"
+_FIRST = {
+    signal.SIGINT: _STOPPING + b"; press Ctrl-C again to stop at once, then run `kcompact recover`\n",
+    signal.SIGTERM: _STOPPING + b"\n",
+    signal.SIGHUP: _STOPPING + b"\n",
+}
+_SECOND = b"\nstopped at once; run `kcompact recover` before anything else\n"
 
 
 class StopRequest:
@@ -39,11 +45,10 @@ class StopRequest:
             self.exit_code = code
             raise CleaningAbortedError(path="kcompact", exit_code=code)
         if self.exit_code is not None and number == signal.SIGINT:
+            _write(_SECOND)
             os._exit(code)
         self.exit_code = self.exit_code or code
-        # A handler can run during another write, so it does not use a buffered stream.
-        with suppress(OSError):
-            os.write(2, _FIRST)
+        _write(_FIRST[signal.Signals(number)])
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
@@ -61,6 +66,12 @@ class StopRequest:
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self.on_signal)
+
+
+def _write(message: bytes) -> None:
+    """Write to standard error. A handler can run during another write, so it does not use a buffered stream."""
+    with suppress(OSError):
+        os.write(2, message)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kcompact.config.listener import check_listener
+from kcompact.config.listener import usable_address
 from kcompact.config.settings import BROKER_NAMES, ClusterConfig, Source
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.properties import encode_uuid
@@ -58,19 +58,21 @@ class LiveCluster:
 
 
 def parse_address(text: str) -> str:
-    """Return `text` if it has the form HOST:PORT. Raises ValueError for any other text."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-        raise ValueError(f"'{text}' is not HOST:PORT")
+    """Return `text` if it is HOST:PORT, or several of them with commas. Raises ValueError for any other text."""
+    for address in text.split(","):
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise ValueError(f"'{address}' is not HOST:PORT")
     return text
 
 
 def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
     """Return the cluster's answers about these topics and brokers. Unknown topics and brokers are left out.
 
-    Raises ClusterUnreachableError when there is no usable answer.
+    `address` may have several addresses with commas; the first that can be used is asked. Raises
+    ClusterUnreachableError when there is no usable answer.
     """
-    check_listener(address)
+    address = usable_address(address)
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 
 from kcompact.errors import ClusterUnreachableError
 
@@ -34,6 +35,17 @@ _API_RANGE = struct.Struct(">hhh")
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 """The first bytes of a TLS alert and of a TLS handshake."""
 _HINT = "pass the address of a broker's PLAINTEXT listener"
+
+
+def usable_address(addresses: str) -> str:
+    """Return the first usable listener of `HOST:PORT,HOST:PORT`. Raises the ClusterUnreachableError of the last one."""
+    *others, last = addresses.split(",")
+    for address in others:
+        with suppress(ClusterUnreachableError):
+            check_listener(address)
+            return address
+    check_listener(last)
+    return last
 
 
 def check_listener(address: str) -> None:

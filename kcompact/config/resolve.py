@@ -21,7 +21,7 @@ from kcompact.config.metadata_log import (
     read_meta_properties,
 )
 from kcompact.config.settings import CLEANER_ENABLE, ClusterConfig, Override, TopicConfig
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError
+from kcompact.errors import ConfigError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError, StorageError
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
 
@@ -206,7 +206,7 @@ class _Resolver:
                 position=problem.position,
                 offset=problem.offset,
                 problem=problem.problem,
-                hint=problem.hint or hint,
+                hint=hint if isinstance(problem, CorruptBatchError) else problem.hint or hint,
             )
             return _LogDirMetadata(properties=properties, problem=damage)
         except KcompactError as problem:

@@ -155,7 +155,7 @@ def _policy(text: str) -> frozenset[str]:
     policies = [word.strip().lower() for word in text.split(",") if word.strip()]
     for policy in policies:
         if policy not in ("compact", "delete"):
-            raise ValueError(f"must be compact, delete or both; '{policy}' is neither")
+            raise ValueError("must be compact, delete or both")
     return frozenset(policies)
 
 

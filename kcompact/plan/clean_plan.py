@@ -317,8 +317,11 @@ def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal
     topic = log.topic_partition.topic
     if log.damage:
         return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
-    if log.leftovers or log.staging:
+    if log.staging:
         return Reason.LEFTOVERS, "an interrupted swap left files behind; run kcompact recover"
+    if log.leftovers:
+        # Without its staging directory kcompact leaves no such files.
+        return Reason.LEFTOVERS, "an interrupted swap of a broker left files behind; start that broker once and stop it"
     if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
         return Reason.INTERNAL, f"{topic} is an internal topic of Kafka"
     if config.remote_storage_enable:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from kcompact.config.settings import TopicConfig
 from kcompact.log.directory import PartitionLog, Segment
+from kcompact.plan.clean_plan import CleanPlan
 
 
 class RetentionReason(enum.StrEnum):
@@ -109,4 +110,13 @@ def retention_forecast(
             is_postponed=merged_into.get(expired.segment.base_offset, expired.segment.base_offset) not in deleted_bases,
         )
         for expired in due
+    )
+
+
+def plan_forecast(plan: CleanPlan) -> tuple[RetentionForecast, ...]:
+    """Return the segments of a compacted topic that a broker would delete after the cleaning of a plan."""
+    if not plan.config.compacts or plan.log.damage:
+        return ()
+    return retention_forecast(
+        plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark
     )

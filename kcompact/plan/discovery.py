@@ -126,7 +126,7 @@ class LeftOut:
 def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftOut]:
     """Return the sub-directories that `find_partitions` leaves out of log directories, each once, in order of name.
 
-    With `topics` only those of matching topics. Paths that are no log directories are ignored. A broker skips
+    With `topics` only those of matching topics. Paths without a partition are ignored. A broker skips
     `remote-log-index-cache`; most unknown names keep it from starting.
     Rule: LogManager.loadLogs, LocalLog.parseTopicPartitionName.
     """
@@ -134,7 +134,7 @@ def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftO
     for path in paths:
         with suppress(OSError):  # `find_partitions` reports it.
             directory = _normal(path)
-            if not directory.is_dir() or _is_one_partition(directory):
+            if not directory.is_dir() or _is_one_partition(directory) or not partitions_in(directory):
                 continue
             for each in _left_out_of(directory):
                 if not topics or _has_topic(each.directory, topics):

@@ -11,7 +11,7 @@ from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_partition_directory
 from kcompact.plan import clean_plan
-from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.clean_plan import ELIGIBLE, CleanPlan, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,13 @@ class PlannedPartition:
         if not self.is_partition or isinstance(self.error, StaleReplicaError):
             return Reason.NOT_A_PARTITION
         return self.plan.reason if self.plan else None
+
+    @property
+    def short_reason(self) -> str:
+        """Return in a word why the partition is not cleaned: its verdict, or what its error is about. May be empty."""
+        if self.reason is None or (self.error is not None and self.reason in ELIGIBLE):
+            return self.error.word if self.error else ""
+        return str(self.reason)
 
     @property
     def explanation(self) -> str:

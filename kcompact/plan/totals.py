@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kcompact.plan.clean_plan import ELIGIBLE
+from kcompact.log.directory import Segment
+from kcompact.plan.deletion import plan_forecast
 from kcompact.plan.planned import PlannedPartition
 
 NO_VERDICT = "error"
@@ -16,11 +17,13 @@ NO_VERDICT = "error"
 class PlanTotals:
     """The sums of some plans. Sizes are bytes of `.log` files.
 
-    `size_bytes` is the size of all partitions; the other sizes are those of the `to_clean` eligible partitions:
-    `clean_bytes` and `dirty_bytes` of their sections, `input_bytes` of the segments that a cleaning rewrites.
+    `size_bytes` is the size of all partitions but the `unplanned`: without a plan the size is unknown. The other sizes
+    are those of the `to_clean` eligible partitions: `clean_bytes` and `dirty_bytes` of their sections, `input_bytes` of
+    the segments that a cleaning rewrites.
     """
 
     partitions: int
+    unplanned: int
     size_bytes: int
     to_clean: int
     clean_bytes: int
@@ -34,6 +37,7 @@ def totals_of(entries: Iterable[PlannedPartition]) -> PlanTotals:
     plans = [entry.plan for entry in entries if entry.plan is not None and entry.is_eligible]
     return PlanTotals(
         partitions=len(entries),
+        unplanned=sum(entry.plan is None for entry in entries),
         size_bytes=sum(entry.plan.log.size_bytes for entry in entries if entry.plan is not None),
         to_clean=len(plans),
         clean_bytes=sum(plan.clean_bytes for plan in plans),
@@ -47,6 +51,11 @@ def not_to_clean(entries: Iterable[PlannedPartition]) -> dict[str, list[PlannedP
     by_reason: dict[str, list[PlannedPartition]] = {}
     for entry in entries:
         if not entry.is_eligible:
-            reason = NO_VERDICT if entry.reason is None or entry.reason in ELIGIBLE else str(entry.reason)
-            by_reason.setdefault(reason, []).append(entry)
+            by_reason.setdefault(entry.short_reason or NO_VERDICT, []).append(entry)
     return dict(sorted(by_reason.items(), key=lambda item: -len(item[1])))
+
+
+def deleted_by_retention(entries: Iterable[PlannedPartition]) -> list[Segment]:
+    """Return the segments that retention deletes after the cleaning. A partition with an error loses none."""
+    plans = [entry.plan for entry in entries if entry.plan is not None and entry.error is None]
+    return [due.segment for plan in plans for due in plan_forecast(plan) if not due.is_postponed]

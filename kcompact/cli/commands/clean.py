@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
@@ -54,15 +56,15 @@ def run(
         unchanged = "nothing was cleaned" if any(each.recovered for each in round_.outcomes) else "nothing was changed"
         try:
             # The report of a copy says itself what is not copied.
-            consent.show(round_.outcomes, beside if options.output is None else (), printer)
+            consent.show(round_.outcomes, options, beside if options.output is None else (), printer)
         except (BrokenPipeError, StorageError) as problem:
             why = problem if isinstance(problem, StorageError) else f"{streams.OUTPUT} was closed"
             streams.tell(f"{unchanged}: {why}")
             streams.forget_output()
             return KcompactError.exit_code
-        if asks and not consent.is_given(round_.outcomes, options, doubts=round_.doubts):
+        if asks and (refused := _refused(round_, options)):
             streams.tell(unchanged)
-            return CleaningAbortedError.exit_code
+            return refused
 
         progress = ProgressBar(stop, round_.outcomes, is_quiet=is_quiet, only_bars=as_json)
         stop.is_deferred = True
@@ -76,6 +78,15 @@ def run(
             lost = delivered(lambda: _show_result(result, options, printer))
         _complain_of(result)
         return stop.exit_code or result.exit_code or lost
+
+
+def _refused(round_: Round, options: CleanOptions) -> int:
+    """Ask, and return 0 for a yes, else the exit code: for a no, or of the signal that ended the question."""
+    try:
+        return 0 if consent.is_given(round_.outcomes, options, doubts=round_.doubts) else CleaningAbortedError.exit_code
+    except (CleaningAbortedError, click.Abort) as problem:
+        streams.tell("")  # The question still stands in this line.
+        return getattr(problem, "exit_code", CleaningAbortedError.exit_code)
 
 
 def _printer(*, is_verbose: bool) -> Printer:
@@ -114,7 +125,7 @@ def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | 
     from kcompact.cli.output.outcome import show_copy, show_outcome
     from kcompact.cli.output.plans import show_next
 
-    show_outcome(result, printer)
+    show_outcome(result, printer, is_dry_run=options.dry_run)
     if result.copied is not None:
         show_copy(result.copied, printer)
     if options.dry_run and result.cleaned and result.exit_code == 0:

@@ -12,28 +12,36 @@ from kcompact import readable
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.output import streams
-from kcompact.cli.output.explanations import plan_forecast
+from kcompact.cli.output.explanations import amount_of
 from kcompact.plan.discovery import LeftOut
+from kcompact.plan.totals import deleted_by_retention
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
+    from kcompact.log.directory import Segment
+
+ANSWERS = " [y/N]: "
+"""What click prints after the question."""
 
 
-def show(outcomes: Sequence[PartitionOutcome], beside: Sequence[LeftOut], printer: Printer | None) -> None:
+def show(
+    outcomes: Sequence[PartitionOutcome], options: CleanOptions, beside: Sequence[LeftOut], printer: Printer | None
+) -> None:
     """Print the plans. Raises BrokenPipeError and StorageError, because without a reader there is no consent."""
     if streams.was_closed():
         raise BrokenPipeError
     if printer is not None:
         from kcompact.cli.output.plans import show_plans
 
-        show_plans(outcomes, printer, left_out=beside)
+        show_plans(outcomes, printer, left_out=beside, applies_retention=options.apply_retention)
 
 
 def is_needed(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, assume_yes: bool, as_json: bool) -> bool:
     """Return whether something will change and there is a person to ask, whom standard error reaches."""
     if assume_yes or options.only_reads or as_json:
         return False
-    return any(_changes(each, options) for each in outcomes) and sys.stdin.isatty() and sys.stderr.isatty()
+    changes = any(each.is_eligible for each in outcomes) or bool(_deleted(outcomes, options))
+    return changes and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, doubts: Sequence[str]) -> bool:
@@ -41,23 +49,22 @@ def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, dou
 
     `doubts` say why the time of the decisions is probably wrong.
     """
-    changed = [each for each in outcomes if _changes(each, options)]
-    cleaned_bytes = sum(segment.size_bytes for each in changed if each.plan for segment in each.plan.segments)
     streams.tell("")
     streams.tell_notes(doubts)
-    return click.confirm(
-        f"Clean {readable.counted(len(changed), 'partition')}, {readable.size(cleaned_bytes)} of segments? "
-        "Each segment that is replaced is deleted.",
-        err=True,
-    )
+    return click.confirm(streams.wrapped(_question(outcomes, options), room_for=ANSWERS), err=True)
 
 
-def _changes(outcome: PartitionOutcome, options: CleanOptions) -> bool:
-    return outcome.is_eligible or _loses_segments(outcome, options)
+def _question(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> str:
+    eligible = [each for each in outcomes if each.is_eligible]
+    deleted = _deleted(outcomes, options)
+    retention = f"retention deletes {amount_of(deleted)}" if deleted else ""
+    if not eligible:
+        return f"Nothing is to be cleaned, but {retention}. Go on?"
+    cleaned_bytes = sum(segment.size_bytes for each in eligible if each.plan for segment in each.plan.segments)
+    cleaning = f"Clean {readable.counted(len(eligible), 'partition')}, {readable.size(cleaned_bytes)} of segments"
+    replaced = "Each segment that is replaced is deleted"
+    return f"{cleaning}? {replaced}, and {retention}." if retention else f"{cleaning}? {replaced}."
 
 
-def _loses_segments(outcome: PartitionOutcome, options: CleanOptions) -> bool:
-    """Return whether retention will delete segments of the partition, cleaned or not."""
-    if not options.apply_retention or outcome.error is not None or outcome.plan is None:
-        return False
-    return any(not due.is_postponed for due in plan_forecast(outcome.plan))
+def _deleted(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> list[Segment]:
+    return deleted_by_retention(outcomes) if options.apply_retention else []

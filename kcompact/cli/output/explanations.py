@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kcompact import readable
 from kcompact.config.settings import FIELD_NAMES, Setting, Source, TopicConfig
 from kcompact.plan.clean_plan import CleanPlan, Reason, Role
-from kcompact.plan.deletion import RetentionForecast, retention_forecast
 
 if TYPE_CHECKING:
     from kcompact.log.directory import Segment
@@ -76,10 +77,7 @@ def clean_below_offset(plan: CleanPlan, segment: Segment) -> int | None:
     return plan.first_dirty_offset if straddles and plan.role_of(segment) is Role.DIRTY else None
 
 
-def plan_forecast(plan: CleanPlan) -> tuple[RetentionForecast, ...]:
-    """Return the segments of a compacted topic that a broker would delete after the cleaning."""
-    if not plan.config.compacts or plan.log.damage:
-        return ()
-    return retention_forecast(
-        plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark
-    )
+def amount_of(segments: Sequence[Segment]) -> str:
+    """Return the number of some segments and their size: `12 segments, 1.2 MiB`."""
+    total = readable.size(sum(segment.size_bytes for segment in segments))
+    return f"{readable.counted(len(segments), 'segment')}, {total}"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from kcompact.cleaner.outcome import Copied, PartitionOutcome
 from kcompact.cli.entries import FileEntry, InspectedPartition, RecoveryEntry
-from kcompact.cli.output.explanations import clean_below_offset, config_fields, plan_forecast, role_reason
+from kcompact.cli.output.explanations import clean_below_offset, config_fields, role_reason
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.deletion import plan_forecast
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.partition import hint_for
 from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most

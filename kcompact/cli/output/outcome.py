@@ -9,9 +9,12 @@ from kcompact.cleaner.outcome import Copied, PartitionOutcome, RoundResult
 from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.entries import RecoveryEntry
 from kcompact.cli.output import text
+from kcompact.cli.output.explanations import amount_of
+from kcompact.cli.output.lists import some_of
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.errors import CleaningAbortedError
 from kcompact.plan.passes import offset_map_slots
+from kcompact.plan.totals import not_to_clean
 from kcompact.swap.recovery import RecoveryReport
 
 _MIB = 1_048_576
@@ -21,15 +24,16 @@ FEW = 3
 FEWEST_ROWS = 5
 """The rows of a table, however low the terminal is."""
 NOTHING_TO_DO = RecoveryReport().action
-LINES_BELOW = 10
+LINES_BELOW = 14
 """The lines of the report below the table, and of errors."""
 
 
 # clean
 
 
-def show_outcome(result: RoundResult, printer: Printer) -> None:
+def show_outcome(result: RoundResult, printer: Printer, *, is_dry_run: bool = False) -> None:
     """Print Kafka's summary of each partition that was cleaned, if they are few, a table, and the totals."""
+    deletes = "would delete" if is_dry_run else "deleted"
     cleaned = [each.result for each in result.cleaned if each.result is not None]
     if cleaned and (printer.is_verbose or len(cleaned) <= FEW):
         _show_summaries(cleaned, printer)
@@ -37,21 +41,37 @@ def show_outcome(result: RoundResult, printer: Printer) -> None:
         printer.line()
         printer.line(f"  {delayed}")
     printer.line()
-    shown = _fitting(result.partitions, printer)
+    shown, is_fitting = _fitting(result.partitions, printer)
     if shown:
         # Rows with remarks can be several lines high.
-        _show_results(shown, printer, with_remarks=len(shown) == len(result.partitions))
+        _show_results(shown, printer, deletes=deletes, with_remarks=is_fitting)
     _show_more(result.partitions, shown, printer)
+    _show_skipped(result.partitions, shown, printer)
     if len(result.partitions) > 1:
         printer.line()
-        _show_totals(result, printer)
+        _show_totals(result, printer, deletes=deletes)
 
 
 def _show_more(entries: Sequence[PartitionOutcome], shown: Sequence[PartitionOutcome], printer: Printer) -> None:
     """Print how many partitions that were cleaned have no row."""
-    more = sum(each.is_cleaned for each in entries) - len(shown)
+    more = sum(each.is_cleaned for each in entries) - sum(each.is_cleaned for each in shown)
     if more > 0:
         printer.line(f"and {more:,} more cleaned; -v lists them")
+
+
+def _show_skipped(entries: Sequence[PartitionOutcome], shown: Sequence[PartitionOutcome], printer: Printer) -> None:
+    """Print how many partitions that were skipped have no row, by reason."""
+    listed = {each.directory for each in shown}
+    skipped = [each for each in entries if _is_only_skipped(each) and each.directory not in listed]
+    if skipped:
+        reasons = (f"{len(those):,} {reason}" for reason, those in not_to_clean(skipped).items())
+        printer.line(cell(f"skipped: {', '.join(reasons)}"))
+
+
+def _is_only_skipped(entry: PartitionOutcome) -> bool:
+    """Return whether nothing was done with a partition, as its plan said already."""
+    is_skipped = entry.result is not None and entry.result.status == Status.SKIPPED and not entry.result.expired
+    return is_skipped and entry.error is None and not entry.recovered
 
 
 def _show_summaries(cleaned: Sequence[CleanResult], printer: Printer) -> None:
@@ -114,19 +134,23 @@ def _delayed_line(entries: Sequence[PartitionOutcome]) -> str:
     return f"Cleanable partitions: {eligible}, Delayed partitions: {delayed}, max delay: {max(delays_ms)}"
 
 
-def _fitting(entries: Sequence[PartitionOutcome], printer: Printer) -> list[PartitionOutcome]:
-    """Return the partitions that have a row: all, or of many on a terminal those that were cleaned, as far as they fit.
+def _fitting(entries: Sequence[PartitionOutcome], printer: Printer) -> tuple[list[PartitionOutcome], bool]:
+    """Return the partitions that have a row, and whether they all fit on the screen.
 
-    The others are counted by status, and the errors follow below the report.
+    These are all partitions; of many on a terminal those that were not skipped, and if they do not fit, those that were
+    cleaned, as far as they fit. The others are counted, and the errors follow below the report.
     """
     fill = printer.lines_to_fill
-    if fill is None or len(entries) <= FEW or len(entries) + LINES_BELOW <= fill:
-        return list(entries)
-    return [each for each in entries if each.is_cleaned][: max(FEWEST_ROWS, fill - LINES_BELOW)]
+    if fill is None or len(entries) <= FEW:
+        return list(entries), True
+    changed = [each for each in entries if not _is_only_skipped(each)]
+    if len(changed) + LINES_BELOW <= fill:
+        return changed, True
+    return [each for each in entries if each.is_cleaned][: max(FEWEST_ROWS, fill - LINES_BELOW)], False
 
 
-def _show_results(entries: Sequence[PartitionOutcome], printer: Printer, *, with_remarks: bool) -> None:
-    """Print a row for each partition."""
+def _show_results(entries: Sequence[PartitionOutcome], printer: Printer, *, deletes: str, with_remarks: bool) -> None:
+    """Print a row for each partition. `deletes` is the verb for what retention did."""
     columns = ("partition", "status", "before", "after", "checkpoint", "")
     rows = []
     for entry in entries:
@@ -138,7 +162,7 @@ def _show_results(entries: Sequence[PartitionOutcome], printer: Printer, *, with
             cell(readable.size(result.stats.bytes_read) if result else None),
             cell(readable.size(result.stats.bytes_written) if result else None),
             cell(result.end_offset if result else None),
-            cell(_remark(entry)),
+            cell(_remark(entry, deletes=deletes)),
         )
         rows.append(dict(zip(columns, cells, strict=True)))
     printer.table(
@@ -151,13 +175,15 @@ def _show_results(entries: Sequence[PartitionOutcome], printer: Printer, *, with
     )
 
 
-def _show_totals(result: RoundResult, printer: Printer) -> None:
+def _show_totals(result: RoundResult, printer: Printer, *, deletes: str) -> None:
     """Print the number of partitions by status, and the sizes before and after."""
     counts: dict[str, int] = {}
     for entry in sorted(result.partitions, key=lambda each: (each.status == Status.SKIPPED, each.error is not None)):
         counts[_status(entry)] = counts.get(_status(entry), 0) + 1
     listed = ", ".join(f"{count:,} {status}" for status, count in counts.items())
     printer.line(f"{readable.counted(len(result.partitions), 'partition')}: {listed}")
+    if result.expired:
+        printer.line(f"retention {deletes} {amount_of(result.expired)}")
     if not result.cleaned:
         return
     rate = readable.size(round(result.bytes_read / result.elapsed_s)) if result.elapsed_s else "-"
@@ -180,7 +206,7 @@ def _less(after: int, before: int) -> str:
     return f"{100 * (1 - after / before):.1f}%" if before else "0.0%"
 
 
-def _remark(entry: PartitionOutcome) -> str:
+def _remark(entry: PartitionOutcome, *, deletes: str) -> str:
     """Return what recovery did first, why a partition was not cleaned, and the segments that retention deleted."""
     remarks = []
     if entry.recovered:
@@ -188,7 +214,7 @@ def _remark(entry: PartitionOutcome) -> str:
     if isinstance(entry.error, CleaningAbortedError):
         return "; ".join((*remarks, "interrupted"))
     if entry.error is not None:
-        problem = text.within(entry.directory, str(entry.error).splitlines()[0])
+        problem = entry.error.word or text.within(entry.directory, str(entry.error).splitlines()[0])
         # A dry run was completed; the cleaning itself would not be.
         return "; ".join((*remarks, problem if entry.result is None else f"would stop: {problem}"))
     if entry.result is not None and entry.result.resumed:
@@ -196,8 +222,9 @@ def _remark(entry: PartitionOutcome) -> str:
     if entry.result is not None and not entry.is_cleaned:
         remarks.append(f"{entry.reason}: {entry.explanation}")
     if entry.result is not None and entry.result.expired:
-        bases = ", ".join(str(due.segment.base_offset) for due in entry.result.expired)
-        remarks.append(f"retention: segments {bases}")
+        bases = [str(due.segment.base_offset) for due in entry.result.expired]
+        listed = f"base offset{'' if len(bases) == 1 else 's'} {some_of(bases)}"
+        remarks.append(f"retention {deletes} {readable.counted(len(bases), 'segment')} ({listed})")
     return "; ".join(remarks)
 
 

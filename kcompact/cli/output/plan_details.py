@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kcompact import readable
-from kcompact.cli.output.explanations import plan_forecast, policy_line
+from kcompact.cli.output.explanations import policy_line
 from kcompact.cli.output.log_bar import show_bar
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.deletion import plan_forecast
 from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
 
 FIXED_LINES = 8

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from kcompact import readable
 from kcompact.cli.output import text
+from kcompact.cli.output.explanations import amount_of
 from kcompact.cli.output.left_out import lines_of_left_out, show_left_out
 from kcompact.cli.output.lists import some_of, topics_of
 from kcompact.cli.output.plan_details import has_details, lines_of_details, show_details
@@ -17,7 +18,7 @@ from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.notes import hints
 from kcompact.plan.planned import PlannedPartition
-from kcompact.plan.totals import not_to_clean, totals_of
+from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
 
 FEW = 3
 """So many partitions are always shown with their details."""
@@ -31,8 +32,17 @@ LINES_OF_HINT = 2
 VERDICT_COLUMNS = ("partition", "size", "clean", "dirty", "ratio", "clean it", "reason", "why")
 
 
-def show_plans(entries: Sequence[PlannedPartition], printer: Printer, *, left_out: Sequence[LeftOut] = ()) -> None:
-    """Print the plans, what is left out beside them, and the totals."""
+def show_plans(
+    entries: Sequence[PlannedPartition],
+    printer: Printer,
+    *,
+    left_out: Sequence[LeftOut] = (),
+    applies_retention: bool = False,
+) -> None:
+    """Print the plans, what is left out beside them, and the totals, with `applies_retention` also of what it deletes.
+
+    The details of a single partition already say what retention deletes.
+    """
     notes, advice = _notes(entries), hints(entries)
     lines_below = min(len(notes), MOST_NOTES + 1) + bool(notes) + lines_of_left_out(left_out, printer)
     lines_below += LINES_OF_HINT * len(advice) + LINES_OF_TOTALS
@@ -45,7 +55,7 @@ def show_plans(entries: Sequence[PlannedPartition], printer: Printer, *, left_ou
         printer.line(cell(f"hint: {hint}"))
     if len(entries) > 1:
         printer.line()
-        show_totals(entries, printer, with_reasons=not is_folded)
+        show_totals(entries, printer, with_reasons=not is_folded, applies_retention=applies_retention)
 
 
 def _show_within(entries: Sequence[PlannedPartition], printer: Printer, *, lines_below: int) -> bool:
@@ -88,7 +98,7 @@ def _show_folded(
         cells = (
             cell(reason, "bold red" if any(each.error for each in those) else ""),
             cell(f"{len(those):,}"),
-            cell(readable.size(totals_of(those).size_bytes)),
+            cell(_known_size(totals_of(those))),
             cell(topics_of(those)),
         )
         table.append(dict(zip(columns, cells, strict=True)))
@@ -110,8 +120,8 @@ def _show_verdicts(
             cell(readable.size(plan.cleanable_bytes) if plan else None),
             cell(f"{plan.cleanable_ratio:.4f}" if plan else None),
             cell("yes" if entry.is_eligible else "no", "green" if entry.is_eligible else ""),
-            cell(entry.reason, "bold red" if entry.error else ""),
-            cell(text.within(entry.directory, entry.explanation)),
+            cell(_reason(entry), "bold red" if entry.error else ""),
+            cell("" if _is_only_named(entry) else text.within(entry.directory, entry.explanation)),
         )
         rows.append(dict(zip(VERDICT_COLUMNS, cells, strict=True)))
     shown = printer.table(
@@ -125,7 +135,18 @@ def _show_verdicts(
     if "why" not in shown and len(entries) <= FEW:
         printer.line()
         for row in rows:
-            printer.line(row["partition"].append(": ").append_text(row["why"]))
+            if row["why"]:
+                printer.line(row["partition"].append(": ").append_text(row["why"]))
+
+
+def _reason(entry: PlannedPartition) -> str | None:
+    """Return the verdict, or without one the word of the error."""
+    return (entry.error.word if entry.reason is None and entry.error is not None else entry.reason) or None
+
+
+def _is_only_named(entry: PlannedPartition) -> bool:
+    """Return whether the row only names the error, whose message is printed once for all partitions."""
+    return entry.plan is None and entry.reason is None and entry.error is not None and bool(entry.error.word)
 
 
 # Notes and totals
@@ -153,20 +174,38 @@ def _show_notes(notes: dict[str, list[str]], partitions: int, printer: Printer) 
         printer.line(f"and {len(notes) - len(shown):,} more notes; -v lists them")
 
 
-def show_totals(entries: Sequence[PlannedPartition], printer: Printer, *, with_reasons: bool = True) -> None:
-    """Print the sums of the plans, with the number of partitions for each reason or for all together."""
+def _known_size(totals: PlanTotals) -> str | None:
+    """Return the size of the partitions that have a plan; None if none has one."""
+    return None if totals.unplanned == totals.partitions else readable.size(totals.size_bytes)
+
+
+def show_totals(
+    entries: Sequence[PlannedPartition],
+    printer: Printer,
+    *,
+    with_reasons: bool = True,
+    applies_retention: bool = False,
+) -> None:
+    """Print the sums of the plans, with the number of partitions for each reason or for all together.
+
+    `applies_retention`: also what retention will delete.
+    """
     totals = totals_of(entries)
     others = {reason: len(those) for reason, those in not_to_clean(entries).items()}
     if not with_reasons and others:
         others = {"not": sum(others.values())}
     counts = [f"{totals.to_clean:,} to clean", *(f"{count:,} {reason}" for reason, count in others.items())]
-    count, size = readable.counted(totals.partitions, "partition"), readable.size(totals.size_bytes)
-    printer.line(cell(f"{count}, {size}: {', '.join(counts)}"))
+    size = _known_size(totals) or "size unknown"
+    if 0 < totals.unplanned < totals.partitions:
+        size += f" (size of {totals.unplanned:,} unknown)"
+    printer.line(cell(f"{readable.counted(totals.partitions, 'partition')}, {size}: {', '.join(counts)}"))
     if totals.to_clean:
         printer.line(
             f"rewrites {readable.size(totals.input_bytes)}: "
             f"{readable.size(totals.dirty_bytes)} dirty, {readable.size(totals.clean_bytes)} clean"
         )
+    if applies_retention and (deleted := deleted_by_retention(entries)):
+        printer.line(f"retention deletes {amount_of(deleted)}")
 
 
 def show_next(command: str, printer: Printer) -> None:

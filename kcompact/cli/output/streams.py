@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
@@ -16,6 +17,9 @@ from kcompact.cli.output.text import safe_lines
 from kcompact.errors import StorageError
 
 OUTPUT = "standard output"
+_WIDTH_UNKNOWN = 80
+_NARROWEST = 20
+"""Messages are not wrapped more narrowly than this."""
 
 
 class ClosedOutput(io.TextIOBase):
@@ -75,9 +79,39 @@ def errors(stream: TextIO | None) -> Iterator[None]:
 
 
 def tell(line: str) -> None:
-    """Print a message on standard error. Failures are ignored."""
+    """Print a message on standard error, wrapped on a terminal. Failures are ignored."""
     with suppress(OSError):
-        click.echo(safe_lines(line), err=True)
+        click.echo(wrapped(safe_lines(line)), err=True)
+
+
+def wrapped(message: str, *, room_for: str = "") -> str:
+    """Return a message with its lines broken between words at the width of the terminal that standard error is.
+
+    Paths and other long words stay whole, and without a terminal the message is unchanged. `room_for` is text that
+    follows on the last line.
+    """
+    try:
+        width = (os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH_UNKNOWN) - len(room_for)
+    except (OSError, ValueError):
+        return message
+    lines = [
+        part
+        for line in message.split("\n")
+        for part in (
+            textwrap.wrap(
+                line,
+                max(width, _NARROWEST),
+                subsequent_indent=" " * (len(line) - len(line.lstrip())),
+                break_long_words=False,
+                break_on_hyphens=False,
+                replace_whitespace=False,
+                expand_tabs=False,
+            )
+            if len(line) > width
+            else [line]
+        )
+    ]
+    return "\n".join(lines)
 
 
 def tell_notes(notes: Iterable[str]) -> None:

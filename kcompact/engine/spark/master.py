@@ -32,7 +32,9 @@ def check_master(master: str) -> None:
         return
     if standalone_addresses(master):
         return
-    raise ConfigError(path="master", problem=f"{master[:100]!r} is not a Spark master", hint=f"Use one of: {ACCEPTED}")
+    raise ConfigError(
+        path="--master", problem=f"{master[:100]!r} is not a Spark master", hint=f"Use one of: {ACCEPTED}"
+    )
 
 
 def standalone_addresses(master: str) -> list[tuple[str, int]]:

@@ -378,7 +378,7 @@ class Client:
 
 def test_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka.KafkaAdminClient", Client)
-    monkeypatch.setattr(admin_client, "check_listener", lambda address: None)
+    monkeypatch.setattr(admin_client, "usable_address", lambda address: address)
     found = admin_client.ask_cluster("host:1", topics=["orders", "hidden", "gone"], nodes=[1, 2])
     assert found == LiveCluster(
         address="host:1",
@@ -398,7 +398,7 @@ def test_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka.KafkaAdminClient", Client)
-    monkeypatch.setattr(admin_client, "check_listener", lambda address: None)
+    monkeypatch.setattr(admin_client, "usable_address", lambda address: address)
     monkeypatch.setattr(Client, "describe_cluster", dict)
     with pytest.raises(ClusterUnreachableError, match="no usable answer"):
         admin_client.ask_cluster("host:1", topics=["orders"], nodes=[])

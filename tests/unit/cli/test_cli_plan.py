@@ -129,7 +129,7 @@ def test_trouble_is_an_entry_and_the_others_go_on(
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [
-        ("--config", "cleanup.policy=compakt", "'compakt' is neither"),
+        ("--config", "cleanup.policy=compakt", "'compakt' must be compact, delete or both\n"),
         ("--config", "orders:min.cleanable.dirty.ratio=2", "between 0 and 1"),
         ("--broker-config", "nowhere.properties", "does not exist"),
         ("--topic", "nothing*", "no partition of a topic"),
