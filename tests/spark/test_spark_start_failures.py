@@ -71,7 +71,7 @@ def test_only_debug_shows_the_stack_trace(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_java_that_never_answers_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jvm, "START_S", 0.5)
+    monkeypatch.setattr(jvm, "START_S", 2)
     calls = tmp_path / "calls"
     write_java(tmp_path, f"{PRINTS_17}echo >> {calls}\necho starting\nexec sleep 300")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -79,7 +79,7 @@ def test_a_java_that_never_answers_is_not_started_again(tmp_path: Path, monkeypa
     with pytest.raises(EngineError) as raised, spark_context("local[1]"):
         pass
     assert str(raised.value).splitlines()[:2] == [
-        "Spark: the start failed: Java did not answer within 0.5 seconds",
+        "Spark: the start failed: Java did not answer within 2 seconds",
         "  starting",
     ]
     assert calls.read_text() == "\n"

@@ -293,7 +293,8 @@ def test_progress_in_a_pipe_is_a_line_now_and_then(dirty: Path, monkeypatch: pyt
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     lines = kcompact(*CLEAN, "--dry-run", dirty).err.splitlines()
     assert all(
-        re.fullmatch(r"\d of 5 partitions, .* of 4.1 KiB read, .*/s(, about \d seconds left)?", each) for each in lines
+        re.fullmatch(r"\d of 5 partitions, .* of 4.1 KiB read, .*/s(, about [\d,]+ seconds left)?", each)
+        for each in lines
     )
     assert lines[-1].startswith("5 of 5 partitions, 4.1 KiB of 4.1 KiB read, ")
     assert kcompact(*CLEAN, "--dry-run", "-q", dirty).err == ""

@@ -124,7 +124,7 @@ def test_a_closed_port_is_reported_at_once(tmp_path: Path) -> None:
     address = closed_port()
     before = time.monotonic()
     ran = kcompact("plan", "--bootstrap-server", address, tmp_path)
-    assert time.monotonic() - before < 3
+    assert time.monotonic() - before < 6  # kafka-python alone takes more than 8.
     assert (ran.code, ran.out) == (1, "")
     first, second = ran.err.splitlines()
     assert first == f"error: {address}: the host is up, but nothing listens on port {address.split(':')[1]}"

@@ -54,10 +54,8 @@ def test_a_java_that_does_not_answer_is_killed(tmp_path: Path, monkeypatch: pyte
     alive = tmp_path / "alive"
     write_java(tmp_path / "broken", f"PATH=/usr/bin:/bin\n(sleep 1.5; : > {alive})\nexit 0")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "broken"))
-    started = time.monotonic()
     with pytest.raises(RefusedError, match=r"did not end within 0\.3 seconds"):
         find_java()
-    assert time.monotonic() - started < 1.4
     time.sleep(1.7)
     assert not alive.exists(), "a child of the script has survived"
 
