@@ -104,6 +104,14 @@ class Journal:
                 found[name] = Record(**fields)
         return found
 
+    def make_marker(self) -> bool:
+        """Create the marker directory; return False if it exists already. Raises OSError."""
+        try:
+            self.path.mkdir(mode=0o700)
+        except FileExistsError:
+            return False
+        return True
+
     def begin(self) -> None:
         """Write the subject, and remove the directories that an interrupted run did not finish."""
         with OpenDirectory(self.path) as marker:

@@ -117,7 +117,7 @@ class Output:
 
     The constructor checks the output and writes nothing. It raises RefusedError if the output lies inside a source, has
     one of the partitions, is not empty although a complete copy is to be made, or has an unfinished copy of something
-    else; LogDirLockedError, StorageError.
+    else; LogDirLockedError, StorageError. Entering checks again, under the lock, and raises the same.
     """
 
     def __init__(
@@ -140,19 +140,18 @@ class Output:
         require_separate(self.path, self._log_dirs if log_dir is None else [log_dir], self._directories)
         require_writable(self.path)
         present = _names(self.path)
+        self._is_resumable = resumable
         self._journal: Journal | None = None
         if MARKER in present or (resumable and not present - {LOCK_NAME}):
             self._journal = Journal(self.path, self._subject())
-            self._require_same_copy(present, resumable=resumable)
+            require_unlocked(self._journal.path)
         elif log_dir is not None:
             raise RefusedError(
                 path=self.path,
                 problem=f"is not empty, so it cannot become a copy of {log_dir}",
                 hint="Pass a new or empty directory as --output.",
             )
-        for directory in self._directories:
-            if directory.name in present and directory.name not in self._records:
-                raise exists_already(self.path / directory.name)
+        self._require_usable(present)
         if resumable and (self.path / LOCK_NAME).exists():
             require_unlocked(self.path)
 
@@ -163,12 +162,18 @@ class Output:
             log_dirs={str(log_dir): _meta_properties(log_dir) for log_dir in self._log_dirs},
         )
 
-    def _require_same_copy(self, present: frozenset[str], *, resumable: bool) -> None:
+    def _require_usable(self, present: frozenset[str]) -> None:
+        """Raise RefusedError if the output, which has these names, has a partition already or another copy."""
+        if MARKER in present:
+            self._require_same_copy(present)
+        for directory in self._directories:
+            if directory.name in present and directory.name not in self._records:
+                raise exists_already(self.path / directory.name)
+
+    def _require_same_copy(self, present: frozenset[str]) -> None:
         """Read what an interrupted run has finished. Raises RefusedError if it was making another copy."""
-        assert self._journal is not None
-        if MARKER not in present:
-            return
-        require_unlocked(self._journal.path)
+        if self._journal is None:
+            raise _appeared_meanwhile(self.path)
         remove = f"Pass another --output directory, or remove {self.path} to begin anew."
         if not self._journal.has_subject():
             if present - {LOCK_NAME, MARKER}:
@@ -179,7 +184,7 @@ class Output:
                 )
             return
         begun = self._journal.read_subject()
-        if not resumable or begun != self._journal.subject:
+        if not self._is_resumable or begun != self._journal.subject:
             raise RefusedError(path=self.path, problem="has an unfinished copy of something else", hint=remove)
         self._records = self._journal.records()
         own = {LOCK_NAME, MARKER, *LOG_DIR_FILES, *(f"{name}.tmp" for name in LOG_DIR_FILES), *self._records}
@@ -232,14 +237,20 @@ class Output:
             self.path.mkdir(parents=True, exist_ok=True)
             if self._is_made and self.log_dir is not None:
                 copy_status(self.log_dir, self.path)
-            if self._journal is not None:
-                self._journal.path.mkdir(mode=0o700, exist_ok=True)
+            is_marked_now = self._journal is not None and self._journal.make_marker()
         except OSError as problem:
             raise storage_error(self.path, problem) from None
         if is_used(self.path):
             self._stack.enter_context(shared_lock(self.path))
         if self._journal is not None:
             self._stack.enter_context(log_dir_lock(self._journal.path))
+        # Another run may have used the output since the constructor looked. From here on none can begin there.
+        present = _names(self.path)
+        if self._journal is not None and is_marked_now and present - {LOCK_NAME, MARKER}:
+            self._journal.remove()
+            raise _appeared_meanwhile(self.path)
+        self._require_usable(present)
+        if self._journal is not None:
             self._journal.begin()
 
     def __exit__(
@@ -330,6 +341,9 @@ class Output:
             raise storage_error(target, problem) from None
         unfinished = UnfinishedCopy(path=target, source=source, files=contents.files)
         try:
+            # Each run makes its own name first and looks for the other then, so of two runs at least one is refused.
+            if self._journal is None and (self.path / MARKER).exists():
+                raise _appeared_meanwhile(self.path)
             yield unfinished
             now = read_partition_contents(source).files
             if now != contents.files:
@@ -424,6 +438,12 @@ class Output:
 
 def _names(path: Path) -> frozenset[str]:
     return frozenset(os.listdir(path)) if path.exists() else frozenset()  # noqa: PTH208 - only the names
+
+
+def _appeared_meanwhile(path: Path) -> RefusedError:
+    return RefusedError(
+        path=path, problem="was written to by another process after it had been checked", hint="Run the command again."
+    )
 
 
 def _meta_properties(log_dir: Path) -> str | None:

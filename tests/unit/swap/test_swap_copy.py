@@ -353,6 +353,66 @@ def test_two_runs_cannot_continue_the_same_copy(log_dir: Path, tmp_path: Path) -
         Output(tmp_path / "out", log_dir=log_dir)
 
 
+def complete(log_dir: Path, path: Path) -> None:
+    copy_log_dir(log_dir, path)
+
+
+def interrupt(log_dir: Path, path: Path) -> None:
+    copy_log_dir(log_dir, path, only=("inventory-0",))
+
+
+def add_one(log_dir: Path, path: Path) -> None:
+    copy_alone(read_log(log_dir / "inventory-0"), path)
+
+
+@pytest.mark.parametrize(
+    ("act", "has_names", "problem"),
+    [
+        (complete, False, "written to by another process"),
+        (interrupt, False, "unfinished copy of something else"),
+        (add_one, False, "written to by another process"),
+        (add_one, True, "exists already"),
+    ],
+)
+def test_an_output_that_another_run_uses_between_the_check_and_the_lock(
+    act: Callable[[Path, Path], None], has_names: bool, problem: str, log_dir: Path, tmp_path: Path
+) -> None:
+    other, path = checkout.copy_directory("broker", "before", tmp_path / "other"), tmp_path / "out"
+    if has_names:
+        with_a_name(path)
+    checked = Output(path, [log_dir / "inventory-0"])
+    act(other, path)
+    before = held_by(path)
+    with pytest.raises(RefusedError, match=problem), checked:
+        pass
+    after = held_by(path)
+    after.pop(".lock", None)
+    assert after == before
+
+
+def test_what_the_same_run_has_finished_between_the_check_and_the_lock(log_dir: Path, tmp_path: Path) -> None:
+    checked = Output(tmp_path / "out", log_dir=log_dir)
+    interrupt(log_dir, tmp_path / "out")
+    with checked:
+        copy_one(read_log(log_dir / "__cluster_metadata-0"), checked)
+        assert checked.finished(read_log(log_dir / "inventory-0"), {"recipe": ""}) == {"made": ""}
+        assert checked.finish().is_finished
+    assert held_by(tmp_path / "out") == expected_of(log_dir)
+
+
+def test_a_marker_that_appears_while_a_partition_is_added(log_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    log = read_log(log_dir / "inventory-0")
+    with Output(path, [log.directory], resumable=False) as output:
+        (path / MARKER).mkdir()
+        with (
+            pytest.raises(RefusedError, match="written to by another process"),
+            output.partition(log, checkpoint_offset=None),
+        ):
+            pass
+    assert names(path) == [MARKER]
+
+
 def test_space_for_everything_is_required_first(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = log_dir / "inventory-0"
     with pytest.raises(NotEnoughSpaceError) as full, disk(monkeypatch, free_bytes=0):
