@@ -22,7 +22,7 @@ from kcompact.format.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from kcompact.format.names import DirectoryKind, PartitionDirectoryName, TopicPartition
-from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
+from kcompact.format.properties import META_PROPERTIES
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
@@ -44,7 +44,7 @@ from kcompact.swap.copy.journal import (
     file_states,
     states_in,
 )
-from kcompact.swap.copy.log_dir_files import write_chosen, write_one, write_whole
+from kcompact.swap.copy.log_dir_files import write_chosen, write_clean_shutdown, write_whole
 from kcompact.swap.copy.target import (
     exists_already,
     is_log_dir,
@@ -137,6 +137,7 @@ class Output:
         self._stack = ExitStack()
         self._is_made = False
         self._is_finished = False
+        self._has_others = True
         require_separate(self.path, self._log_dirs if log_dir is None else [log_dir], self._directories)
         require_writable(self.path)
         present = _names(self.path)
@@ -250,6 +251,7 @@ class Output:
             self._journal.remove()
             raise _appeared_meanwhile(self.path)
         self._require_usable(present)
+        self._has_others = any(map(TopicPartition.parse, present))
         if self._journal is not None:
             self._journal.begin()
 
@@ -309,20 +311,21 @@ class Output:
                 unfinished.index_interval_bytes = log.index_interval_bytes
             yield unfinished
             require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
-            if self._journal is None:
-                self._write_shared_files(log, offsets)
+        if self._journal is not None:
+            return
         # Last, because a checkpoint must not be ahead of its log.
-        if self._journal is None and checkpoint_offset is not None:
+        if checkpoint_offset is not None:
             write_checkpoint(self.path, log.topic_partition, checkpoint_offset)
+        # With other partitions in the output, only their broker can say that they were shut down cleanly.
+        if not self._has_others:
+            with _SHARED_FILES:
+                write_clean_shutdown(self._log_dirs, self.path)
 
-    def _write_shared_files(self, log: PartitionLog, offsets: Mapping[str, int]) -> None:
+    def _write_broker_checkpoints(self, partition: TopicPartition, offsets: Mapping[str, int]) -> None:
         with _SHARED_FILES:
             for name, offset in offsets.items():
                 if name != CLEANER_OFFSET_CHECKPOINT:
-                    write_checkpoint(self.path, log.topic_partition, offset, name=name)
-            # With other partitions in the output, only their broker can say that they were shut down cleanly.
-            if log.log_dir.is_clean_shutdown and not any(map(TopicPartition.parse, _names(self.path))):
-                write_one(log.log_dir.path, self.path, CLEAN_SHUTDOWN_FILE)
+                    write_checkpoint(self.path, partition, offset, name=name)
 
     @contextmanager
     def _new_directory(
@@ -330,6 +333,7 @@ class Output:
     ) -> Iterator[UnfinishedCopy]:
         """Yield a directory to fill; after the block give it the name of the source, durably."""
         contents = read_partition_contents(source)
+        partition = TopicPartition.parse(source.name)
         final = self.path / source.name
         if final.exists() or final.is_symlink():
             raise exists_already(final)
@@ -361,6 +365,10 @@ class Output:
                     copy=states_in(target),
                 )
                 self._journal.write(record)
+            elif partition is not None:
+                # Before the rename, or records below the log start are readable again if the run is killed in between.
+                # A broker ignores the entries of a partition that is not there.
+                self._write_broker_checkpoints(partition, offsets)
             self._publish(staged, final)
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)

@@ -26,7 +26,7 @@ from kcompact.errors import (
 )
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.swap.copy import Output
-from kcompact.swap.copy.journal import MARKER
+from kcompact.swap.copy.journal import MARKER, Journal
 from kcompact.swap.staging import discard
 from tests.support.command_line import digest, running_broker
 from tests.support.crash import CHECKPOINT_BEFORE, PARTITION, Scene, cleaner_checkpoint, latest_values, log_of
@@ -188,6 +188,32 @@ def test_a_log_directory_that_was_not_shut_down_cleanly_stays_so(log_dir: Path, 
     shutil.copyfile(log_dir / "meta.properties", path / "meta.properties")
     copy_alone(read_log(log_dir / "inventory-0"), path)
     assert not (path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("is_clean", [(True, True), (True, False), (False, True)])
+def test_only_sources_that_were_all_shut_down_cleanly_make_a_clean_output(
+    is_clean: tuple[bool, bool], log_dir: Path, tmp_path: Path
+) -> None:
+    other, path = checkout.copy_directory("fruit-prices", "before", tmp_path / "other"), tmp_path / "out"
+    with_a_name(path)
+    directories = [log_dir / "inventory-0", *(each for each in other.iterdir() if each.is_dir())]
+    for directory, clean in zip(directories, is_clean, strict=True):
+        (directory.parent / ".kafka_cleanshutdown").touch()
+        if not clean:
+            start_a_broker(directory.parent)
+    with Output(path, directories) as output:
+        for directory in directories:
+            copy_one(read_log(directory), output)
+            assert (path / ".kafka_cleanshutdown").exists() == all(is_clean)
+
+
+def test_a_partition_that_fails_leaves_no_shared_files(log_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with_a_name(path)
+    log = read_log(log_dir / "inventory-0")
+    with pytest.raises(LogChangedError):
+        copy_alone(log, path, lambda: (log.directory / "partition.metadata").unlink())
+    assert names(path) == ["lost+found"]
 
 
 # A whole log directory
@@ -475,6 +501,32 @@ def test_only_the_same_is_kept(
     change(log_dir)
     assert outcomes(log_dir, tmp_path / "out", recipe) == {"__cluster_metadata-0": "now", "inventory-0": expected}
     assert held_by(tmp_path / "out") == expected_of(log_dir)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["a log directory", "chosen partitions"])
+def test_a_continued_copy_drops_the_shared_files_that_the_source_no_longer_has(
+    is_whole: bool, log_dir: Path, tmp_path: Path
+) -> None:
+    directories, path = [log_dir / "inventory-0", log_dir / "__cluster_metadata-0"], tmp_path / "out"
+
+    def run() -> None:
+        with Output(path, log_dir=log_dir) if is_whole else Output(path, directories) as output:
+            for directory in directories:
+                copy_one(read_log(directory), output)
+            output.finish()
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(StorageError):
+        patched.setattr(Journal, "remove", fails)
+        run()
+    assert (path / ".kafka_cleanshutdown").exists()
+    (path / ".kafka_cleanshutdown.tmp").touch()
+    start_a_broker(log_dir)
+    run()
+    assert {".kafka_cleanshutdown", ".kafka_cleanshutdown.tmp", MARKER}.isdisjoint(names(path))
+
+
+def fails(*_: object) -> None:
+    raise StorageError(path=Path("disk"), problem=OSError(5, "Input/output error"))
 
 
 @pytest.mark.long
