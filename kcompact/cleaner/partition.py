@@ -202,12 +202,13 @@ def _copy(
 ) -> CleanResult:
     """Write a copy of the partition, compacted if it is eligible, unless an interrupted run has made the same copy."""
     recipe = _recipe(plan, options)
-    finished = output.finished(plan.log, recipe)
+    checkpoint_offset = plan.first_uncleanable_offset if plan.eligible else plan.log.checkpoint_offset
+    finished = output.finished(plan.log, recipe, checkpoint_offset=checkpoint_offset)
     if finished is not None:
         return _resumed(plan, finished)
     started = time.monotonic()
     if not plan.eligible:
-        with output.partition(plan.log, checkpoint_offset=plan.log.checkpoint_offset, recipe=recipe) as unfinished:
+        with output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished:
             unfinished.fill(check=progress.check)
             unfinished.outcome = {"status": Status.COPIED}
         return CleanResult(directory=plan.log.directory, status=Status.COPIED, plan=plan)
@@ -217,7 +218,7 @@ def _copy(
     space = StagingSpace(prepared, executor, progress)
     with (
         space.reserved_for_copy(output.path),
-        output.partition(plan.log, checkpoint_offset=plan.first_uncleanable_offset, recipe=recipe) as unfinished,
+        output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished,
     ):
         written = write_groups(prepared, range(len(plan.groups)), str(unfinished.path), executor)
         unfinished.fill(written.segments, progress.check)
@@ -241,11 +242,15 @@ _OUTCOME = ("status", "end_offset", "engine", "map_s", "sync_s", "verify_s", "el
 
 
 def _recipe(plan: CleanPlan, options: CleanOptions) -> dict[str, Any]:
-    """Return everything but the source and the time that the copy of a partition depends on, for its record."""
+    """Return everything but the source and the time that the copy of a partition depends on, for its record.
+
+    The source is its files and its entries in the checkpoints.
+    """
     if not plan.eligible:
         return {"end_offset": None, "rebuild_indexes": plan.log.ignores_indexes}
     settings = {field.name: getattr(plan.config, field.name) for field in fields(plan.config) if field.compare}
     return {
+        "first_dirty_offset": plan.first_dirty_offset,
         "end_offset": plan.first_uncleanable_offset,
         "keep_tombstones": options.keep_tombstones,
         "rebuild_indexes": plan.log.ignores_indexes,

@@ -270,21 +270,23 @@ class Output:
 
     # --- One directory
 
-    def finished(self, log: PartitionLog, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+    def finished(
+        self, log: PartitionLog, recipe: Mapping[str, Any], *, checkpoint_offset: int | None
+    ) -> dict[str, Any] | None:
         """Return the outcome of a partition that an interrupted run has finished, else None.
 
-        A copy that was made from other files or by another recipe is removed.
+        A copy that was made from other files, with other entries in the checkpoints or by another recipe is removed.
         """
-        contents = read_partition_contents(log.directory)
-        record = self._kept(log.directory.name, recipe, contents.files)
+        record = self._kept(log.directory, recipe, _offsets(log, checkpoint_offset))
         return None if record is None else record.outcome
 
-    def _kept(self, name: str, recipe: Mapping[str, Any], files: Sequence[FileIdentity]) -> Record | None:
+    def _kept(self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int]) -> Record | None:
+        name, files = source.name, read_partition_contents(source).files
         record = self._records.get(name)
         if record is None or self._journal is None:
             return None
         if (self.path / name).exists():
-            if record.recipe == recipe and record.source == file_states(files):
+            if (record.recipe, record.offsets, record.source) == (recipe, offsets, file_states(files)):
                 self._done.add(name)
                 return record
             with OpenDirectory(self.path) as output:
@@ -396,7 +398,7 @@ class Output:
         missing = set(self.report().missing)
         if missing <= {path.name for path in self._set_aside}:
             for source in self._set_aside:
-                if self._kept(source.name, {}, read_partition_contents(source).files) is None:
+                if self._kept(source, {}, {}) is None:
                     with self._new_directory(source, {}, {}) as unfinished:
                         unfinished.fill(check=check)
             if self._journal is not None:

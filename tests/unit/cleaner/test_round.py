@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,26 @@ def test_an_output_is_finished_or_an_error(tmp_path: Path) -> None:
         "__consumer_offsets-0": "copied",
     }
     assert values(tmp_path / "out" / "orders-0") == COMPACTED
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "is_kept"),
+    [("", True), ("cleaner-offset-checkpoint", False), ("log-start-offset-checkpoint", False)],
+)
+def test_a_continued_copy_keeps_only_what_has_the_same_offsets(checkpoint: str, is_kept: bool, tmp_path: Path) -> None:
+    log_dir = partition(tmp_path / "data").parent
+    leftover = partition(log_dir, settings("name=__consumer_offsets-0")) / f"{0:020d}.log.swap"
+    leftover.touch()
+    plan, options = replace(PLAN, force=True), CleanOptions(output=tmp_path / "out")
+    assert clean_log_dir(log_dir, COMPACT, plan_options=plan, options=options).exit_code == 8
+    leftover.unlink()
+    if checkpoint:
+        (log_dir / checkpoint).write_text("0\n1\norders 0 2\n")
+    result = clean_log_dir(log_dir, COMPACT, plan_options=plan, options=options)
+    resumed = [each.result.resumed for each in result.partitions if each.name == "orders-0" and each.result]
+    assert (result.exit_code, resumed) == (0, [is_kept])
+    if checkpoint == "log-start-offset-checkpoint":
+        assert "orders 0 2" in (tmp_path / "out" / checkpoint).read_text()
 
 
 @pytest.mark.parametrize("path_of", [str, Path, os.fspath])

@@ -78,9 +78,14 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
+def made_by(log: PartitionLog, output: Output, recipe: str) -> Any:
+    """Return what an earlier run has recorded of the same copy."""
+    return output.finished(log, {"recipe": recipe}, checkpoint_offset=log.checkpoint_offset)
+
+
 def copy_one(log: PartitionLog, output: Output, recipe: str = "") -> None:
     """Copy a partition as it is, unless an earlier run has."""
-    if output.finished(log, {"recipe": recipe}) is None:
+    if made_by(log, output, recipe) is None:
         with output.partition(log, checkpoint_offset=log.checkpoint_offset, recipe={"recipe": recipe}) as unfinished:
             unfinished.fill()
             unfinished.outcome = {"made": recipe}
@@ -421,7 +426,7 @@ def test_what_the_same_run_has_finished_between_the_check_and_the_lock(log_dir: 
     interrupt(log_dir, tmp_path / "out")
     with checked:
         copy_one(read_log(log_dir / "__cluster_metadata-0"), checked)
-        assert checked.finished(read_log(log_dir / "inventory-0"), {"recipe": ""}) == {"made": ""}
+        assert made_by(read_log(log_dir / "inventory-0"), checked, "") == {"made": ""}
         assert checked.finish().is_finished
     assert held_by(tmp_path / "out") == expected_of(log_dir)
 
@@ -478,10 +483,14 @@ def outcomes(log_dir: Path, path: Path, recipe: str) -> dict[str, str]:
     with Output(path, log_dir=log_dir) as output:
         for name in ("__cluster_metadata-0", "inventory-0"):
             log = read_log(log_dir / name)
-            found[name] = (output.finished(log, {"recipe": recipe}) or {"made": "now"})["made"]
+            found[name] = (made_by(log, output, recipe) or {"made": "now"})["made"]
             copy_one(log, output, recipe)
         output.finish()
     return found
+
+
+def raise_log_start(log_dir: Path) -> None:
+    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\ninventory 0 7\n")
 
 
 @pytest.mark.parametrize(
@@ -491,8 +500,9 @@ def outcomes(log_dir: Path, path: Path, recipe: str) -> dict[str, str]:
         ("other", lambda log_dir: None, "now"),
         ("", lambda log_dir: os.utime(log_dir / "inventory-0" / "00000000000000000000.log", ns=(0, 0)), "now"),
         ("", lambda log_dir: (log_dir / "inventory-0" / "partition.metadata").unlink(), "now"),
+        ("", lambda log_dir: raise_log_start(log_dir), "now"),
     ],
-    ids=["the same", "another recipe", "another time", "a file less"],
+    ids=["the same", "another recipe", "another time", "a file less", "another log start"],
 )
 def test_only_the_same_is_kept(
     recipe: str, change: Callable[[Path], Any], expected: str, log_dir: Path, tmp_path: Path
