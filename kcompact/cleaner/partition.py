@@ -42,7 +42,10 @@ from kcompact.swap.staging import create_staging, discard, write_manifest
 
 
 class Status(enum.StrEnum):
-    """What a round did with a partition. Errors are raised as exceptions."""
+    """What a round did with a partition. Errors are raised as exceptions.
+
+    A dry run says `copied` of what the run copies as it is.
+    """
 
     CLEANED = "cleaned"
     COPIED = "copied"
@@ -96,8 +99,8 @@ def clean_partition(
 ) -> CleanResult:
     """Clean one partition by its plan. If it is not eligible, only copy it to the output, or reset its checkpoint.
 
-    `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the entered
-    output of a round with `options.output`; without it the partition is copied on its own. Raises KcompactError:
+    `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the output of a
+    round with `options.output`, entered except in a dry run; without it the partition is copied on its own. Raises KcompactError:
     CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped half-way.
     """
     options, progress = options or CleanOptions(), progress or Progress()
@@ -114,6 +117,8 @@ def clean_partition(
     stopped_by = obstacle(plan, options)
     if stopped_by is not None and not options.dry_run:
         raise stopped_by
+    if not plan.eligible and options.output is not None:
+        return CleanResult(directory=plan.log.directory, status=Status.COPIED, plan=plan, stopped_by=stopped_by)
     if not plan.eligible:
         return replace(_skip(plan, lock, options), stopped_by=stopped_by)
     started = time.monotonic()

@@ -135,7 +135,7 @@ class Round:
         """Clean the eligible partitions and return every partition with its result or its error, in order."""
         progress = progress or RoundProgress()
         started, copied = time.monotonic(), None
-        if self._output is None:
+        if self._output is None or self._options.dry_run:
             partitions = tuple(self._cleaned(progress))
         else:
             with self._output as output:
@@ -183,7 +183,7 @@ class Round:
             return replace(outcome, result=result, error=result.stopped_by)
         except Exception as problem:
             failure = as_failure(problem)
-            if self._output is not None and isinstance(failure, NotEnoughSpaceError):
+            if self._output is not None and not self._options.dry_run and isinstance(failure, NotEnoughSpaceError):
                 self._full = failure
             return replace(outcome, error=failure)
 
@@ -216,14 +216,13 @@ def begin_round(
         plan_options = replace(plan_options, rebuild_indexes=True)
     with ExitStack() as stack:
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
-        target = output_of(paths, directories, plan_options, options)
-        output = None if options.dry_run else target
+        output = output_of(paths, directories, plan_options, options)
         locks = Locks(stack, options)
         planned = [*_planned(directories, plan_options, locks), *map(_outcome, unusable)]
         named = {path.resolve() for path in paths}
         outcomes = [_refused(each, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)]
-        if target is not None:
-            require_space_for_copies(target, outcomes)
+        if output is not None:
+            require_space_for_copies(output, outcomes)
         engine = Engine(engine_options, stack)
         yield Round(
             outcomes,
