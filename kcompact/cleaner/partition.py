@@ -26,7 +26,7 @@ from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_kernels
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.preflight import obstacle
-from kcompact.cleaner.space import StagingSpace, shortage, shortage_of_copy
+from kcompact.cleaner.space import StagingSpace, reserved_for_exact_copy, shortage, shortage_of_copy
 from kcompact.errors import KcompactError, KernelsUnavailableError, NotEnoughSpaceError, RecoveryNeededError
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
@@ -213,7 +213,10 @@ def _copy(
         return _resumed(plan, finished)
     started = time.monotonic()
     if not plan.eligible:
-        with output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished:
+        with (
+            reserved_for_exact_copy(plan, output.path, progress),
+            output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished,
+        ):
             unfinished.fill(check=progress.check)
             unfinished.outcome = {"status": Status.COPIED}
         return CleanResult(directory=plan.log.directory, status=Status.COPIED, plan=plan)

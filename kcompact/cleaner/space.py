@@ -126,6 +126,26 @@ def _freed_bytes(plan: CleanPlan, number: int, block_bytes: int) -> int:
 # The check
 
 
+@contextmanager
+def reserved_for_exact_copy(plan: CleanPlan, output: Path, progress: Progress) -> Iterator[None]:
+    """Reserve the space for a copy of a partition as it is while the block runs. Raises NotEnoughSpaceError."""
+    contents = read_partition_contents(plan.log.directory)
+    _, release = _RESERVATIONS.take(
+        output, lambda disk: _fitting(output, contents.space_bytes(disk.block_bytes), disk), progress
+    )
+    try:
+        yield
+    finally:
+        release()
+
+
+def _fitting(output: Path, needed_bytes: int, disk: Disk) -> tuple[None, int] | NotEnoughSpaceError:
+    """Return the space that a copy needs as a reservation, or the error if the disk has less."""
+    if needed_bytes > disk.free_bytes:
+        return NotEnoughSpaceError(path=output, needed_bytes=needed_bytes, free_bytes=disk.free_bytes)
+    return None, needed_bytes
+
+
 class StagingSpace:
     """The space for the staged files of one cleaning."""
 
@@ -178,10 +198,7 @@ class StagingSpace:
         """Reserve the space for a copy to `output` while the block runs. Raises NotEnoughSpaceError."""
 
         def needed(disk: Disk) -> tuple[None, int] | NotEnoughSpaceError:
-            needed_bytes = _copied_bytes(self._plan, self._sizes, disk.block_bytes)
-            if needed_bytes > disk.free_bytes:
-                return NotEnoughSpaceError(path=output, needed_bytes=needed_bytes, free_bytes=disk.free_bytes)
-            return None, needed_bytes
+            return _fitting(output, _copied_bytes(self._plan, self._sizes, disk.block_bytes), disk)
 
         with self._reserved(output, needed):
             yield

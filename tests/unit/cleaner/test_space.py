@@ -19,6 +19,7 @@ from kcompact.cleaner.round import clean_log_dir
 from kcompact.cleaner.space import Disk, shortage
 from kcompact.errors import CleaningAbortedError, NotEnoughSpaceError
 from kcompact.plan.options import PlanOptions
+from kcompact.swap.copy import output
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import digest
 from tests.support.log_writer import LogSpec
@@ -207,3 +208,22 @@ def test_cleanings_of_one_process_share_the_free_space(tmp_path: Path, monkeypat
     monkeypatch.setattr(Disk, "of", lambda path: Disk(free_bytes=69, block_bytes=1))
     with pytest.raises(NotEnoughSpaceError):
         reservations.take(tmp_path, choose, Progress())
+
+
+def test_a_partition_that_is_copied_as_it_is_shares_the_free_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[int] = []
+
+    def looked_at(source: Path, target: Path, files: object, *_: object, **__: object) -> None:
+        reserved.extend(sum(each) for each in space._RESERVATIONS._reserved_bytes.values() if each)
+
+    monkeypatch.setattr(output, "fill", looked_at)
+    spec = log_dsl.parse("log now=10:00 name=orders-0\n0: a=*5000")
+    directory = log_writer.write(spec, tmp_path / "source")
+    copied = clean(spec, directory.parent, CleanOptions(output=tmp_path / "out"))
+    assert copied.status == "copied"
+    sizes = [path.stat().st_size for path in directory.iterdir()]
+    assert len(reserved) == 1
+    assert reserved[0] > sum(sizes) + len(sizes) * os.statvfs(tmp_path).f_frsize
+    assert not any(space._RESERVATIONS._reserved_bytes.values())

@@ -97,7 +97,7 @@ def test_a_dry_run_says_what_the_run_copies(chosen: tuple[str, ...], log_dir: Pa
     dry = copy(tmp_path / "out", "--dry-run", *arguments)
     assert digest(tmp_path) == before
     run = copy(tmp_path / "out", *arguments)
-    assert (dry.code, run.code) == (0, 0)
+    assert (dry.code, run.code) == (0, 0), (dry.err, run.err)
     assert "copied" in statuses(run).values()
     assert statuses(dry) | {"inventory-0": "cleaned"} == statuses(run)
     assert statuses(dry)["inventory-0"] == "dry-run"
