@@ -347,6 +347,15 @@ def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
         assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}: a bare except"
 
 
+@of_each([one for one in INNER if one.name == "__init__.py"])
+def test_a_folder_lists_its_modules(path: Path) -> None:
+    docstring = (ast.get_docstring(TREES[path]) or "").partition("**The idea.**")[0]
+    listed = set(re.findall(r"^    (\w+)/?  +\S", docstring, re.MULTILINE))
+    modules = {one.stem for one in path.parent.glob("*.py")} - {"__init__"}
+    folders = {one.parent.name for one in path.parent.glob("*/__init__.py")}
+    assert listed == modules | folders, f"listed or there, but not both: {sorted(listed ^ (modules | folders))}"
+
+
 @of_each(INNER)
 def test_modules_and_functions_say_what_they_are(path: Path) -> None:
     module = module_of(path)

@@ -1,7 +1,9 @@
 """gzip, snappy, lz4 and zstd as Kafka frames them. Only this folder imports the compression libraries.
 
 A library compresses and inflates; one file per codec does the framing around it: header, block size, trailer, and
-which bytes may follow the end. `stream` is shared by the four.
+which bytes may follow the end. The four share one module:
+
+    stream  the inflated bytes with their cap, and the error of a damaged stream
 
 `compress` writes what Kafka's writers write. `decompress` accepts what Kafka's readers accept. It counts the inflated
 bytes and never trusts a size that the input declares, so hostile input raises `CorruptBatchError` and nothing else.

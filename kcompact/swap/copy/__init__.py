@@ -4,10 +4,12 @@ In: partitions, and the staged files of cleaned segments. Out: a directory with 
 unfinished.
 Imports: as `swap`.
 
-    output     the output of a round: checks the target, takes its lock, adds directories, finishes
-    contents   what a broker keeps of a directory, and what a copy leaves out
-    journal    the marker of an unfinished copy, and what it says is finished
-    files      copies files with their attributes
+    output          the output of a round: takes its lock, adds directories, finishes
+    target          the checks of an output before anything is written, and its lock
+    contents        what a broker keeps of a directory, and what a copy leaves out
+    journal         the marker of an unfinished copy, and what it says is finished
+    files           copies files with their attributes
+    log_dir_files   the files that the partitions of a log directory share
 
 **The idea.** A directory is made under another name and renamed when it is complete and synced, so a partition
 directory in the output is always whole. The output itself is whole when the last step is done:

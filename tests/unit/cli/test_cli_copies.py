@@ -95,7 +95,7 @@ def test_chosen_topics_are_no_log_directory(log_dir: Path, tmp_path: Path) -> No
 def test_a_dry_run_says_what_the_run_copies(
     lag_ms: str, dry_status: str, status: str, chosen: tuple[str, ...], log_dir: Path, tmp_path: Path
 ) -> None:
-    arguments = ("--config", f"inventory:min.compaction.lag.ms={lag_ms}", *chosen, log_dir)
+    arguments: tuple[str | Path, ...] = ("--config", f"inventory:min.compaction.lag.ms={lag_ms}", *chosen, log_dir)
     before = digest(tmp_path)
     dry = copy(tmp_path / "out", "--dry-run", *arguments)
     assert digest(tmp_path) == before

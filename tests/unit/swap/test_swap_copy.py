@@ -29,6 +29,7 @@ from kcompact.swap.copy import Output
 from kcompact.swap.copy.journal import MARKER, Journal
 from kcompact.swap.staging import discard
 from tests.support.command_line import digest, running_broker
+from tests.support.copies import copy_alone, copy_log_dir, copy_one, dies_in_child, made_by, names
 from tests.support.crash import CHECKPOINT_BEFORE, PARTITION, Scene, cleaner_checkpoint, latest_values, log_of
 
 STRAY = f"inventory-7.{'0' * 32}-stray"
@@ -72,41 +73,6 @@ LEFT_OUT = {
     "inventory-0/notes.txt": "not a file of Kafka",
     "__cluster_metadata-0/00000000000000000013-0000000001.checkpoint.part": "an unfinished write",
 }
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
-
-
-def made_by(log: PartitionLog, output: Output, recipe: str) -> Any:
-    """Return what an earlier run has recorded of the same copy."""
-    return output.finished(log, {"recipe": recipe}, checkpoint_offset=log.checkpoint_offset)
-
-
-def copy_one(log: PartitionLog, output: Output, recipe: str = "") -> None:
-    """Copy a partition as it is, unless an earlier run has."""
-    if made_by(log, output, recipe) is None:
-        with output.partition(log, checkpoint_offset=log.checkpoint_offset, recipe={"recipe": recipe}) as unfinished:
-            unfinished.fill()
-            unfinished.outcome = {"made": recipe}
-
-
-def copy_alone(log: PartitionLog, path: Path, act: Callable[[], object] = lambda: None) -> None:
-    """Copy one partition, and call `act` before the copy gets its name."""
-    with (
-        Output(path, [log.directory], resumable=False) as output,
-        output.partition(log, checkpoint_offset=600) as unfinished,
-    ):
-        unfinished.fill()
-        act()
-
-
-def copy_log_dir(log_dir: Path, path: Path, only: tuple[str, ...] = ("__cluster_metadata-0", "inventory-0")) -> Any:
-    """Copy the partitions of a log directory as they are, and finish; return the report."""
-    with Output(path, log_dir=log_dir) as output:
-        for name in only:
-            copy_one(read_log(log_dir / name), output)
-        return output.finish()
 
 
 def expected_of(log_dir: Path) -> dict[str, str]:
@@ -525,9 +491,10 @@ def test_a_continued_copy_drops_the_shared_files_that_the_source_no_longer_has(
                 copy_one(read_log(directory), output)
             output.finish()
 
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(StorageError):
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Journal, "remove", fails)
-        run()
+        with pytest.raises(StorageError):
+            run()
     assert (path / ".kafka_cleanshutdown").exists()
     (path / ".kafka_cleanshutdown.tmp").touch()
     start_a_broker(log_dir)
@@ -558,30 +525,6 @@ def test_a_copy_that_dies_at_any_step_is_continued(log_dir: Path, tmp_path: Path
         shutil.rmtree(path, ignore_errors=True)
     assert deaths > 30
     assert held_by(path) == expected
-
-
-def dies_in_child(number: int, act: Callable[[], Any]) -> bool:
-    """Run in a child that ends without any cleanup before its sync of this number; return whether it ended there."""
-    child = os.fork()
-    if not child:
-        left = iter(range(number - 1, -1, -1))
-        real = os.fsync
-
-        def fsync(fd: Any) -> None:
-            if next(left) == 0:
-                os._exit(99)
-            real(fd)
-
-        os.fsync = fsync
-        code = 1
-        try:
-            act()
-            code = 0
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 99)
-    return code == 99
 
 
 def test_the_record_names_no_key_and_no_value(log_dir: Path, tmp_path: Path) -> None:
