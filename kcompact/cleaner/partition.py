@@ -101,7 +101,8 @@ def clean_partition(
 
     `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the output of a
     round with `options.output`, entered except in a dry run; without it the partition is copied on its own. Raises
-    KcompactError: CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped half-way.
+    KcompactError: CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped
+    half-way.
     """
     options, progress = options or CleanOptions(), progress or Progress()
     if options.rebuild_indexes:
