@@ -118,8 +118,6 @@ def clean_partition(
     stopped_by = obstacle(plan, options)
     if stopped_by is not None and not options.dry_run:
         raise stopped_by
-    if not plan.eligible and options.output is not None:
-        return CleanResult(directory=plan.log.directory, status=Status.COPIED, plan=plan, stopped_by=stopped_by)
     if not plan.eligible:
         return replace(_skip(plan, lock, options), stopped_by=stopped_by)
     started = time.monotonic()
@@ -155,7 +153,8 @@ def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> Cl
     if lock is not None and not options.dry_run:
         reset_checkpoint(plan, lock)
     expired = apply_retention(plan, plan.log, lock, options)
-    return CleanResult(directory=plan.log.directory, status=Status.SKIPPED, plan=plan, expired=expired)
+    status = Status.SKIPPED if options.output is None else Status.COPIED  # With an output, this is a dry run.
+    return CleanResult(directory=plan.log.directory, status=status, plan=plan, expired=expired)
 
 
 def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
