@@ -254,7 +254,7 @@ for line in sys.stdin:
         decompress(Codec(int(codec)), bytes.fromhex(section), file="f", max_bytes=4 << 20)
         sys.exit("it was inflated")
     except CorruptBatchError as error:
-        print(error)
+        print(error.problem)
 """
 
 
