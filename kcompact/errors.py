@@ -40,64 +40,47 @@ def _restored(cls: type[KcompactError], args: tuple[object, ...], facts: dict[st
 
 
 class CorruptDataError(KcompactError):
-    """Bytes on the disk contradict Kafka's format or each other."""
+    """Bytes on the disk contradict Kafka's format or each other. Without a `hint` the message has that of the class."""
 
     exit_code = 3
+    default_hint = ""
 
     def __init__(
-        self, *, file: Path | str, problem: str, position: int | None = None, offset: int | None = None, hint: str = ""
+        self,
+        *,
+        file: Path | str,
+        problem: str,
+        position: int | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
     ) -> None:
         self.file = str(file)
         self.position = position
         self.offset = offset
         self.problem = problem
-        self.hint = hint
+        self.hint = self.default_hint if hint is None else hint
         where = "".join(
             f", {name} {value}" for name, value in (("position", position), ("offset", offset)) if value is not None
         )
-        super().__init__(f"{self.file}{where}: {problem}" + (f"\n{hint}" if hint else ""))
-
-
-_RESTORE_HINT = (
-    "Restore this segment from a replica or a backup; kcompact changes nothing here. "
-    "`kcompact inspect --verify DIR` lists all damage."
-)
+        super().__init__(f"{self.file}{where}: {problem}" + (f"\n{self.hint}" if self.hint else ""))
 
 
 class CorruptBatchError(CorruptDataError):
     """A record batch is damaged: its checksum, length, offsets or records are wrong."""
 
-    def __init__(
-        self,
-        *,
-        file: Path | str,
-        problem: str,
-        position: int | None = None,
-        offset: int | None = None,
-        hint: str = _RESTORE_HINT,
-    ) -> None:
-        super().__init__(file=file, problem=problem, position=position, offset=offset, hint=hint)
-
-
-_REBUILD_HINT = (
-    "The log itself may be intact: kcompact clean --rebuild-indexes ignores its indexes and reads the batches instead; "
-    "with --dry-run it changes nothing."
-)
+    default_hint = (
+        "Restore this segment from a replica or a backup; kcompact changes nothing here. "
+        "`kcompact inspect --verify DIR` lists all damage."
+    )
 
 
 class CorruptIndexError(CorruptDataError):
     """An index contradicts its log, or its own format."""
 
-    def __init__(
-        self,
-        *,
-        file: Path | str,
-        problem: str,
-        position: int | None = None,
-        offset: int | None = None,
-        hint: str = _REBUILD_HINT,
-    ) -> None:
-        super().__init__(file=file, problem=problem, position=position, offset=offset, hint=hint)
+    default_hint = (
+        "The log itself may be intact: kcompact clean --rebuild-indexes ignores its indexes and reads the batches "
+        "instead; with --dry-run it changes nothing."
+    )
 
 
 class CorruptCheckpointError(CorruptDataError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import Copied, PartitionOutcome
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.errors import CleaningAbortedError, KcompactError, RefusedError, UnfinishedCopyError
+from kcompact.plan.discovery import canonical
 from kcompact.plan.options import PlanOptions
 from kcompact.swap.copy import Output
 
@@ -26,7 +26,8 @@ def output_of(
         return None
     output = Path(options.output)
     parents = {directory.parent for directory in directories}
-    log_dirs = [path for path in paths if path.resolve() in parents and _canonical(path) not in directories]
+    named = [canonical(path) for path in paths]
+    log_dirs = [directory for directory in named if directory in parents and directory not in directories]
     if log_dirs and not plan_options.topics:
         if len(paths) > 1:
             raise RefusedError(
@@ -34,14 +35,8 @@ def output_of(
                 problem=f"cannot become a copy of {len(paths)} paths: a log directory is copied alone",
                 hint="Run the command once for each log directory, each with its own --output.",
             )
-        return Output(output, log_dir=log_dirs[0].resolve())
+        return Output(output, log_dir=log_dirs[0])
     return Output(output, [directory for directory in directories if directory.name != METADATA_DIRECTORY])
-
-
-def _canonical(path: Path) -> Path:
-    """Return a path in the form in which `find_partitions` returns a partition directory."""
-    directory = Path(os.path.normpath(path.absolute()))
-    return directory.parent.resolve() / directory.name
 
 
 def require_space_for_copies(output: Output, outcomes: Sequence[PartitionOutcome]) -> None:

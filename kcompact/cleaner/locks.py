@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from kcompact.cleaner.options import CleanOptions
 from kcompact.errors import LogDirLockedError
 from kcompact.log.lock import LOCK_NAME, LogDirLock, is_locked, log_dir_lock
 from kcompact.log.per_log_dir import PerLogDir
@@ -14,22 +13,23 @@ from kcompact.log.per_log_dir import PerLogDir
 class Locks(PerLogDir[LogDirLock | None]):
     """The locks of the log directories. Each is taken once and held until the stack is closed.
 
-    If the options only read, no lock is taken, and `of` returns None. A lock that another process holds is then an
-    error for a copy, and one of the `notes` for a dry run. `of` raises LogDirLockedError.
+    With `only_check` no lock is taken, and `of` returns None. A lock that another process holds is then an error, or
+    with `notes_held` one of the `notes`. `of` raises LogDirLockedError.
     """
 
-    def __init__(self, stack: ExitStack, options: CleanOptions) -> None:
+    def __init__(self, stack: ExitStack, *, only_check: bool = False, notes_held: bool = False) -> None:
         self.notes: list[str] = []
         self._stack = stack
-        self._options = options
+        self._only_check = only_check
+        self._notes_held = notes_held
         super().__init__(self._lock)
 
     def _lock(self, log_dir: Path) -> LogDirLock | None:
-        if not self._options.only_reads:
+        if not self._only_check:
             return self._stack.enter_context(log_dir_lock(log_dir))
         if is_locked(log_dir):
             held = LogDirLockedError(lock=log_dir / LOCK_NAME)
-            if not self._options.dry_run:
+            if not self._notes_held:
                 raise held
             self.notes.append(f"{str(held).splitlines()[0]}; the cleaning itself has to wait until it ends")
         return None

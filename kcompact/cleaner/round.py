@@ -36,7 +36,7 @@ from kcompact.errors import (
 )
 from kcompact.host.clock import clock_ms
 from kcompact.plan.clean_plan import CleanPlan, Reason
-from kcompact.plan.discovery import named_path
+from kcompact.plan.discovery import canonical, named_path
 from kcompact.plan.notes import option_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
@@ -217,9 +217,9 @@ def begin_round(
     with ExitStack() as stack:
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
         output = output_of(paths, directories, plan_options, options)
-        locks = Locks(stack, options)
+        locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
         planned = [*_planned(directories, plan_options, locks), *map(_outcome, unusable)]
-        named = {path.resolve() for path in paths}
+        named = {canonical(path) for path in paths}
         outcomes = [_refused(each, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)]
         if output is not None:
             require_space_for_copies(output, outcomes)

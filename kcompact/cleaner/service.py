@@ -99,7 +99,7 @@ class Cleaner:
             reset_checkpoint=lambda plan: reset_checkpoint(plan, self._lock_of(plan.log.directory)),
         )
         self._stack = ExitStack()
-        self._locks = Locks(self._stack, CleanOptions())
+        self._locks = Locks(self._stack)
         self._threads: list[CleanerThread] = []
         self._is_running = False
         self._stopped = threading.Event()
@@ -128,7 +128,7 @@ class Cleaner:
             for log_dir in self._log_dirs:
                 if not log_dir.is_dir():
                     raise RefusedError(path=log_dir, problem="no such directory")
-                self._locks.of(log_dir / "any")
+                self._locks.of_log_dir(log_dir)
             for directory in self._logs.directories():
                 with storage_errors(directory):
                     recover(directory, log_dir=directory.parent)
@@ -157,7 +157,7 @@ class Cleaner:
 
     def _release_locks(self) -> None:
         self._stack.close()
-        self._locks = Locks(self._stack, CleanOptions())
+        self._locks = Locks(self._stack)
 
     # Aborts and pauses
 
@@ -310,7 +310,7 @@ class Cleaner:
 
     def _after_change(self, log_dir: Path, problem: LogChangedError) -> None:
         """Plan a log anew that was changed during its cleaning. Without its lock, leave a log directory alone."""
-        if not self._lock_of(log_dir / "any").is_in_force():
+        if not self._lock_of(log_dir).is_in_force():
             self._logs.take_offline(log_dir, problem)
 
     def _cleaned(self, plan: CleanPlan) -> CleanResult:

@@ -10,18 +10,18 @@ beside the others waits for them.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import GroupSize, count_groups, most_sizes
 from kcompact.clean.prepare import PreparedClean
 from kcompact.errors import NotEnoughSpaceError
+from kcompact.host.disk import Disk, nearest_existing
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
 from kcompact.swap.copy.output import SHARED_BLOCKS
@@ -38,27 +38,6 @@ Result = TypeVar("Result")
 
 
 # The sizes
-
-
-class Disk(NamedTuple):
-    """The free space of a file system, and the unit in which it gives space to files, in bytes."""
-
-    free_bytes: int
-    block_bytes: int
-
-    @staticmethod
-    def of(path: Path) -> Disk:
-        """Return the space for a path. It need not exist yet."""
-        status = os.statvfs(_existing(path))
-        return Disk(status.f_bavail * status.f_frsize, status.f_frsize)
-
-    def without(self, reserved_bytes: int) -> Disk:
-        """Return the disk with less free space."""
-        return self._replace(free_bytes=max(0, self.free_bytes - reserved_bytes))
-
-
-def _existing(path: Path) -> Path:
-    return next(each for each in (path, *path.absolute().parents) if each.exists())
 
 
 def shortage(plan: CleanPlan, sizes: Sequence[GroupSize], disk: Disk | None = None) -> NotEnoughSpaceError | None:
@@ -242,7 +221,7 @@ class _Reservations:
         Waits while other cleanings have reservations and `choose` returns an error; then raises it.
         """
         with self._changed:
-            others = self._reserved_bytes.setdefault(_existing(place).stat().st_dev, [])
+            others = self._reserved_bytes.setdefault(nearest_existing(place).stat().st_dev, [])
             # What another cleaning has written already counts twice here; it is waited for.
             while isinstance(chosen := choose(Disk.of(place).without(sum(others))), NotEnoughSpaceError):
                 if not others:

@@ -16,6 +16,8 @@ MAX_PARTITION = 2**31 - 1
 MAX_TOPIC_LENGTH = 249
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+REMOTE_INDEX_CACHE = "remote-log-index-cache"
+"""The directory of a log directory that caches indexes of tiered storage. A broker makes it again."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _TOPIC = rf"(?P<topic>[a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})"

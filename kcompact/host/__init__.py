@@ -5,6 +5,7 @@ Imports: nothing of the package.
 
     access       what this process may do with files
     clock        the wall clock
+    disk         the free space of a file system
     memory       how much memory a cleaning may use
     throttle     the limit of `--max-bytes-per-second`
     user_cache   the directory for machine code and for Spark's class archive

@@ -53,19 +53,12 @@ from kcompact.log.segment_reader import headers
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
 
-_CHECKPOINTS = (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-)
-
 _SMALL_FILES = frozenset(
     name + temporary for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA) for temporary in ("", ".tmp")
 )
 """The other files of a partition directory. A broker that is killed while it writes one leaves a `.tmp` file."""
 
-_BROKER_CHECKPOINTS = tuple(name for name in _CHECKPOINTS if name != CLEANER_OFFSET_CHECKPOINT)
+BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
 """The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
 
 
@@ -193,7 +186,7 @@ def read_log_dir(path: Path) -> LogDir:
     StorageError.
     """
     found: dict[str, dict[TopicPartition, int] | None] = {}
-    for name in _CHECKPOINTS:
+    for name in (CLEANER_OFFSET_CHECKPOINT, *BROKER_CHECKPOINTS):
         file = path / name
         found[name] = parse_offset_checkpoint(read_file(file), file=str(file)) if file.exists() else None
     return LogDir(
@@ -202,9 +195,14 @@ def read_log_dir(path: Path) -> LogDir:
         log_start_offsets=found[LOG_START_OFFSET_CHECKPOINT],
         recovery_points=found[RECOVERY_POINT_CHECKPOINT],
         high_watermarks=found[REPLICATION_OFFSET_CHECKPOINT],
-        is_log_dir=(path / META_PROPERTIES).exists() or any(found[name] is not None for name in _BROKER_CHECKPOINTS),
+        is_log_dir=is_log_dir(path),
         is_clean_shutdown=(path / CLEAN_SHUTDOWN_FILE).exists(),
     )
+
+
+def is_log_dir(path: Path) -> bool:
+    """Return whether a directory has a file that only a broker writes."""
+    return any((path / name).exists() for name in (META_PROPERTIES, *BROKER_CHECKPOINTS))
 
 
 def is_partition_directory(path: Path) -> bool:

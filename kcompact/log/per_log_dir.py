@@ -20,7 +20,10 @@ class PerLogDir(Generic[Value]):
 
     def of(self, partition: Path) -> Value:
         """Return the value for the log directory of a partition. Raises the KcompactError of making it."""
-        log_dir = partition.parent
+        return self.of_log_dir(partition.parent)
+
+    def of_log_dir(self, log_dir: Path) -> Value:
+        """Return the value for a log directory. Raises the KcompactError of making it."""
         if log_dir not in self._made:
             try:
                 self._made[log_dir] = self._make(log_dir)

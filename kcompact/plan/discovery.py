@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.errors import ConfigError, RefusedError
+from kcompact.format import names
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_partition_directory, partition_directories
 
@@ -36,7 +37,7 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
     """
     found: dict[Path, None] = {}
     for path in map(named_path, paths):
-        directory = _normal(path)
+        directory = canonical(path)
         if not directory.is_dir():
             problem = "not a directory" if directory.exists() else "no such directory"
             raise RefusedError(path=path, problem=problem)
@@ -64,11 +65,15 @@ def partitions_in(log_dir: Path, *, topics: Sequence[str] = ()) -> list[Path]:
     ]
 
 
-def _normal(path: Path) -> Path:
-    """Return an absolute path. A link is resolved, unless its name is that of a partition."""
+def canonical(path: Path) -> Path:
+    """Return a path in the form of the partition directories that `find_partitions` returns.
+
+    It is absolute. A link is resolved, unless its name is that of a partition.
+    """
     directory = Path(os.path.normpath(path.absolute()))
     directory = directory.parent.resolve() / directory.name
-    if directory.is_symlink() and parse_directory(directory.name) is None:
+    # Not `Path.is_symlink`, which raises an error where a directory above may not be searched.
+    if os.path.islink(directory) and parse_directory(directory.name) is None:  # noqa: PTH114
         directory = directory.resolve()
     return directory
 
@@ -101,7 +106,7 @@ class LeftOutKind(enum.StrEnum):
     DELETE = "delete"
     FUTURE = "future"
     STRAY = "stray"
-    REMOTE_INDEX_CACHE = "remote-log-index-cache"
+    REMOTE_INDEX_CACHE = names.REMOTE_INDEX_CACHE
     UNKNOWN = "unknown"
 
 
@@ -133,7 +138,7 @@ def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftO
     found: dict[Path, LeftOut] = {}
     for path in paths:
         with suppress(OSError):  # `find_partitions` reports it.
-            directory = _normal(path)
+            directory = canonical(path)
             if not directory.is_dir() or _is_one_partition(directory) or not partitions_in(directory):
                 continue
             for each in _left_out_of(directory):

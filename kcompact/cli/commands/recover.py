@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kcompact.cleaner.locks import Locks
-from kcompact.cleaner.options import CleanOptions
 from kcompact.cli.entries import RecoveryEntry, complain_of
 from kcompact.cli.failures import delivered
 from kcompact.cli.output import streams
@@ -22,7 +21,7 @@ from kcompact.swap.recovery import RecoveryReport, recover
 def run(paths: Sequence[Path], *, as_json: bool) -> int:
     """Finish or undo the interrupted swap of each partition, and return the exit code."""
     with stop_request(), ExitStack() as stack:
-        locks = Locks(stack, CleanOptions())
+        locks = Locks(stack)
         directories, unusable = named_partitions(paths)
         entries = [_recovered(directory, locks) for directory in directories]
         entries += [_failed(entry.directory, entry.error) for entry in unusable if entry.error is not None]

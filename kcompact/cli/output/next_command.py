@@ -1,4 +1,4 @@
-"""The command that a person may want to type next, made from the one that was typed."""
+"""The command to type next, made from the arguments of the command that was typed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 _OF_THE_REPORT = re.compile(r"--verbose|--quiet|--json|-[vq]+")
-"""Options that only change the report."""
+"""Options that change only how the result is shown."""
 
 
 def command_after(arguments: Sequence[str], command: str, *, without: Sequence[str] = ()) -> str:

@@ -137,8 +137,8 @@ def _delayed_line(entries: Sequence[PartitionOutcome]) -> str:
 def _fitting(entries: Sequence[PartitionOutcome], printer: Printer) -> tuple[list[PartitionOutcome], bool]:
     """Return the partitions that have a row, and whether they all fit on the screen.
 
-    These are all partitions; of many on a terminal those that were not skipped, and if they do not fit, those that were
-    cleaned, as far as they fit. The others are counted, and the errors follow below the report.
+    A few partitions all have one. Of many on a terminal, skipped partitions have none; if the rest does not fit, only
+    cleaned partitions have one, as many as fit. `_show_more` and `_show_skipped` count the others.
     """
     fill = printer.lines_to_fill
     if fill is None or len(entries) <= FEW:

@@ -27,7 +27,7 @@ An output that is not empty has no marker, because a broker may use it as its lo
 under the name of a directory that a broker has marked for deletion, and `.lock` is held.
 """
 
-from kcompact.swap.copy.contents import LeftOut
+from kcompact.swap.copy.contents import NotCopied
 from kcompact.swap.copy.output import CopyReport, Output
 
-__all__ = ["CopyReport", "LeftOut", "Output"]
+__all__ = ["CopyReport", "NotCopied", "Output"]

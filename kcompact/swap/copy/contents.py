@@ -14,19 +14,24 @@ from kcompact.errors import KcompactError
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
 )
 from kcompact.format.metadata_record import parse_snapshot_name
-from kcompact.format.names import DirectoryKind, Suffix, Temporary, log_name, parse_directory, parse_file_name
+from kcompact.format.names import (
+    REMOTE_INDEX_CACHE,
+    DirectoryKind,
+    Suffix,
+    Temporary,
+    log_name,
+    parse_directory,
+    parse_file_name,
+)
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
+from kcompact.log.directory import BROKER_CHECKPOINTS
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LOCK_NAME
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import DELETED, SWAP
 
-BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
 LOG_DIR_FILES = (
     *BROKER_CHECKPOINTS,
     CLEANER_OFFSET_CHECKPOINT,
@@ -38,7 +43,6 @@ LOG_DIR_FILES = (
 
 _METADATA_SHARE = 256
 """The file system describes 1 byte in this many: at worst ext4 has 12 bytes for each fragment of 4 KiB."""
-_REMOTE_INDEX_CACHE = "remote-log-index-cache"
 _QUORUM_STATE = "quorum-state"
 _DELETED = "marked for deletion: a broker deletes it when it starts"
 _UNFINISHED = "an unfinished write"
@@ -46,7 +50,7 @@ _FOREIGN = "not a file of Kafka"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class NotCopied:
     """A file or directory of the source that a copy leaves out. `name` is relative to the log directory."""
 
     name: str
@@ -59,7 +63,7 @@ class PartitionContents:
     """The files of a partition directory that a copy takes, and the names that it leaves out."""
 
     files: tuple[FileIdentity, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[NotCopied, ...]
 
     def space_bytes(self, block_bytes: int) -> int:
         """Return the space that a copy takes on a file system with blocks of this size: the files and the directory.
@@ -80,7 +84,7 @@ class LogDirContents:
     partitions: tuple[str, ...]
     set_aside: tuple[str, ...]
     files: tuple[FileIdentity, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[NotCopied, ...]
 
 
 def read_partition_contents(directory: Path) -> PartitionContents:
@@ -159,13 +163,13 @@ def _why_not_kept(name: str, *, is_directory: bool) -> str:
         return _UNFINISHED if name.endswith(".tmp") else _FOREIGN
     if parse_directory(name) is not None:
         return _DELETED
-    if name == _REMOTE_INDEX_CACHE:
+    if name == REMOTE_INDEX_CACHE:
         return "a cache of tiered storage: a broker fills it again"
     return "not a directory of Kafka: a broker does not start while it is there"
 
 
-def _left_out(path: Path, name: str, reason: str) -> LeftOut:
-    return LeftOut(name=name, size_bytes=size_bytes_of(path), reason=reason)
+def _left_out(path: Path, name: str, reason: str) -> NotCopied:
+    return NotCopied(name=name, size_bytes=size_bytes_of(path), reason=reason)
 
 
 def with_metadata(size_bytes: int) -> int:

@@ -14,8 +14,9 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import TopicPartition
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
+from kcompact.log.directory import BROKER_CHECKPOINTS
 from kcompact.log.files import read_file
-from kcompact.swap.copy.contents import BROKER_CHECKPOINTS, LOG_DIR_FILES
+from kcompact.swap.copy.contents import LOG_DIR_FILES
 from kcompact.swap.copy.journal import Record
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.small_files import write_small_file

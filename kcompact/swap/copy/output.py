@@ -23,13 +23,14 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import DirectoryKind, PartitionDirectoryName, TopicPartition
 from kcompact.format.properties import META_PROPERTIES
-from kcompact.log.directory import PartitionLog
+from kcompact.host.disk import Disk
+from kcompact.log.directory import PartitionLog, is_log_dir
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
-    LeftOut,
+    NotCopied,
     read_log_dir_contents,
     read_partition_contents,
 )
@@ -47,12 +48,10 @@ from kcompact.swap.copy.journal import (
 from kcompact.swap.copy.log_dir_files import write_chosen, write_clean_shutdown, write_whole
 from kcompact.swap.copy.target import (
     exists_already,
-    is_log_dir,
     is_used,
-    nearest_directory,
+    require_creatable,
     require_separate,
     require_unlocked,
-    require_writable,
     shared_lock,
 )
 from kcompact.swap.leftovers import require_nothing_unfinished
@@ -83,7 +82,7 @@ class CopyReport:
     finished: tuple[str, ...]
     missing: tuple[str, ...]
     set_aside: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[NotCopied, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,7 +138,7 @@ class Output:
         self._is_finished = False
         self._has_others = True
         require_separate(self.path, self._log_dirs if log_dir is None else [log_dir], self._directories)
-        require_writable(self.path)
+        require_creatable(self.path)
         present = _names(self.path)
         self._is_resumable = resumable
         self._journal: Journal | None = None
@@ -202,12 +201,11 @@ class Output:
 
         A compacted copy counts as large as its source. Raises RefusedError, StorageError.
         """
-        status = os.statvfs(nearest_directory(self.path))
-        free_bytes = status.f_bavail * status.f_frsize
+        free_bytes, block_bytes = Disk.of(self.path)
         left = [path for path in (*directories, *self._set_aside) if path.name not in self._records]
-        needed_bytes = sum(self._space_bytes(path, status.f_frsize) for path in left)
+        needed_bytes = sum(self._space_bytes(path, block_bytes) for path in left)
         if left:
-            needed_bytes += SHARED_BLOCKS * status.f_frsize
+            needed_bytes += SHARED_BLOCKS * block_bytes
             if self._contents is not None:
                 needed_bytes += sum(file.size_bytes for file in self._contents.files)
         if self._journal is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Collection, Iterator
@@ -9,9 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kcompact.errors import LogDirLockedError, RefusedError, StorageError
-from kcompact.format.properties import META_PROPERTIES
+from kcompact.host.access import why_not_writable
+from kcompact.host.disk import nearest_existing
+from kcompact.log.directory import is_log_dir
 from kcompact.log.lock import LOCK_NAME, is_locked, log_dir_lock
-from kcompact.swap.copy.contents import BROKER_CHECKPOINTS
 
 
 def exists_already(path: Path) -> RefusedError:
@@ -42,7 +44,7 @@ def require_separate(output: Path, log_dirs: Collection[Path], directories: Coll
             )
 
 
-def require_writable(output: Path) -> None:
+def require_creatable(output: Path) -> None:
     """Raise an error if the directory cannot be created, or if no directory can be created in it.
 
     Raises RefusedError; StorageError if a name above it is a file.
@@ -59,25 +61,15 @@ def require_writable(output: Path) -> None:
         pass
     except OSError as problem:
         raise StorageError(path=output, problem=problem) from None
-    nearest = nearest_directory(output)
-    read_only = os.statvfs(nearest).f_flag & os.ST_RDONLY
-    if read_only or not os.access(nearest, os.W_OK | os.X_OK):
-        why = "its file system is mounted read-only" if read_only else "no permission"
+    nearest = nearest_existing(output)
+    obstacle = why_not_writable(nearest)
+    if obstacle is not None:
+        why = "its file system is mounted read-only" if obstacle.errno == errno.EROFS else "no permission"
         raise RefusedError(
             path=nearest,
             problem=f"cannot be written to: {why}",
             hint="Pass another --output directory, or run as a user that may write to this one.",
         )
-
-
-def nearest_directory(output: Path) -> Path:
-    """Return the output, or the nearest directory above it that exists."""
-    return next(path for path in (output, *output.parents) if path.exists())
-
-
-def is_log_dir(path: Path) -> bool:
-    """Return whether a directory has a file that only brokers write, as `read_log_dir` does, without reading it."""
-    return any((path / name).exists() for name in (META_PROPERTIES, *BROKER_CHECKPOINTS))
 
 
 def is_used(output: Path) -> bool:

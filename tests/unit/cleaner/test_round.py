@@ -146,16 +146,21 @@ def test_settings_have_the_names_of_the_command_line(config: dict[str, str], sta
     assert outcome.status == status
 
 
+def untyped(value: Any) -> Any:
+    """Return a value as a caller passes it who checks no types."""
+    return value
+
+
 REFUSED: dict[str, Callable[[Path], object]] = {
     "retention in a copy": lambda path: CleanOptions(output=path / "copy", apply_retention=True),
     "no bytes a second": lambda path: CleanOptions(max_bytes_per_second=0),
     "no memory": lambda path: CleanOptions(memory_bytes=-1),
     "seconds": lambda path: PlanOptions(now_ms=1_704_103_200),
-    "a fraction of a millisecond": lambda path: PlanOptions(now_ms=1.5),  # type: ignore[arg-type]
+    "a fraction of a millisecond": lambda path: PlanOptions(now_ms=untyped(1.5)),
     "a time before 1970": lambda path: PlanOptions(now_ms=-1),
-    "a time as text": lambda path: PlanOptions(now_ms="2024-01-01"),  # type: ignore[arg-type]
-    "topics as one text": lambda path: PlanOptions(now_ms=0, topics="orders"),  # type: ignore[arg-type]
-    "settings as a list": lambda path: clean_log_dir(path, ["cleanup.policy=compact"]),  # type: ignore[arg-type]
+    "a time as text": lambda path: PlanOptions(now_ms=untyped("2024-01-01")),
+    "topics as one text": lambda path: PlanOptions(now_ms=0, topics=untyped("orders")),
+    "settings as a list": lambda path: clean_log_dir(path, untyped(["cleanup.policy=compact"])),
     "an engine by a wrong name": lambda path: clean_log_dir(path, engine="flink"),
     "an unknown engine": lambda path: EngineOptions(name="flink"),
     "an unknown master": lambda path: EngineOptions(name="spark", master="nonsense"),

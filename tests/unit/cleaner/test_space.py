@@ -16,8 +16,9 @@ from kcompact.cleaner import space
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cleaner.round import clean_log_dir
-from kcompact.cleaner.space import Disk, shortage
+from kcompact.cleaner.space import shortage
 from kcompact.errors import CleaningAbortedError, NotEnoughSpaceError
+from kcompact.host.disk import Disk
 from kcompact.plan.options import PlanOptions
 from kcompact.swap.copy import output
 from tests.support import log_dsl, log_writer
