@@ -24,11 +24,14 @@ NEWEST := .venvs/newest
 # Options of `make bench`: BENCH="--quick", see docs/bench.md.
 BENCH ?=
 
+# Options of `make torture`.
+TORTURE ?=
+
 # How many odd logs `make oracle` writes, and the seed of the first.
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast check format format-check lint types docs-check coverage hooks oldest newest rewrite picture fixtures fixtures-check oracle broker-check cluster-check bench clean help
+.PHONY: demo test fast check format format-check lint types docs-check coverage hooks oldest newest rewrite picture fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -120,6 +123,9 @@ oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs;
 broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
 	$(BIN)/python -m fixtures.broker --restart-check \
 	  --kcompact "$(abspath $(BIN))/kcompact clean --force --yes"
+
+torture: $(STAMP)  ## kill, starve, damage and race whole cleanings: docs/safety.md; TORTURE="--share 0.1" for a part
+	$(BIN)/python -m tests.torture $(TORTURE)
 
 bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or other options, see docs/bench.md
 	$(BIN)/python -m tests.bench $(BENCH)

@@ -1,0 +1,11 @@
+"""Provokes faults on whole cleanings and counts the outcomes. Run by `python -m tests.torture`; see `docs/safety.md`.
+
+kills             the process dies at every operation: of a cleaning, of a recovery, of retention
+power_loss        the disk loses what was not synced, in every way that is allowed
+io_errors         every call to the system fails, once and for good
+hostile_bytes     damaged files of every kind, read by the parsers, the planner, the definitions and the kernels
+bit_flips         every bit of a small log is flipped: detected, or harmless to a reader
+reader_agreement  damaged batches that Kafka's own reader refuses are refused
+races             brokers, other runs and other programs at the same time
+tally             what a part has tried, and what failed
+"""
