@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -88,23 +88,29 @@ class CorruptCheckpointError(CorruptDataError):
 
 
 class StorageError(KcompactError):
-    """The operating system did not read or write a file. Without the permission the exit code is that of a refusal."""
+    """The operating system did not read or write a file. The exit code and the hint follow from the error number.
 
-    def __init__(self, *, path: Path | str, problem: OSError, position: int | None = None) -> None:
+    `operation` is what failed, in a word such as `read`. A lack of space is not one of these: see `storage_error`.
+    """
+
+    def __init__(self, *, path: Path | str, problem: OSError, position: int | None = None, operation: str = "") -> None:
         self.path = str(path)
         self.problem = problem
         self.position = position
+        self.operation = operation
+        self.exit_code, self.hint = _CODES_AND_HINTS.get(problem.errno or 0, (KcompactError.exit_code, ""))
         where = "" if position is None else f", position {position}"
-        is_forbidden = problem.errno in (errno.EACCES, errno.EPERM)
-        self.hint = "Run as the user that owns it (the broker's user)." if is_forbidden else ""
-        if is_forbidden:
-            self.exit_code = RefusedError.exit_code
-        super().__init__(f"{self.path}{where}: {problem.strerror or problem}" + (f"\n{self.hint}" if self.hint else ""))
+        super().__init__(f"{self.path}{where}: {_words(problem, operation)}" + (f"\n{self.hint}" if self.hint else ""))
 
     @property
     def word(self) -> str:
         """The words of the operating system, such as `Read-only file system`."""
         return self.problem.strerror or ""
+
+
+def _words(problem: OSError, operation: str) -> str:
+    """Return what failed and why, such as `read: Input/output error`."""
+    return ": ".join(filter(None, (operation, problem.strerror or str(problem))))
 
 
 class RefusedError(KcompactError):
@@ -213,16 +219,23 @@ class LogChangedError(KcompactError):
 
 
 class NotEnoughSpaceError(KcompactError):
-    """The file system has too little free space for the new segments."""
+    """A file system has too little free space, or a quota or the limit on the size of files is reached.
+
+    `detail` is the file, the operation and the words of the operating system, if a write has failed. `free_bytes` is
+    None if the file system does not say.
+    """
 
     exit_code = 7
 
-    def __init__(self, *, path: Path | str, needed_bytes: int, free_bytes: int) -> None:
+    def __init__(self, *, path: Path | str, needed_bytes: int, free_bytes: int | None, detail: str = "") -> None:
         self.path = str(path)
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
-        needed = f"{needed_bytes:,} bytes are needed, " if needed_bytes else ""
-        super().__init__(f"{self.path}: {_NO_SPACE}: {needed}{free_bytes:,} are free\n{_SPACE_HINT}")
+        self.detail = detail
+        sizes = [f"{needed_bytes:,} bytes are needed"] if needed_bytes else []
+        sizes += [] if free_bytes is None else [f"{free_bytes:,} are free"]
+        known = [", ".join(sizes), detail]
+        super().__init__(f"{self.path}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{_SPACE_HINT}")
 
     @property
     def cause(self) -> str:
@@ -235,6 +248,29 @@ _SPACE_HINT = (
     "Free some space, or write a compacted copy to another file system with --output DIR. "
     "If enough space is free, check the quota and the file size limit of this user."
 )
+
+_NO_SPACE_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_OWNER = "Run as the user that owns it (the broker's user)."
+_GONE = "It was there before. Find the process that removed or moved it, and stop it, then run again."
+_CODES_AND_HINTS = {
+    errno.EACCES: (RefusedError.exit_code, _OWNER),
+    errno.EPERM: (RefusedError.exit_code, _OWNER),
+    errno.EROFS: (
+        RefusedError.exit_code,
+        "Mount its file system read-write, or use --output DIR with a directory on another file system.",
+    ),
+    errno.ENOENT: (LogChangedError.exit_code, _GONE),
+    errno.ESTALE: (LogChangedError.exit_code, _GONE),
+    errno.EIO: (
+        KcompactError.exit_code,
+        "The disk or its connection failed: the kernel's log (dmesg) says more. Then run again.",
+    ),
+    errno.EMFILE: (KcompactError.exit_code, "Let this process open more files (ulimit -n), then run again."),
+    errno.ENFILE: (KcompactError.exit_code, "All processes together have too many files open (fs.file-max)."),
+    errno.ENOMEM: (KcompactError.exit_code, "The machine has no memory left. End other processes, then run again."),
+}
+"""The exit code and the hint of an error number; any other number has the exit code 1. The table in `docs/cli.md`."""
 
 
 class UnfinishedCopyError(KcompactError):
@@ -338,23 +374,43 @@ def as_failure(problem: Exception) -> KcompactError:
     return failure
 
 
+def is_forbidden(problem: OSError) -> bool:
+    """Return whether this user may not do something, or nobody may: the file system is mounted read-only."""
+    return problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
 @contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: Path, operation: str = "") -> Iterator[None]:
     """Raise an OSError inside the block as a `storage_error`, which fails one partition instead of the command.
 
-    `path` is used if the OSError has no file name.
+    `path` is used if the OSError has no file name, or one that is relative to a directory it does not name.
     """
     try:
         yield
     except OSError as problem:
-        named = problem.filename
-        raise storage_error(Path(os.fsdecode(named)) if isinstance(named, str | bytes) else path, problem) from problem
+        raise storage_error(_named_by(problem) or path, problem, operation=operation) from problem
 
 
-def storage_error(path: Path, problem: OSError, needed_bytes: int = 0) -> StorageError | NotEnoughSpaceError:
-    """Return the error to raise for an OSError: NotEnoughSpaceError if the file system or a quota is full."""
-    if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StorageError(path=path, problem=problem)
-    directory = next(each for each in path.absolute().parents if each.exists())
-    status = os.statvfs(directory)
-    return NotEnoughSpaceError(path=directory, needed_bytes=needed_bytes, free_bytes=status.f_bavail * status.f_frsize)
+def _named_by(problem: OSError) -> Path | None:
+    named = problem.filename
+    named_path = Path(os.fsdecode(named)) if isinstance(named, str | bytes | os.PathLike) else None
+    return named_path if named_path is not None and named_path.is_absolute() else None
+
+
+def storage_error(
+    path: Path, problem: OSError, *, operation: str = "", position: int | None = None, needed_bytes: int = 0
+) -> StorageError | NotEnoughSpaceError:
+    """Return the error to raise for an OSError: NotEnoughSpaceError if the file system or a quota is full.
+
+    `operation` says what failed; without it, a note of the OSError does, as of a step of a swap.
+    """
+    operation = operation or ", ".join(getattr(problem, "__notes__", ()))
+    if problem.errno not in _NO_SPACE_NUMBERS:
+        return StorageError(path=path, problem=problem, position=position, operation=operation)
+    directory, free_bytes = path.absolute().parent, None
+    with suppress(OSError):  # A file system that fails may not even say this.
+        directory = next(each for each in path.absolute().parents if each.exists())
+        status = os.statvfs(directory)
+        free_bytes = status.f_bavail * status.f_frsize
+    detail = f"{path}: {_words(problem, operation)}"
+    return NotEnoughSpaceError(path=directory, needed_bytes=needed_bytes, free_bytes=free_bytes, detail=detail)

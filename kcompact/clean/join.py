@@ -123,7 +123,7 @@ def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: P
             position += count
     except OSError as problem:
         if problem.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF):
-            raise storage_error(target, problem, size - position) from None
+            raise storage_error(target, problem, operation="copy", needed_bytes=size - position) from None
     while data := read_at(source, COPY_BYTES, position, path=part):
         write_all(descriptor, data, path=target)
         pace.take(2 * len(data))

@@ -79,7 +79,7 @@ class PartFile:
         if self._flushing is not None:
             self._flushing.join()
         if self._problem is not None:
-            raise storage_error(self._path, self._problem)
+            raise storage_error(self._path, self._problem, operation="sync")
 
     def sync(self) -> float:
         """Flush to the disk and return the seconds it took."""

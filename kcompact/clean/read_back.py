@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.staged_files import READ_BACK_MISMATCH
-from kcompact.errors import CorruptDataError
+from kcompact.errors import CorruptDataError, storage_errors
 from kcompact.format.batch import computed_crc, parse_batches
 from kcompact.host.throttle import Pace
 from kcompact.log.files import open_regular, read_into
@@ -38,7 +38,7 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, c
     read_batches = _batch_reader(path, compiled=compiled)
     buffer = bytearray(max(VERIFY_BYTES, int(sizes.max(initial=0))))
     whole, records, previous_offset, position, row = 0, 0, -1, 0, 0
-    with open_regular(path) as descriptor:
+    with open_regular(path) as descriptor, storage_errors(path, "read back"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # Read from the disk, not from the page cache.
         size, expected = os.fstat(descriptor).st_size, sum(part.size_bytes for part in parts)
         if size != expected or size != (int(ends[-1]) if len(ends) else 0):

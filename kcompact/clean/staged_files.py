@@ -46,7 +46,7 @@ def create(path: Path) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as problem:
-        raise storage_error(path, problem) from None
+        raise storage_error(path, problem, operation="create") from None
 
 
 def write_all(descriptor: int, data: bytes | memoryview, *, path: Path) -> None:
@@ -56,7 +56,7 @@ def write_all(descriptor: int, data: bytes | memoryview, *, path: Path) -> None:
         while view:
             view = view[os.write(descriptor, view) :]
     except OSError as problem:
-        raise storage_error(path, problem, len(view)) from None
+        raise storage_error(path, problem, operation="write", needed_bytes=len(view)) from None
 
 
 def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path: Path) -> None:
@@ -64,7 +64,7 @@ def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path:
     try:
         done = os.writev(descriptor, pieces)
     except OSError as problem:
-        raise storage_error(path, problem, sum(map(len, pieces))) from None
+        raise storage_error(path, problem, operation="write", needed_bytes=sum(map(len, pieces))) from None
     for piece in pieces:
         if done < len(piece):
             write_all(descriptor, memoryview(piece)[done:], path=path)
@@ -76,4 +76,4 @@ def sync(descriptor: int, *, path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as problem:
-        raise storage_error(path, problem) from None
+        raise storage_error(path, problem, operation="sync") from None

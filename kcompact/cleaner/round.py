@@ -33,6 +33,7 @@ from kcompact.errors import (
     NotEnoughSpaceError,
     RecoveryNeededError,
     as_failure,
+    storage_errors,
 )
 from kcompact.host.clock import clock_ms
 from kcompact.plan.clean_plan import CleanPlan, Reason
@@ -176,10 +177,11 @@ class Round:
         if self._full is not None:
             return self._not_reached(outcome, self._full)
         try:
-            lock = self._locks.of(outcome.directory)
-            result = clean_partition(
-                outcome.plan, executor, lock=lock, options=self._options, progress=progress, output=self._output
-            )
+            with storage_errors(outcome.directory):
+                lock = self._locks.of(outcome.directory)
+                result = clean_partition(
+                    outcome.plan, executor, lock=lock, options=self._options, progress=progress, output=self._output
+                )
             return replace(outcome, result=result, error=result.stopped_by)
         except Exception as problem:
             failure = as_failure(problem)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact.config.settings import ClusterConfig, Source
-from kcompact.errors import CorruptBatchError, CorruptDataError, RefusedError, StaleReplicaError, StorageError
+from kcompact.errors import CorruptBatchError, CorruptDataError, RefusedError, StaleReplicaError, storage_error
 from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
 from kcompact.format.metadata_record import (
     SNAPSHOT_FOOTER,
@@ -134,7 +134,7 @@ def _list_files(directory: Path) -> tuple[list[SnapshotName], list[int]]:
     try:
         names = [entry.name for entry in os.scandir(directory)]
     except OSError as problem:
-        raise StorageError(path=directory, problem=problem) from None
+        raise storage_error(directory, problem, operation="list") from None
     snapshots = [snapshot for name in names if (snapshot := parse_snapshot_name(name))]
     files = [file for name in names if (file := parse_file_name(name))]
     bases = [file.base_offset for file in files if file.suffix is Suffix.LOG and file.temporary is Temporary.NO]

@@ -21,7 +21,7 @@ from kcompact.config.metadata_log import (
     read_meta_properties,
 )
 from kcompact.config.settings import CLEANER_ENABLE, ClusterConfig, Override, TopicConfig
-from kcompact.errors import ConfigError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError, StorageError
+from kcompact.errors import ConfigError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError, storage_error
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
 
@@ -212,7 +212,7 @@ class _Resolver:
         except KcompactError as problem:
             return _LogDirMetadata(properties=properties, problem=problem)
         except OSError as problem:
-            failure = StorageError(path=problem.filename or log_dir, problem=problem)
+            failure = storage_error(Path(problem.filename or log_dir), problem)
             return _LogDirMetadata(properties=properties, problem=failure)
 
     def _metadata_of_other_log_dir(self, log_dir: Path, own: MetaProperties | None) -> ClusterMetadata | None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcompact.errors import RefusedError, StorageError
+from kcompact.errors import RefusedError, storage_error, storage_errors
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -56,9 +56,11 @@ def open_regular(path: Path) -> Iterator[int]:
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             raise RefusedError(path=path, problem="a symbolic link; kcompact does not follow links") from None
-        raise StorageError(path=path, problem=problem) from None
+        raise storage_error(path, problem, operation="open") from None
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with storage_errors(path):
+            is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if not is_regular:
             raise RefusedError(path=path, problem="not a regular file")
         yield descriptor
     finally:
@@ -72,7 +74,7 @@ def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> b
         try:
             part = os.pread(descriptor, size_bytes, position)
         except OSError as problem:
-            raise StorageError(path=path, problem=problem, position=position) from None
+            raise storage_error(path, problem, operation="read", position=position) from None
         if not part:
             break
         parts.append(part)
@@ -91,7 +93,7 @@ def read_into(descriptor: int, target: memoryview, position: int, *, path: Path)
         try:
             count = os.preadv(descriptor, [target[done:]], position + done)
         except OSError as problem:
-            raise StorageError(path=path, problem=problem, position=position + done) from None
+            raise storage_error(path, problem, operation="read", position=position + done) from None
         if count == 0:
             break
         done += count

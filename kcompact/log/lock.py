@@ -26,7 +26,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kcompact.errors import LogChangedError, LogDirLockedError, RefusedError
+from kcompact.errors import (
+    KcompactError,
+    LogChangedError,
+    LogDirLockedError,
+    RefusedError,
+    is_forbidden,
+    storage_error,
+    storage_errors,
+)
 from kcompact.host.access import remedy, why_not_writable
 
 LOCK_NAME = ".lock"
@@ -38,6 +46,11 @@ _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 # A broker that stops can delete the file once while it is being locked. More deletions have another cause.
 _ATTEMPTS = 5
+
+_WRONG_KIND = (errno.EISDIR, errno.ENOTDIR, errno.ENXIO)
+"""The errors of opening something that is no directory, or no regular file."""
+_NO_SUCH_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EROFS)
+"""The errors of file systems that do not have locks of this kind."""
 
 _NOT_A_BROKERS = "A broker's lock file is a regular file. Find out what created this one before you run kcompact."
 
@@ -53,7 +66,8 @@ class LogDirLock:
 
     def is_in_force(self) -> bool:
         """Return whether `.lock` still names the locked file, so that the lock keeps a broker out."""
-        return _same_file(self._directory_fd, self._lock_fd)
+        with storage_errors(self.path):
+            return _same_file(self._directory_fd, self._lock_fd)
 
     def check(self) -> None:
         """Raise LogChangedError if `.lock` was deleted or replaced. Called before every swap and checkpoint.
@@ -130,8 +144,10 @@ def _open_directory(log_dir: Path) -> int:
         raise _not_opened(log_dir, error) from error
 
 
-def _not_opened(path: Path, error: OSError) -> RefusedError:
+def _not_opened(path: Path, error: OSError) -> KcompactError:
     """Return the error for a log directory or a lock file that the system does not open."""
+    if not is_forbidden(error) and error.errno not in _WRONG_KIND:
+        return storage_error(path, error, operation="open")
     problem = f"cannot be opened: {error.strerror}"
     if error.errno == errno.EROFS:
         problem = "the file system is mounted read-only, so the log directory can be neither locked nor changed"
@@ -199,6 +215,8 @@ def _give_to_owner(path: Path, directory_fd: int, lock_fd: int) -> None:
     try:
         os.fchown(lock_fd, owner.st_uid, owner.st_gid)
     except OSError as error:
+        if not is_forbidden(error):
+            raise storage_error(path, error, operation="change the owner") from error
         raise RefusedError(
             path=path,
             problem=f"cannot be given to the owner of the log directory: {error.strerror}",
@@ -212,6 +230,8 @@ def _lock(path: Path, lock_fd: int) -> None:
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             raise LogDirLockedError(lock=path) from error
+        if error.errno not in _NO_SUCH_LOCKS:
+            raise storage_error(path, error, operation="lock") from error
         raise RefusedError(
             path=path,
             problem=f"the file system does not grant a lock of the kind that a broker takes: {error.strerror}",

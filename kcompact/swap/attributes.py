@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import RefusedError
+from kcompact.errors import RefusedError, is_forbidden, storage_error
 from kcompact.format.names import Suffix
 from kcompact.host.access import may_give_to
 from kcompact.swap.open_directory import OpenDirectory
@@ -17,6 +17,9 @@ from kcompact.swap.steps import replaced_names
 
 # Signatures over the content and the attributes of a file. The kernel computes them; a copy would be wrong.
 _XATTRS_NOT_COPIED = frozenset({"security.ima", "security.evm"})
+
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP, errno.EINVAL)
+"""The errors of a user or a file system that cannot give a file these attributes."""
 
 
 def give_to_owner(directory: OpenDirectory, fd: int) -> None:
@@ -29,6 +32,8 @@ def give_to_owner(directory: OpenDirectory, fd: int) -> None:
         try:
             os.fchown(fd, owner.st_uid, owner.st_gid)
         except OSError as error:
+            if not is_forbidden(error):
+                raise storage_error(directory.path, error, operation="change the owner of a new file") from error
             raise RefusedError(
                 path=directory.path,
                 problem=f"root cannot give a new file to the owner of this directory: {error.strerror}",
@@ -54,7 +59,7 @@ def carry_over(partition_dir: Path, staging: str, cleaned: CleanedSegment) -> No
     The model of a file is the group's first old file of the same kind, or else its first `.log`. All files except the
     `.txnindex` get the modification time of the group's last old `.log`, in whole milliseconds. The files are synced.
     Raises RefusedError if an attribute cannot be copied, because the broker takes a log directory with one
-    unreadable file offline. Rule: Cleaner.cleanSegments, LogSegment.setLastModified.
+    unreadable file offline; StorageError, NotEnoughSpaceError. Rule: Cleaner.cleanSegments, LogSegment.setLastModified.
     """
     old = replaced_names(cleaned)
     first_log = next(name for name in old if name.endswith(Suffix.LOG))
@@ -70,7 +75,11 @@ def carry_over(partition_dir: Path, staging: str, cleaned: CleanedSegment) -> No
                     mtime_ns=None if suffix == Suffix.TXN_INDEX else modified_ns(cleaned),
                 )
             except OSError as error:
-                raise _cannot_be_copied(partition_dir / model, error.strerror) from error
+                if error.errno in _NOT_ALLOWED:
+                    raise _cannot_be_copied(partition_dir / model, error.strerror) from error
+                new = partition_dir / staging / file.staged_as
+                operation = f"copy the attributes of {model} and sync"
+                raise storage_error(new, error, operation=operation) from error
 
 
 def _cannot_be_copied(model: Path, why: str | None) -> RefusedError:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
 from crc32c import crc32c
 
 from kcompact.clean.staged_files import StagedFile
-from kcompact.errors import RefusedError, storage_error
+from kcompact.errors import RefusedError, is_forbidden, storage_error
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,7 +27,7 @@ class OpenDirectory:
     """A directory held open; a `with` block closes it and raises a `storage_error` for an OSError that leaves it.
 
     A name is the name of a file in the directory or, with one `/`, in a sub-directory. With `follow` the directory
-    itself may be a symbolic link. Raises RefusedError if it cannot be opened.
+    itself may be a symbolic link. Raises RefusedError for a link and without the permission, StorageError.
     """
 
     def __init__(self, path: Path, *, follow: bool = False) -> None:
@@ -35,7 +35,10 @@ class OpenDirectory:
         try:
             self._fds = {"": os.open(path, _OPEN_DIRECTORY & ~(os.O_NOFOLLOW if follow else 0))}
         except OSError as error:
-            problem = "a symbolic link or not a directory" if error.errno == errno.ENOTDIR else error.strerror
+            is_no_directory = error.errno in (errno.ENOTDIR, errno.ELOOP)
+            if not is_no_directory and not is_forbidden(error):
+                raise storage_error(path, error, operation="open") from error
+            problem = "a symbolic link or not a directory" if is_no_directory else error.strerror
             raise RefusedError(
                 path=path,
                 problem=f"cannot be opened: {problem}",
@@ -51,7 +54,8 @@ class OpenDirectory:
         for fd in self._fds.values():
             os.close(fd)
         if isinstance(error, OSError):
-            raise storage_error(self.path, error) from error
+            named = error.filename if isinstance(error.filename, str) else ""
+            raise storage_error(self.path / named, error) from error
 
     def fd(self, name: str = "") -> int:
         """Return the descriptor of a sub-directory, or of the directory itself."""
@@ -87,14 +91,23 @@ class OpenDirectory:
         return None if status is None or not stat.S_ISREG(status.st_mode) else status.st_size
 
     def digest(self, name: str) -> int:
-        """Return the CRC-32C of a file, read from the disk: its cached pages are dropped first."""
+        """Return the CRC-32C of a file, read from the disk."""
+        crc = 0
+        for block in self._blocks_from_disk(name):
+            crc = int(crc32c(block, crc))
+        return crc
+
+    def read_from_disk(self, name: str) -> bytes:
+        """Return the content of a small file, read from the disk."""
+        return b"".join(self._blocks_from_disk(name))
+
+    def _blocks_from_disk(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a file after dropping its cached pages."""
         fd = self.open(name, os.O_RDONLY)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            crc = 0
             while block := os.read(fd, _DIGEST_BLOCK_BYTES):
-                crc = int(crc32c(block, crc))
-            return crc
+                yield block
         finally:
             os.close(fd)
 

@@ -234,7 +234,7 @@ def _apply(
     except OSError as error:
         raise RecoveryNeededError(
             path=directory.path,
-            problem=f"recovery stopped: {error.strerror}",
+            problem=f"recovery stopped: {': '.join((*getattr(error, '__notes__', ()), error.strerror or ''))}",
             files=unfinished_names(directory.names()),
             hint=f"Nothing is lost. Remove the cause, then run `kcompact recover {directory.path}` again.",
         ) from error

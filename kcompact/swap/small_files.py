@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from kcompact.clean.staged_files import READ_BACK_MISMATCH
+from kcompact.errors import CorruptDataError, storage_errors
 from kcompact.swap.attributes import copy_attributes, give_to_owner
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import Remove
@@ -12,11 +14,18 @@ from kcompact.swap.steps import Remove
 def write_small_file(
     directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None = None
 ) -> None:
-    """Write a file completely or not at all, in place of an existing one. Order: `.tmp`, sync, rename, sync.
+    """Write a file completely or not at all, in place of an existing one.
 
-    The new file gets owner, mode and extended attributes of the file `model`; without one, the owner of the directory
-    and `mode`. Raises OSError, RefusedError. Rule: CheckpointFile.write, Utils.atomicMoveWithFallback.
+    Order: `.tmp`, sync, read back from the disk, rename, sync. The new file gets owner, mode and extended attributes of
+    the file `model`; without one, the owner of the directory and `mode`. Raises StorageError, NotEnoughSpaceError,
+    RefusedError; CorruptDataError, with the existing file in place, if the disk does not return what was written. Rule:
+    CheckpointFile.write, Utils.atomicMoveWithFallback.
     """
+    with storage_errors(directory.path / name, "write"):
+        _write(directory, name, content, mode=mode, model=model)
+
+
+def _write(directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None) -> None:
     parent, leaf = directory.locate(name)
     temporary = f"{name}.tmp"
     if directory.status(temporary) is not None:
@@ -34,5 +43,11 @@ def write_small_file(
         os.fsync(fd)
     finally:
         os.close(fd)
+    if directory.read_from_disk(temporary) != content:
+        raise CorruptDataError(
+            file=directory.path / temporary,
+            problem=READ_BACK_MISMATCH,
+            hint="The existing file was not replaced. Check the disk, then run again.",
+        )
     os.replace(f"{leaf}.tmp", leaf, src_dir_fd=parent, dst_dir_fd=parent)
     os.fsync(parent)

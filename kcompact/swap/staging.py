@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import RecoveryNeededError, RefusedError
+from kcompact.errors import KcompactError, RecoveryNeededError, RefusedError, is_forbidden, storage_error
 from kcompact.format.names import TopicPartition
 from kcompact.host.access import remedy, why_not_writable
 from kcompact.log.directory import STAGING_NAME
@@ -61,7 +61,9 @@ def create_staging(partition_dir: Path) -> str:
         return name
 
 
-def _cannot_be_written(path: Path, problem: OSError) -> RefusedError:
+def _cannot_be_written(path: Path, problem: OSError) -> KcompactError:
+    if not is_forbidden(problem):
+        return storage_error(path, problem, operation="make a directory")
     return RefusedError(path=path, problem=f"cannot be written to: {problem.strerror}", hint=remedy(problem))
 
 

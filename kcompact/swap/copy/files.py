@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment, create, sync, write_all
-from kcompact.errors import StorageError, storage_errors
+from kcompact.errors import storage_error, storage_errors
 from kcompact.format.names import Suffix
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.index_files import build_indexes
@@ -84,7 +84,7 @@ def _copy_file(source: Path, target: Path, check: Callable[[], None]) -> None:
             finally:
                 os.close(descriptor)
         except OSError as problem:
-            raise StorageError(path=source, problem=problem) from None
+            raise storage_error(source, problem, operation="read") from None
 
 
 def copy_status(source: Path, target: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from kcompact.errors import LogDirLockedError, RefusedError, StorageError
+from kcompact.errors import LogDirLockedError, RefusedError, storage_error
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import nearest_existing
 from kcompact.log.directory import is_log_dir
@@ -56,11 +56,11 @@ def require_creatable(output: Path) -> None:
             raise RefusedError(
                 path=output, problem="is not a directory", hint="Pass a new or empty directory as --output."
             ) from None
-        raise StorageError(path=output, problem=problem) from None
+        raise storage_error(output, problem, operation="list") from None
     except FileNotFoundError:
         pass
     except OSError as problem:
-        raise StorageError(path=output, problem=problem) from None
+        raise storage_error(output, problem, operation="list") from None
     nearest = nearest_existing(output)
     obstacle = why_not_writable(nearest)
     if obstacle is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import LogChangedError, LogDirLockedError, RefusedError
+from kcompact.errors import LogChangedError, LogDirLockedError, RefusedError, StorageError
 from kcompact.log.lock import is_locked, log_dir_lock
 
 PYTHON_HOLDER = """
@@ -208,9 +208,10 @@ def test_a_lock_that_is_not_a_regular_file_is_refused(log_dir: Path, make: objec
     assert not is_locked(log_dir)
 
 
-def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError), log_dir_lock(tmp_path / "nowhere"):
+def test_a_missing_directory_has_been_removed_meanwhile(tmp_path: Path) -> None:
+    with pytest.raises(StorageError) as gone, log_dir_lock(tmp_path / "nowhere"):
         pass
+    assert gone.value.exit_code == LogChangedError.exit_code
 
 
 def test_is_locked_creates_nothing(log_dir: Path) -> None:
