@@ -23,6 +23,7 @@ Rules: KIP-98 (the format), KIP-534 (the delete horizon), `DefaultRecordBatch`, 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from typing import NamedTuple
 from kcompact.errors import CorruptBatchError
 from kcompact.format import legacy
 from kcompact.format.codec import MAX_INFLATED_BYTES, Codec, compress, decompress
+from kcompact.format.names import MAX_OFFSET
 
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
@@ -39,6 +41,7 @@ LOG_OVERHEAD_BYTES = 12
 _PREFIX = struct.Struct(">qiib")
 _CRC_START = 21
 _CRC_FIELD = slice(17, 21)
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -169,6 +172,8 @@ def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header
         raise corrupt(f"base offset {base_offset}", base_offset)
     if header.last_offset_delta < 0:
         raise corrupt(f"last offset delta {header.last_offset_delta}", base_offset)
+    if header.next_offset > MAX_OFFSET:
+        raise corrupt(f"last offset {header.last_offset}, beyond the largest offset", base_offset)
     if header.records_count < 0:
         raise corrupt(f"records count {header.records_count}", base_offset)
     if header.codec_id > Codec.ZSTD:
@@ -177,7 +182,7 @@ def read_header(data: bytes | memoryview, *, file: str, position: int) -> Header
 
 
 def _legacy_header(prefix: legacy.Prefix) -> Header:
-    if prefix.offset < 0:
+    if not 0 <= prefix.offset < MAX_OFFSET:
         raise ValueError(f"offset {prefix.offset}")
     codec = prefix.attributes & CODEC_MASK
     append_time = prefix.attributes & LOG_APPEND_TIME_BIT if prefix.magic == 1 else 0
@@ -384,12 +389,19 @@ def _encode_record(record: Record, *, base_offset: int, base_timestamp: int) -> 
         parts.append(b"\x01" if field is None else write_varint(len(field)) + field)
     parts.append(write_varint(len(record.headers)))
     for name, content in record.headers:
-        # Kafka keeps the name of a record header as a string, so it writes replacement characters for invalid UTF-8.
-        text = name.decode("utf-8", "replace").encode()
+        text = text_of_header_name(name).encode()
         parts.append(write_varint(len(text)) + text)
         parts.append(b"\x01" if content is None else write_varint(len(content)) + content)
     body = b"".join(parts)
     return write_varint(len(body)) + body
+
+
+def text_of_header_name(name: bytes) -> str:
+    """Return the name of a record header as Kafka does, which keeps it as a string: invalid UTF-8 becomes U+FFFD.
+
+    Java replaces an encoded surrogate as a whole, Python each of its three bytes. Rule: `RecordHeader.key`, `String`.
+    """
+    return _ENCODED_SURROGATE.sub("\ufffd".encode(), name).decode("utf-8", "replace")
 
 
 def _wrap64(value: int) -> int:

@@ -120,7 +120,10 @@ def _inner_entries(inflated: bytes) -> Iterator[tuple[Prefix, bytes]]:
             raise ValueError(f"magic {prefix.magic} inside a compressed message")
         if prefix.attributes & CODEC_MASK:
             raise ValueError("a compressed message inside a compressed message")
-        yield prefix, inflated[position:end]
+        message = inflated[position:end]
+        if (computed := computed_crc(message)) != prefix.crc:
+            raise ValueError(f"checksum {computed:#010x} of a message inside, its header says {prefix.crc:#010x}")
+        yield prefix, message
         position = end
 
 

@@ -31,6 +31,7 @@ from kcompact.kernels import (
     EPOCH,
     FULL,
     LAST_OFFSET,
+    MAX_OFFSET,
     MAX_TIMESTAMP,
     POSITION,
     RECORDS_COUNT,
@@ -47,7 +48,7 @@ from kcompact.log.inflate import Buffers, inflated_runs
 
 TABLE_ROWS = 16_384
 WINDOW_BYTES = 8 << 20
-MAX_OFFSET = (1 << 63) - 1
+
 
 Result = TypeVar("Result")
 

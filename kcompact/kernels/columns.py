@@ -54,6 +54,8 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
 HEADER_BYTES = 61
+MAX_OFFSET = (1 << 63) - 1
+"""The largest number that the field of an offset holds. No record has it, because the offset after it must exist."""
 MIN_RECORD_BYTES = 7
 """A record without key, value and headers: one byte for each of its seven fields."""
 RECORD_GROWTH_BYTES = 16

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
-from kcompact.errors import KcompactError
+from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.format import batch as batch_format
-from kcompact.format.batch import Record
+from kcompact.format.batch import Record, parse_batches
 from kcompact.kernels import (
     BASE_OFFSET,
     COLUMNS,
@@ -81,6 +81,32 @@ def test_walk_stops_at_older_formats() -> None:
     for magic in (0, 1):
         data[16] = magic
         assert table_of(bytes(data))[1] == LEGACY
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "last_offset_delta", "is_sound"),
+    [
+        (MAX_OFFSET - 6, 5, True),
+        (MAX_OFFSET - 5, 5, False),  # The offset after the last one does not exist.
+        (MAX_OFFSET - 4, 5, False),  # The sum overflows.
+        (MAX_OFFSET, 2**31 - 1, False),
+    ],
+)
+def test_last_offsets_near_the_largest(
+    base_offset: int, last_offset_delta: int, is_sound: bool, tmp_path: Path
+) -> None:
+    (one,) = parse_batches(batch_format.build([Record(0, 0, b"a", b"b")]), file="f")
+    header = one.header._replace(base_offset=base_offset, last_offset_delta=last_offset_delta)
+    data = batch_format.sealed(header, bytes(one.data[HEADER_BYTES:]))
+    assert (table_of(data)[1] == DONE) is is_sound
+    path = tmp_path / LOG_NAME
+    path.write_bytes(data)
+    assert (header_table.read_header_table(path, end_position=len(data)) is not None) is is_sound
+    if is_sound:
+        assert len(list(headers(path))) == 1
+    else:
+        with pytest.raises(CorruptBatchError, match="beyond the largest offset"):
+            list(headers(path))
 
 
 @given(any_log_bytes, st.booleans())

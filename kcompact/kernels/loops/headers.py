@@ -21,6 +21,7 @@ from kcompact.kernels.columns import (
     IO_ERROR,
     LAST_OFFSET,
     LEGACY,
+    MAX_OFFSET,
     MAX_TIMESTAMP,
     POSITION,
     PRODUCER_EPOCH,
@@ -51,7 +52,8 @@ def read_header(buffer, position, row):
     attributes = load_be16(buffer, position + 21)
     if magic > 2 or length < HEADER_BYTES - 12 or base_offset < 0 or last_offset_delta < 0 or records_count < 0:
         return DAMAGED
-    if attributes & CODEC_MASK > 4 or base_offset + last_offset_delta < base_offset:
+    # A sum that overflows cannot be recognised afterwards: the compiler assumes that none does.
+    if attributes & CODEC_MASK > 4 or base_offset >= MAX_OFFSET - last_offset_delta:
         return DAMAGED
     row[POSITION] = position
     row[SIZE] = length + 12

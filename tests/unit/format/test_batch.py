@@ -33,6 +33,7 @@ from kcompact.format.batch import (
     read_varint,
     read_varlong,
     rebuild,
+    text_of_header_name,
     verify_crc,
     write_varint,
 )
@@ -299,6 +300,21 @@ def test_header_keys_that_are_not_utf_8() -> None:
     assert verified_contents(rebuilt)[0].headers == (("\ufffd\ufffd".encode(), b"x"), ("€".encode(), None))
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (b"\xed\xa0\x80", "\ufffd"),  # an encoded surrogate: Java replaces it as a whole
+        (b"a\xed\xbf\xbfb\xed\xa0", "a\ufffdb\ufffd\ufffd"),
+        (b"\xed\x9f\xbf", "\ud7ff"),
+        (b"\xe1\x80\xf0\x90\x80\xc0\x80", "\ufffd" * 4),
+    ],
+)
+def test_the_text_of_a_header_name_is_javas(name: bytes, text: str) -> None:
+    assert text_of_header_name(name) == text
+    record = Record(100, 0, b"a", b"1", ((name, b""),))
+    assert read_records(batch_of(build([record])), file="f")[0].headers == ((text.encode(), b""),)
+
+
 def test_attribute_bits_without_meaning_are_dropped_by_a_rebuild() -> None:
     data = sealed(batch_of(A).header._replace(attributes=0x7F80).pack() + A[HEADER_BYTES:])
     assert verified_contents(data) == RECORDS
@@ -344,6 +360,7 @@ def test_records_that_do_not_add_up(section: bytes, count: int, problem: str) ->
         ({"length": -1}, "batch length -1"),
         ({"base_offset": -1}, "base offset -1"),
         ({"last_offset_delta": -1}, "last offset delta -1"),
+        ({"base_offset": 2**63 - 3}, "last offset 9223372036854775807, beyond the largest offset"),
         ({"records_count": -1}, "records count -1"),
         ({"attributes": 5}, "codec 5 does not exist"),
         ({"attributes": 7}, "codec 7 does not exist"),
