@@ -30,6 +30,7 @@ NO_TIMESTAMP = -1
 _PREFIX = struct.Struct(">qiIbb")
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
+_OFFSET_AND_SIZE = struct.Struct(">qi")
 _CRC_START = 16
 
 
@@ -109,18 +110,25 @@ def read_messages(entry: bytes, *, max_bytes: int, file: str, position: int) -> 
 
 
 def _inner_entries(inflated: bytes) -> Iterator[tuple[Prefix, bytes]]:
-    """Yield the fixed fields and the bytes of each inner entry. Like Kafka's reader, ignore an incomplete last one."""
+    """Yield the fixed fields and the bytes of each inner entry. Like Kafka's reader, ignore an incomplete last one.
+
+    The checksum inside is verified, because a cleaning would replace it by one that is right for any bytes.
+    Rule: `AbstractLegacyRecordBatch.DataLogInputStream`, `LegacyRecord.ensureValid`.
+    """
     position = 0
-    while len(inflated) - position >= PREFIX_BYTES:
-        prefix = read_prefix(inflated[position : position + PREFIX_BYTES + _TIMESTAMP.size])
-        end = position + LOG_OVERHEAD_BYTES + prefix.size
+    while len(inflated) - position >= LOG_OVERHEAD_BYTES:
+        _, size = _OFFSET_AND_SIZE.unpack_from(inflated, position)
+        if size < minimum_size(0):
+            raise ValueError(f"a message of {size} bytes inside a compressed message")
+        end = position + LOG_OVERHEAD_BYTES + size
         if end > len(inflated):
             return
+        message = inflated[position:end]
+        prefix = read_prefix(message)
         if prefix.magic not in (0, 1):
             raise ValueError(f"magic {prefix.magic} inside a compressed message")
         if prefix.attributes & CODEC_MASK:
             raise ValueError("a compressed message inside a compressed message")
-        message = inflated[position:end]
         if (computed := computed_crc(message)) != prefix.crc:
             raise ValueError(f"checksum {computed:#010x} of a message inside, its header says {prefix.crc:#010x}")
         yield prefix, message

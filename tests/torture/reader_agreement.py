@@ -93,6 +93,8 @@ def _compare(tally: Tally, readers: Readers, data: bytes, theirs: Verdict, where
         tally.count("refused by both")
     elif ours.error:
         tally.count(f"stricter: {_NUMBERS.sub('N', ours.error)[:60]}")
+    elif theirs.error.startswith("OutOfMemoryError"):
+        tally.count("read, and Kafka allocated a declared size greater than its heap")
     elif theirs.error:
         tally.fail(f"{where}: Kafka refuses it: {theirs.error}")
     elif ours != theirs:

@@ -131,6 +131,7 @@ def test_records(data: bytes, records: list[Record]) -> None:
         (wrapper(entry(0, b"a", b"1", magic=1)[:16] + b"\x02" + bytes(20), offset=5), "magic 2 inside"),
         (wrapper(inner_entries(0) + inner_entries(0), offset=9), "record offset"),
         (wrapper(inner_entries(0)[:-1] + b"4", offset=2), "checksum 0x[0-9a-f]{8} of a message inside"),
+        (wrapper(inner_entries(0) + bytes(12), offset=2), "a message of 0 bytes inside a compressed message"),
         (entry(2**63 - 1, b"k", b"v"), "offset 9223372036854775807"),
     ],
 )
