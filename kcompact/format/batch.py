@@ -41,7 +41,7 @@ LOG_OVERHEAD_BYTES = 12
 _PREFIX = struct.Struct(">qiib")
 _CRC_START = 21
 _CRC_FIELD = slice(17, 21)
-_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -399,7 +399,7 @@ def _encode_record(record: Record, *, base_offset: int, base_timestamp: int) -> 
 def text_of_header_name(name: bytes) -> str:
     """Return the name of a record header as Kafka does, which keeps it as a string: invalid UTF-8 becomes U+FFFD.
 
-    Java replaces an encoded surrogate as a whole, Python each of its three bytes. Rule: `RecordHeader.key`, `String`.
+    Java replaces an encoded surrogate, also an incomplete one, as a whole; Python replaces each of its bytes. Rule: `RecordHeader.key`, `String`.
     """
     return _ENCODED_SURROGATE.sub("\ufffd".encode(), name).decode("utf-8", "replace")
 
