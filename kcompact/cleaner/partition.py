@@ -27,7 +27,13 @@ from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_ke
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.preflight import obstacle
 from kcompact.cleaner.space import StagingSpace, reserved_for_exact_copy, shortage, shortage_of_copy
-from kcompact.errors import KcompactError, KernelsUnavailableError, NotEnoughSpaceError, RecoveryNeededError
+from kcompact.errors import (
+    CorruptCheckpointError,
+    KcompactError,
+    KernelsUnavailableError,
+    NotEnoughSpaceError,
+    RecoveryNeededError,
+)
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan, Reason
@@ -36,6 +42,7 @@ from kcompact.plan.partition import refusal
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.copy import Output
+from kcompact.swap.copy.journal import MARKER
 from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
 from kcompact.swap.replace import replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, write_manifest
@@ -210,7 +217,7 @@ def _copy(
     checkpoint_offset = plan.first_uncleanable_offset if plan.eligible else plan.log.checkpoint_offset
     finished = output.finished(plan.log, recipe, checkpoint_offset=checkpoint_offset)
     if finished is not None:
-        return _resumed(plan, finished)
+        return _resumed(plan, finished, output)
     started = time.monotonic()
     if not plan.eligible:
         with (
@@ -246,7 +253,8 @@ def _copy(
     return result
 
 
-_OUTCOME = ("status", "end_offset", "engine", "map_s", "sync_s", "verify_s", "elapsed_s")
+_SECONDS = ("map_s", "sync_s", "verify_s", "elapsed_s")
+_OUTCOME = ("status", "end_offset", "engine", *_SECONDS)
 
 
 def _recipe(plan: CleanPlan, options: CleanOptions) -> dict[str, Any]:
@@ -266,14 +274,20 @@ def _recipe(plan: CleanPlan, options: CleanOptions) -> dict[str, Any]:
     }
 
 
-def _resumed(plan: CleanPlan, outcome: dict[str, Any]) -> CleanResult:
-    """Return the result that an interrupted run has recorded."""
-    known = {
-        **outcome,
-        "status": Status(outcome["status"]),
-        "stats": CleanerStats(**outcome.get("stats", {})),
-    }
-    return CleanResult(directory=plan.log.directory, plan=plan, resumed=True, **known)
+def _resumed(plan: CleanPlan, outcome: dict[str, Any], output: Output) -> CleanResult:
+    """Return the result that an interrupted run has recorded. Raises CorruptCheckpointError for a damaged record."""
+    try:
+        stats = CleanerStats(**outcome.get("stats", {}))
+        known = {**outcome, "status": Status(outcome["status"]), "stats": stats}
+        result = CleanResult(directory=plan.log.directory, plan=plan, resumed=True, **known)
+        numbers = [*asdict(stats).values(), *(getattr(result, name) for name in _SECONDS), result.end_offset or 0]
+        if any(type(number) not in (int, float) for number in numbers) or type(result.engine) not in (str, type(None)):
+            raise TypeError("not a number")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        problem = f"the record of {plan.log.directory.name} is damaged"
+        hint = f"Pass another --output directory, or remove {output.path} to begin anew."
+        raise CorruptCheckpointError(file=output.path / MARKER, problem=problem, hint=hint) from None
+    return result
 
 
 def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress) -> Written:

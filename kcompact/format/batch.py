@@ -399,7 +399,8 @@ def _encode_record(record: Record, *, base_offset: int, base_timestamp: int) -> 
 def text_of_header_name(name: bytes) -> str:
     """Return the name of a record header as Kafka does, which keeps it as a string: invalid UTF-8 becomes U+FFFD.
 
-    Java replaces an encoded surrogate, also an incomplete one, as a whole; Python replaces each of its bytes. Rule: `RecordHeader.key`, `String`.
+    Java replaces an encoded surrogate, also an incomplete one, as a whole; Python replaces each of its bytes.
+    Rule: `RecordHeader.key`, `String`.
     """
     return _ENCODED_SURROGATE.sub("\ufffd".encode(), name).decode("utf-8", "replace")
 

@@ -90,7 +90,7 @@ def damaged_text(chance: random.Random, data: bytes) -> bytes:
     if chance.random() < 0.3:
         return any_damage(chance, data)
     lines = data.decode("utf-8", "replace").split("\n")
-    for _ in range(chance.randrange(1, 4)):
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
         at = chance.randrange(len(lines))
         kind = chance.randrange(6)
         if kind == 0:
@@ -237,14 +237,14 @@ def with_checksum(data: bytes) -> bytes:
 def _long_varint(chance: random.Random, value: int) -> bytes:
     """Return a varint, now and then with more bytes than it needs, or more than it may have."""
     data = write_varint(value)
-    if chance.random() < 0.93:
+    if chance.random() < 0.96:
         return data
     more = chance.choice((1, 1, 2, 5 - len(data), 5 - len(data), 6 - len(data), 10 - len(data), 11 - len(data)))
     return data if more < 1 else data[:-1] + bytes([data[-1] | 0x80]) + b"\x80" * (more - 1) + b"\0"
 
 
 def _odd_length(chance: random.Random, length: int) -> int:
-    return length if chance.random() < 0.97 else chance.choice((length + 1, length - 1, *INT_BOUNDS))
+    return length if chance.random() < 0.985 else chance.choice((length + 1, length - 1, *INT_BOUNDS))
 
 
 def _odd_field(chance: random.Random, content: bytes | None) -> bytes:
@@ -332,7 +332,7 @@ def _damaged_inflated(chance: random.Random, data: bytes) -> bytes:
     return sealed_again(data[: start - len(length)] + length + section)
 
 
-_BATCH_DAMAGE: Sequence[Callable[[random.Random, bytes], bytes]] = (
+BATCH_DAMAGE: Sequence[Callable[[random.Random, bytes], bytes]] = (
     _field_at_bound,
     _field_at_bound,
     _damaged_section,
@@ -361,7 +361,7 @@ class Batches:
             data = chance.choice(self._sound)
             data = struct.pack(">q", offset) + data[8:]
         if chance.random() < 0.75:
-            data = chance.choice(_BATCH_DAMAGE)(chance, data)
+            data = chance.choice(BATCH_DAMAGE)(chance, data)
         return data
 
     def several(self, chance: random.Random) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from kcompact.cleaner.service import Cleaner
 from kcompact.errors import (
     CleaningAbortedError,
     ConfigError,
+    CorruptCheckpointError,
     CorruptDataError,
     LogDirLockedError,
     RefusedError,
@@ -111,6 +113,38 @@ def test_a_continued_copy_keeps_only_what_has_the_same_offsets(checkpoint: str, 
     assert (result.exit_code, resumed) == (0, [is_kept])
     if checkpoint == "log-start-offset-checkpoint":
         assert "orders 0 2" in (tmp_path / "out" / checkpoint).read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "melted"},
+        {"status": None},
+        {"stats": []},
+        {"stats": {"bytes_read": "many"}},
+        {"stats": {"bytes_eaten": 1}},
+        {"elapsed_s": None},
+        {"end_offset": "7"},
+        {"engine": 7},
+        {"more": 1},
+    ],
+)
+def test_a_damaged_record_of_a_copy_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    log_dir = partition(tmp_path / "data").parent
+    leftover = partition(log_dir, settings("name=__consumer_offsets-0")) / f"{0:020d}.log.swap"
+    leftover.touch()
+    plan, options = replace(PLAN, force=True), CleanOptions(output=tmp_path / "out")
+    assert clean_log_dir(log_dir, COMPACT, plan_options=plan, options=options).exit_code == 8
+    leftover.unlink()
+    (record,) = (
+        path for path in (tmp_path / "out" / ".kcompact-copy").glob("[0-9]*.json") if "orders-0" in path.read_text()
+    )
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps(content | {"outcome": content["outcome"] | change}))
+    result = clean_log_dir(log_dir, COMPACT, plan_options=plan, options=options)
+    errors = {each.name: each.error for each in result.partitions}
+    assert isinstance(errors["orders-0"], CorruptCheckpointError)
+    assert "the record of orders-0 is damaged" in str(errors["orders-0"])
 
 
 @pytest.mark.parametrize("path_of", [str, Path, os.fspath])
