@@ -282,7 +282,7 @@ class RealKafka:
     ) -> Json:
         """Load as a broker does and read as a consumer does; each partition's `records` become `Record`s.
 
-        Options: those of `plan`, and `records=False`.
+        Options: those of `plan`, `records=False`, and `strict=True`, which refuses a directory that is no partition.
         """
         with _itself(log_dir) if in_place else scratch_copy(log_dir) as directory:
             reply = self.call(

@@ -1,15 +1,17 @@
 """A model of a disk that loses power: which states a swap can leave, and what a broker loads from each.
 
-Each rename or removal since the last sync of its directory may be lost, independently of the others.
+Each change of a directory since its last sync may be lost, independently of the others. A file whose data was not
+synced has all of it, half of it, zeros, or nothing.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact.swap import manifest
@@ -28,6 +30,35 @@ class File:
 
 
 Names = Mapping[str, File]
+Tree = dict[str, tuple[File, bytes]]
+"""A state of the disk: each file and its data by its path."""
+
+
+@dataclass(frozen=True)
+class Create:
+    """A new, empty file or directory."""
+
+    name: str
+    is_directory: bool = False
+
+
+@dataclass(frozen=True)
+class Write:
+    """A file has other data than before."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class SyncFile:
+    """The data of a file is on the disk. Its name need not be."""
+
+    name: str
+
+
+DIRECTORY = "directory"
+"""The suffix of a `File` that is a directory."""
 
 
 Change = tuple[str | None, str | None, File]
@@ -36,12 +67,18 @@ Change = tuple[str | None, str | None, File]
 
 @dataclass
 class Disk:
-    """Two directories: their synced names, and the changes since, of which a power cut may lose any."""
+    """Directories: their synced names, and the changes since, of which a power cut may lose any.
+
+    `current` are all files by their paths. `data` is what a file has now, `unsynced` what it had at its last sync, for
+    files that were written since. The data of the files of a scene does not matter.
+    """
 
     certain: dict[str, dict[str, File]]
     pending: dict[str, list[Change]]
     current: dict[str, File]
     kinds: dict[str, set[str]]
+    data: dict[File, bytes] = field(default_factory=dict)
+    unsynced: dict[File, bytes] = field(default_factory=dict)
 
     @staticmethod
     def of(scene: Scene) -> Disk:
@@ -66,8 +103,35 @@ class Disk:
             kinds.setdefault(file.owner, set()).add(file.suffix)
         return Disk(certain, {"": [], scene.staging: []}, current, kinds)
 
-    def do(self, step: Step) -> None:
+    @staticmethod
+    def holding(files: Mapping[str, bytes], directories: Sequence[str]) -> Disk:
+        """Return a disk with synced files in directories; the empty path is the directory that holds all others."""
+        disk = Disk({"": {}}, {"": []}, {}, {})
+        for path in sorted(directories):
+            disk.do(Create(path, is_directory=True))
+        for path, data in files.items():
+            disk.do(Create(path))
+            disk.do(Write(path, data))
+            disk.do(SyncFile(path))
+        for path in ("", *directories):
+            disk.do(SyncDir(path))
+        return disk
+
+    def do(self, step: Step | Create | Write | SyncFile) -> None:
         match step:
+            case Create(name, is_directory):
+                directory, leaf = split(name)
+                file = File(f"{len(self.data)} {name}", DIRECTORY if is_directory else Path(name).suffix)
+                self.current[name], self.data[file] = file, b""
+                self.pending[directory].append((None, leaf, file))
+                if is_directory:
+                    self.certain[name], self.pending[name] = {}, []
+            case Write(name, data):
+                file = self.current[name]
+                self.unsynced.setdefault(file, self.data[file])
+                self.data[file] = data
+            case SyncFile(name):
+                self.unsynced.pop(self.current[name], None)
             case Rename(source, target):
                 file = self.current.pop(source)
                 self.current[target] = file
@@ -83,8 +147,54 @@ class Disk:
             case SyncDir(name):
                 self.certain[name] = persist(self.certain[name], self.pending[name])
                 self.pending[name] = []
-            case RemoveDir():
-                pass
+            case RemoveDir(name):
+                if name in self.current:
+                    directory, leaf = split(name)
+                    self.pending[directory].append((leaf, None, self.current.pop(name)))
+
+    def trees(self, limit: int, chance: random.Random) -> Iterator[Tree]:
+        """Yield what a power cut can leave now: all trees if there are no more than `limit`, else `limit` of them.
+
+        Of more, those come first that lack or have a single change, then others at random. Some can be the same.
+        """
+        changes = [(directory, number) for directory in self.pending for number in range(len(self.pending[directory]))]
+        contents = self._contents()
+        if self.is_enumerated(limit):
+            masks: Iterable[int] = range(2 ** len(changes))
+            chosen = [dict(zip(contents, each, strict=True)) for each in itertools.product(*contents.values())]
+        else:
+            whole = 2 ** len(changes) - 1
+            singles = [1 << number for number in range(len(changes))]
+            masks = [0, whole, *singles, *(whole ^ single for single in singles)]
+            masks += [chance.getrandbits(len(changes)) for _ in range(limit - len(masks))]
+            chosen = []
+        for mask in masks:
+            kept = {change for number, change in enumerate(changes) if mask >> number & 1}
+            for data in chosen or [{file: chance.choice(each) for file, each in contents.items()}]:
+                yield dict(self._tree("", kept, data))
+
+    def is_enumerated(self, limit: int) -> bool:
+        """Return whether there are no more states than this now."""
+        states = 2 ** sum(map(len, self.pending.values())) * math.prod(map(len, self._contents().values()))
+        return bool(states <= limit)
+
+    def _contents(self) -> dict[File, list[bytes]]:
+        """Return what each file that is not synced can have."""
+        return {
+            file: sorted({self.data[file], *partial_data(self.data[file], self.unsynced[file])})
+            for file in self.current.values()
+            if file in self.unsynced
+        }
+
+    def _tree(
+        self, directory: str, kept: Container[tuple[str, int]], data: Mapping[File, bytes]
+    ) -> Iterator[tuple[str, tuple[File, bytes]]]:
+        changes = [change for number, change in enumerate(self.pending[directory]) if (directory, number) in kept]
+        for name, file in persist(self.certain[directory], changes).items():
+            path = f"{directory}/{name}".lstrip("/")
+            yield path, (file, data.get(file, self.data[file]))
+            if file.suffix == DIRECTORY:
+                yield from self._tree(path, kept, data)
 
     def after_power_cuts(self, directory: str, limit: int, chance: random.Random) -> Iterator[dict[str, File]]:
         """Yield the directory for each subset of the pending changes, or for `limit` subsets at random."""
@@ -96,6 +206,11 @@ class Disk:
         for mask in masks:
             kept = [change for number, change in enumerate(changes) if mask >> number & 1]
             yield persist(self.certain[directory], kept)
+
+
+def partial_data(data: bytes, synced: bytes) -> tuple[bytes, ...]:
+    """Return what a file can have whose data was not synced, but for the data itself."""
+    return synced, data[: len(data) // 2], bytes(len(data)), b""
 
 
 def split(name: str) -> tuple[str, str]:
