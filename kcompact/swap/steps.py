@@ -163,10 +163,13 @@ def removal_steps(names: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps that delete the files of one segment: all are set aside, the `.log` first, then removed.
 
     When a broker starts, it deletes the other files of a segment without a `.log`. So a stop after any step leaves a
-    valid log. Rule: LocalLog.deleteSegmentFiles.
+    valid log. Rule: LocalLog.deleteSegmentFiles; kcompact adds the syncs.
     """
+    logs, others = logs_and_others(names)
     return (
-        *(Rename(name, name + DELETED) for name in sorted(names, key=lambda name: not name.endswith(Suffix.LOG))),
+        *(Rename(name, name + DELETED) for name in logs),
+        SyncDir(),  # Without this sync a power cut can leave the `.log` without its `.txnindex`: aborted data is read.
+        *(Rename(name, name + DELETED) for name in others),
         SyncDir(),
         *(Remove(name + DELETED) for name in names),
         SyncDir(),

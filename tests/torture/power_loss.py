@@ -45,10 +45,18 @@ def prepare(kafka: RealKafka, log_dir: Path) -> None:
     scene.clean(log_dir, topics=("prices",))
 
 
+RUNS: dict[str, dict[str, object]] = {
+    "clean": {},
+    "retention": {"config": scene.EXPIRING, "apply_retention": True},
+    "retention alone": {"config": scene.EXPIRING | {"min.compaction.lag.ms": "99999999"}, "apply_retention": True},
+}
+"""Options of the cleanings of `orders-0` that are recorded. The last cleans nothing, but deletes segments."""
+
+
 def recorded(log_dir: Path, work: Path) -> dict[str, Recording]:
-    """Record a cleaning of `orders-0`, and one with retention."""
+    """Record the runs."""
     found = {}
-    for name, options in (("clean", {}), ("retention", {"config": scene.EXPIRING, "apply_retention": True})):
+    for name, options in RUNS.items():
         clone(log_dir, work / name)
         with one_core():
             found[name] = record(work / name, partial(_clean, work / name, **options))
@@ -61,7 +69,9 @@ def _clean(log_dir: Path, **options: object) -> None:
 
 def log_starts(name: str) -> Collection[int]:
     """Return where the log may start after a run was interrupted."""
-    return scene.CLEANED_BASES[scene.ORDERS] if name == "retention" else (0,)
+    if name == "retention":
+        return scene.CLEANED_BASES[scene.ORDERS]
+    return scene.BASES if name == "retention alone" else (0,)
 
 
 def states(disk: Disk, limit: int, chance: random.Random) -> Iterator[Tree]:

@@ -35,6 +35,8 @@ SEGMENTS = (6, 6, 6, 5, 5, 5, 8, 8)
 """Batches of each closed segment of `orders-0`: with CONFIG, groups of three, three and two segments."""
 
 
+BASES = (0, 12, 26, 41, 54, 63, 72, 91, 107)
+"""The base offsets of `orders-0`."""
 CLEANED_BASES = {ORDERS: {0, 41, 72}, PRICES: {0}}
 """The base offsets of the cleaned segments."""
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"

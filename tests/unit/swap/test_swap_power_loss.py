@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.swap import recovery
-from kcompact.swap.steps import Remove, Rename, Step, SyncDir, replacement_steps
+from kcompact.swap.steps import Remove, Rename, Step, SyncDir, removal_steps, replacement_steps
 from tests.oracle.real_kafka import RealKafka
 from tests.support import crash
 from tests.support.crash import GROUPS, PARTITION, Scene, all_steps, assert_lawful, replace_content, stopped_states
@@ -34,6 +34,16 @@ def test_a_broker_starts_after_any_power_cut(tmp_path: Path, count: int) -> None
     states, found = faults_of_all_power_cuts(scene, all_steps(scene))
     assert found == set()
     assert states > 700 * count
+
+
+def test_no_power_cut_leaves_a_log_of_a_deleted_segment_without_its_txnindex(tmp_path: Path) -> None:
+    """A broker would not notice, and readers of committed records would see aborted ones."""
+    scene = crash.build(tmp_path / "data", ())
+    disk = Disk.of(scene)
+    for step in removal_steps([path.name for path in sorted(scene.directory.glob(f"{0:020d}.*"))]):
+        for names in disk.after_power_cuts("", 4096, random.Random(7)):
+            assert f"{0:020d}.log" not in names or f"{0:020d}.txnindex" in names
+        disk.do(step)
 
 
 # --- Protocols with an error ----------------------------------------------------------------------------
