@@ -83,6 +83,16 @@ class CorruptIndexError(CorruptDataError):
     )
 
 
+class CorruptTransactionIndexError(CorruptIndexError):
+    """A `.txnindex` contradicts the markers in its log, or its own format."""
+
+    default_hint = (
+        "With this index committed records count as aborted, or aborted ones as committed. "
+        "kcompact clean --rebuild-indexes ignores it and finds the aborted transactions by the markers in the log; "
+        "with --dry-run it changes nothing."
+    )
+
+
 class CorruptCheckpointError(CorruptDataError):
     """A checkpoint, snapshot, manifest or properties file is malformed."""
 

@@ -91,9 +91,8 @@ class SplitSummary(NamedTuple):
     """The result of scanning a split, besides the keys.
 
     `unkeyed_or_tombstones` counts data records without a key or without a value. `first_epoch` and `last_epoch` are the
-    leader epochs of the first and the last batch that have one, -1 for none. `next_offset` follows the last batch.
-    `transactional` holds the transactional and the control batches. `most_bytes` is the most that the cleaned split can
-    have.
+    leader epochs of the first and the last batch that have one, -1 for none. `transactional` holds the transactional
+    and the control batches. `most_bytes` is the most that the cleaned split can have.
     """
 
     records: int
@@ -101,7 +100,6 @@ class SplitSummary(NamedTuple):
     max_timestamp: int
     first_epoch: int
     last_epoch: int
-    next_offset: int
     transactional: tuple[BatchHeader, ...]
     most_bytes: int
 

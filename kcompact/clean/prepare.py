@@ -21,17 +21,19 @@ from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.scan import Scanned
 from kcompact.clean.splits import SPLIT_BYTES, number_splits
 from kcompact.clean.transactions import (
-    SegmentHeaders,
     TransactionDecisions,
-    aborted_of_segments,
+    aborted_of_indexes,
+    aborted_of_markers,
     decide_transactions,
     read_transaction_headers,
+    verify_transaction_indexes,
 )
 from kcompact.clean.verify_input import damage_behind, verify_epochs, verify_index_ends, verify_time_indexes
 from kcompact.errors import CorruptDataError
 from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
 from kcompact.host.memory import default_memory_bytes
+from kcompact.log.batch_headers import BatchHeader
 from kcompact.log.producer_state import last_records
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -111,11 +113,8 @@ def prepare_clean(
     )
     verify_index_ends(plan)
     splits = number_splits(plan, _split_bytes(tuning, max_bytes_per_second))
-    aborted = aborted_of_segments(plan)
-    decisions = None
-    if any(aborted.values()):
-        # Records of aborted transactions must not enter the offset map, so headers are read before the scan.
-        decisions = decide_transactions(plan, read_transaction_headers(plan, compiled=compiled), aborted)
+    aborted, decisions = _aborted_and_decisions(plan, compiled=compiled)
+    if decisions is not None:
         splits = _with_decisions(splits, decisions)
     tasks = _balanced_tasks(splits, plan, executor.parallelism, tuning.task_bytes)
     try:
@@ -124,8 +123,11 @@ def prepare_clean(
         raise damage_behind(problem, plan) from None
     verify_epochs(plan, scanned)
     verify_time_indexes(plan, scanned)
+    headers = _transactional_headers(plan, scanned)
+    if not plan.log.ignores_indexes:
+        verify_transaction_indexes(plan, headers, aborted)
     if decisions is None:
-        decisions = decide_transactions(plan, _transactional_headers(plan, scanned), aborted)
+        decisions = decide_transactions(plan, headers, aborted)
         splits = _with_decisions(splits, decisions)
     survivors, map_keys = _survivors(scanned, reduced)
     summaries = {scan.split.number: scan.summary for scan in scanned}
@@ -137,6 +139,24 @@ def prepare_clean(
         kept_index=decisions.kept_index,
         map_keys=map_keys,
     )
+
+
+def _aborted_and_decisions(
+    plan: CleanPlan, *, compiled: bool
+) -> tuple[Mapping[int, Sequence[AbortedTxn]], TransactionDecisions | None]:
+    """Return the aborted transactions by segment, and what follows for all transactions if there is an aborted one.
+
+    Records of aborted transactions must not enter the offset map, so headers are then read before the scan. Without
+    any, the headers that the scan returns are enough.
+    """
+    if plan.log.ignores_indexes:
+        headers = read_transaction_headers(plan, compiled=compiled)
+        aborted = aborted_of_markers(plan, headers)
+        return aborted, decide_transactions(plan, headers, aborted)
+    aborted = aborted_of_indexes(plan)
+    if not any(aborted.values()):
+        return aborted, None
+    return aborted, decide_transactions(plan, read_transaction_headers(plan, compiled=compiled), aborted)
 
 
 def _survivors(scanned: Iterable[Scanned], reduced: Iterable[Reduced]) -> tuple[dict[int, Bytes], int]:
@@ -218,16 +238,13 @@ def _parts(
             )
 
 
-def _transactional_headers(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[int, SegmentHeaders]:
-    """Return the transactional headers that the scan found in each segment, by base offset."""
+def _transactional_headers(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[int, Sequence[BatchHeader]]:
+    """Return the transactional and control batches that the scan found in each segment, by base offset."""
     base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
-    found = {base_offset: SegmentHeaders((), base_offset) for base_offset in base_of.values()}
+    found: dict[int, Sequence[BatchHeader]] = dict.fromkeys(base_of.values(), ())
     for scan in sorted(scanned, key=lambda scan: scan.split.number):
-        base_offset, summary = base_of[scan.split.log_name], scan.summary
-        found[base_offset] = SegmentHeaders(
-            (*found[base_offset].batches, *summary.transactional),
-            max(found[base_offset].next_offset, summary.next_offset),
-        )
+        base_offset = base_of[scan.split.log_name]
+        found[base_offset] = (*found[base_offset], *scan.summary.transactional)
     return found
 
 

@@ -22,7 +22,7 @@ from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
 from kcompact.format.names import Suffix
 from kcompact.host.throttle import Pace
-from kcompact.log.batch_headers import BatchHeader, read_marker
+from kcompact.log.batch_headers import BatchHeader, with_marker
 from kcompact.log.index_files import read_offset_index, wrong_entry
 from kcompact.log.segment_reader import verified_batches
 
@@ -86,12 +86,11 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     hash_of = _hash_function(job)
     hashes: list[bytes] = []
     record_refs: list[int] = []
-    summary = _SummaryBuilder(next_offset=split.base_offset)
+    summary = _SummaryBuilder()
     row = unkeyed_or_tombstones = 0
     for batch, records in _batches_with_records(path, split):
         header = batch.header
-        marker = read_marker(batch, file=str(path)) if header.is_control else None
-        summary.add(BatchHeader(batch.position, header, marker))
+        summary.add(with_marker(batch, file=str(path)))
         summary.most_bytes += most_bytes(batch, records)
         if not header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
             is_excluded_from_map = header.base_offset in split.excluded_from_map
@@ -134,7 +133,6 @@ def _batches_with_records(path: Path, split: Split) -> Iterator[tuple[Batch, lis
 class _SummaryBuilder:
     """Collects the summary of a split, batch by batch. `last_offset_at` maps positions of batches to last offsets."""
 
-    next_offset: int
     max_timestamp: int = -1
     first_epoch: int = -1
     last_epoch: int = -1
@@ -145,7 +143,6 @@ class _SummaryBuilder:
     def add(self, batch: BatchHeader) -> None:
         header = batch.header
         self.last_offset_at[batch.position] = header.last_offset
-        self.next_offset = header.next_offset
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
         if header.partition_leader_epoch >= 0:
             self.first_epoch = header.partition_leader_epoch if self.first_epoch < 0 else self.first_epoch
@@ -160,7 +157,6 @@ class _SummaryBuilder:
             max_timestamp=self.max_timestamp,
             first_epoch=self.first_epoch,
             last_epoch=self.last_epoch,
-            next_offset=self.next_offset,
             transactional=tuple(self.transactional),
             most_bytes=self.most_bytes,
         )

@@ -67,7 +67,7 @@ from kcompact.kernels import (
     Column,
     Table,
 )
-from kcompact.log.batch_headers import BatchHeader, read_marker
+from kcompact.log.batch_headers import BatchHeader, with_marker
 from kcompact.log.files import open_regular, read_file, read_into
 from kcompact.log.inflate import Buffers, inflated_runs
 
@@ -157,7 +157,6 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         max_timestamp=max(-1, int(table[:, MAX_TIMESTAMP].max())) if len(table) else -1,
         first_epoch=int(epochs[0]) if len(epochs) else -1,
         last_epoch=int(epochs[-1]) if len(epochs) else -1,
-        next_offset=int(table[-1, LAST_OFFSET]) + 1 if len(table) else split.base_offset,
         transactional=transactional,
         most_bytes=most_bytes,
     )
@@ -168,8 +167,7 @@ def _transactional(job: CleanJob, split: Split, loaded: _Loaded) -> tuple[BatchH
     found = []
     for number in np.flatnonzero(loaded.table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)).tolist():
         batch = _batch(split, loaded, number)
-        marker = read_marker(batch, file=split.log_name) if batch.header.is_control else None
-        found.append(BatchHeader(batch.position, batch.header, marker))
+        found.append(with_marker(batch, file=split.log_name))
     return tuple(found)
 
 

@@ -8,18 +8,24 @@ Each split then receives the base offsets of its own batches.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kcompact.format import index
 from kcompact.format.batch import Header
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
-from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader, read_producer_headers
+from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader, read_producer_headers, with_marker
 from kcompact.log.directory import PartitionLog, Segment
-from kcompact.log.files import read_file
 from kcompact.log.index_files import build_indexes, read_offset_index
+from kcompact.log.segment_reader import verified_batches
+from kcompact.log.transaction_index import (
+    TransactionIndexJudge,
+    Transactions,
+    aborted_by_markers,
+    read_transaction_index,
+    transaction_index_path,
+)
 from kcompact.plan.clean_plan import CleanPlan
 
 
@@ -96,22 +102,12 @@ class TransactionDecisions:
     kept_index: Mapping[int, tuple[AbortedTxn, ...]]
 
 
-class SegmentHeaders(NamedTuple):
-    """The transactional and control batches of a segment, and the offset after its last batch.
-
-    Without a batch, `next_offset` is the base offset (`LogSegment.readNextOffset`).
-    """
-
-    batches: Sequence[BatchHeader]
-    next_offset: int
-
-
 def decide_transactions(
-    plan: CleanPlan, headers: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> TransactionDecisions:
     """Return the decisions about all transactional and control batches of the plan's segments.
 
-    `headers` and `aborted` (the result of `aborted_of_segments`) are by base offset of the segment.
+    `headers` and `aborted`, the entries of the transaction indexes, are by base offset of the segment.
     Raises CorruptDataError. Rule: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
     discardable, kept_index = _discardable_and_kept_index(plan, headers, aborted)
@@ -120,33 +116,93 @@ def decide_transactions(
     )
 
 
-def read_transaction_headers(plan: CleanPlan, *, compiled: bool) -> dict[int, SegmentHeaders]:
-    """Return the transactional headers of each segment, by base offset. Raises CorruptBatchError."""
-    found = {}
-    for segment in plan.segments:
-        path = plan.log.directory / segment.log_name
-        headers = read_producer_headers(
-            path, end_position=segment.size_bytes, compiled=compiled, transactions_only=True
+def read_transaction_headers(plan: CleanPlan, *, compiled: bool) -> dict[int, Sequence[BatchHeader]]:
+    """Return the transactional and control batches of each segment, by base offset. Raises CorruptBatchError."""
+    return {
+        segment.base_offset: read_producer_headers(
+            plan.log.directory / segment.log_name,
+            end_position=segment.size_bytes,
+            compiled=compiled,
+            transactions_only=True,
         )
-        next_offset = segment.base_offset if headers.next_offset is None else headers.next_offset
-        found[segment.base_offset] = SegmentHeaders(headers.batches, next_offset)
-    return found
+        for segment in plan.segments
+    }
 
 
-def aborted_of_segments(plan: CleanPlan) -> dict[int, tuple[AbortedTxn, ...]]:
+def aborted_of_indexes(plan: CleanPlan) -> dict[int, tuple[AbortedTxn, ...]]:
     """Return the `.txnindex` entries of each segment, by base offset. Raises CorruptDataError.
 
     Without any entry no batch is excluded from the offset map. Then the headers that the scan returns are enough.
     """
-    return {segment.base_offset: _aborted_of(plan.log, segment) for segment in plan.log.segments}
+    return {segment.base_offset: read_transaction_index(plan.log, segment) for segment in plan.log.segments}
 
 
-def _aborted_of(log: PartitionLog, segment: Segment) -> tuple[AbortedTxn, ...]:
-    for file in segment.files:
-        if file.name.endswith(Suffix.TXN_INDEX):
-            path = log.directory / file.name
-            return index.parse_txn_index(read_file(path), base_offset=segment.base_offset, file=str(path))
-    return ()
+def aborted_of_markers(
+    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]]
+) -> dict[int, tuple[AbortedTxn, ...]]:
+    """Return the entries that the markers of the log give, by base offset of the segment. No `.txnindex` is read.
+
+    Raises CorruptDataError.
+    """
+    transactions = Transactions()
+    found = {
+        segment.base_offset: aborted_by_markers(transactions, headers[segment.base_offset]) for segment in plan.segments
+    }
+    for segment, batches in _later_batches(plan, transactions):
+        found[segment.base_offset] = aborted_by_markers(transactions, batches)
+    return found
+
+
+def verify_transaction_indexes(
+    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]], aborted: Mapping[int, Sequence[AbortedTxn]]
+) -> None:
+    """Raise CorruptTransactionIndexError where the indexes contradict the markers of the log.
+
+    Raises CorruptBatchError for damage in the segments after the cleanable range.
+    """
+    log = plan.log
+    judge = TransactionIndexJudge(log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
+    for segment in plan.segments:
+        path, entries = transaction_index_path(log, segment), aborted[segment.base_offset]
+        for problem in judge.contradictions(path, entries, headers[segment.base_offset]):
+            raise problem
+    # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
+    later = [entry for segment in log.segments[len(plan.segments) :] for entry in aborted[segment.base_offset]]
+    reaching_back = [entry for entry in later if entry.first_offset < plan.first_uncleanable_offset]
+    end_offset = max((entry.last_offset + 1 for entry in reaching_back), default=0)
+    for segment, batches in _later_batches(plan, judge.transactions, end_offset):
+        path, entries = transaction_index_path(log, segment), aborted[segment.base_offset]
+        for problem in judge.contradictions(path, entries, batches, judged_end=end_offset):
+            raise problem
+
+
+def _later_batches(
+    plan: CleanPlan, transactions: Transactions, end_offset: int = 0
+) -> Iterator[tuple[Segment, Iterator[BatchHeader]]]:
+    """Yield the segments after the cleanable range, each with its transactional and control batches.
+
+    Ends at `end_offset`, and not before all transactions that begin in the range have ended. The caller passes the
+    batches on to `transactions`.
+    """
+
+    def is_needed(offset: int) -> bool:
+        oldest_open = transactions.oldest_open
+        return offset < end_offset or (oldest_open is not None and oldest_open < plan.first_uncleanable_offset)
+
+    def batches_of(segment: Segment) -> Iterator[BatchHeader]:
+        path = plan.log.directory / segment.log_name
+        end = plan.log.end_of(segment)
+        for batch in verified_batches(
+            path, base_offset=segment.base_offset, end_offset=end, end_position=segment.size_bytes
+        ):
+            if not is_needed(batch.header.base_offset):
+                return
+            if batch.header.is_control or batch.header.is_transactional:
+                yield with_marker(batch, file=str(path))
+
+    for segment in plan.log.segments[len(plan.segments) :]:
+        if is_needed(segment.base_offset):
+            yield segment, batches_of(segment)
 
 
 def collect(
@@ -154,25 +210,24 @@ def collect(
 ) -> list[AbortedTxn]:
     """Return the aborted transactions that may overlap [start_offset, end_offset).
 
-    The search begins with the segment of `start_offset` and ends after the first entry whose last stable offset is at
-    or above `end_offset`. As in Kafka, entries are compared with the log start, not with `start_offset`.
+    The search begins with the segment of `start_offset`. As in Kafka, entries are compared with the log start, not with
+    `start_offset`. Kafka ends the search after the first entry whose last stable offset is at or above `end_offset`:
+    in a sound log no later entry matters. Here all entries are read, so that no last stable offset can hide one.
     Rule: `LocalLog.collectAbortedTransactions`.
     """
-    found: list[AbortedTxn] = []
     first = max((base for base in aborted if base <= start_offset), default=None)
     if first is None:
-        return found
-    for base in sorted(base for base in aborted if base >= first):
-        for transaction in aborted[base]:
-            if transaction.last_offset >= log.log_start_offset and transaction.first_offset < end_offset:
-                found.append(transaction)
-            if transaction.last_stable_offset >= end_offset:
-                return found
-    return found
+        return []
+    return [
+        transaction
+        for base in sorted(base for base in aborted if base >= first)
+        for transaction in aborted[base]
+        if transaction.last_offset >= log.log_start_offset and transaction.first_offset < end_offset
+    ]
 
 
 def _excluded_from_map(
-    plan: CleanPlan, headers: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> dict[int, frozenset[int]]:
     tracker = TransactionTracker()
     tracker.expect(collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset))
@@ -180,7 +235,7 @@ def _excluded_from_map(
     for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset):
         start_position = map_start_position(plan.log, segment, plan.first_dirty_offset)
         skipped = set()
-        for batch in headers[segment.base_offset].batches:
+        for batch in headers[segment.base_offset]:
             if batch.position < start_position:
                 continue
             if batch.header.is_control:
@@ -211,18 +266,17 @@ def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: 
 
 
 def _discardable_and_kept_index(
-    plan: CleanPlan, headers: Mapping[int, SegmentHeaders], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]], aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> tuple[dict[int, frozenset[int]], dict[int, tuple[AbortedTxn, ...]]]:
     tracker = TransactionTracker()
+    # Kafka adds the entries segment by segment. An entry matters from its first offset on, whenever it is added.
+    tracker.expect(collect(plan.log, aborted, plan.log.segments[0].base_offset, plan.first_uncleanable_offset))
     discardable, kept_index = {}, {}
     for number, group in enumerate(plan.groups):
         kept: list[AbortedTxn] = []
-        for index_in_group, segment in enumerate(group):
-            following = group[index_in_group + 1 : index_in_group + 2]
-            end_offset = following[0].base_offset if following else headers[segment.base_offset].next_offset
-            tracker.expect(collect(plan.log, aborted, segment.base_offset, end_offset))
+        for segment in group:
             marked = set()
-            for batch in headers[segment.base_offset].batches:
+            for batch in headers[segment.base_offset]:
                 entry = None
                 if batch.header.is_control:
                     is_discardable, entry = tracker.see_marker(batch.header, _kind(batch))

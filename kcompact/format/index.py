@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-from kcompact.errors import CorruptIndexError, RefusedError
+from kcompact.errors import CorruptIndexError, CorruptTransactionIndexError, RefusedError
 from kcompact.format.names import MAX_OFFSET
 
 if TYPE_CHECKING:
@@ -364,9 +364,9 @@ class IndexBuilder:
 def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> tuple[AbortedTxn, ...]:
     """Return the aborted transactions of a `.txnindex`. An incomplete last entry is ignored.
 
-    Raises CorruptIndexError for a version other than 0, for last offsets that do not rise strictly or lie below the
-    base offset, and for a first offset above the last. Rule: TransactionIndex.iterator, TransactionIndex.sanityCheck,
-    TransactionIndex.append.
+    Raises CorruptTransactionIndexError for a version other than 0, for last offsets that do not rise strictly or lie
+    below the base offset, and for a first offset above the last. Rule: TransactionIndex.iterator,
+    TransactionIndex.sanityCheck, TransactionIndex.append.
     """
     found: list[AbortedTxn] = []
     whole = len(data) // TXN_ENTRY_BYTES * TXN_ENTRY_BYTES
@@ -381,8 +381,8 @@ def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> tuple[Aborte
         elif not 0 <= first_offset <= txn_last_offset:
             problem = f"first offset {first_offset} is not between 0 and the last offset {txn_last_offset}"
         if problem:
-            raise CorruptIndexError(
-                file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}", hint=""
+            raise CorruptTransactionIndexError(
+                file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}"
             )
         last_offset = txn_last_offset
         found.append(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact.errors import CorruptBatchError
-from kcompact.format.batch import Batch, Header, read_records
+from kcompact.format.batch import Batch, Header, read_records, verify_crc
 from kcompact.log.segment_reader import batches, headers
 
 if TYPE_CHECKING:
@@ -54,24 +54,24 @@ def read_headers(path: Path, *, end_position: int) -> Iterator[BatchHeader]:
         yield _with_marker(path, position, header)
 
 
+def with_marker(batch: Batch, *, file: str) -> BatchHeader:
+    """Return the header of a batch, with its marker if it is a control batch. Raises CorruptBatchError."""
+    marker = read_marker(batch, file=file) if batch.header.is_control else None
+    return BatchHeader(batch.position, batch.header, marker)
+
+
 def _with_marker(path: Path, position: int, header: Header) -> BatchHeader:
     """Return a header with its marker. Reads the records of a control batch only. Raises CorruptBatchError."""
     if not header.is_control:
         return BatchHeader(position, header, None)
     (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
-    return BatchHeader(position, header, read_marker(batch, file=str(path)))
-
-
-class BatchHeaders(NamedTuple):
-    """Some batches of a file, and the offset after the file's last batch; None for a file without batches."""
-
-    batches: list[BatchHeader]
-    next_offset: int | None
+    verify_crc(batch, file=str(path))
+    return with_marker(batch, file=str(path))
 
 
 def read_producer_headers(
     path: Path, *, end_position: int, compiled: bool, transactions_only: bool = False
-) -> BatchHeaders:
+) -> list[BatchHeader]:
     """Return the headers of control batches, transactional batches and other batches with a producer id.
 
     With `transactions_only` batches of the last kind are left out. With `compiled` a kernel reads the headers; when the
@@ -84,27 +84,23 @@ def read_producer_headers(
         table = header_table.read_header_table(path, end_position=end_position)
         if table is not None:
             return _producer_headers(path, table, transactions_only=transactions_only)
-    found, next_offset = [], None
+    found = []
     for batch in read_headers(path, end_position=end_position):
-        next_offset = batch.header.next_offset
         is_wanted = batch.header.is_control or batch.header.is_transactional
         if is_wanted or (batch.header.has_producer_id and not transactions_only):
             found.append(batch)
-    return BatchHeaders(found, next_offset)
+    return found
 
 
-def _producer_headers(path: Path, table: npt.NDArray[np.int64], *, transactions_only: bool) -> BatchHeaders:
+def _producer_headers(path: Path, table: npt.NDArray[np.int64], *, transactions_only: bool) -> list[BatchHeader]:
     """Return the same from a table of all headers of the file."""
-    from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, LAST_OFFSET, POSITION, PRODUCER_ID, TRANSACTIONAL_BIT
+    from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, POSITION, PRODUCER_ID, TRANSACTIONAL_BIT
     from kcompact.log import header_table
 
-    if not len(table):
-        return BatchHeaders([], None)
     wanted = table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0
     if not transactions_only:
         wanted |= table[:, PRODUCER_ID] >= 0
-    found = [_with_marker(path, int(row[POSITION]), header_table.header_of_row(row)) for row in table[wanted]]
-    return BatchHeaders(found, int(table[-1, LAST_OFFSET]) + 1)
+    return [_with_marker(path, int(row[POSITION]), header_table.header_of_row(row)) for row in table[wanted]]
 
 
 def read_marker(batch: Batch, *, file: str) -> Marker | None:

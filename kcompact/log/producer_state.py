@@ -90,7 +90,7 @@ def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]
         compiled = kernels.is_compiled()  # A plan never compiles: that takes longer than reading the headers.
     for segment in segments:
         path = log.directory / segment.log_name
-        for batch in read_producer_headers(path, end_position=segment.size_bytes, compiled=compiled).batches:
+        for batch in read_producer_headers(path, end_position=segment.size_bytes, compiled=compiled):
             if batch.header.last_offset >= start_offset:
                 yield batch
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment, create, sync, write_all
 from kcompact.errors import storage_error, storage_errors
+from kcompact.format.index import build_txn_index
 from kcompact.format.names import Suffix
+from kcompact.log.batch_headers import read_producer_headers
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.index_files import build_indexes
+from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.swap.attributes import modified_ns
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Rename
@@ -45,7 +48,7 @@ def fill(
 
 def is_rebuilt_index(name: str) -> bool:
     """Return whether a name is that of an index which `build_missing_indexes` can write."""
-    return name.endswith((Suffix.INDEX, Suffix.TIME_INDEX))
+    return name.endswith((Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX))
 
 
 def build_missing_indexes(directory: Path, *, interval_bytes: int) -> None:
@@ -53,11 +56,18 @@ def build_missing_indexes(directory: Path, *, interval_bytes: int) -> None:
 
     They get the times, mode and owner of the log. Raises CorruptBatchError, StorageError, NotEnoughSpaceError.
     """
+    transactions = Transactions()
     for log in sorted(directory.glob(f"*{Suffix.LOG}")):
+        size_bytes = log.stat().st_size
+        batches = read_producer_headers(log, end_position=size_bytes, compiled=False, transactions_only=True)
+        aborted = aborted_by_markers(transactions, batches)
         if log.with_suffix(Suffix.INDEX).exists():
             continue
-        built = build_indexes(log, interval_bytes=interval_bytes)
-        for suffix, data in zip((Suffix.INDEX, Suffix.TIME_INDEX), built, strict=True):
+        offset_index, time_index = build_indexes(log, interval_bytes=interval_bytes)
+        built = {Suffix.INDEX: offset_index, Suffix.TIME_INDEX: time_index}
+        if aborted:
+            built[Suffix.TXN_INDEX] = build_txn_index(aborted)
+        for suffix, data in built.items():
             path = log.with_suffix(suffix)
             descriptor = create(path)
             try:

@@ -1,0 +1,243 @@
+"""The aborted transactions of a log: what its markers say, and where a `.txnindex` says something else.
+
+The batches between two markers of a producer belong to the transaction that the second marker ends. An entry of a
+`.txnindex` repeats this for an ABORT marker, without a checksum. One wrong bit in an entry makes a cleaning drop
+committed records, and a missing entry makes aborted records count as committed. Markers are in the log, under its
+checksums, so they decide:
+
+    offset   40  41  42  43  44  45         first batch of the transaction   42
+    batch    a   C   b   b   x   A          previous marker of the producer  41
+             '--'    '----------'           entry of the ABORT marker at 45: 41 < first offset <= 42, last offset 45
+
+A cleaning drops the data of an aborted transaction first, and its entry and marker later. So a marker without a batch
+of its transaction may have an entry. Rules: `ProducerAppendInfo.appendEndTxnMarker`, `LogSegment.updateProducerState`,
+`CleanedTransactionMetadata.onControlBatchRead`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kcompact.errors import CorruptTransactionIndexError
+from kcompact.format import index
+from kcompact.format.index import AbortedTxn
+from kcompact.format.names import Suffix
+from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader
+from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.files import read_file
+
+NO_MARKER = -1
+
+
+class AbortMarker(NamedTuple):
+    """An ABORT marker, and what the log has of its transaction.
+
+    `first_batch` is the base offset of the transaction's first batch, None if the log has none. `previous_marker` is
+    the offset of the producer's marker before, NO_MARKER if there is none. `last_stable_offset` is the first batch of
+    the oldest transaction of another producer that is open at the marker, or else the offset after the marker.
+    """
+
+    producer_id: int
+    offset: int
+    first_batch: int | None
+    previous_marker: int
+    last_stable_offset: int
+
+
+class Transactions:
+    """Follows the transactions of a log from batch to batch, in log order."""
+
+    def __init__(self) -> None:
+        # In the order of the first offsets, because each transaction is added at its first batch.
+        self._open: OrderedDict[int, int] = OrderedDict()
+        self._ended: dict[int, int] = {}
+
+    @property
+    def oldest_open(self) -> int | None:
+        """The offset of the first batch of the oldest open transaction."""
+        return next(iter(self._open.values()), None)
+
+    def abort_markers(self, batches: Iterable[BatchHeader]) -> Iterator[AbortMarker]:
+        """Yield the ABORT markers of the next batches. Only transactional and control batches matter.
+
+        As for a broker, an emptied control batch ends no transaction: its data is gone.
+        """
+        for _, header, marker in batches:
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            if not header.is_control:
+                if header.is_transactional:
+                    self._open.setdefault(producer_id, header.base_offset)
+            elif marker is not None and marker.kind in (ABORT, COMMIT):
+                first_batch = self._open.pop(producer_id, None)
+                if marker.kind == ABORT:
+                    yield AbortMarker(
+                        producer_id=producer_id,
+                        offset=header.base_offset,
+                        first_batch=first_batch,
+                        previous_marker=self._ended.get(producer_id, NO_MARKER),
+                        last_stable_offset=next(iter(self._open.values()), header.base_offset + 1),
+                    )
+                self._ended[producer_id] = header.base_offset
+
+
+def aborted_by_markers(transactions: Transactions, batches: Iterable[BatchHeader]) -> tuple[AbortedTxn, ...]:
+    """Return the `.txnindex` entries of a segment with these batches, as a broker builds them from the log.
+
+    Rule: `LogSegment.recover`, with a producer state that begins at the first batch of the log.
+    """
+    return tuple(
+        AbortedTxn(
+            producer_id=marker.producer_id,
+            first_offset=marker.first_batch,
+            last_offset=marker.offset,
+            last_stable_offset=marker.last_stable_offset,
+        )
+        for marker in transactions.abort_markers(batches)
+        if marker.first_batch is not None
+    )
+
+
+def read_transaction_index(log: PartitionLog, segment: Segment) -> tuple[AbortedTxn, ...]:
+    """Return the entries of a segment's `.txnindex`, none without the file.
+
+    Raises CorruptTransactionIndexError, RefusedError, StorageError.
+    """
+    path = transaction_index_path(log, segment)
+    if not segment.has(Suffix.TXN_INDEX):
+        return ()
+    return index.parse_txn_index(read_file(path), base_offset=segment.base_offset, file=str(path))
+
+
+def transaction_index_path(log: PartitionLog, segment: Segment) -> Path:
+    """Return the path of a segment's `.txnindex`, which need not exist."""
+    return (log.directory / segment.log_name).with_suffix(Suffix.TXN_INDEX)
+
+
+class _Placed(NamedTuple):
+    """An entry, the path of its index and its number there."""
+
+    entry: AbortedTxn
+    file: Path
+    number: int
+
+    def contradiction(self, problem: str) -> CorruptTransactionIndexError:
+        return CorruptTransactionIndexError(
+            file=self.file,
+            position=self.number * index.TXN_ENTRY_BYTES,
+            offset=self.entry.last_offset,
+            problem=f"entry {self.number}: {problem}",
+        )
+
+
+class TransactionIndexJudge:
+    """Compares the `.txnindex` files of a log with its markers, segment by segment in log order.
+
+    What lies below the log start is not judged: nobody reads it. `transactions` are those of the batches so far.
+    """
+
+    def __init__(self, *, log_start_offset: int, log_end_offset: int) -> None:
+        self.transactions = Transactions()
+        self._log_start_offset = log_start_offset
+        self._log_end_offset = log_end_offset
+        # The entries with the greatest last stable offsets so far, of two producers.
+        self._most_stable: list[_Placed] = []
+
+    def contradictions(
+        self,
+        file: Path,
+        entries: Sequence[AbortedTxn],
+        batches: Iterable[BatchHeader],
+        *,
+        judged_end: int | None = None,
+    ) -> Iterator[CorruptTransactionIndexError]:
+        """Yield how the entries of a segment's index contradict its batches, and those of the segments before.
+
+        `batches` may end before the segment does. Then entries whose markers are at or above `judged_end` are left
+        out.
+        """
+        placed = (_Placed(entry, file, number) for number, entry in enumerate(entries))
+        waiting = (each for each in placed if each.entry.last_offset >= self._log_start_offset)
+        current = next(waiting, None)
+        visible = (batch for batch in batches if batch.header.last_offset >= self._log_start_offset)
+        for marker in self.transactions.abort_markers(visible):
+            while current is not None and current.entry.last_offset < marker.offset:
+                yield _without_marker(current)
+                current = next(waiting, None)
+            if current is not None and current.entry.last_offset == marker.offset:
+                yield from self._compared(current, marker)
+                current = next(waiting, None)
+            elif marker.first_batch is not None:
+                yield _without_entry(file, marker)
+            if marker.first_batch is not None:
+                yield from self._hidden(marker, marker.first_batch)
+        while current is not None and (judged_end is None or current.entry.last_offset < judged_end):
+            yield _without_marker(current)
+            current = next(waiting, None)
+
+    def _compared(self, placed: _Placed, marker: AbortMarker) -> Iterator[CorruptTransactionIndexError]:
+        """Yield how an entry contradicts the marker at its last offset."""
+        entry = placed.entry
+        if entry.producer_id != marker.producer_id:
+            problem = (
+                f"is of producer {entry.producer_id}, but the ABORT marker at offset {marker.offset} is of producer "
+            )
+            yield placed.contradiction(f"{problem}{marker.producer_id}")
+            return
+        if entry.first_offset <= marker.previous_marker:
+            yield placed.contradiction(
+                f"first offset {entry.first_offset} is not above the marker at offset {marker.previous_marker}, "
+                f"which ended the transaction before of producer {entry.producer_id}"
+            )
+        elif marker.first_batch is not None and entry.first_offset > marker.first_batch:
+            yield placed.contradiction(
+                f"first offset {entry.first_offset} is above the transaction's first batch, at {marker.first_batch}"
+            )
+        if not 0 <= entry.last_stable_offset <= self._log_end_offset:
+            problem = f"last stable offset {entry.last_stable_offset} is not in a log that ends at "
+            yield placed.contradiction(f"{problem}{self._log_end_offset}")
+            return
+        self._remember(placed)
+
+    def _remember(self, placed: _Placed) -> None:
+        """Keep the entries with the greatest last stable offsets: the greatest, and that of any other producer."""
+        ranked = sorted([placed, *self._most_stable], key=lambda each: -each.entry.last_stable_offset)
+        others = [each for each in ranked if each.entry.producer_id != ranked[0].entry.producer_id]
+        self._most_stable = [ranked[0], *others[:1]]
+
+    def _hidden(self, marker: AbortMarker, first_batch: int) -> Iterator[CorruptTransactionIndexError]:
+        """Yield an entry of another producer whose last stable offset hides a transaction that was aborted later.
+
+        A reader of offsets up to the last stable offset stops its search at that entry. An entry of the same producer
+        may do so in a sound log: a replica appends several transactions at once, and `findNextIncompleteTxn` passes
+        over those of the producer itself.
+        """
+        for placed in self._most_stable:
+            entry = placed.entry
+            if entry.producer_id != marker.producer_id and entry.last_stable_offset > first_batch:
+                yield placed.contradiction(
+                    f"last stable offset {entry.last_stable_offset} hides the transaction of producer "
+                    f"{marker.producer_id} from offset {first_batch} on, aborted at offset {marker.offset}"
+                )
+                self._most_stable = []
+                return
+
+
+def _without_marker(placed: _Placed) -> CorruptTransactionIndexError:
+    entry = placed.entry
+    return placed.contradiction(
+        f"there is no ABORT marker of producer {entry.producer_id} at its last offset {entry.last_offset}"
+    )
+
+
+def _without_entry(file: Path, marker: AbortMarker) -> CorruptTransactionIndexError:
+    return CorruptTransactionIndexError(
+        file=file,
+        offset=marker.offset,
+        problem=f"has no entry for the ABORT marker at offset {marker.offset}, which ends a transaction of producer "
+        f"{marker.producer_id} with batches from offset {marker.first_batch} on",
+    )

@@ -1,0 +1,101 @@
+"""A `.txnindex` that contradicts the markers of its log: refused before anything changes, or rebuilt from them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kcompact.clean import prepare
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.partition import CleanResult, clean_partition
+from kcompact.engine.in_process import InProcess
+from kcompact.errors import CorruptDataError
+from kcompact.inspect.verify import verify_log
+from kcompact.log.directory import read_log
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.partition import plan_partition
+from tests.support import log_writer
+from tests.support.committed_view import committed_view
+from tests.support.wrong_transaction_indexes import SPEC, WRONG
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+VIEW = {b"a": b"1", b"b": b"1", b"c": b"2", b"d": b"2", b"e": b"1", b"f": b"1", b"g": b"1"}
+
+
+def clean(directory: Path, options: CleanOptions | None = None) -> CleanResult:
+    options = options or CleanOptions()
+    plan = plan_partition(directory, SPEC.config, now_ms=SPEC.now_ms, rebuild_indexes=options.rebuild_indexes)
+    assert plan.first_uncleanable_offset == 15
+    with log_dir_lock(directory.parent) as lock:
+        return clean_partition(plan, InProcess(), lock=lock, options=options)
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(params=["kernels", "definition"])
+def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "COMPILED_BYTES", 0 if request.param == "kernels" else 1 << 62)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return log_writer.write(SPEC, tmp_path / "logs")
+
+
+@pytest.mark.usefixtures("compiled")
+def test_sound_indexes_are_not_refused(directory: Path) -> None:
+    assert committed_view(directory) == VIEW
+    clean(directory)
+    assert committed_view(directory) == VIEW
+    clean(directory)  # Entries without data are left in the indexes.
+    assert committed_view(directory) == VIEW
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("wrong", [name for name, wrong in WRONG.items() if not wrong.is_harmless])
+def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path) -> None:
+    path = WRONG[wrong].apply(directory)
+    before = content(directory)
+    for options in (CleanOptions(), CleanOptions(dry_run=True), CleanOptions(output=tmp_path / "out")):
+        with pytest.raises(CorruptDataError, match=WRONG[wrong].message) as refused:
+            clean(directory, options)
+        assert refused.value.exit_code == 3
+        assert refused.value.file == str(path)
+        assert "--rebuild-indexes" in str(refused.value)
+        assert content(directory) == before
+
+
+@pytest.mark.parametrize("wrong", [name for name, wrong in WRONG.items() if wrong.is_harmless])
+def test_an_index_that_misleads_nobody_is_not_refused(wrong: str, directory: Path) -> None:
+    WRONG[wrong].apply(directory)
+    clean(directory)
+    assert committed_view(directory) == VIEW
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_rebuilt_from_the_markers_the_result_is_that_of_sound_indexes(
+    wrong: str, directory: Path, tmp_path: Path
+) -> None:
+    sound = tmp_path / "sound" / directory.name
+    shutil.copytree(directory, sound)
+    clean(sound)
+    WRONG[wrong].apply(directory)
+    clean(directory, CleanOptions(rebuild_indexes=True, output=tmp_path / "out"))
+    copy = tmp_path / "out" / directory.name
+    clean(directory, CleanOptions(rebuild_indexes=True))
+    for result in (copy, directory):
+        assert committed_view(result) == VIEW
+        assert below_young_segments(result) == below_young_segments(sound)
+    # The copy has new indexes everywhere. In place, an index behind the cleaned range stays as it is.
+    assert not verify_log(read_log(copy)).is_damaged
+    assert verify_log(read_log(directory)).is_damaged == (WRONG[wrong].base_offset >= 15)
+
+
+def below_young_segments(directory: Path) -> dict[str, bytes]:
+    return {name: data for name, data in content(directory).items() if name < f"{15:020d}"}
