@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kcompact.format import index
 from kcompact.format.batch import Header
@@ -24,7 +25,6 @@ from kcompact.log.transaction_index import (
     Transactions,
     aborted_by_markers,
     read_transaction_index,
-    transaction_index_path,
 )
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -134,7 +134,17 @@ def aborted_of_indexes(plan: CleanPlan) -> dict[int, tuple[AbortedTxn, ...]]:
 
     Without any entry no batch is excluded from the offset map. Then the headers that the scan returns are enough.
     """
-    return {segment.base_offset: read_transaction_index(plan.log, segment) for segment in plan.log.segments}
+    return {
+        segment.base_offset: read_transaction_index(_index_path(plan.log, segment))
+        if segment.has(Suffix.TXN_INDEX)
+        else ()
+        for segment in plan.log.segments
+    }
+
+
+def _index_path(log: PartitionLog, segment: Segment) -> Path:
+    """Return the path of a segment's `.txnindex`, which need not exist."""
+    return (log.directory / segment.log_name).with_suffix(Suffix.TXN_INDEX)
 
 
 def aborted_of_markers(
@@ -163,7 +173,7 @@ def verify_transaction_indexes(
     log = plan.log
     judge = TransactionIndexJudge(log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
     for segment in plan.segments:
-        path, entries = transaction_index_path(log, segment), aborted[segment.base_offset]
+        path, entries = _index_path(log, segment), aborted[segment.base_offset]
         for problem in judge.contradictions(path, entries, headers[segment.base_offset]):
             raise problem
     # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
@@ -171,7 +181,7 @@ def verify_transaction_indexes(
     reaching_back = [entry for entry in later if entry.first_offset < plan.first_uncleanable_offset]
     end_offset = max((entry.last_offset + 1 for entry in reaching_back), default=0)
     for segment, batches in _later_batches(plan, judge.transactions, end_offset):
-        path, entries = transaction_index_path(log, segment), aborted[segment.base_offset]
+        path, entries = _index_path(log, segment), aborted[segment.base_offset]
         for problem in judge.contradictions(path, entries, batches, judged_end=end_offset):
             raise problem
 

@@ -27,6 +27,7 @@ from kcompact.inspect.findings import Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import verify_indexes
 from kcompact.inspect.segment_contents import BatchCounter, SegmentContents
 from kcompact.inspect.small_files import name_findings, small_file_findings
+from kcompact.inspect.transactions import log_transaction_findings, transaction_findings
 from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import PartitionLog
@@ -78,8 +79,9 @@ def verify_log(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_I
     found += small_file_findings(log)
     found += name_findings(log)
     # `read_log` may have found damage that the checks above do not repeat.
-    known = {(finding.file, finding.position) for finding in found}
-    found += [of_error(problem) for problem in log.damage if (Path(problem.file).name, problem.position) not in known]
+    found += _without_known(found, map(of_error, log.damage))
+    if not _is_log_damaged(found):
+        found += _without_known(found, log_transaction_findings(log, contents))
     return LogContents(segments=tuple(contents), findings=worst_first(found))
 
 
@@ -96,7 +98,20 @@ def verify_file(path: Path, base_offset: int) -> LogContents:
     if path.suffix == Suffix.LOG:
         names = {path.with_suffix(suffix).name for suffix in Suffix if path.with_suffix(suffix).exists()}
         found += verify_indexes(path.parent, verified, names, is_active=file.is_active)
+        if not _is_log_damaged(found):
+            found += _without_known(found, transaction_findings([path]))
     return LogContents(segments=(verified.contents,), findings=worst_first(found))
+
+
+def _without_known(found: Iterable[Finding], others: Iterable[Finding]) -> list[Finding]:
+    """Return the other findings of damage without those at a place where damage was found."""
+    known = {(finding.file, finding.position) for finding in found if finding.severity is Severity.DAMAGE}
+    return [finding for finding in others if (finding.file, finding.position) not in known]
+
+
+def _is_log_damaged(found: Iterable[Finding]) -> bool:
+    """Return whether batches are damaged. Then what the markers say is uncertain, and not compared with indexes."""
+    return any(finding.severity is Severity.DAMAGE and finding.file.endswith(Suffix.LOG) for finding in found)
 
 
 def _next_base_offset(path: Path, base_offset: int) -> int | None:

@@ -24,9 +24,7 @@ from typing import NamedTuple
 from kcompact.errors import CorruptTransactionIndexError
 from kcompact.format import index
 from kcompact.format.index import AbortedTxn
-from kcompact.format.names import Suffix
 from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader
-from kcompact.log.directory import PartitionLog, Segment
 from kcompact.log.files import read_file
 
 NO_MARKER = -1
@@ -102,20 +100,9 @@ def aborted_by_markers(transactions: Transactions, batches: Iterable[BatchHeader
     )
 
 
-def read_transaction_index(log: PartitionLog, segment: Segment) -> tuple[AbortedTxn, ...]:
-    """Return the entries of a segment's `.txnindex`, none without the file.
-
-    Raises CorruptTransactionIndexError, RefusedError, StorageError.
-    """
-    path = transaction_index_path(log, segment)
-    if not segment.has(Suffix.TXN_INDEX):
-        return ()
-    return index.parse_txn_index(read_file(path), base_offset=segment.base_offset, file=str(path))
-
-
-def transaction_index_path(log: PartitionLog, segment: Segment) -> Path:
-    """Return the path of a segment's `.txnindex`, which need not exist."""
-    return (log.directory / segment.log_name).with_suffix(Suffix.TXN_INDEX)
+def read_transaction_index(path: Path) -> tuple[AbortedTxn, ...]:
+    """Return the entries of a `.txnindex`. Raises CorruptTransactionIndexError, RefusedError, StorageError."""
+    return index.parse_txn_index(read_file(path), base_offset=int(path.stem), file=str(path))
 
 
 class _Placed(NamedTuple):

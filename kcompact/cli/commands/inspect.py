@@ -19,6 +19,7 @@ from kcompact.errors import (
     ConfigError,
     CorruptDataError,
     CorruptIndexError,
+    CorruptTransactionIndexError,
     KcompactError,
     RefusedError,
     StorageError,
@@ -168,6 +169,7 @@ def _entry(
     from kcompact.inspect.contents import log_contents
     from kcompact.inspect.findings import of_error
     from kcompact.inspect.small_files import log_dir_findings
+    from kcompact.inspect.transactions import log_transaction_findings
     from kcompact.inspect.verify import verify_log
 
     error = configured.problem
@@ -181,14 +183,32 @@ def _entry(
     plan = noted(plan, configured.notes)
     error = error or damage
     if not verify:
-        return InspectedPartition(directory=directory, plan=plan, error=error, contents=log_contents(plan.log))
+        contents = log_contents(plan.log)
+        if error is None and not any(segment.damage for segment in contents.segments):
+            error = _worst_of(directory, tuple(log_transaction_findings(plan.log, contents.segments)))
+        return InspectedPartition(directory=directory, plan=plan, error=error, contents=contents)
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
     findings += (*contents.findings, *log_dir_findings(log_dir))
-    if error is None and contents.is_damaged:
-        worst = contents.findings[0]
-        kind = CorruptIndexError if worst.file.endswith((Suffix.INDEX, Suffix.TIME_INDEX)) else CorruptDataError
-        error = kind(file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem)
+    error = error or _worst_of(directory, contents.findings)
     return InspectedPartition(directory=directory, plan=plan, error=error, contents=contents, findings=findings)
+
+
+_INDEX_ERRORS = {
+    Suffix.INDEX: CorruptIndexError,
+    Suffix.TIME_INDEX: CorruptIndexError,
+    Suffix.TXN_INDEX: CorruptTransactionIndexError,
+}
+
+
+def _worst_of(directory: Path, findings: tuple[Finding, ...]) -> CorruptDataError | None:
+    """Return the first finding as an error if it is damage. The findings are sorted, the worst first."""
+    from kcompact.inspect.findings import Severity
+
+    if not findings or findings[0].severity is not Severity.DAMAGE:
+        return None
+    worst = findings[0]
+    kind = next((kind for suffix, kind in _INDEX_ERRORS.items() if worst.file.endswith(suffix)), CorruptDataError)
+    return kind(file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem)
 
 
 def _plan(

@@ -143,7 +143,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str, str]] = [
     (bad_epochs, "leader-epoch-checkpoint", ""),
     (bad_metadata, "partition.metadata", "topic id"),
     (bad_txn_index, "00000000000000000000.txnindex", "version 7"),
-    (marker_elsewhere, "00000000000000000000.txnindex", "beyond the segment"),
+    (marker_elsewhere, "00000000000000000000.txnindex", "no ABORT marker"),
 ]
 
 

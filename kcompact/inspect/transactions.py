@@ -1,0 +1,49 @@
+"""Where the `.txnindex` files of a log contradict its markers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from kcompact.errors import CorruptDataError
+from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.inspect.contents import COMPILED_BATCHES, pays
+from kcompact.inspect.findings import Finding, of_error
+from kcompact.inspect.segment_contents import SegmentContents
+from kcompact.log.batch_headers import read_producer_headers
+from kcompact.log.directory import PartitionLog
+from kcompact.log.transaction_index import TransactionIndexJudge, read_transaction_index
+
+
+def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentContents]) -> Iterator[Finding]:
+    """Yield the contradictions in a log whose batches are not damaged. Raises StorageError, RefusedError."""
+    has_index = any(segment.has(Suffix.TXN_INDEX) for segment in log.segments)
+    if has_index or any(segment.control_batches for segment in contents):
+        yield from transaction_findings(
+            [log.directory / segment.log_name for segment in log.segments],
+            compiled=pays(sum(segment.batches for segment in contents), COMPILED_BATCHES, may_compile=False),
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+        )
+
+
+def transaction_findings(
+    logs: Iterable[Path], *, compiled: bool = False, log_start_offset: int = 0, log_end_offset: int = MAX_OFFSET
+) -> Iterator[Finding]:
+    """Yield the contradictions between log files, in log order, and the `.txnindex` files beside them.
+
+    Raises StorageError, RefusedError.
+    """
+    judge = TransactionIndexJudge(log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+    for log in logs:
+        path = log.with_suffix(Suffix.TXN_INDEX)
+        try:
+            size_bytes = log.stat().st_size
+            batches = read_producer_headers(log, end_position=size_bytes, compiled=compiled, transactions_only=True)
+            entries = read_transaction_index(path) if path.exists() else ()
+        except CorruptDataError as problem:
+            yield of_error(problem)
+            deque(judge.transactions.abort_markers(batches), maxlen=0)
+            continue
+        yield from map(of_error, judge.contradictions(path, entries, batches))
