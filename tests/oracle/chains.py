@@ -8,7 +8,8 @@ two are the same bytes, B is not run.
 
 What is different by design, and passed over: after a failed cleaning Kafka writes the old first dirty offset as
 checkpoint, and may have swapped some groups; kcompact leaves everything as it was. It also refuses a segment that holds
-offsets below its base.
+offsets below its base, and a `.txnindex` that contradicts its markers. Of all that a spec can do, only the loss of
+snapshots may lead to the latter: the broker then forgets which transactions are open.
 
 A broker changes a directory by merely loading it: it deletes snapshots and leader epochs that it does not need, and
 moves high watermarks into the log. So all files are compared after cleanings of what Kafka loaded once before; where
@@ -29,7 +30,7 @@ from kcompact.cleaner import partition as cleaner
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import KcompactError
+from kcompact.errors import CorruptTransactionIndexError, KcompactError
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -42,6 +43,7 @@ from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
 from tests.oracle.real_kafka import Json, RealKafka, Record, copy_log_dir
+from tests.support.committed_view import misleads
 from tests.support.compare import differences, files
 
 DEDUPE_BUFFER_BYTES = 1 << 20
@@ -95,6 +97,7 @@ class _Chains:
         self.unloaded = directory / "unloaded"
         self.directory = directory
         self.same_decisions = True
+        self.lost_snapshots: set[str] = set()
 
     def run(self, settings: Json) -> list[str]:
         """Run one round on both chains; return what differs."""
@@ -115,6 +118,11 @@ class _Chains:
         was_loaded = _same_bytes(self.unloaded, self.ours)
         ours = self.clean_with_kcompact(self.ours, settings)
         turns = self.clean_with_kafka(self.theirs, settings)
+        self.lost_snapshots |= {name for name, count in settings.get("lost_snapshots", {}).items() if count}
+        if any(self.misleads(name, ours) for name in ours.refused.keys() & turns.keys() & self.lost_snapshots):
+            self.counts["rounds with a transaction index that contradicts the markers: refused"] += 1
+            self.drifted, self.same_decisions = None, True
+            return []
         if any(_leaves_its_segment(self.ours / name) for name in ours.refused.keys() & turns.keys()):
             # An append failed after it had rolled, and the next batch went into the new file. Kafka's cleaner takes it.
             self.counts["rounds with offsets below their segment's base: refused"] += 1
@@ -131,6 +139,11 @@ class _Chains:
         if not found and not was_loaded:
             found = self.unloaded_differences(settings)
         return found or self.go_on_from_ours(settings, plan, theirs_seen, has_failed=bool(failed))
+
+    def misleads(self, name: str, cleaned: _Cleaned) -> bool:
+        """Whether kcompact was right to refuse the transaction indexes of a partition."""
+        is_refused = isinstance(cleaned.refused[name], CorruptTransactionIndexError)
+        return is_refused and misleads(self.ours / name, cleaned.plans[name].log.log_start_offset)
 
     def unloaded_differences(self, settings: Json) -> list[str]:
         """Clean the directory as it was before Kafka loaded it, with both; return what differs in the segments."""

@@ -1,6 +1,7 @@
 """What a reader of committed records sees in a partition directory, by its markers alone.
 
-Reads the bytes of the `.log` files itself and shares no code with kcompact. Batches must be uncompressed, of format 2.
+Reads the bytes of the files itself and shares no code with kcompact. For the records themselves batches must be
+uncompressed, of format 2.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_ENTRY = struct.Struct(">hqqqq")
 
 
 def committed_view(directory: Path) -> dict[bytes, bytes]:
@@ -39,6 +41,42 @@ def committed_view(directory: Path) -> dict[bytes, bytes]:
                 commit(records)
             at = end
     return {key: value for key, (_, value) in newest.items() if value is not None}
+
+
+def misleads(directory: Path, log_start_offset: int) -> bool:
+    """Whether a `.txnindex` says something else than the markers about records from the log start on."""
+    begun: dict[int, int] = {}
+    ended: dict[int, int] = {}
+    for path in sorted(directory.glob("*.log")):
+        index = path.with_suffix(".txnindex")
+        entries = list(_ENTRY.iter_unpack(index.read_bytes())) if index.exists() else []
+        aborted = {last: (producer_id, first) for _, producer_id, first, last, _ in entries if last >= log_start_offset}
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            fields = _HEADER.unpack_from(data, at)
+            start, at = at, at + 12 + fields[1]
+            offset, attributes, producer_id = fields[0], fields[5], fields[9]
+            if fields[3] < 2 or offset + fields[6] < log_start_offset:
+                continue
+            if attributes & _CONTROL:
+                records = _records(data[start + _HEADER.size : at], offset, min(1, fields[12]))
+                if not records:
+                    continue
+                first = begun.pop(producer_id, None)
+                if records[0][1][3] == 0:
+                    entry = aborted.pop(offset, None)
+                    if entry is None and first is not None:
+                        return True
+                    if entry is not None:
+                        is_right = entry[0] == producer_id and entry[1] > ended.get(producer_id, -1)
+                        if not is_right or (first is not None and entry[1] > first):
+                            return True
+                ended[producer_id] = offset
+            elif attributes & _TRANSACTIONAL:
+                begun.setdefault(producer_id, offset)
+        if aborted:
+            return True
+    return False
 
 
 def _records(data: bytes, base_offset: int, count: int) -> list[tuple[int, bytes, bytes | None]]:
