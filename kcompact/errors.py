@@ -283,6 +283,58 @@ _CODES_AND_HINTS = {
 """The exit code and the hint of an error number; any other number has the exit code 1. The table in `docs/cli.md`."""
 
 
+class ScratchSpaceError(NotEnoughSpaceError):
+    """The directory for temporary files is full."""
+
+    def __init__(self, *, path: Path | str) -> None:
+        self.path = str(path)
+        KcompactError.__init__(self, f"{self.path}: {self.cause}")
+
+    @property
+    def cause(self) -> str:
+        """The message without the path."""
+        return (
+            "not enough free space for temporary files, which hold 24 bytes for each key\n"
+            "Free some space there, or choose another directory: TMPDIR=DIR, for Spark "
+            "--spark-conf spark.local.dir=DIR. Nothing of the partition was changed."
+        )
+
+
+class ScratchDamagedError(KcompactError):
+    """Temporary data of this run was altered between writing and reading. The log itself is not affected.
+
+    `source` is the file, or the way on which the data travelled.
+    """
+
+    def __init__(self, *, source: str, problem: str) -> None:
+        self.source = source
+        self.problem = problem
+        super().__init__(
+            f"{source}: temporary data of this run was altered: {problem}\n"
+            "kcompact has discarded the result; the log is not affected. Something is wrong with the memory of "
+            "this machine, with the disk of its temporary directory, or with a program that changes files there. "
+            "Check them, then run again; another directory: TMPDIR=DIR, for Spark --spark-conf spark.local.dir=DIR."
+        )
+
+
+class AccountingError(KcompactError):
+    """The counts of the stages contradict each other: a record was lost or invented on the way.
+
+    Raised before the segments concerned are replaced: a bug of kcompact, or altered memory.
+    """
+
+    def __init__(self, *, path: Path | str, stage: str, problem: str) -> None:
+        self.path = str(path)
+        self.stage = stage
+        self.problem = problem
+        super().__init__(
+            f"{self.path}: the {stage} does not add up: {problem}\n"
+            "kcompact has discarded the result; the segments that it belongs to are unchanged. This is a bug of "
+            "kcompact, or the memory of this machine is faulty. Check the memory and run again. If it happens again, "
+            "report this message, the versions of kcompact and Python, and the options of the command."
+        )
+
+
 class UnfinishedCopyError(KcompactError):
     """A copy in another directory lacks some directories, so it must not be used.
 

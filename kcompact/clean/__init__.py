@@ -14,6 +14,7 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     verify_input    checks of indexes and leader epochs that need more than one split
     scan            stage 1
     offset_map      which records are superseded
+    accounting      checks that the counts of the stages add up
     transactions    which transactional batches and markers can be dropped
     growth          the most bytes that a batch can have after a cleaning
     batch_fates     what happens to each batch, decided from headers and survivor bits

@@ -14,9 +14,15 @@ from kcompact.clean.scan import Scanned
 
 
 class Reduced(NamedTuple):
-    """The result of one bucket: a block of superseded records for each split, and the number of its keys in the map."""
+    """The result of one bucket: a block of superseded records for each split that has any.
+
+    `keys` is the number of keys in the blocks that came in, `superseded` of them have a newer record. `map_keys` is the
+    number of different keys in the offset map.
+    """
 
     blocks: list[bytes]
+    keys: int
+    superseded: int
     map_keys: int
 
 

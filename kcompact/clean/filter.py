@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact.clean.batch_fates import Fate, decide_batch_fates, table_of
-from kcompact.clean.job import CleanerStats, CleanJob
-from kcompact.clean.rules import delete_horizon_ms, keeps_record, needs_delete_horizon
+from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts
+from kcompact.clean.rules import RecordFate, delete_horizon_ms, needs_delete_horizon, record_fate
 from kcompact.errors import RefusedError
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import Batch, Header, Record, read_records
@@ -33,16 +33,25 @@ class FilteredRun(NamedTuple):
     max_timestamps: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.int64]
     stats: CleanerStats
+    counts: RecordCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedBatch:
-    """What remains of one batch: its new bytes, or None if nothing remains."""
+    """What remains of one batch: its new bytes, or None if nothing remains. `is_read`: the batch counts as read."""
 
     data: bytes | memoryview | None
-    messages_read: int
-    messages_written: int
-    invalid_messages: int
+    is_read: bool
+    counts: RecordCounts
+
+    @property
+    def stats(self) -> CleanerStats:
+        """The messages of the batch in Kafka's terms; the bytes are counted elsewhere."""
+        return CleanerStats(
+            messages_read=self.counts.read if self.is_read else 0,
+            messages_written=self.counts.kept,
+            invalid_messages=self.counts.unkeyed,
+        )
 
 
 def clean_batch(
@@ -86,21 +95,19 @@ def apply_fate(
     An unchanged batch keeps its bytes. Raises CorruptBatchError, and RefusedError for a batch that Kafka's writer would
     not write. Rule: `MemoryRecords.filterTo`.
     """
-    if fate is Fate.DROP:
-        return CleanedBatch(data=None, messages_read=0, messages_written=0, invalid_messages=0)
     header = batch.header
+    if fate is Fate.DROP:
+        return CleanedBatch(data=None, is_read=False, counts=_discarded(header.records_count, is_latest))
     records = read_records(batch, file=file)
-    kept: list[Record] = []
-    invalid_messages = 0
-    if fate is not Fate.CLEAR:
-        if header.is_control or fate is Fate.COPY:
-            kept = records
-        else:
-            horizon_ms = header.delete_horizon_ms
-            if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
-                horizon_ms = job.now_ms  # A legacy batch stores no horizon; the age of its segment decides.
-            kept = _kept_records(records, job, is_latest, delete_horizon_ms=horizon_ms)
-            invalid_messages = sum(record.key is None and record.offset < job.upper_bound_offset for record in records)
+    fates = [RecordFate.KEPT] * len(records)
+    if fate is Fate.FILTER and not header.is_control:
+        horizon_ms = header.delete_horizon_ms
+        if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
+            horizon_ms = job.now_ms  # A legacy batch stores no horizon; the age of its segment decides.
+        fates = _record_fates(records, job, is_latest, delete_horizon_ms=horizon_ms)
+    kept, counts = _divided(records, fates, is_latest)
+    if fate is Fate.CLEAR:
+        kept, counts = [], _discarded(len(records), is_latest)
     data: bytes | memoryview | None = None
     if kept:
         data = _kept_batch(
@@ -108,9 +115,27 @@ def apply_fate(
         )
     elif keeps_header:
         data = _empty_batch(batch, file=file)
-    return CleanedBatch(
-        data=data, messages_read=len(records), messages_written=len(kept), invalid_messages=invalid_messages
+    return CleanedBatch(data=data, is_read=True, counts=counts)
+
+
+def _discarded(records: int, is_latest: Sequence[bool]) -> RecordCounts:
+    return RecordCounts(read=records, discarded=records, discarded_latest=sum(is_latest))
+
+
+def _divided(
+    records: Sequence[Record], fates: Sequence[RecordFate], is_latest: Sequence[bool]
+) -> tuple[list[Record], RecordCounts]:
+    """Return the kept records, and the number of records with each fate."""
+    kept = [record for record, fate in zip(records, fates, strict=True) if fate is RecordFate.KEPT]
+    counts = RecordCounts(
+        read=len(records),
+        kept=len(kept),
+        superseded=fates.count(RecordFate.SUPERSEDED),
+        expired=fates.count(RecordFate.EXPIRED),
+        unkeyed=fates.count(RecordFate.UNKEYED),
+        kept_latest=sum(latest and fate is RecordFate.KEPT for latest, fate in zip(is_latest, fates, strict=True)),
     )
+    return kept, counts
 
 
 def _empty_batch(batch: Batch, *, file: str) -> bytes:
@@ -123,13 +148,11 @@ def _empty_batch(batch: Batch, *, file: str) -> bytes:
     return batch_format.empty(batch.header)
 
 
-def _kept_records(
+def _record_fates(
     records: Sequence[Record], job: CleanJob, is_latest: Sequence[bool], *, delete_horizon_ms: int | None
-) -> list[Record]:
+) -> list[RecordFate]:
     return [
-        record
-        for record, is_latest_record in zip(records, is_latest, strict=True)
-        if keeps_record(
+        record_fate(
             past_map=record.offset >= job.upper_bound_offset,
             has_key=record.key is not None,
             is_superseded=not is_latest_record,
@@ -137,6 +160,7 @@ def _kept_records(
             delete_horizon_ms=delete_horizon_ms,
             now_ms=job.expires_ms,
         )
+        for record, is_latest_record in zip(records, is_latest, strict=True)
     ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from kcompact.clean.accounting import check_parts
 from kcompact.clean.executor import Executor
-from kcompact.clean.job import CleanerStats
+from kcompact.clean.job import CleanerStats, WrittenPart
 from kcompact.clean.join import build_indexes, join_parts
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment
@@ -42,7 +43,7 @@ class Written(NamedTuple):
 def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, executor: Executor) -> Written:
     """Write groups into the staging directory: complete segments, synced and read back."""
     job = prepared.job
-    parts = executor.write(job, prepared.tasks_of(groups), staging)
+    parts = _written(prepared, groups, staging, executor)
     sync_s, verify_s = sum(part.sync_s for part in parts), sum(part.verify_s for part in parts)
     pace = Pace(Throttle(job.max_bytes_per_second))
     segments = []
@@ -65,6 +66,16 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, e
             CleanedSegment(base_offset=group[0].base_offset, files=joined.files, replaces=(*replaced, *snapshots))
         )
     return Written(segments, sum((part.stats for part in parts), CleanerStats()), sync_s, verify_s)
+
+
+def _written(
+    prepared: PreparedClean, groups: Iterable[int], staging: str | None, executor: Executor
+) -> list[WrittenPart]:
+    """Return the parts of some groups, written and accounted for."""
+    tasks = prepared.tasks_of(groups)
+    parts = executor.write(prepared.job, tasks, staging)
+    check_parts(prepared.plan, [task for run in tasks for task in run], parts)
+    return parts
 
 
 def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[FileIdentity]:
@@ -105,8 +116,8 @@ class Counted(NamedTuple):
 
 def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
     """Do all the work of a cleaning but write nothing; return what it would have written. Raises as `write_groups`."""
-    parts = executor.write(prepared.job, prepared.tasks_of(range(len(prepared.plan.groups))), None)
     plan = prepared.plan
+    parts = _written(prepared, range(len(plan.groups)), None, executor)
     cleaned, sizes = [], []
     for number, group in enumerate(plan.groups):
         group_parts = sorted((part for part in parts if part.group == number), key=lambda part: part.part)

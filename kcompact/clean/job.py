@@ -36,6 +36,28 @@ class CleanerStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCounts:
+    """What became of the records that a stage has read; added with `+`. `accounting` compares the counts.
+
+    Each of the `read` records is `kept`, `superseded`, `expired`, `unkeyed` or `discarded`. `kept_latest` and
+    `discarded_latest` are the kept and the discarded ones whose survivor bit is set. Discarded are the records of
+    aborted transactions, and markers whose transaction has no batch left.
+    """
+
+    read: int = 0
+    kept: int = 0
+    superseded: int = 0
+    expired: int = 0
+    unkeyed: int = 0
+    discarded: int = 0
+    kept_latest: int = 0
+    discarded_latest: int = 0
+
+    def __add__(self, other: RecordCounts) -> RecordCounts:
+        return RecordCounts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """A run of whole batches of one segment: its positions in the file, and the range of its offsets.
 
@@ -90,18 +112,27 @@ class CleanJob:
 class SplitSummary(NamedTuple):
     """The result of scanning a split, besides the keys.
 
-    `unkeyed_or_tombstones` counts data records without a key or without a value. `first_epoch` and `last_epoch` are the
+    `records` is the sum of the counts in the batch headers. The others are counted record by record: `keyed` and
+    `unkeyed` data records, `tombstones` among the keyed ones, `control` records. `first_epoch` and `last_epoch` are the
     leader epochs of the first and the last batch that have one, -1 for none. `transactional` holds the transactional
     and the control batches. `most_bytes` is the most that the cleaned split can have.
     """
 
     records: int
-    unkeyed_or_tombstones: int
+    keyed: int
+    unkeyed: int
+    tombstones: int
+    control: int
     max_timestamp: int
     first_epoch: int
     last_epoch: int
     transactional: tuple[BatchHeader, ...]
     most_bytes: int
+
+    @property
+    def unkeyed_or_tombstones(self) -> int:
+        """The data records that can be dropped or rewritten even if no newer record supersedes them."""
+        return self.unkeyed + self.tombstones
 
 
 OUTPUT_DTYPE = np.dtype([("last_offset", "<i8"), ("max_timestamp", "<i8"), ("size_bytes", "<i4")])
@@ -110,7 +141,7 @@ OUTPUT_DTYPE = np.dtype([("last_offset", "<i8"), ("max_timestamp", "<i8"), ("siz
 
 class WriteTask(NamedTuple):
     """One part of a group to write: its splits, and for each split its survivor bits and its number of records that
-    are unkeyed or tombstones. It is written with `most_bytes` or fewer.
+    are unkeyed or tombstones. The splits have `records` records. It is written with `most_bytes` or fewer.
 
     `run` is the number of the task that writes the part. With `is_only` the group has no other part.
     """
@@ -122,6 +153,7 @@ class WriteTask(NamedTuple):
     survivors: tuple[bytes, ...]
     unkeyed_or_tombstones: tuple[int, ...]
     is_only: bool
+    records: int
     most_bytes: int
 
     @property
@@ -144,6 +176,7 @@ class WrittenPart:
     crc32c: int
     outputs: bytes
     stats: CleanerStats
+    counts: RecordCounts
     is_verified: bool = False
     sync_s: float = 0.0
     verify_s: float = 0.0

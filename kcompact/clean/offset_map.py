@@ -131,6 +131,14 @@ def by_split(record_refs: RecordRefs) -> Iterator[tuple[int, RecordRefs]]:
         start = end
 
 
+def count_bits(bitmap: Bytes) -> int:
+    """Return how many bits are set."""
+    return int(_BITS_OF_BYTE[bitmap].sum(dtype=np.int64))
+
+
+_BITS_OF_BYTE = np.array([value.bit_count() for value in range(256)], np.uint8)
+
+
 def bits(survivors: Bytes, row: int, count: int) -> Sequence[bool]:
     """Return the bits of `count` rows, beginning with `row`. Beyond the end every bit is False."""
     unpacked = np.unpackbits(survivors[row >> 3 : (row + count + 7) >> 3], bitorder="little")[row & 7 :][:count]
@@ -260,10 +268,11 @@ def keys_by_bucket(keys: Keys, bucket_count: int, *, compiled: bool) -> Iterator
             yield take(keys, bucket_of == bucket)
 
 
-def superseded(blocks: Iterable[bytes], *, compiled: bool) -> tuple[list[bytes], int]:
-    """Return the superseded rows of a bucket as blocks, one for each split that has any, and its number of keys.
+def superseded(blocks: Iterable[bytes], *, compiled: bool) -> tuple[list[bytes], int, int, int]:
+    """Return the superseded rows of a bucket as blocks, one for each split that has any, and three numbers.
 
-    `blocks` are all blocks of the bucket, in any order. No two blocks have keys of the same split.
+    They are the keys in `blocks`, the superseded ones among them, and the different keys in the offset map. `blocks`
+    are all blocks of the bucket, in any order. No two blocks have keys of the same split.
     """
     parts = sorted((keys for keys in map(unpack_keys, blocks) if keys.rows), key=lambda keys: int(keys.record_ref[0]))
     keys = joined(parts)
@@ -271,4 +280,5 @@ def superseded(blocks: Iterable[bytes], *, compiled: bool) -> tuple[list[bytes],
     is_latest = latest_mask(keys, compiled=compiled)
     map_keys = int(np.count_nonzero(keys.record_ref[is_latest] & IN_MAP))
     superseded_refs = keys.record_ref[~is_latest]
-    return [pack_rows(split, rows_of(split_refs)) for split, split_refs in by_split(superseded_refs)], map_keys
+    row_blocks = [pack_rows(split, rows_of(split_refs)) for split, split_refs in by_split(superseded_refs)]
+    return row_blocks, keys.rows, len(superseded_refs), map_keys

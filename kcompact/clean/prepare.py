@@ -15,9 +15,10 @@ from itertools import groupby
 import numpy as np
 
 from kcompact import kernels
+from kcompact.clean.accounting import check_reduction, check_scan
 from kcompact.clean.executor import Executor, Progress, Reduced
 from kcompact.clean.job import CleanJob, Split, SplitSummary, WriteTask
-from kcompact.clean.offset_map import KEY_BYTES
+from kcompact.clean.offset_map import KEY_BYTES, count_bits
 from kcompact.clean.scan import Scanned
 from kcompact.clean.splits import SPLIT_BYTES, number_splits
 from kcompact.clean.transactions import (
@@ -121,6 +122,7 @@ def prepare_clean(
         scanned, reduced = executor.scan_and_reduce(job, tasks)
     except CorruptDataError as problem:
         raise damage_behind(problem, plan) from None
+    check_scan(plan.log.directory, tasks, scanned)
     verify_epochs(plan, scanned)
     verify_time_indexes(plan, scanned)
     headers = _transactional_headers(plan, scanned)
@@ -129,7 +131,7 @@ def prepare_clean(
     if decisions is None:
         decisions = decide_transactions(plan, headers, aborted)
         splits = _with_decisions(splits, decisions)
-    survivors, map_keys = _survivors(scanned, reduced)
+    survivors, map_keys = _survivors(plan, scanned, list(reduced))
     summaries = {scan.split.number: scan.summary for scan in scanned}
     task_of = {split.number: number for number, task in enumerate(tasks) for split in task}
     return PreparedClean(
@@ -159,15 +161,16 @@ def _aborted_and_decisions(
     return aborted, decide_transactions(plan, read_transaction_headers(plan, compiled=compiled), aborted)
 
 
-def _survivors(scanned: Iterable[Scanned], reduced: Iterable[Reduced]) -> tuple[dict[int, Bytes], int]:
+def _survivors(plan: CleanPlan, scanned: Sequence[Scanned], reduced: Sequence[Reduced]) -> tuple[dict[int, Bytes], int]:
     """Return the survivor bits of each split, by its number, and the number of keys in the offset map."""
     survivors = {scan.split.number: np.frombuffer(bytearray(scan.survivors), np.uint8) for scan in scanned}
-    map_keys = 0
+    latest_in_tasks = sum(map(count_bits, survivors.values()))
     for bucket in reduced:
-        map_keys += bucket.map_keys
         for block in bucket.blocks:
             clear_rows(block, survivors[head(block).number])
-    return survivors, map_keys
+    latest = sum(map(count_bits, survivors.values()))
+    check_reduction(plan.log.directory, reduced, latest_in_tasks=latest_in_tasks, latest=latest)
+    return survivors, sum(bucket.map_keys for bucket in reduced)
 
 
 def _split_bytes(tuning: Tuning, max_bytes_per_second: int | None) -> int:
@@ -234,6 +237,7 @@ def _parts(
                 survivors=tuple(survivors[split.number].tobytes() for split in part_splits),
                 unkeyed_or_tombstones=tuple(summaries[split.number].unkeyed_or_tombstones for split in part_splits),
                 is_only=len(members) == 1,
+                records=sum(summaries[split.number].records for split in part_splits),
                 most_bytes=sum(summaries[split.number].most_bytes for split in part_splits),
             )
 

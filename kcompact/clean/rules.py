@@ -15,13 +15,25 @@ Not here: which offsets can be cleaned at all (`plan`), and how bytes are writte
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 from kcompact.config.settings import LONG_MAX
 from kcompact.format.batch import Header, Record
 
 
-def keeps_record(
+class RecordFate(enum.Enum):
+    """What becomes of a data record, and why."""
+
+    KEPT = enum.auto()
+    UNKEYED = enum.auto()
+    """It has no key and cannot be compacted; the caller counts it."""
+    SUPERSEDED = enum.auto()
+    EXPIRED = enum.auto()
+    """It is a tombstone whose delete horizon has passed."""
+
+
+def record_fate(
     *,
     past_map: bool,
     has_key: bool,
@@ -29,18 +41,21 @@ def keeps_record(
     is_tombstone: bool,
     delete_horizon_ms: int | None,
     now_ms: int,
-) -> bool:
-    """Return whether a data record of a batch survives.
+) -> RecordFate:
+    """Return what becomes of a data record of a batch.
 
     `past_map`: the record's offset is above the last offset in the offset map. `is_superseded`: the map has a greater
-    offset for the record's key. A record without a key cannot be compacted and is dropped; the caller counts it.
-    Rule: `Cleaner.shouldRetainRecord`; the horizon: KIP-534.
+    offset for the record's key. Rule: `Cleaner.shouldRetainRecord`; the horizon: KIP-534.
     """
     if past_map:
-        return True
-    if not has_key or is_superseded:
-        return False
-    return not is_tombstone or delete_horizon_ms is None or now_ms < delete_horizon_ms
+        return RecordFate.KEPT
+    if not has_key:
+        return RecordFate.UNKEYED
+    if is_superseded:
+        return RecordFate.SUPERSEDED
+    if is_tombstone and delete_horizon_ms is not None and now_ms >= delete_horizon_ms:
+        return RecordFate.EXPIRED
+    return RecordFate.KEPT
 
 
 def needs_delete_horizon(header: Header, kept: Sequence[Record], *, is_discardable: bool) -> bool:

@@ -87,24 +87,32 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     hashes: list[bytes] = []
     record_refs: list[int] = []
     summary = _SummaryBuilder()
-    row = unkeyed_or_tombstones = 0
+    row = announced = unkeyed = tombstones = control = 0
     for batch, records in _batches_with_records(path, split):
         header = batch.header
         summary.add(with_marker(batch, file=str(path)))
         summary.most_bytes += most_bytes(batch, records)
-        if not header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
+        if header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
+            control += len(records)
+        else:
             is_excluded_from_map = header.base_offset in split.excluded_from_map
             for number, record in enumerate(records):
-                unkeyed_or_tombstones += record.key is None or record.value is None
-                if record.key is not None:
+                if record.key is None:
+                    unkeyed += 1
+                else:
+                    tombstones += record.value is None
                     in_map = IN_MAP if record.offset >= job.first_dirty_offset and not is_excluded_from_map else 0
                     hashes.append(hash_of(record.key))
                     record_refs.append(split.number << SPLIT_SHIFT | row + number << 1 | in_map)
         row += len(records)
+        # The header of a compressed legacy batch has no number of records.
+        announced += len(records) if header.records_count < 0 else header.records_count
     _verify_offset_index(path, split, summary.last_offset_at)
     halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
     collector.add(split.number, row, Keys(halves[:, 1].copy(), halves[:, 0].copy(), np.array(record_refs, np.int64)))
-    return summary.finish(records=row, unkeyed_or_tombstones=unkeyed_or_tombstones)
+    return summary.finish(
+        records=announced, keyed=len(record_refs), unkeyed=unkeyed, tombstones=tombstones, control=control
+    )
 
 
 def _batches_with_records(path: Path, split: Split) -> Iterator[tuple[Batch, list[Record]]]:
@@ -150,10 +158,13 @@ class _SummaryBuilder:
         if header.is_control or header.is_transactional:
             self.transactional.append(batch)
 
-    def finish(self, *, records: int, unkeyed_or_tombstones: int) -> SplitSummary:
+    def finish(self, *, records: int, keyed: int, unkeyed: int, tombstones: int, control: int) -> SplitSummary:
         return SplitSummary(
             records=records,
-            unkeyed_or_tombstones=unkeyed_or_tombstones,
+            keyed=keyed,
+            unkeyed=unkeyed,
+            tombstones=tombstones,
+            control=control,
             max_timestamp=self.max_timestamp,
             first_epoch=self.first_epoch,
             last_epoch=self.last_epoch,

@@ -18,7 +18,7 @@ from kcompact import kernels
 from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.growth import most_bytes_of_table
-from kcompact.clean.job import CleanerStats, CleanJob, Split, SplitSummary
+from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, Split, SplitSummary
 from kcompact.clean.offset_map import SPLIT_SHIFT, Collector, bits
 from kcompact.clean.rules import delete_horizon_ms
 from kcompact.errors import CorruptBatchError
@@ -41,9 +41,11 @@ from kcompact.kernels import (
     ENCODED,
     EPOCH,
     EXCLUDED_FROM_MAP,
+    EXPIRED,
     FLAGS,
     HEADER_BYTES,
     INVALID_MESSAGES,
+    KEPT_LATEST,
     LAST_OFFSET,
     MAX_TIMESTAMP,
     MESSAGES_WRITTEN,
@@ -61,6 +63,7 @@ from kcompact.kernels import (
     SECTION_END,
     SECTION_START,
     SIZE,
+    SUPERSEDED,
     TRANSACTIONAL_BIT,
     UNKNOWN,
     Bytes,
@@ -130,7 +133,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         return None
     table = loaded.table
     k0, k1 = np.frombuffer(job.hash_key, "<u8")
-    unkeyed_or_tombstones = most_bytes = 0
+    keyed = unkeyed = tombstones = control = most_bytes = 0
     try:
         for first, end, inflated in inflated_runs(
             loaded.buffer, table, buffers, file=path, start_position=split.start_position
@@ -138,13 +141,14 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
             code = DAMAGED
             if _is_possible(table, first, end):
                 records = int(table[end - 1, ROW] + table[end - 1, RECORDS_COUNT] - table[first, ROW])
-                entries, unkeyed_or_tombstones_here, header_bytes, code = kernels.scan_records(
+                entries, *others, header_bytes, code = kernels.scan_records(
                     loaded.buffer, inflated, table, first, end, job.first_dirty_offset, split.number << SPLIT_SHIFT,
                     k0, k1, *collector.reserve(records),
                 )  # fmt: skip
             if code != DONE:
                 return None
-            unkeyed_or_tombstones += unkeyed_or_tombstones_here
+            keyed += entries
+            unkeyed, tombstones, control = unkeyed + others[0], tombstones + others[1], control + others[2]
             most_bytes += most_bytes_of_table(table[first:end], header_bytes)
             collector.commit(split.number, loaded.records, entries)
         transactional = _transactional(job, split, loaded)
@@ -153,7 +157,10 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
     epochs = table[table[:, EPOCH] >= 0, EPOCH]
     return SplitSummary(
         records=loaded.records,
-        unkeyed_or_tombstones=unkeyed_or_tombstones,
+        keyed=keyed,
+        unkeyed=unkeyed,
+        tombstones=tombstones,
+        control=control,
         max_timestamp=max(-1, int(table[:, MAX_TIMESTAMP].max())) if len(table) else -1,
         first_epoch=int(epochs[0]) if len(epochs) else -1,
         last_epoch=int(epochs[-1]) if len(epochs) else -1,
@@ -202,9 +209,10 @@ def filter_split(
     if loaded is None or loaded.records > 8 * len(survivors):
         return None
     table = loaded.table
-    latest_counts = None if unkeyed_or_tombstones else _latest_counts(table, survivors)
-    fates = decide_batch_fates(table, job, latest_counts)
-    return _filter(_Filtering(job, split, loaded, survivors, fates), buffers)
+    has_discardable = bool(np.any(table[:, FLAGS] & DISCARDABLE))
+    latest_counts = _latest_counts(table, survivors) if has_discardable or not unkeyed_or_tombstones else None
+    fates = decide_batch_fates(table, job, None if unkeyed_or_tombstones else latest_counts)
+    return _filter(_Filtering(job, split, loaded, survivors, fates, latest_counts), buffers)
 
 
 def _latest_counts(table: Table, survivors: Bytes) -> Column:
@@ -214,13 +222,17 @@ def _latest_counts(table: Table, survivors: Bytes) -> Column:
 
 
 class _Filtering(NamedTuple):
-    """A split, its survivors and the fates of its batches: the input of the filter."""
+    """A split, its survivors and the fates of its batches: the input of the filter.
+
+    `latest_counts` is the number of survivor bits of each batch, None if no batch is discardable and no fate needs it.
+    """
 
     job: CleanJob
     split: Split
     loaded: _Loaded
     survivors: Bytes
     fates: BatchFates
+    latest_counts: Column | None
 
     @property
     def path(self) -> Path:
@@ -231,7 +243,7 @@ class _Filtering(NamedTuple):
 
 
 def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
-    job, split, loaded, survivors, (fates, _) = filtering
+    job, split, loaded, survivors, (fates, _), _ = filtering
     table = loaded.table
     is_filtered = fates == Fate.FILTER
     horizon = delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
@@ -260,7 +272,9 @@ def _apply_known_fates(fates: npt.NDArray[np.uint8], table: Table, outcomes: Tab
         rows = fates == fate
         outcomes[rows] = 0
         outcomes[rows, ACTION] = action
-    outcomes[fates == Fate.COPY, MESSAGES_WRITTEN] = table[fates == Fate.COPY, RECORDS_COUNT]
+    is_copied, is_superseded = fates == Fate.COPY, (fates == Fate.CLEAR) & (table[:, FLAGS] & DISCARDABLE == 0)
+    outcomes[is_copied, MESSAGES_WRITTEN] = outcomes[is_copied, KEPT_LATEST] = table[is_copied, RECORDS_COUNT]
+    outcomes[is_superseded, SUPERSEDED] = table[is_superseded, RECORDS_COUNT]
 
 
 def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -282,16 +296,13 @@ def _assembled(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, e
         messages_written=int(outcome[is_counted, MESSAGES_WRITTEN].sum()),
         invalid_messages=int(outcome[is_counted, INVALID_MESSAGES].sum()),
     )
+    counts = _counts(filtering, outcome, first, end)
     others: dict[int, bytes | memoryview] = {}
     for number in np.flatnonzero((action == EMPTIED) & filtering.fates.keeps_header[first:end]).tolist():
         others[number] = empty(filtering.batch(first + number).header)
     for number in np.flatnonzero(action == UNKNOWN).tolist():
         cleaned = _clean_by_definition(filtering, first + number)
-        stats += CleanerStats(
-            messages_read=cleaned.messages_read,
-            messages_written=cleaned.messages_written,
-            invalid_messages=cleaned.invalid_messages,
-        )
+        stats, counts = stats + cleaned.stats, counts + cleaned.counts
         if cleaned.data is None:
             action[number] = EMPTIED
             continue
@@ -316,6 +327,27 @@ def _assembled(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, e
         max_timestamps=max_timestamps[written],
         sizes=sizes,
         stats=stats + CleanerStats(bytes_written=int(sizes.sum())),
+        counts=counts,
+    )
+
+
+def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> RecordCounts:
+    """Return what becomes of the records of the batches [first, end), without the batches that are marked UNKNOWN."""
+    table, fates = filtering.loaded.table[first:end], filtering.fates.fates[first:end]
+    is_known = outcome[:, ACTION] != UNKNOWN
+    is_discarded = (table[:, FLAGS] & DISCARDABLE != 0) & (fates <= Fate.CLEAR)
+    known = outcome[is_known]
+    return RecordCounts(
+        read=int(table[is_known, RECORDS_COUNT].sum()),
+        kept=int(known[:, MESSAGES_WRITTEN].sum()),
+        superseded=int(known[:, SUPERSEDED].sum()),
+        expired=int(known[:, EXPIRED].sum()),
+        unkeyed=int(known[:, INVALID_MESSAGES].sum()),
+        discarded=int(table[is_discarded, RECORDS_COUNT].sum()),
+        kept_latest=int(known[:, KEPT_LATEST].sum()),
+        discarded_latest=(
+            0 if filtering.latest_counts is None else int(filtering.latest_counts[first:end][is_discarded].sum())
+        ),
     )
 
 
@@ -350,7 +382,7 @@ def _batch(split: Split, loaded: _Loaded, number: int) -> Batch:
 
 
 def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:
-    job, split, loaded, survivors, fates = filtering
+    job, split, loaded, survivors, fates, _ = filtering
     batch = filtering.batch(number)
     fate, keeps_header = fates.of(number)
     return apply_fate(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kcompact.clean.batch_fates import decide_batch_fates, table_of
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
-from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, RecordCounts, Split, WriteTask, WrittenPart
 from kcompact.clean.offset_map import bits
 from kcompact.clean.part_file import NoFile, PartFile
 from kcompact.clean.read_back import verify_staged_log
@@ -39,7 +39,7 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
     """
     # The first part becomes the segment. The other parts are appended to it and then removed, so they need no sync.
     output = NoFile() if staging is None else PartFile(Path(staging), task.group, task.part, stays=task.part == 0)
-    stats = CleanerStats()
+    stats, counts = CleanerStats(), RecordCounts()
     outputs: list[npt.NDArray[np.void]] = []
     clean = _cleaner(job)
     try:
@@ -56,6 +56,7 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
                 rows["size_bytes"] = run.sizes
                 outputs.append(rows)
                 stats += run.stats
+                counts += run.counts
             pace.done(split.size_bytes)
         output.wait_for_flush()
         part = WrittenPart(
@@ -66,6 +67,7 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
             crc32c=output.crc32c,
             outputs=b"".join(rows.tobytes() for rows in outputs),
             stats=stats,
+            counts=counts,
         )
         if staging is None or not task.is_only:
             return part
@@ -144,11 +146,5 @@ def _run_of_one(batch: Batch, cleaned: CleanedBatch, *, file: str) -> FilteredRu
         written = read_header(cleaned.data, file=file, position=batch.position)
         pieces = [cleaned.data]
         rows = np.array([(written.last_offset, written.max_timestamp, written.size_bytes)])
-    stats = CleanerStats(
-        bytes_read=batch.header.size_bytes,
-        messages_read=cleaned.messages_read,
-        messages_written=cleaned.messages_written,
-        invalid_messages=cleaned.invalid_messages,
-        bytes_written=len(cleaned.data or b""),
-    )
-    return FilteredRun(pieces, rows[:, 0], rows[:, 1], rows[:, 2], stats)
+    stats = cleaned.stats + CleanerStats(bytes_read=batch.header.size_bytes, bytes_written=len(cleaned.data or b""))
+    return FilteredRun(pieces, rows[:, 0], rows[:, 1], rows[:, 2], stats, cleaned.counts)

@@ -14,7 +14,7 @@ from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.write import write_part
-from kcompact.errors import StorageError
+from kcompact.engine.sealed import Seal, scratch_error
 from kcompact.host.throttle import Pace, Throttle
 
 POLL_S = 0.1
@@ -135,11 +135,11 @@ class _ThreadProgress:
 
 
 class _Blocks:
-    """Blocks by bucket: in memory up to `limit_bytes`, the rest in an unnamed file."""
+    """Blocks by bucket: in memory up to `limit_bytes`, the rest in an unnamed file, with their checksums in memory."""
 
     def __init__(self, bucket_count: int, limit_bytes: int) -> None:
         self._held: list[list[bytes]] = [[] for _ in range(bucket_count)]
-        self._spilled: list[list[tuple[int, int]]] = [[] for _ in range(bucket_count)]
+        self._spilled: list[list[tuple[int, Seal]]] = [[] for _ in range(bucket_count)]
         self._free_bytes = limit_bytes
         self._file_bytes = 0
         self._lock = threading.Lock()
@@ -158,23 +158,34 @@ class _Blocks:
                 self._free_bytes -= len(block)
                 self._held[bucket].append(block)
                 return
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="kcompact-keys-")  # noqa: SIM115
+            descriptor = self._opened()
             start = self._file_bytes
             self._file_bytes += len(block)
-            self._spilled[bucket].append((start, len(block)))
+            self._spilled[bucket].append((start, Seal.of(block)))
         view = memoryview(block)
         try:
             while view:
-                written = os.pwrite(self._file.fileno(), view, start)
+                written = os.pwrite(descriptor, view, start)
                 view, start = view[written:], start + written
         except OSError as problem:
-            raise StorageError(path=tempfile.gettempdir(), problem=problem) from None
+            raise scratch_error(tempfile.gettempdir(), problem) from None
 
     def take(self, bucket: int) -> Iterator[bytes]:
-        """Yield the blocks of a bucket and release their memory."""
+        """Yield the blocks of a bucket and release their memory. Raises ScratchDamagedError, StorageError."""
         yield from self._held[bucket]
         self._held[bucket].clear()
-        for start, size_bytes in self._spilled[bucket]:
-            assert self._file is not None
-            yield os.pread(self._file.fileno(), size_bytes, start)
+        for start, seal in self._spilled[bucket]:
+            try:
+                data = os.pread(self._opened(), seal.size_bytes, start)
+            except OSError as problem:
+                raise scratch_error(tempfile.gettempdir(), problem) from None
+            yield seal.checked(data, source=f"unnamed file in {tempfile.gettempdir()}")
+
+    def _opened(self) -> int:
+        """Return the descriptor of the file, which is made by the first call."""
+        if self._file is None:
+            try:
+                self._file = tempfile.TemporaryFile(prefix="kcompact-keys-")  # noqa: SIM115
+            except OSError as problem:
+                raise scratch_error(tempfile.gettempdir(), problem) from None
+        return self._file.fileno()

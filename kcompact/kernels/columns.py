@@ -72,8 +72,11 @@ COPIED, ENCODED, EMPTIED, UNKNOWN = 0, 1, 2, 3
     OUT_END,
     MESSAGES_WRITTEN,
     INVALID_MESSAGES,
+    SUPERSEDED,
+    EXPIRED,
+    KEPT_LATEST,  # Of the records that are written, those with a survivor bit.
     NEW_BASE_TIMESTAMP,
     NEW_MAX_TIMESTAMP,
     NEW_ATTRIBUTES,
-) = range(8)
-OUTCOMES = 8
+) = range(11)
+OUTCOMES = 11

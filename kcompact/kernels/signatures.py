@@ -104,7 +104,7 @@ KERNELS = {
     "scan_records": _signature(
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _number("first_dirty_offset"), _number("record_ref"), *_HASH_KEY),
         *(_written("hash_high", "u64"), _written("hash_low", "u64"), _written("record_refs", "i64")),
-        results="keyed_records unkeyed_or_tombstones header_bytes code",
+        results="keyed unkeyed tombstones control header_bytes code",
     ),
     "verify_records": _signature(
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _written("found", "i64", 2)),

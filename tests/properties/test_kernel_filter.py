@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kcompact import kernels
 from kcompact.clean import split_kernels
 from kcompact.clean.filter import FilteredRun
-from kcompact.clean.job import CleanerStats, CleanJob, Split
+from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, Split
 from kcompact.clean.write import _clean_split
 from kcompact.errors import KcompactError
 from kcompact.format import batch as batch_format
@@ -104,16 +104,17 @@ def all_of(run: Callable[[], Iterator[FilteredRun]]) -> object:
     """Return the result of a filter, or its error, in a form that can be compared."""
     data = b""
     columns: list[list[int]] = [[], [], []]
-    stats = CleanerStats()
+    stats, counts = CleanerStats(), RecordCounts()
     try:
         for part in run():
             data += b"".join(part.pieces)
             for column, values in zip(columns, part[1:4], strict=True):
                 column += values.tolist()
             stats += part.stats
+            counts += part.counts
     except KcompactError as problem:
         return type(problem), str(problem)
-    return data, columns, stats
+    return data, columns, stats, counts
 
 
 class Filtering(NamedTuple):

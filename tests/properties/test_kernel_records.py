@@ -37,7 +37,7 @@ from tests.support.kernel_inputs import (
 def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_from_map: set[int]) -> None:
     batches = list(parse_batches(data, file="f"))
     expected: list[tuple[int, int, int]] = []
-    unkeyed_or_tombstones = least_header_bytes = row = 0
+    unkeyed = tombstones = control = least_header_bytes = row = 0
     first_ref = 5 << 36
     is_sound = True
     try:
@@ -53,8 +53,10 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_fro
         except CorruptBatchError:
             is_sound = False
             break
+        control += len(records) if one.header.is_control else 0
         for record in records if not one.header.is_control else []:
-            unkeyed_or_tombstones += record.key is None or record.value is None
+            unkeyed += record.key is None
+            tombstones += record.key is not None and record.value is None
             if record.key is not None:
                 hashed = siphash128(record.key, bytes(range(16)), 1, 3)
                 in_map = record.offset >= first_dirty_offset and number not in excluded_from_map
@@ -64,13 +66,13 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_fro
         least_header_bytes += sum(2 + len(name) + len(content or b"") for name, content in headers)
         row += one.header.records_count
     found = keys_for(most_records(loaded.table))
-    entries, found_unkeyed_or_tombstones, header_bytes, code = kernels.scan_records(
+    entries, *counts, header_bytes, code = kernels.scan_records(
         *loaded, 0, len(loaded.table), first_dirty_offset, first_ref, K0, K1, *found
     )
     assert (code == DONE) == is_sound
     if is_sound:
         assert list(zip(*(column.tolist() for column in found.first(entries)), strict=True)) == expected
-        assert found_unkeyed_or_tombstones == unkeyed_or_tombstones
+        assert counts == [unkeyed, tombstones, control]
         assert header_bytes >= least_header_bytes
     elif code == DAMAGED:
         assert entries <= found.rows
@@ -135,7 +137,7 @@ def test_a_record_by_hand(section: str, is_sound: bool) -> None:
     loaded = inflated(data)
     found = np.zeros((1, 3), np.int64)
     codes = {
-        kernels.scan_records(*loaded, 0, 1, 0, 0, K0, K1, *keys_for(1))[3],
+        kernels.scan_records(*loaded, 0, 1, 0, 0, K0, K1, *keys_for(1))[-1],
         kernels.verify_records(*loaded, 0, 1, found)[2],
     }
     assert codes == ({DONE} if is_sound else {DAMAGED})

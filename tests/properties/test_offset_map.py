@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.clean import offset_map
-from kcompact.clean.offset_map import IN_MAP, KEY_BYTES, SPLIT_SHIFT, Collector, Survivors, latest, superseded, take
+from kcompact.clean.offset_map import (
+    IN_MAP,
+    KEY_BYTES,
+    SPLIT_SHIFT,
+    Collector,
+    Survivors,
+    count_bits,
+    latest,
+    superseded,
+    take,
+)
 from kcompact.format.block import Keys, clear_rows, head, unpack_keys
 
 Row = tuple[int, int, int]
@@ -127,10 +137,13 @@ def test_any_pieces_give_the_latest_records(
     map_keys = 0
     for own in by_bucket.values():
         random.shuffle(own)  # type: ignore[attr-defined]
-        superseded_rows, count = superseded(own, compiled=compiled)
-        map_keys += count
+        superseded_rows, keys_in, superseded_keys, distinct = superseded(own, compiled=compiled)
+        map_keys += distinct
+        assert keys_in == sum(head(block).rows for block in own)
+        set_bits = sum(map(count_bits, survivors.bitmaps.values()))
         for block in superseded_rows:
             clear_rows(block, survivors.bitmaps[head(block).number])
+        assert set_bits - sum(map(count_bits, survivors.bitmaps.values())) == superseded_keys
     expected = latest_in(rows)
     assert survivors_of(survivors, rows) == expected
     assert map_keys == len({row[:2] for row in rows if row[2] & IN_MAP})

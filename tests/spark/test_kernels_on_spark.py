@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 
 from kcompact import kernels
 from kcompact.clean.job import CleanJob
-from kcompact.engine.spark.executor import _ShippedJob
+from kcompact.engine.spark.executor import _Shipped, _shipped
+from kcompact.host.throttle import Throttle
 from kcompact.kernels import load
 from tests.support import machine_code
 from tests.support.jobs import JOB
@@ -30,13 +30,13 @@ def test_spark_ships_the_drivers_code_with_the_job(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(load, "compiled_elsewhere", compiler)
     monkeypatch.setattr(load, "_process", load._Process())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    shipped = pickle.dumps(_ShippedJob.of(job(compiled=True)))
+    shipped = _shipped(job(compiled=True), Throttle(None))
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
     machine_code.forget()
-    assert pickle.loads(shipped).unpacked() == job(compiled=True)
+    assert _Shipped.opened(shipped).job == job(compiled=True)
     assert kernels.is_compiled()
     assert compiler.calls == 1
     # A job without kernels needs none on the driver either.
     machine_code.forget()
-    assert _ShippedJob.of(job(compiled=False)).unpacked() == job(compiled=False)
+    assert _Shipped.opened(_shipped(job(compiled=False), Throttle(None))).job == job(compiled=False)
     assert load._process.kernels is None

@@ -114,7 +114,7 @@ def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
     found = scratches.array(np.int64, len(table), 3)
     kernels.verify_records(buffer, inflated, table, 0, len(table), found)
     keys = high, low, record_refs
-    entries, _, _, code = kernels.scan_records(buffer, inflated, table, 0, len(table), 0, 0, 1, 2, *keys)
+    entries, _, _, _, _, code = kernels.scan_records(buffer, inflated, table, 0, len(table), 0, 0, 1, 2, *keys)
     # The results of the scan are the input of the next kernel, so their arrays are guarded too.
     is_latest = columns[3].array(np.uint8, entries)
     kernels.mark_latest(high[:entries].copy(), low[:entries].copy(), record_refs[:entries].copy(), is_latest)

@@ -64,6 +64,7 @@ def tasks_at(*cuts: int, is_only: bool | None = None) -> list[WriteTask]:
                 survivors=(np.packbits(np.array(is_latest, np.bool_), bitorder="little").tobytes(),),
                 unkeyed_or_tombstones=(2,),
                 is_only=not cuts if is_only is None else is_only,
+                records=len(is_latest),
                 most_bytes=0,
             )
         )

@@ -40,7 +40,14 @@ ONLY_IN = {
     "xxhash": {"format.codec.lz4"},
     "zstandard": {"format.codec.zstd"},
     "zlib": {"format.codec.gzip", "format.legacy"},
-    "crc32c": {"format.batch", "format.producer_snapshot", "clean", "swap", "engine.spark.class_archive"},
+    "crc32c": {
+        "format.batch",
+        "format.producer_snapshot",
+        "clean",
+        "swap",
+        "engine.sealed",
+        "engine.spark.class_archive",
+    },
     # Machine code can crash the process. Only `kernels` compiles and calls it, and checks the arrays.
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
@@ -55,7 +62,7 @@ ONLY_IN = {
     },
     "socket": {"engine.spark.worker_pool", "engine.spark.prerequisites", "config.listener"},
     "tempfile": {"engine.spark.scratch", "engine.in_process"},
-    "pickle": {"engine.spark.executor"},
+    "pickle": {"engine.sealed"},
     "mmap": set[str](),
 }
 

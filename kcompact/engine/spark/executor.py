@@ -1,17 +1,17 @@
 """The Spark executor: runs the stages as jobs of a SparkContext.
 
-Tasks receive and return bytes through the RDD API, without SQL and without tables of records. A task returns a problem
-in the data as a value: Spark would try a failed task four times and print Java stack traces.
+Tasks receive and return bytes through the RDD API, without SQL and without tables of records. Every value travels with
+a checksum (`sealed`). A task returns a problem in the data as a value: Spark would try a failed task four times and
+print Java stack traces.
 """
 
 from __future__ import annotations
 
 import contextlib
-import pickle
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,11 @@ from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.write import write_part
+from kcompact.engine.sealed import Seal, opened, scratch_error, sealed
 from kcompact.engine.spark.java_errors import cause, with_whole_text
 from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.scratch import private_directory
-from kcompact.errors import EngineError, KcompactError
+from kcompact.errors import EngineError, KcompactError, ScratchDamagedError
 from kcompact.host.throttle import Pace, Throttle
 
 POLL_S = 0.2
@@ -36,6 +37,7 @@ STOP_S = 30.0
 """How long to wait for the tasks of a cancelled job. A task that waits for a dead disk cannot be killed at all."""
 _SUMMARIES = -1
 """Used instead of a bucket number when the value is a list of `Scanned`, not a block of keys."""
+_BETWEEN_PROCESSES = "a value that Spark passed between two processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +64,12 @@ class OnSpark:
         """Bring the blocks of each bucket together in Spark's shuffle. The workers can be on any machines."""
         with _engine_errors():
             report = _Report.of(self.sc)
+            shipped = _shipped(job, self._throttle(job, tasks))
             rdd = (
-                self.sc.parallelize(tasks, max(1, len(tasks)))
-                .mapPartitions(partial(_scan_partition, _ShippedJob.of(job), self._throttle(job, tasks), None, report))
+                self._distributed(tasks)
+                .mapPartitions(partial(_scan_partition, shipped, report))
                 .partitionBy(job.bucket_count, _bucket_number)
-                .mapPartitions(partial(_reduce_partition, _ShippedJob.of(job), report))
+                .mapPartitions(partial(_reduce_partition, shipped, report))
             )
         results = self._collect(rdd, report, "scan", _size_bytes(tasks))
         scanned = [scan for result in results if not isinstance(result, Reduced) for scan in result]
@@ -82,9 +85,8 @@ class OnSpark:
         with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
             with _engine_errors():
                 report = _Report.of(self.sc)
-                rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
-                    partial(_scan_partition, _ShippedJob.of(job), self._throttle(job, tasks), str(directory), report)
-                )
+                shipped = _shipped(job, self._throttle(job, tasks), str(directory))
+                rdd = self._distributed(tasks).mapPartitions(partial(_scan_partition, shipped, report))
             scanned: list[Scanned] = []
             buckets: dict[int, list[_BlockFile]] = {}
             for bucket, value in self._collect(rdd, report, "scan", _size_bytes(tasks)):
@@ -92,30 +94,34 @@ class OnSpark:
                     scanned += value
                 else:
                     buckets.setdefault(bucket, []).append(value)
-            if sum(block.size_bytes for blocks in buckets.values() for block in blocks) <= job.keys_bytes:
+            if sum(block.seal.size_bytes for blocks in buckets.values() for block in blocks) <= job.keys_bytes:
                 # The driver reduces a few blocks faster than Spark starts a job.
                 return scanned, [_reduce_files(job, buckets[bucket]) for bucket in sorted(buckets)]
             with _engine_errors():
                 report = _Report.of(self.sc)
-                rdd = self.sc.parallelize(list(buckets.values()), min(len(buckets), self.parallelism)).mapPartitions(
-                    partial(_reduce_file_partition, _ShippedJob.of(job), report)
+                shipped = _shipped(job, self._throttle(job, tasks))
+                rdd = self._distributed(list(buckets.values()), min(len(buckets), self.parallelism)).mapPartitions(
+                    partial(_reduce_file_partition, shipped, report)
                 )
             return scanned, self._collect(rdd, report, "reduce", 0)
 
     def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
         with _engine_errors():
             report = _Report.of(self.sc)
-            rdd = self.sc.parallelize(tasks, max(1, len(tasks))).mapPartitions(
-                partial(_write_partition, _ShippedJob.of(job), self._throttle(job, tasks), staging, report)
-            )
+            shipped = _shipped(job, self._throttle(job, tasks), staging)
+            rdd = self._distributed(tasks).mapPartitions(partial(_write_partition, shipped, report))
         return self._collect(rdd, report, "count" if staging is None else "write", _size_bytes(tasks))
+
+    def _distributed(self, tasks: Sequence[object], partitions: int | None = None) -> Any:
+        """Return an RDD of the tasks, each of which is sealed; without `partitions` each has its own."""
+        return self.sc.parallelize([sealed(task) for task in tasks], partitions or max(1, len(tasks)))
 
     def _throttle(self, job: CleanJob, tasks: Sequence[object]) -> Throttle:
         """Return a task's share of the limit: the limit divided by the number of tasks that run at a time."""
         return Throttle(job.max_bytes_per_second, 1 / max(1, min(len(tasks), self.parallelism)))
 
     def _collect(self, rdd: Any, report: _Report, stage: str, total_bytes: int) -> list[Any]:
-        """Return the elements of an RDD; report progress while the job runs.
+        """Return the values that the elements of an RDD hold; report progress while the job runs.
 
         The job runs in a separate thread. This thread checks for a request to stop and for the first error of a task,
         and then cancels the job. Afterwards no task of the job is running as far as Spark reports, except a task that
@@ -149,10 +155,11 @@ class OnSpark:
         except BaseException:
             self._cancel(group, thread)
             raise
+        report.check()  # The job can have ended since the last look.
         if problems:
             with _engine_errors():
                 raise problems[0]
-        return results[0]
+        return [opened(element, source=_BETWEEN_PROCESSES) for element in results[0]]
 
     def _cancel(self, group: str, thread: threading.Thread) -> None:
         deadline = time.monotonic() + STOP_S
@@ -181,7 +188,7 @@ def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
 
 
 class _Report(NamedTuple):
-    """Accumulators that each task sends to the driver at its end: pickled errors, and the number of source bytes."""
+    """Accumulators that each task sends to the driver at its end: sealed errors, and the number of source bytes."""
 
     errors: Any
     done_bytes: Any
@@ -196,11 +203,11 @@ class _Report(NamedTuple):
         try:
             yield
         except KcompactError as problem:
-            self.errors.add([pickle.dumps(problem)])
+            self.errors.add([sealed(problem)])
 
     def check(self) -> None:
         if self.errors.value:
-            error: KcompactError = pickle.loads(self.errors.value[0])
+            error: KcompactError = opened(self.errors.value[0], source=_BETWEEN_PROCESSES)
             raise error
 
 
@@ -233,100 +240,118 @@ def _engine_errors() -> Iterator[None]:
 # These functions run in a worker. Each must read its input to the end; otherwise Spark ends the worker process.
 
 
-def _scan_partition(
-    shipped: _ShippedJob, throttle: Throttle, directory: str | None, report: _Report, tasks: Iterable[Sequence[Split]]
-) -> Iterator[tuple[int, Any]]:
-    """Yield each block, or its file, with its bucket, and at the end the list of `Scanned` with _SUMMARIES."""
-    job = shipped.unpacked()
-    for splits in tasks:
-        with report.errors_reported():
-            scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))
-            while True:
-                try:
-                    bucket, block = next(scan)
-                except StopIteration as end:
-                    yield _SUMMARIES, end.value
-                    break
-                yield bucket, block if directory is None else _BlockFile.write(directory, block)
+class _Shipped(NamedTuple):
+    """What every task of a Spark job needs: the job, its share of the limit, and the directory that it writes to.
 
-
-class _ShippedJob(NamedTuple):
-    """A job for a worker, with the driver's machine code for a worker that has no cache."""
+    `machine_code` is the driver's, for a worker that has no cache.
+    """
 
     job: CleanJob
+    throttle: Throttle
+    directory: str | None
     machine_code: tuple[str, bytes] | None
 
     @classmethod
-    def of(cls, job: CleanJob) -> _ShippedJob:
-        return cls(job, kernels.exported() if job.compiled else None)
+    def opened(cls, data: bytes) -> _Shipped:
+        """Return what the driver has sealed, and provide the machine code to the kernels of this worker."""
+        shipped: _Shipped = opened(data, source=_BETWEEN_PROCESSES)
+        if shipped.machine_code is not None:
+            kernels.provide(*shipped.machine_code)
+        return shipped
 
-    def unpacked(self) -> CleanJob:
-        """Return the job, and provide the machine code to the kernels of this worker."""
-        if self.machine_code is not None:
-            kernels.provide(*self.machine_code)
-        return self.job
+
+def _shipped(job: CleanJob, throttle: Throttle, directory: str | None = None) -> bytes:
+    return sealed(_Shipped(job, throttle, directory, kernels.exported() if job.compiled else None))
+
+
+def _scan_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[Any]:
+    """Yield (bucket, block) and at the end (_SUMMARIES, list of `Scanned`), each pair sealed.
+
+    With a directory the block is a file in it. Without one, Spark's shuffle needs the bucket in front of each pair.
+    """
+    for task in tasks:
+        with report.errors_reported():
+            job, throttle, directory, _ = _Shipped.opened(shipped)
+            splits: Sequence[Split] = opened(task, source=_BETWEEN_PROCESSES)
+            scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))
+            for bucket, value in _with_summaries(scan):
+                if directory is None:
+                    yield bucket, sealed((bucket, value))
+                elif bucket == _SUMMARIES:
+                    yield sealed((bucket, value))
+                else:
+                    yield sealed((bucket, _BlockFile.write(directory, value)))
+
+
+def _with_summaries(scan: Generator[tuple[int, bytes], None, list[Scanned]]) -> Iterator[tuple[int, Any]]:
+    scanned = yield from scan
+    yield _SUMMARIES, scanned
 
 
 class _BlockFile(NamedTuple):
     """A block of keys in a file of its own."""
 
     path: str
-    size_bytes: int
+    seal: Seal
 
     @classmethod
     def write(cls, directory: str, block: bytes) -> _BlockFile:
+        """Write a block to a new file. Raises ScratchSpaceError, StorageError."""
         path = f"{directory}/{secrets.token_hex(8)}"
-        with open(path, "xb") as file:
-            file.write(block)
-        return cls(path, len(block))
+        try:
+            with open(path, "xb") as file:
+                file.write(block)
+        except OSError as problem:
+            raise scratch_error(directory, problem) from None
+        return cls(path, Seal.of(block))
 
     def read(self) -> bytes:
-        return Path(self.path).read_bytes()
+        """Return the block. Raises ScratchDamagedError, StorageError."""
+        try:
+            data = Path(self.path).read_bytes()
+        except OSError as problem:
+            raise scratch_error(self.path, problem) from None
+        return self.seal.checked(data, source=self.path)
 
 
 def _reduce_files(job: CleanJob, blocks: Iterable[_BlockFile]) -> Reduced:
     return reduce(job, (block.read() for block in blocks))
 
 
-def _reduce_file_partition(
-    shipped: _ShippedJob, report: _Report, buckets: Iterable[Sequence[_BlockFile]]
-) -> Iterator[Reduced]:
-    job = shipped.unpacked()
-    for blocks in buckets:
+def _reduce_file_partition(shipped: bytes, report: _Report, buckets: Iterable[bytes]) -> Iterator[bytes]:
+    for bucket in buckets:
         with report.errors_reported():
-            yield _reduce_files(job, blocks)
+            job = _Shipped.opened(shipped).job
+            yield sealed(_reduce_files(job, opened(bucket, source=_BETWEEN_PROCESSES)))
 
 
 def _bucket_number(key: int) -> int:
     return key
 
 
-def _reduce_partition(
-    shipped: _ShippedJob, report: _Report, pairs: Iterable[tuple[int, Any]]
-) -> Iterator[Reduced | list[Scanned]]:
-    job = shipped.unpacked()
+def _reduce_partition(shipped: bytes, report: _Report, pairs: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+    """Yield the `Reduced` of each bucket, and a list of `Scanned`, each sealed."""
     scanned: list[Scanned] = []
     buckets: dict[int, list[bytes]] = {}
-    for key, value in pairs:
-        if key == _SUMMARIES:
-            scanned += value
-        else:
-            buckets.setdefault(key, []).append(value)
-    for bucket in sorted(buckets):
-        with report.errors_reported():
-            yield reduce(job, buckets.pop(bucket))
-    yield scanned
+    with report.errors_reported():
+        job = _Shipped.opened(shipped).job
+        for key, data in pairs:
+            bucket, value = opened(data, source=_BETWEEN_PROCESSES)
+            if bucket != key:
+                raise ScratchDamagedError(source=_BETWEEN_PROCESSES, problem="a block came to the wrong task")
+            if bucket == _SUMMARIES:
+                scanned += value
+            else:
+                buckets.setdefault(bucket, []).append(value)
+        for bucket in sorted(buckets):
+            yield sealed(reduce(job, buckets.pop(bucket)))
+        yield sealed(scanned)
 
 
-def _write_partition(
-    shipped: _ShippedJob,
-    throttle: Throttle,
-    staging: str | None,
-    report: _Report,
-    tasks: Iterable[Sequence[WriteTask]],
-) -> Iterator[WrittenPart]:
-    job = shipped.unpacked()
-    for parts in tasks:
+def _write_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[bytes]:
+    for task in tasks:
         with report.errors_reported():
+            job, throttle, staging, _ = _Shipped.opened(shipped)
+            parts: Sequence[WriteTask] = opened(task, source=_BETWEEN_PROCESSES)
             for part in parts:
-                yield write_part(job, part, staging, Pace(throttle, report.done_bytes.add))
+                yield sealed(write_part(job, part, staging, Pace(throttle, report.done_bytes.add)))

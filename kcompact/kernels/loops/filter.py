@@ -19,9 +19,11 @@ from kcompact.kernels.columns import (
     DISCARDABLE,
     EMPTIED,
     ENCODED,
+    EXPIRED,
     FLAGS,
     HEADER_BYTES,
     INVALID_MESSAGES,
+    KEPT_LATEST,
     LOG_APPEND_TIME_BIT,
     MAX_TIMESTAMP,
     MESSAGES_WRITTEN,
@@ -38,6 +40,7 @@ from kcompact.kernels.columns import (
     ROW,
     SECTION_END,
     SECTION_START,
+    SUPERSEDED,
     TRANSACTIONAL_BIT,
     UNKNOWN,
 )
@@ -115,18 +118,18 @@ def _is_plain(buffer, position, end):
 
 
 @loop
-def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scratch):
-    """Fill `scratch` with the kept records of a batch.
+def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scratch, outcome):
+    """Fill `scratch` with the kept records of a batch, and the counts in its `outcome`.
 
-    Returns (number of kept records, number of records without a key, whether a tombstone is kept, lowest and greatest
-    timestamp of the kept records). The first number is -1 for a malformed record.
-    Definition: `clean.rules.keeps_record`.
+    Returns (number of kept records, whether a tombstone is kept, lowest and greatest timestamp of the kept records).
+    The first number is -1 for a malformed record.
+    Definition: `clean.rules.record_fate`.
     """
     attributes = row[ATTRIBUTES]
     is_control = attributes & CONTROL_BIT != 0
     is_append_time = attributes & LOG_APPEND_TIME_BIT != 0
     is_expired = attributes & DELETE_HORIZON_BIT != 0 and row[BASE_TIMESTAMP] <= expires_ms
-    kept = invalid = np.int64(0)
+    kept = kept_latest = invalid = superseded = expired = np.int64(0)
     has_tombstone = False
     lowest = np.int64(0x7FFFFFFFFFFFFFFF)
     greatest = np.int64(-0x8000000000000000)
@@ -136,18 +139,22 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
             section, position, section_end, False
         )
         if position < 0:
-            return np.int64(-1), invalid, has_tombstone, lowest, greatest
+            return np.int64(-1), has_tombstone, lowest, greatest
+        bit = row[ROW] + index
+        is_latest = survivors[bit >> 3] >> np.uint8(bit & 7) & 1 != 0
+        is_kept = False
         if is_control or row[BASE_OFFSET] + offset_delta >= upper_bound_offset:
             is_kept = True
         elif key_start < 0:
             invalid += 1
-            is_kept = False
+        elif not is_latest:
+            superseded += 1
+        elif value_start < 0 and is_expired:
+            expired += 1
         else:
-            bit = row[ROW] + index
-            is_kept = survivors[bit >> 3] >> np.uint8(bit & 7) & 1 != 0
-            if value_start < 0 and is_expired:
-                is_kept = False
+            is_kept = True
         if is_kept:
+            kept_latest += is_latest
             has_tombstone = has_tombstone or value_start < 0
             timestamp = row[MAX_TIMESTAMP] if is_append_time else row[BASE_TIMESTAMP] + timestamp_delta
             scratch[kept, 0] = fields_start
@@ -157,7 +164,12 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
             lowest = min(lowest, timestamp)
             greatest = max(greatest, timestamp)
             kept += 1
-    return kept, invalid, has_tombstone, lowest, greatest
+    outcome[MESSAGES_WRITTEN] = kept
+    outcome[INVALID_MESSAGES] = invalid
+    outcome[SUPERSEDED] = superseded
+    outcome[EXPIRED] = expired
+    outcome[KEPT_LATEST] = kept_latest
+    return kept, has_tombstone, lowest, greatest
 
 
 @loop
@@ -213,7 +225,7 @@ def filter_batches(
 ) -> int:
     """table i64[m, 16], survivors u8[records / 8], scratch i64[>= records of a batch, 4] -> the new end of `out`.
 
-    Decides about the batches [first, end) and fills their rows of outcomes i64[m, 8]. Batches that are encoded again
+    Decides about the batches [first, end) and fills their rows of outcomes i64[m, 11]. Batches that are encoded again
     are written to `out`, from `out_position` on: the whole batch, or only its records if the batch is compressed.
     `new_horizon_ms` is the horizon that tombstones get, -1 for none. `out` must have space for a header of each batch
     and for its records, with RECORD_GROWTH_BYTES more for each record. Definition: `clean.filter.clean_batch`.
@@ -233,14 +245,12 @@ def filter_batches(
         if count > (row[SECTION_END] - row[SECTION_START]) // MIN_RECORD_BYTES or count > scratch.shape[0]:
             outcome[ACTION] = UNKNOWN
             continue
-        kept, invalid, has_tombstone, lowest, greatest = _keep_records(
-            row, section, survivors, upper_bound_offset, expires_ms, scratch
+        kept, has_tombstone, lowest, greatest = _keep_records(
+            row, section, survivors, upper_bound_offset, expires_ms, scratch, outcome
         )
         if kept < 0:
             outcome[ACTION] = UNKNOWN
             continue
-        outcome[MESSAGES_WRITTEN] = kept
-        outcome[INVALID_MESSAGES] = invalid
         if is_control and has_tombstone:
             outcome[ACTION] = UNKNOWN
             continue

@@ -150,16 +150,15 @@ def scan_records(
     hash_high: npt.NDArray[np.uint64],
     hash_low: npt.NDArray[np.uint64],
     record_refs: npt.NDArray[np.int64],
-) -> tuple[int, int, int, int]:
-    """table i64[m, 16], the outputs [>= records] -> (keyed, unkeyed or tombstones, bytes of record headers, code).
+) -> tuple[int, int, int, int, int, int]:
+    """table i64[m, 16], outputs [>= records] -> (keyed, unkeyed, tombstones, control, bytes of record headers, code).
 
     Reads and checks every record of the batches [first, end). For each record with a key in a data batch, outputs its
-    SipHash-1-3-128 and its reference, `record_ref + (row << 1 | in_map)`. Unkeyed records and tombstones are counted,
-    because a cleaning can drop or rewrite them even if no newer record supersedes them. The bytes of record headers
-    bound how much a rewritten batch can grow.
-    Definition: `format.batch.read_records`.
+    SipHash-1-3-128 and its reference, `record_ref + (row << 1 | in_map)`. Unkeyed records and keyed tombstones are
+    counted, because a cleaning can drop or rewrite them even if no newer record supersedes them. The bytes of record
+    headers bound how much a rewritten batch can grow. Definition: `format.batch.read_records`.
     """
-    entries = unkeyed_or_tombstones = header_bytes = 0
+    entries = unkeyed = tombstones = control = header_bytes = 0
     for number in range(first, end):
         row = table[number]
         count = row[RECORDS_COUNT]
@@ -169,7 +168,7 @@ def scan_records(
         section = inflated if attributes & CODEC_MASK else buffer
         position, section_end = row[SECTION_START], row[SECTION_END]
         if count > (section_end - position) // MIN_RECORD_BYTES:
-            return entries, unkeyed_or_tombstones, header_bytes, DAMAGED
+            return entries, unkeyed, tombstones, control, header_bytes, DAMAGED
         is_control = attributes & CONTROL_BIT != 0
         previous = np.int64(-1)
         span = row[LAST_OFFSET] - row[BASE_OFFSET]
@@ -179,22 +178,24 @@ def scan_records(
                 section, position, section_end, True
             )
             if position < 0 or offset_delta <= previous or offset_delta > span:
-                return entries, unkeyed_or_tombstones, header_bytes, DAMAGED
+                return entries, unkeyed, tombstones, control, header_bytes, DAMAGED
             previous = offset_delta
             header_bytes += position - headers_start - 1
             if is_control:
-                continue  # The key of a marker is not a record key (KAFKA-14055).
-            if key_start < 0 or value_start < 0:
-                unkeyed_or_tombstones += 1
-            if key_start >= 0:
-                low, high = siphash128(section, key_start, key_end, k0, k1, 1, 3)
-                in_map = row[BASE_OFFSET] + offset_delta >= first_dirty_offset and not is_excluded_from_map
-                hash_low[entries], hash_high[entries] = low, high
-                record_refs[entries] = record_ref + ((row[ROW] + index) << 1 | np.int64(in_map))
-                entries += 1
+                control += 1  # The key of a marker is not a record key (KAFKA-14055).
+                continue
+            if key_start < 0:
+                unkeyed += 1
+                continue
+            tombstones += value_start < 0
+            low, high = siphash128(section, key_start, key_end, k0, k1, 1, 3)
+            in_map = row[BASE_OFFSET] + offset_delta >= first_dirty_offset and not is_excluded_from_map
+            hash_low[entries], hash_high[entries] = low, high
+            record_refs[entries] = record_ref + ((row[ROW] + index) << 1 | np.int64(in_map))
+            entries += 1
         if position != section_end:
-            return entries, unkeyed_or_tombstones, header_bytes, DAMAGED
-    return entries, unkeyed_or_tombstones, header_bytes, DONE
+            return entries, unkeyed, tombstones, control, header_bytes, DAMAGED
+    return entries, unkeyed, tombstones, control, header_bytes, DONE
 
 
 @loop

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.clean.filter import clean_batch
+from kcompact.clean.job import RecordCounts
 from kcompact.errors import RefusedError
 from kcompact.format.batch import DELETE_HORIZON_BIT, parse_batches, read_header
 from tests.support import log_dsl
@@ -37,5 +38,6 @@ def test_a_negative_horizon_counts_and_is_not_written_again(tmp_path: Path) -> N
     header = source.header._replace(attributes=DELETE_HORIZON_BIT, base_timestamp=-1)
     cleaned = clean_batch(source._replace(header=header), job_of(tmp_path), [True, True, False], file="f")
     assert cleaned.data is not None
-    assert (cleaned.messages_read, cleaned.messages_written) == (3, 1)
+    assert cleaned.counts == RecordCounts(read=3, kept=1, superseded=1, expired=1, kept_latest=1)
+    assert (cleaned.stats.messages_read, cleaned.stats.messages_written) == (3, 1)
     assert read_header(cleaned.data, file="f", position=0).delete_horizon_ms is None

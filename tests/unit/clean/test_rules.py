@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from kcompact.clean.rules import delete_horizon_ms, keeps_record, needs_delete_horizon
+from kcompact.clean.rules import RecordFate, delete_horizon_ms, needs_delete_horizon, record_fate
 from kcompact.config.settings import LONG_MAX
 from kcompact.format.batch import Header, Record
 from tests.support.header_values import NOW, header
@@ -16,10 +16,10 @@ from tests.support.header_values import NOW, header
     ("past_map", "has_key", "is_superseded", "is_tombstone"), list(itertools.product([False, True], repeat=4))
 )
 @pytest.mark.parametrize("horizon", [None, NOW - 1, NOW, NOW + 1])
-def test_keeps_record(
+def test_record_fate(
     past_map: bool, has_key: bool, is_superseded: bool, is_tombstone: bool, horizon: int | None
 ) -> None:
-    kept = keeps_record(
+    fate = record_fate(
         past_map=past_map,
         has_key=has_key,
         is_superseded=is_superseded,
@@ -28,7 +28,10 @@ def test_keeps_record(
         now_ms=NOW,
     )
     has_expired = is_tombstone and horizon in (NOW - 1, NOW)
-    assert kept == (past_map or (has_key and not is_superseded and not has_expired))
+    assert (fate is RecordFate.KEPT) == (past_map or (has_key and not is_superseded and not has_expired))
+    if fate is not RecordFate.KEPT:
+        assert (fate is RecordFate.UNKEYED) == (not has_key)
+        assert (fate is RecordFate.SUPERSEDED) == (has_key and is_superseded)
 
 
 VALUE, TOMBSTONE = Record(10, 0, b"a", b"1"), Record(11, 0, b"b", None)

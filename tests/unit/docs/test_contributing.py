@@ -24,7 +24,7 @@ FILES = sorted(
 )
 TARGETS = sorted({target for name in IN_BACKTICKS for target in re.findall(r"^make ([a-z-]+)", name)})
 NAMED_IN = [
-    ("kcompact/clean/rules.py", ["delete_horizon_ms", "needs_delete_horizon", "keeps_record"]),
+    ("kcompact/clean/rules.py", ["delete_horizon_ms", "needs_delete_horizon", "record_fate"]),
     ("kcompact/clean/splits.py", ["legacy_horizon_ms"]),
     ("kcompact/format/codec/__init__.py", ["Codec", "compress", "decompress"]),
     ("kcompact/plan/clean_plan.py", ["CleanPlan"]),

@@ -20,7 +20,7 @@ from kcompact.clean.groups import write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine import in_process
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, StorageError
+from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, ScratchSpaceError
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.block import Keys, pack_keys, unpack_keys
 from kcompact.format.codec import Codec
@@ -263,8 +263,9 @@ def test_a_disk_without_most_records_keys(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(StorageError, match="No space left"):
+    with pytest.raises(ScratchSpaceError) as raised:
         prepare_clean(plan, InProcess(parallelism=2), tuning=SMALL)
+    assert raised.value.exit_code == 7
 
 
 # --- A limit on bytes per second ------------------------------------------------------------------------------------

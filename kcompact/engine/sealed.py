@@ -1,0 +1,59 @@
+"""Checksums of what leaves the memory of a process: blocks in files, values that Spark carries between processes.
+
+CRC-32C detects every altered byte, and all changes within 32 adjacent bits. The checksum of a block travels apart from
+the block, so a file that takes the place of another is detected too.
+"""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kcompact.errors import KcompactError, ScratchDamagedError, ScratchSpaceError, storage_error
+
+_CRC_BYTES = 4
+
+
+class Seal(NamedTuple):
+    """The size and the CRC-32C of some bytes."""
+
+    size_bytes: int
+    crc32c: int
+
+    @classmethod
+    def of(cls, data: bytes | memoryview) -> Seal:
+        """Return the seal of `data`."""
+        import crc32c
+
+        return cls(len(data), crc32c.crc32c(data))
+
+    def checked(self, data: bytes, *, source: str) -> bytes:
+        """Return `data`, read from `source`. Raises ScratchDamagedError if it differs from what was sealed."""
+        if len(data) != self.size_bytes:
+            raise ScratchDamagedError(
+                source=source, problem=f"{self.size_bytes:,} bytes were written, {len(data):,} were read"
+            )
+        if Seal.of(data) != self:
+            raise ScratchDamagedError(source=source, problem="the bytes read differ from the bytes written")
+        return data
+
+
+def sealed(value: object) -> bytes:
+    """Return a value as bytes, behind their checksum."""
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    return Seal.of(data).crc32c.to_bytes(_CRC_BYTES, "big") + data
+
+
+def opened(data: bytes, *, source: str) -> Any:
+    """Return the value that `sealed` was called with. Raises ScratchDamagedError if the bytes have changed since."""
+    seal = Seal(max(0, len(data) - _CRC_BYTES), int.from_bytes(data[:_CRC_BYTES], "big"))
+    return pickle.loads(seal.checked(data[_CRC_BYTES:], source=source))
+
+
+def scratch_error(path: str | Path, problem: OSError) -> KcompactError:
+    """Return the error to raise when a scratch file cannot be written or read."""
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ScratchSpaceError(path=path)
+    return storage_error(Path(path), problem)
