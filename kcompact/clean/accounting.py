@@ -3,10 +3,12 @@
 Each stage counts what it reads and what it puts out. The driver compares these counts with each other, and with what it
 knows itself: the splits that it gave out, the survivor bits, the sizes of the segments.
 
-    scan      of each split: keyed + unkeyed + control records = the records that its batch headers announce
+    scan      of each split: keyed + unkeyed + control records = the records that its batch headers announce;
+              keyed records = survivor bits + records superseded in the same task
     reduce    keys that came in = survivor bits that the scans left set; bits cleared = superseded keys
     write     of each part: kept + superseded + expired + unkeyed + discarded = records of its splits;
-              latest records kept, expired or discarded = its survivor bits; sizes and offsets as told
+              latest records kept, expired or discarded = its survivor bits; kept = latest + markers;
+              sizes and offsets as told
 
 A difference is a bug, or altered memory. It raises AccountingError.
 """
@@ -52,12 +54,12 @@ def check_scan(directory: Path, tasks: Sequence[Sequence[Split]], scanned: Seque
     """Raise AccountingError unless each split was scanned once and each of its records was counted once."""
     ledger = _Ledger(directory, "scan")
     ledger.once("splits", (scan.split.number for scan in scanned), (split.number for task in tasks for split in task))
-    for split, survivors, summary in scanned:
+    for split, survivors, summary, superseded in scanned:
         where = f"{split.log_name}, positions {split.start_position:,} to {split.end_position:,}: "
         ledger.equal(where + "records", summary.keyed + summary.unkeyed + summary.control, summary.records)
         ledger.equal(where + "bytes of survivor bits", len(survivors), (summary.records + 7) // 8)
         latest = count_bits(np.frombuffer(survivors, np.uint8))
-        ledger.require(latest <= summary.keyed, f"{where}{latest:,} survivor bits, {summary.keyed:,} keyed records")
+        ledger.equal(where + "latest and superseded records", latest + superseded, summary.keyed)
 
 
 def check_reduction(directory: Path, reduced: Sequence[Reduced], *, latest_in_tasks: int, latest: int) -> None:
@@ -98,6 +100,7 @@ def _check_part(ledger: _Ledger, task: WriteTask, part: WrittenPart) -> None:
     ledger.equal(where + "records read", counts.read, task.records)
     ledger.equal(where + "records kept, superseded, expired, unkeyed or discarded", divided, counts.read)
     ledger.equal(where + "latest records kept, expired or discarded", latest, _bits_of(task))
+    ledger.equal(where + "records kept", counts.kept, counts.kept_latest + counts.kept_control)
     ledger.equal(where + "messages written", stats.messages_written, counts.kept)
     ledger.equal(where + "messages without key", stats.invalid_messages, counts.unkeyed)
     ledger.equal(where + "bytes read", stats.bytes_read, task.size_bytes)

@@ -7,7 +7,7 @@ are encoded again, as Kafka's writer does it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -106,6 +106,8 @@ def apply_fate(
             horizon_ms = job.now_ms  # A legacy batch stores no horizon; the age of its segment decides.
         fates = _record_fates(records, job, is_latest, delete_horizon_ms=horizon_ms)
     kept, counts = _divided(records, fates, is_latest)
+    if header.is_control:
+        counts = replace(counts, kept_control=counts.kept)
     if fate is Fate.CLEAR:
         kept, counts = [], _discarded(len(records), is_latest)
     data: bytes | memoryview | None = None

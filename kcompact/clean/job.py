@@ -39,9 +39,9 @@ class CleanerStats:
 class RecordCounts:
     """What became of the records that a stage has read; added with `+`. `accounting` compares the counts.
 
-    Each of the `read` records is `kept`, `superseded`, `expired`, `unkeyed` or `discarded`. `kept_latest` and
-    `discarded_latest` are the kept and the discarded ones whose survivor bit is set. Discarded are the records of
-    aborted transactions, and markers whose transaction has no batch left.
+    Each of the `read` records is `kept`, `superseded`, `expired`, `unkeyed` or `discarded`. Discarded are the records
+    of aborted transactions, and markers whose transaction has no batch left. `kept_latest` and `discarded_latest` are
+    the kept and the discarded ones whose survivor bit is set, `kept_control` are the markers that are kept.
     """
 
     read: int = 0
@@ -51,6 +51,7 @@ class RecordCounts:
     unkeyed: int = 0
     discarded: int = 0
     kept_latest: int = 0
+    kept_control: int = 0
     discarded_latest: int = 0
 
     def __add__(self, other: RecordCounts) -> RecordCounts:

@@ -12,6 +12,7 @@ splits, buckets and tasks never changes the answer, and no step needs all keys i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -86,11 +87,12 @@ def joined(parts: Sequence[Keys]) -> Keys:
 class Survivors:
     """A bit for each record of some splits: whether it can survive. Row r is bit `r & 7` of byte `r >> 3`.
 
-    `add` sets the bits of records with a key. `clear` clears the bits of superseded ones.
+    `add` sets the bits of records with a key. `clear` clears the bits of superseded ones; `cleared` counts them.
     """
 
     def __init__(self, *, compiled: bool) -> None:
         self.bitmaps: dict[int, Bytes] = {}
+        self.cleared: Counter[int] = Counter()
         self._compiled = compiled
 
     def add(self, split: int, records: int, record_refs: RecordRefs) -> None:
@@ -107,6 +109,7 @@ class Survivors:
     def clear(self, record_refs: RecordRefs) -> None:
         """Clear the bits of superseded rows. The record references must rise."""
         for split, split_refs in by_split(record_refs):
+            self.cleared[split] += len(split_refs)
             if self._compiled:
                 from kcompact import kernels
 

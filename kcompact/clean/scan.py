@@ -28,11 +28,15 @@ from kcompact.log.segment_reader import verified_batches
 
 
 class Scanned(NamedTuple):
-    """A scanned split, its survivor bits (`offset_map.Survivors`) and its summary."""
+    """A scanned split, its survivor bits (`offset_map.Survivors`) and its summary.
+
+    `superseded` is the number of its records whose bit is clear because the same task has found a newer record.
+    """
 
     split: Split
     survivors: bytes
     summary: SplitSummary
+    superseded: int
 
 
 def scan_splits(
@@ -51,8 +55,11 @@ def scan_splits(
         yield from collector.blocks()
         pace.done(split.size_bytes)
     yield from collector.finish()
-    bitmaps = collector.survivors.bitmaps
-    return [Scanned(split, bitmaps[split.number].tobytes(), summary) for split, summary in summaries]
+    survivors = collector.survivors
+    return [
+        Scanned(split, survivors.bitmaps[split.number].tobytes(), summary, survivors.cleared[split.number])
+        for split, summary in summaries
+    ]
 
 
 def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:

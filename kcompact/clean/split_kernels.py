@@ -336,7 +336,7 @@ def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> Reco
     table, fates = filtering.loaded.table[first:end], filtering.fates.fates[first:end]
     is_known = outcome[:, ACTION] != UNKNOWN
     is_discarded = (table[:, FLAGS] & DISCARDABLE != 0) & (fates <= Fate.CLEAR)
-    known = outcome[is_known]
+    known, is_control = outcome[is_known], table[is_known, ATTRIBUTES] & CONTROL_BIT != 0
     return RecordCounts(
         read=int(table[is_known, RECORDS_COUNT].sum()),
         kept=int(known[:, MESSAGES_WRITTEN].sum()),
@@ -345,6 +345,7 @@ def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> Reco
         unkeyed=int(known[:, INVALID_MESSAGES].sum()),
         discarded=int(table[is_discarded, RECORDS_COUNT].sum()),
         kept_latest=int(known[:, KEPT_LATEST].sum()),
+        kept_control=int(known[is_control, MESSAGES_WRITTEN].sum()),
         discarded_latest=(
             0 if filtering.latest_counts is None else int(filtering.latest_counts[first:end][is_discarded].sum())
         ),

@@ -59,7 +59,7 @@ def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     The checksum does not cover the leader epoch, so only a comparison with other batches finds damage.
     """
     epoch = -1
-    for split, _, summary in sorted(scanned, key=lambda scan: scan.split.number):
+    for split, _, summary, _ in sorted(scanned, key=lambda scan: scan.split.number):
         if -1 < summary.first_epoch < epoch:
             raise CorruptBatchError(
                 file=plan.log.directory / split.log_name,
@@ -75,7 +75,7 @@ def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     An index without entries is allowed. Rule: `LogSegment.onBecomeInactiveSegment`.
     """
     greatest: dict[str, int] = {}
-    for split, _, summary in scanned:
+    for split, _, summary, _ in scanned:
         greatest[split.log_name] = max(greatest.get(split.log_name, -1), summary.max_timestamp)
     for segment in plan.segments:
         path = plan.log.index_file(segment, Suffix.TIME_INDEX)
