@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import pickle
+import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kcompact.errors import KcompactError, ScratchDamagedError, ScratchSpaceError, storage_error
 
-_CRC_BYTES = 4
+_SEAL = struct.Struct(">QI")
 
 
 class Seal(NamedTuple):
@@ -41,15 +42,17 @@ class Seal(NamedTuple):
 
 
 def sealed(value: object) -> bytes:
-    """Return a value as bytes, behind their checksum."""
+    """Return a value as bytes, behind their seal."""
     data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    return Seal.of(data).crc32c.to_bytes(_CRC_BYTES, "big") + data
+    return _SEAL.pack(*Seal.of(data)) + data
 
 
 def opened(data: bytes, *, source: str) -> Any:
     """Return the value that `sealed` was called with. Raises ScratchDamagedError if the bytes have changed since."""
-    seal = Seal(max(0, len(data) - _CRC_BYTES), int.from_bytes(data[:_CRC_BYTES], "big"))
-    return pickle.loads(seal.checked(data[_CRC_BYTES:], source=source))
+    if len(data) <= _SEAL.size:
+        raise ScratchDamagedError(source=source, problem=f"only {len(data)} bytes were read")
+    seal = Seal(*_SEAL.unpack_from(data))
+    return pickle.loads(seal.checked(data[_SEAL.size :], source=source))
 
 
 def scratch_error(path: str | Path, problem: OSError) -> KcompactError:
