@@ -29,7 +29,13 @@ from kcompact.clean.transactions import (
     read_transaction_headers,
     verify_transaction_indexes,
 )
-from kcompact.clean.verify_input import damage_behind, verify_epochs, verify_index_ends, verify_time_indexes
+from kcompact.clean.verify_input import (
+    damage_behind,
+    verify_epochs,
+    verify_index_ends,
+    verify_replayed,
+    verify_time_indexes,
+)
 from kcompact.errors import CorruptDataError
 from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
@@ -113,6 +119,7 @@ def prepare_clean(
         max_bytes_per_second=max_bytes_per_second,
     )
     verify_index_ends(plan)
+    verify_replayed(plan)
     splits = number_splits(plan, _split_bytes(tuning, max_bytes_per_second))
     aborted, decisions = _aborted_and_decisions(plan, compiled=compiled)
     if decisions is not None:

@@ -13,8 +13,10 @@ from kcompact.clean.scan import Scanned
 from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError
 from kcompact.format import index
 from kcompact.format.names import Suffix
+from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import PartitionLog, Segment
 from kcompact.log.index_files import contradiction, index_or_log, read_offset_index, read_time_index
+from kcompact.log.producer_state import replay_start
 from kcompact.plan.clean_plan import CleanPlan
 
 
@@ -38,6 +40,23 @@ def _verify_ends(log: PartitionLog, segment: Segment) -> None:
     path = log.index_file(segment, Suffix.TIME_INDEX)
     if path is not None and segment.size_bytes == 0 and read_time_index(path):
         raise CorruptIndexError(file=path, position=0, problem="has entries, but its log is empty")
+
+
+def verify_replayed(plan: CleanPlan) -> None:
+    """Raise CorruptBatchError for damage in segments after the cleanable range whose headers decide about producers.
+
+    The plan has verified the active segment, and the scan verifies the segments that it reads.
+    """
+    log, start_offset = plan.log, replay_start(plan.log)
+    for segment in log.segments[len(plan.segments) : -1]:
+        if log.end_of(segment) > start_offset:
+            for _ in verified_producer_headers(
+                log.directory / segment.log_name,
+                base_offset=segment.base_offset,
+                end_offset=log.end_of(segment),
+                end_position=segment.size_bytes,
+            ):
+                pass
 
 
 def damage_behind(problem: CorruptDataError, plan: CleanPlan) -> CorruptDataError:

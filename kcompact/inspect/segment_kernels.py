@@ -18,18 +18,15 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.errors import KcompactError
-from kcompact.format.batch import Batch, read_header
 from kcompact.inspect.segment_contents import SegmentContents
 from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.kernels import (
     ATTRIBUTES,
     BASE_OFFSET,
-    COLUMNS,
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
     DONE,
     EPOCH,
-    FULL,
     LAST_OFFSET,
     MAX_OFFSET,
     MAX_TIMESTAMP,
@@ -37,18 +34,11 @@ from kcompact.kernels import (
     RECORDS_COUNT,
     SIZE,
     TRANSACTIONAL_BIT,
-    Bytes,
-    Column,
     Table,
 )
 from kcompact.log.batch_headers import read_marker
-from kcompact.log.files import open_regular, read_into
-from kcompact.log.header_table import header_tables
+from kcompact.log.header_table import UnconfirmedError, VerifiedRun, header_tables, verified_runs
 from kcompact.log.inflate import Buffers, inflated_runs
-
-TABLE_ROWS = 16_384
-WINDOW_BYTES = 8 << 20
-
 
 Result = TypeVar("Result")
 
@@ -107,10 +97,6 @@ def _contents_of(table: Table, base_offset: int, *, start_position: int = 0) -> 
 # Every byte
 
 
-class _UnconfirmedError(Exception):
-    """The kernels cannot confirm a batch. It is damaged, has magic 0 or 1, or needs a warning."""
-
-
 class _Run(NamedTuple):
     """Consecutive batches that were verified. Positions in `table` count from `start_position` of the file."""
 
@@ -138,7 +124,7 @@ def verified_segment(file: LogFile) -> VerifiedSegment | None:
             if len(epochs):
                 first_epoch = int(epochs[0]) if first_epoch < 0 else first_epoch
                 last_epoch = int(epochs[-1])
-    except (KcompactError, _UnconfirmedError):
+    except (KcompactError, UnconfirmedError):
         return None
     return VerifiedSegment(
         contents=contents,
@@ -149,64 +135,28 @@ def verified_segment(file: LogFile) -> VerifiedSegment | None:
 
 
 def _verified_runs(file: LogFile) -> Iterator[_Run]:
-    """Yield the batches of a file. A run is valid until the next one. Raises _UnconfirmedError, KcompactError."""
-    table, window = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(WINDOW_BYTES, np.uint8)
+    """Yield the batches of a file. A run is valid until the next one. Raises UnconfirmedError, KcompactError."""
     buffers = Buffers()
     end_offset = MAX_OFFSET if file.end_offset is None else file.end_offset
-    position, next_offset, epoch = 0, file.base_offset, -1
-    with open_regular(file.path) as descriptor:
-        size_bytes = os.fstat(descriptor).st_size
-        while position < size_bytes:
-            data = window[: min(len(window), size_bytes - position)]
-            if read_into(descriptor, data.data, position, path=file.path) < len(data):
-                raise _UnconfirmedError
-            start_position, code = position, FULL
-            while code == FULL:
-                rest = data[position - start_position :]
-                count, filled_bytes, code = kernels.parse_batches(
-                    rest, len(rest), next_offset, end_offset, epoch, table
-                )
-                batches = table[:count]
-                yield _Run(batches, position, *_checked_records(rest, batches, buffers, file.path, position))
-                if count:
-                    next_offset = int(batches[-1, LAST_OFFSET]) + 1
-                    epoch = max(epoch, int(batches[:, EPOCH].max()))
-                    position += filled_bytes
-            if position == start_position:
-                window = _window_for_batch(data, size_bytes - position)
+    for run in verified_runs(file.path, base_offset=file.base_offset, end_offset=end_offset):
+        yield _Run(run.table, run.start_position, *_checked_records(run, buffers, file.path))
 
 
-def _window_for_batch(data: Bytes, left_bytes: int) -> Bytes:
-    """Return a window that holds the batch at the start of `data`, which is too small for the batch.
-
-    Raises _UnconfirmedError if the batch does not end in `left_bytes`, or is no batch.
-    """
-    batch_bytes = int.from_bytes(data[8:12].tobytes(), "big", signed=True) + 12
-    if not len(data) < batch_bytes <= left_bytes:
-        raise _UnconfirmedError
-    return np.empty(batch_bytes, np.uint8)
-
-
-def _checked_records(buffer: Bytes, table: Table, buffers: Buffers, path: Path, position: int) -> tuple[int, int]:
+def _checked_records(run: VerifiedRun, buffers: Buffers, path: Path) -> tuple[int, int]:
     """Return the tombstones and the records without a key in some batches. Control records are not counted.
 
-    `buffer` begins at `position` of the file. Raises _UnconfirmedError if a record cannot be read, or if the max
-    timestamp of a batch is not that of its records; CorruptDataError for a marker or compressed data.
+    Raises UnconfirmedError if a record cannot be read, or if the max timestamp of a batch is not that of its records;
+    CorruptDataError for a marker or compressed data.
     """
+    buffer, table, position = run
     is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
     for number in np.flatnonzero(is_control).tolist():
-        read_marker(_batch(buffer, table[number], path, position), file=str(path))
+        read_marker(run.batch(table[number], path), file=str(path))
     found = np.empty((len(table), 3), np.int64)
     for first, end, inflated in inflated_runs(buffer, table, buffers, file=path, start_position=position):
         _, _, code = kernels.verify_records(buffer, inflated, table, first, end, found)
         if code != DONE:
-            raise _UnconfirmedError
+            raise UnconfirmedError
     if not (found[:, 2] == table[:, MAX_TIMESTAMP]).all():
-        raise _UnconfirmedError
+        raise UnconfirmedError
     return int(found[~is_control, 0].sum()), int(found[~is_control, 1].sum())
-
-
-def _batch(buffer: Bytes, row: Column, path: Path, position: int) -> Batch:
-    start = int(row[POSITION])
-    data = buffer.data[start : start + int(row[SIZE])]
-    return Batch(position + start, read_header(data, file=str(path), position=position + start), data)

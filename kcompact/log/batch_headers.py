@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, read_records, verify_crc
-from kcompact.log.segment_reader import batches, headers
+from kcompact.log.segment_reader import batches, headers, verified_batches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,6 +101,74 @@ def _producer_headers(path: Path, table: npt.NDArray[np.int64], *, transactions_
     if not transactions_only:
         wanted |= table[:, PRODUCER_ID] >= 0
     return [_with_marker(path, int(row[POSITION]), header_table.header_of_row(row)) for row in table[wanted]]
+
+
+COMPILED_BATCHES = 20_000
+"""After so many batches of a file the kernels continue: loading them takes as long as reading these."""
+
+
+def verified_producer_headers(
+    path: Path, *, base_offset: int, end_offset: int, end_position: int, first_offset: int = 0
+) -> Iterator[BatchHeader]:
+    """Yield the headers that decide about producers, from the batch with `first_offset` on.
+
+    Every batch of the file is checked as by `segment_reader.verified_batches`. After many batches the kernels continue,
+    and leave out batches between two of the same producer that change nothing (`header_table.decisive_rows`).
+    Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    position, next_offset, epoch = 0, base_offset, -1
+
+    def verified() -> Iterator[Batch]:
+        return verified_batches(
+            path,
+            base_offset=next_offset,
+            end_offset=end_offset,
+            start_position=position,
+            end_position=end_position,
+            epoch=epoch,
+        )
+
+    for number, batch in enumerate(verified(), start=1):
+        header = batch.header
+        if header.last_offset >= first_offset and _decides(header):
+            yield with_marker(batch, file=str(path))
+        if number == COMPILED_BATCHES and _is_compiled():
+            position, next_offset = batch.position + header.size_bytes, header.next_offset
+            epoch = header.partition_leader_epoch
+            break
+    else:
+        return
+    from kcompact.log import header_table
+
+    try:
+        for run in header_table.verified_runs(
+            path,
+            base_offset=next_offset,
+            end_offset=end_offset,
+            start_position=position,
+            end_position=end_position,
+            epoch=epoch,
+        ):
+            for row in run.table[header_table.decisive_rows(run.table, first_offset)]:
+                yield with_marker(run.batch(row, path), file=str(path))
+            if len(run.table):
+                position, next_offset, epoch = header_table.end_of_run(run, epoch)
+    except header_table.UnconfirmedError:
+        # Damage, or a batch of magic 0 or 1: the definition reads on.
+        for batch in verified():
+            if batch.header.last_offset >= first_offset and _decides(batch.header):
+                yield with_marker(batch, file=str(path))
+
+
+def _decides(header: Header) -> bool:
+    return header.is_control or header.is_transactional or header.has_producer_id
+
+
+def _is_compiled() -> bool:
+    """Return whether the kernels can be used at once. Compiling them takes longer than reading headers in Python."""
+    from kcompact import kernels
+
+    return kernels.is_compiled()
 
 
 def read_marker(batch: Batch, *, file: str) -> Marker | None:

@@ -30,6 +30,7 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import (
     CLUSTER_METADATA_TOPIC,
+    MAX_OFFSET,
     DirectoryKind,
     Suffix,
     Temporary,
@@ -49,7 +50,7 @@ from kcompact.log.index_files import (
     read_time_index,
     wrong_entry,
 )
-from kcompact.log.segment_reader import headers
+from kcompact.log.segment_reader import verified_batches
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
 
@@ -401,8 +402,10 @@ class _SegmentReader:
     def log_end_offset(self, active: Segment) -> int:
         """Return the offset after the active segment's last batch, or its base offset when it has no batch.
 
-        Reads headers from the last offset index entry on. Rule: `LogSegment.readNextOffset`.
+        Verifies the batches from the last offset index entry on. An offset below the base offset is accepted: after a
+        failed append a broker can leave one. Rule: `LogSegment.readNextOffset`, `LogSegment.ensureOffsetInRange`.
         """
+        limit = min(MAX_OFFSET, active.base_offset + index.MAX_RELATIVE_OFFSET + 1)
         log = self.directory / active.log_name
         start_position, end_offset = 0, active.base_offset
         damage: CorruptDataError | None = None
@@ -411,8 +414,10 @@ class _SegmentReader:
         except CorruptIndexError as problem:
             damage = index_or_log(problem)
         try:
-            for _, header in headers(log, start_position=start_position, end_position=active.size_bytes):
-                end_offset = header.next_offset
+            for batch in verified_batches(
+                log, base_offset=0, end_offset=limit, start_position=start_position, end_position=active.size_bytes
+            ):
+                end_offset = batch.header.next_offset
         except CorruptBatchError as problem:
             damage = problem
         if damage is not None:

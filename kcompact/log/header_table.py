@@ -1,22 +1,110 @@
 """The batch headers of a large log file as a table, read by a kernel.
 
-The definition is `segment_reader.headers`. On failure the caller reads the file again with the definition, which raises
-the detailed error.
+The definition of `header_tables` is `segment_reader.headers`, that of `verified_runs` is
+`segment_reader.verified_batches`. On failure the caller reads with the definition, which raises the detailed error.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kcompact import kernels
-from kcompact.format.batch import Header
-from kcompact.kernels import COLUMNS, FULL, Table
-from kcompact.log.files import open_regular
+from kcompact.format.batch import Batch, Header, read_header
+from kcompact.kernels import (
+    ATTRIBUTES,
+    COLUMNS,
+    CONTROL_BIT,
+    EPOCH,
+    FULL,
+    LAST_OFFSET,
+    POSITION,
+    PRODUCER_ID,
+    SIZE,
+    TRANSACTIONAL_BIT,
+    Bytes,
+    Column,
+    Table,
+)
+from kcompact.log.files import open_regular, read_into
 
 TABLE_ROWS = 16_384
+WINDOW_BYTES = 8 << 20
+
+
+class UnconfirmedError(Exception):
+    """The kernels cannot confirm a batch. It is damaged, has magic 0 or 1, or needs a warning."""
+
+
+class VerifiedRun(NamedTuple):
+    """Consecutive batches that were verified, valid until the next run.
+
+    `buffer` begins with the first of them, at `start_position` of the file; positions in `table` count from there.
+    """
+
+    buffer: Bytes
+    table: Table
+    start_position: int
+
+    def batch(self, row: Column, path: Path) -> Batch:
+        """Return the batch of a row."""
+        start = int(row[POSITION])
+        data = self.buffer.data[start : start + int(row[SIZE])]
+        position = self.start_position + start
+        return Batch(position, read_header(data, file=str(path), position=position), data)
+
+
+def verified_runs(
+    path: Path,
+    *,
+    base_offset: int,
+    end_offset: int,
+    start_position: int = 0,
+    end_position: int | None = None,
+    epoch: int = -1,
+) -> Iterator[VerifiedRun]:
+    """Yield the batches between two positions of a file, with the checks of `segment_reader.verified_batches`.
+
+    `epoch` is the greatest leader epoch before. Raises UnconfirmedError, RefusedError, StorageError.
+    """
+    table, window = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(WINDOW_BYTES, np.uint8)
+    position, next_offset = start_position, base_offset
+    with open_regular(path) as descriptor:
+        end = os.fstat(descriptor).st_size if end_position is None else end_position
+        while position < end:
+            data = window[: min(len(window), end - position)]
+            if read_into(descriptor, data.data, position, path=path) < len(data):
+                raise UnconfirmedError
+            window_position, code = position, FULL
+            while code == FULL:
+                rest = data[position - window_position :]
+                count, filled_bytes, code = kernels.parse_batches(
+                    rest, len(rest), next_offset, end_offset, epoch, table
+                )
+                batches = table[:count]
+                yield VerifiedRun(rest, batches, position)
+                if count:
+                    next_offset = int(batches[-1, LAST_OFFSET]) + 1
+                    epoch = max(epoch, int(batches[:, EPOCH].max()))
+                    position += filled_bytes
+            if position == window_position:
+                window = _window_for_batch(data, end - position)
+
+
+def _window_for_batch(data: Bytes, left_bytes: int) -> Bytes:
+    """Return a window that holds the batch at the start of `data`, which is too small for the batch.
+
+    Raises UnconfirmedError if the batch does not end in `left_bytes`, or is no batch.
+    """
+    batch_bytes = int.from_bytes(data[8:12].tobytes(), "big", signed=True) + 12
+    if not len(data) < batch_bytes <= left_bytes:
+        raise UnconfirmedError
+    return np.empty(batch_bytes, np.uint8)
 
 
 def read_header_table(path: Path, *, start_position: int = 0, end_position: int) -> Table | None:
@@ -41,6 +129,29 @@ def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> 
             table = np.empty((TABLE_ROWS, COLUMNS), np.int64)
             count, position, code = kernels.scan_headers(descriptor, position, end_position, scratch, table)
             yield table[:count]
+
+
+def end_of_run(run: VerifiedRun, epoch: int) -> tuple[int, int, int]:
+    """Return the position and the offset after a run that is not empty, and the greatest leader epoch so far."""
+    last = run.table[-1]
+    position = run.start_position + int(last[POSITION] + last[SIZE])
+    return position, int(last[LAST_OFFSET]) + 1, max(epoch, int(run.table[:, EPOCH].max()))
+
+
+def decisive_rows(table: Table, first_offset: int) -> NDArray[np.intp]:
+    """Return the rows from `first_offset` on that decide about producers, ascending.
+
+    These are the control batches, and of the data batches of a producer the first and the last between two control
+    batches, and those where transactional batches begin or end.
+    """
+    kinds = table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
+    decides = (table[:, PRODUCER_ID] >= 0) | (kinds != 0)
+    rows = np.flatnonzero(decides & (table[:, LAST_OFFSET] >= first_offset))
+    rows = rows[np.argsort(table[rows, PRODUCER_ID], kind="stable")]
+    differs = (np.diff(table[rows, PRODUCER_ID]) != 0) | (np.diff(kinds[rows]) != 0)
+    is_first, is_last = np.ones(len(rows), bool), np.ones(len(rows), bool)
+    is_first[1:] = is_last[:-1] = differs
+    return np.sort(rows[is_first | is_last | (kinds[rows] & CONTROL_BIT != 0)])
 
 
 def header_of_row(row: Table) -> Header:

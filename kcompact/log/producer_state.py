@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.errors import CorruptIndexError
 from kcompact.format import index
-from kcompact.format.batch import Header, read_records
+from kcompact.format.batch import read_records
 from kcompact.format.names import Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
-from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers
+from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers, verified_producer_headers
 from kcompact.log.directory import PartitionLog, Segment, read_snapshot
 from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
-from kcompact.log.segment_reader import batches, headers
+from kcompact.log.segment_reader import verified_batches
 
 COMPILED_BYTES = 256 << 20
 """Above this size, loading the kernels and reading headers with them is faster than reading headers in Python."""
@@ -68,19 +67,34 @@ def _snapshot_and_later_batches(
     log: PartitionLog, *, now_ms: int, expiration_ms: int
 ) -> tuple[dict[int, Producer], Iterator[BatchHeader]]:
     """Return the state of the newest usable snapshot, and the batches to replay after it."""
-    kept = _kept_snapshots(log)
-    if not kept and log.log_dir.is_clean_shutdown:
-        return {}, iter(())
-    usable = [offset for offset in kept if log.log_start_offset < offset <= log.log_end_offset]
-    if not usable:
-        return {}, _headers_from(log, log.log_start_offset)
-    entries = read_snapshot(log.directory, log.snapshots[usable[-1]])
-    state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
-    return state, _headers_from(log, usable[-1])
+    state = {}
+    snapshot = _usable_snapshot(log)
+    if snapshot is not None:
+        entries = read_snapshot(log.directory, log.snapshots[snapshot])
+        state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
+    return state, _headers_from(log, replay_start(log))
+
+
+def replay_start(log: PartitionLog) -> int:
+    """Return the offset from which batches are replayed: the log end if there is nothing to replay."""
+    snapshot = _usable_snapshot(log)
+    if snapshot is not None:
+        return snapshot
+    is_empty = log.log_dir.is_clean_shutdown and not _kept_snapshots(log)
+    return log.log_end_offset if is_empty else log.log_start_offset
+
+
+def _usable_snapshot(log: PartitionLog) -> int | None:
+    """Return the offset of the snapshot that a broker begins with."""
+    usable = [offset for offset in _kept_snapshots(log) if log.log_start_offset < offset <= log.log_end_offset]
+    return usable[-1] if usable else None
 
 
 def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]:
-    """Yield the headers that matter to producers, from the batch that contains `start_offset` to the log end."""
+    """Yield the headers that matter to producers, from the batch that contains `start_offset` to the log end.
+
+    In the active segment every batch is verified. A cleaning verifies those of the other segments.
+    """
     segments = log.segments_between(start_offset, log.log_end_offset)
     # Loading the kernels takes longer than reading the headers of a small log.
     compiled = sum(segment.size_bytes for segment in segments) >= COMPILED_BYTES
@@ -90,7 +104,18 @@ def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]
         compiled = kernels.is_compiled()  # A plan never compiles: that takes longer than reading the headers.
     for segment in segments:
         path = log.directory / segment.log_name
-        for batch in read_producer_headers(path, end_position=segment.size_bytes, compiled=compiled):
+        batches: Iterable[BatchHeader]
+        if segment is log.active_segment:
+            batches = verified_producer_headers(
+                path,
+                base_offset=0,
+                end_offset=log.log_end_offset,
+                end_position=segment.size_bytes,
+                first_offset=start_offset,
+            )
+        else:
+            batches = read_producer_headers(path, end_position=segment.size_bytes, compiled=compiled)
+        for batch in batches:
             if batch.header.last_offset >= start_offset:
                 yield batch
 
@@ -255,9 +280,17 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
     for segment in log.segments_between(offset, log.log_end_offset):
         path = log.directory / segment.log_name
         start = _search_start(log, segment, offset)
-        for position, header in headers(path, start_position=start, end_position=segment.size_bytes):
-            if header.last_offset >= offset:
-                return header.base_offset if header.magic >= 2 else _legacy_base_offset(path, position, header)
+        for batch in verified_batches(
+            path,
+            base_offset=0,
+            end_offset=log.end_of(segment),
+            start_position=start,
+            end_position=segment.size_bytes,
+        ):
+            if batch.header.last_offset >= offset:
+                # A compressed batch of format 0 or 1 has its last offset in the header.
+                is_legacy = batch.header.magic < 2
+                return read_records(batch, file=str(path))[0].offset if is_legacy else batch.header.base_offset
     return log.log_end_offset
 
 
@@ -278,9 +311,3 @@ def _search_start(log: PartitionLog, segment: Segment, offset: int) -> int:
     if not is_true and (damage := contradiction(path)) is not None:
         raise damage
     return entry.position
-
-
-def _legacy_base_offset(path: Path, position: int, header: Header) -> int:
-    """Return the offset of the first record: a compressed batch of format 0 or 1 has its last offset in the header."""
-    (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
-    return read_records(batch, file=str(path))[0].offset

@@ -94,15 +94,21 @@ def headers(path: Path, *, start_position: int = 0, end_position: int | None = N
 
 
 def verified_batches(
-    path: Path, *, base_offset: int, end_offset: int, start_position: int = 0, end_position: int | None = None
+    path: Path,
+    *,
+    base_offset: int,
+    end_offset: int,
+    start_position: int = 0,
+    end_position: int | None = None,
+    epoch: int = -1,
 ) -> Iterator[Batch]:
     """Yield the batches of a segment after checking each one.
 
-    Checked: the checksum; offsets rise and are in [`base_offset`, `end_offset`); leader epochs do not decrease (-1 is
-    unknown). Base offset and leader epoch are outside the checksum, and a broker checks neither.
+    Checked: the checksum; offsets rise and are in [`base_offset`, `end_offset`); leader epochs do not decrease from
+    `epoch` on (-1 is unknown). Base offset and leader epoch are outside the checksum, and a broker checks neither.
     Raises CorruptBatchError, RefusedError, StorageError.
     """
-    previous_offset, epoch = base_offset - 1, -1
+    previous_offset = base_offset - 1
     for batch in batches(path, start_position=start_position, end_position=end_position):
         header = batch.header
         problem = ""

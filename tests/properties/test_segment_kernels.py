@@ -47,8 +47,7 @@ def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) 
         mock.patch.object(load, "is_compiled", return_value=True),
         mock.patch.object(contents, "COMPILED_BATCHES", 0),
         mock.patch.object(verify, "COMPILED_BYTES", 0),
-        mock.patch.multiple(segment_kernels, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
-        mock.patch.multiple(header_table, TABLE_ROWS=rows),
+        mock.patch.multiple(header_table, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=window_bytes),
         mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * index.TIME_ENTRY_BYTES),
     ):
@@ -56,7 +55,7 @@ def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) 
 
 
 def agree(
-    log: PartitionLog, *, window_bytes: int = segment_kernels.WINDOW_BYTES, rows: int = segment_kernels.TABLE_ROWS
+    log: PartitionLog, *, window_bytes: int = header_table.WINDOW_BYTES, rows: int = header_table.TABLE_ROWS
 ) -> bool:
     """Assert that both ways return the same for a log; return whether the log is damaged."""
     for work in (lambda: log_contents(log), lambda: verify_log(log, index_interval_bytes=50)):
@@ -73,7 +72,7 @@ def agree(
     return verify_log(log).is_damaged
 
 
-sizes = st.sampled_from([61, 100, 300, segment_kernels.WINDOW_BYTES])
+sizes = st.sampled_from([61, 100, 300, header_table.WINDOW_BYTES])
 rows = st.sampled_from([1, 2, 100])
 
 
@@ -140,7 +139,7 @@ def test_every_flipped_bit_of_records_with_a_right_checksum(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, segment_kernels.WINDOW_BYTES])
+@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, header_table.WINDOW_BYTES])
 def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tmp_path: Path) -> None:
     path, batches = tmp_path / "0.log", []
     for number in range(60):
@@ -150,8 +149,7 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
         batches.append(build(content, codec=codec, partition_leader_epoch=number // 20 + 3))
     path.write_bytes(b"".join(batches))
     with (
-        mock.patch.multiple(segment_kernels, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
-        mock.patch.multiple(header_table, TABLE_ROWS=7),
+        mock.patch.multiple(header_table, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
         mock.patch.multiple(inflate, INFLATED_BYTES=20_000),
     ):
         verified = segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3000))

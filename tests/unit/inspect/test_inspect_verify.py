@@ -10,9 +10,10 @@ import pytest
 
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
-from kcompact.inspect import segment_kernels, verify
+from kcompact.inspect import verify
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.verify import findings, verify_log
+from kcompact.log import header_table
 from kcompact.log.directory import read_log
 from tests.support.command_line import flip, partition, rewrite
 
@@ -36,7 +37,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if way == "compiled":
         monkeypatch.setattr(verify, "COMPILED_BYTES", 0)
         monkeypatch.setattr(index, "LARGE_INDEX_BYTES", 2 * index.OFFSET_ENTRY_BYTES)
-        monkeypatch.setattr(segment_kernels, "WINDOW_BYTES", 200)
+        monkeypatch.setattr(header_table, "WINDOW_BYTES", 200)
     return way
 
 
