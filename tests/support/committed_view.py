@@ -53,10 +53,12 @@ def misleads(directory: Path, log_start_offset: int) -> bool:
         aborted = {last: (producer_id, first) for _, producer_id, first, last, _ in entries if last >= log_start_offset}
         data, at = path.read_bytes(), 0
         while at < len(data):
-            fields = _HEADER.unpack_from(data, at)
-            start, at = at, at + 12 + fields[1]
+            start, at = at, at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+            if data[start + 16] < 2:
+                continue
+            fields = _HEADER.unpack_from(data, start)
             offset, attributes, producer_id = fields[0], fields[5], fields[9]
-            if fields[3] < 2 or offset + fields[6] < log_start_offset:
+            if offset + fields[6] < log_start_offset:
                 continue
             if attributes & _CONTROL:
                 records = _records(data[start + _HEADER.size : at], offset, min(1, fields[12]))
