@@ -294,7 +294,7 @@ class ScratchSpaceError(NotEnoughSpaceError):
     def cause(self) -> str:
         """The message without the path."""
         return (
-            "not enough free space for temporary files, which hold 24 bytes for each key\n"
+            "not enough free space for temporary files: 24 bytes for each key, and what Spark needs itself\n"
             "Free some space there, or choose another directory: TMPDIR=DIR, for Spark "
             "--spark-conf spark.local.dir=DIR. Nothing of the partition was changed."
         )

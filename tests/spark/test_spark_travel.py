@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from pyspark import RDD
 
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.cleaner.partition import clean_partition
-from kcompact.engine.spark import OnSpark, executor
+from kcompact.engine.sealed import sealed
+from kcompact.engine.spark import OnSpark
 from kcompact.engine.spark.executor import _BlockFile, _Report
 from kcompact.errors import AccountingError, KcompactError, ScratchDamagedError, ScratchSpaceError
 from kcompact.format.block import HEADER
@@ -78,8 +81,7 @@ def test_a_value_that_was_altered_on_its_way(
         return data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
 
     if way == "to a task":
-        really = executor.sealed
-        monkeypatch.setattr(executor, "sealed", lambda value: flipped(really(value)))
+        monkeypatch.setattr("kcompact.engine.spark.executor.sealed", lambda value: flipped(sealed(value)))
     else:
         collect = RDD.collect
         monkeypatch.setattr(RDD, "collect", lambda rdd: [flipped(element) for element in collect(rdd)])
@@ -101,6 +103,7 @@ def test_a_reducing_task_finds_an_altered_file(
         prepare_clean(plan, Sabotaged(sc=on_spark.sc, stage="scan", alter=flip), tuning=Tuning(split_bytes=10_000))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_full_directory_of_spark_is_not_enough_space(
     on_spark: OnSpark, plan: CleanPlan, small_tmpfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,10 +114,8 @@ def test_a_full_directory_of_spark_is_not_enough_space(
 
 
 @pytest.fixture
-def small_tmpfs(tmp_path: Path) -> Any:
+def small_tmpfs(tmp_path: Path) -> Iterator[Path]:
     """A file system of two pages."""
-    import subprocess
-
     target = tmp_path / "small"
     target.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", target], check=True)

@@ -7,5 +7,6 @@ hostile_bytes     damaged files of every kind, read by the parsers, the planner,
 bit_flips         every bit of a small log is flipped: detected, or harmless to a reader
 reader_agreement  damaged batches that Kafka's own reader refuses are refused
 races             brokers, other runs and other programs at the same time
+spark_kills       Spark's processes die at random times, and the disk for Spark's files is full
 tally             what a part has tried, and what failed
 """

@@ -26,7 +26,7 @@ from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.write import write_part
 from kcompact.engine.sealed import Seal, opened, scratch_error, sealed
-from kcompact.engine.spark.java_errors import cause, with_whole_text
+from kcompact.engine.spark.java_errors import job_error
 from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.errors import EngineError, KcompactError, ScratchDamagedError
@@ -227,8 +227,7 @@ def _engine_errors() -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as problem:
-        error = EngineError(problem=f"the job failed: {cause(problem)}")
-        raise with_whole_text(error, str(problem)) from problem
+        raise job_error(problem) from problem
     except (Py4JError, OSError, EOFError) as problem:
         raise EngineError(
             problem=f"the Java process has ended or cannot be reached ({type(problem).__name__})",

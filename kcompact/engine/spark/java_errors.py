@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kcompact.engine.spark.master import is_local
-from kcompact.errors import EngineError
+from kcompact.errors import EngineError, KcompactError, ScratchSpaceError
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
 
 MAX_LINE_CHARS = 300
 MAX_LINES = 5
+_NO_SPACE = "No space left on device"
 _WITHOUT_SPARK = "--engine in-process gives the same result without Spark."
 
 _LEFT_OUT = re.compile(
@@ -74,11 +75,13 @@ def summary(output: str) -> str:
     return "".join(f"\n  {line}" for line in list(lines)[:MAX_LINES])
 
 
-def start_error(reason: str, master: str, conf: Mapping[str, str]) -> EngineError:
+def start_error(reason: str, master: str, conf: Mapping[str, str]) -> KcompactError:
     """Return the error of a Spark that did not start. The hint has the names of the settings that may be wrong.
 
     `conf` has the user's settings. The hint has no value, because one can be a secret.
     """
+    if _NO_SPACE in reason:
+        return ScratchSpaceError(path="spark.local.dir")
     suspects = (
         [name for name in conf if name in reason]
         or [name for name, value in conf.items() if len(value) > 1 and value in reason]
@@ -89,7 +92,14 @@ def start_error(reason: str, master: str, conf: Mapping[str, str]) -> EngineErro
     return EngineError(problem=f"the start failed: {reason}", hint=hint + _WITHOUT_SPARK)
 
 
-def with_whole_text(error: EngineError, text: str) -> EngineError:
+def job_error(problem: Py4JJavaError) -> KcompactError:
+    """Return the error of a job that failed in Java."""
+    if _NO_SPACE in str(problem):
+        return with_whole_text(ScratchSpaceError(path="spark.local.dir"), str(problem))
+    return with_whole_text(EngineError(problem=f"the job failed: {cause(problem)}"), str(problem))
+
+
+def with_whole_text(error: KcompactError, text: str) -> KcompactError:
     """Return the error with a note that tracebacks show: the text of which the message has the important lines.
 
     Without the note the text is lost: an exception of Java is read from the JVM whenever it is printed.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kcompact import kernels
-from kcompact.clean import filter, offset_map, scan, split_kernels
+from kcompact.clean import filter, offset_map, scan
 from kcompact.clean.executor import Reduced
 from kcompact.clean.job import OUTPUT_DTYPE, CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.rules import RecordFate
@@ -208,6 +209,13 @@ def doubles_a_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(scan, "read_records", lambda batch, file: [*really(batch, file=file), really(batch, file=file)[0]])
 
 
+class OtherKernels(SimpleNamespace):
+    """The kernels, some of them replaced."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(kernels, name)
+
+
 def kernel_loses_a_record(patch: pytest.MonkeyPatch) -> None:
     really = kernels.scan_records
 
@@ -215,7 +223,7 @@ def kernel_loses_a_record(patch: pytest.MonkeyPatch) -> None:
         entries, *others = really(*arguments)
         return (max(0, entries - 1), *others)
 
-    patch.setattr(split_kernels.kernels, "scan_records", scanned, raising=False)
+    patch.setattr("kcompact.clean.split_kernels.kernels", OtherKernels(scan_records=scanned))
 
 
 def collector_loses_a_key(patch: pytest.MonkeyPatch) -> None:
@@ -273,7 +281,7 @@ def kernel_drops_a_record(patch: pytest.MonkeyPatch) -> None:
         altered[5] = np.zeros_like(arguments[5])  # No survivor bit.
         return really(*altered)
 
-    patch.setattr(split_kernels.kernels, "filter_batches", filtered, raising=False)
+    patch.setattr("kcompact.clean.split_kernels.kernels", OtherKernels(filter_batches=filtered))
 
 
 def kernel_keeps_a_superseded_record(patch: pytest.MonkeyPatch) -> None:
@@ -284,7 +292,7 @@ def kernel_keeps_a_superseded_record(patch: pytest.MonkeyPatch) -> None:
         altered[5] = np.full_like(arguments[5], 0xFF)
         return really(*altered)
 
-    patch.setattr(split_kernels.kernels, "filter_batches", filtered, raising=False)
+    patch.setattr("kcompact.clean.split_kernels.kernels", OtherKernels(filter_batches=filtered))
 
 
 MISTAKES: dict[str, tuple[bool, Callable[[pytest.MonkeyPatch], None]]] = {
