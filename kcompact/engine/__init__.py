@@ -4,6 +4,6 @@ In: jobs and tasks of `clean`. Out: their results, and progress.
 Imports: `errors`, `host`, `kernels`, `clean`.
 
     in_process   runs the stages on threads of this process
-    sealed       checksums of blocks and values that leave the memory of a process
+    seals        checksums of blocks and values that leave the memory of a process
     spark/       runs the stages as Spark jobs; only this folder imports PySpark
 """

@@ -14,7 +14,7 @@ from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.write import write_part
-from kcompact.engine.sealed import Seal, scratch_error
+from kcompact.engine.seals import Seal, scratch_error
 from kcompact.host.throttle import Pace, Throttle
 
 POLL_S = 0.1

@@ -14,7 +14,7 @@ from pyspark import RDD
 
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.cleaner.partition import clean_partition
-from kcompact.engine.sealed import sealed
+from kcompact.engine.seals import sealed
 from kcompact.engine.spark import OnSpark
 from kcompact.engine.spark.executor import _BlockFile, _Report
 from kcompact.errors import AccountingError, KcompactError, ScratchDamagedError, ScratchSpaceError

@@ -45,7 +45,7 @@ ONLY_IN = {
         "format.producer_snapshot",
         "clean",
         "swap",
-        "engine.sealed",
+        "engine.seals",
         "engine.spark.class_archive",
     },
     # Machine code can crash the process. Only `kernels` compiles and calls it, and checks the arrays.
@@ -62,7 +62,7 @@ ONLY_IN = {
     },
     "socket": {"engine.spark.worker_pool", "engine.spark.prerequisites", "config.listener"},
     "tempfile": {"engine.spark.scratch", "engine.in_process"},
-    "pickle": {"engine.sealed"},
+    "pickle": {"engine.seals"},
     "mmap": set[str](),
 }
 

@@ -1,7 +1,7 @@
 """The Spark executor: runs the stages as jobs of a SparkContext.
 
 Tasks receive and return bytes through the RDD API, without SQL and without tables of records. Every value travels with
-a checksum (`sealed`). A task returns a problem in the data as a value: Spark would try a failed task four times and
+a checksum (`seals`). A task returns a problem in the data as a value: Spark would try a failed task four times and
 print Java stack traces.
 """
 
@@ -25,7 +25,7 @@ from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.write import write_part
-from kcompact.engine.sealed import Seal, opened, scratch_error, sealed
+from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.engine.spark.java_errors import job_error
 from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.scratch import private_directory

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from kcompact import kernels
-from kcompact.clean import filter, offset_map, scan
+from kcompact.clean import offset_map
 from kcompact.clean.executor import Reduced
 from kcompact.clean.job import OUTPUT_DTYPE, CleanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.rules import RecordFate
+from kcompact.clean.rules import RecordFate, record_fate
 from kcompact.clean.scan import Scanned
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.partition import Status, clean_partition
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import AccountingError
+from kcompact.format.batch import read_records
 from kcompact.format.block import clear_rows, head, pack_rows
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
@@ -77,7 +78,7 @@ def within(**changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def change(value: Any) -> Any:
         values = {name: new(getattr(value, name)) for name, new in changes.items()}
-        return value._replace(**values) if isinstance(value, tuple) else replace(value, **values)
+        return value._replace(**values) if hasattr(value, "_replace") else replace(value, **values)
 
     return change
 
@@ -200,13 +201,11 @@ def test_an_altered_result_changes_nothing(plan: CleanPlan, compiled: bool, way:
 
 
 def loses_a_record(patch: pytest.MonkeyPatch) -> None:
-    really = scan.read_records
-    patch.setattr(scan, "read_records", lambda batch, file: really(batch, file=file)[:1])
+    patch.setattr("kcompact.clean.scan.read_records", lambda batch, file: read_records(batch, file=file)[:1])
 
 
 def doubles_a_record(patch: pytest.MonkeyPatch) -> None:
-    really = scan.read_records
-    patch.setattr(scan, "read_records", lambda batch, file: [*really(batch, file=file), really(batch, file=file)[0]])
+    patch.setattr("kcompact.clean.scan.read_records", lambda batch, file: [*read_records(batch, file=file)] * 2)
 
 
 class OtherKernels(SimpleNamespace):
@@ -250,27 +249,17 @@ def block_is_reduced_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def filter_drops_a_record(patch: pytest.MonkeyPatch) -> None:
-    really, fates = filter.record_fate, list[RecordFate]()
+    fates: list[RecordFate] = []
 
     def once(**facts: Any) -> RecordFate:
-        fates.append(really(**facts))
+        fates.append(record_fate(**facts))
         return RecordFate.SUPERSEDED if fates.count(RecordFate.KEPT) == 2 else fates[-1]
 
-    patch.setattr(filter, "record_fate", once)
+    patch.setattr("kcompact.clean.filter.record_fate", once)
 
 
 def filter_keeps_a_superseded_record(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(filter, "record_fate", lambda **facts: RecordFate.KEPT)
-
-
-def filter_doubles_a_record(patch: pytest.MonkeyPatch) -> None:
-    really = filter._divided
-
-    def divided(*arguments: Any) -> Any:
-        kept, counts = really(*arguments)
-        return [*kept, *kept[-1:]], counts
-
-    patch.setattr(filter, "_divided", divided)
+    patch.setattr("kcompact.clean.filter.record_fate", lambda **facts: RecordFate.KEPT)
 
 
 def kernel_drops_a_record(patch: pytest.MonkeyPatch) -> None:

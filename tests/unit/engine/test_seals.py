@@ -17,7 +17,7 @@ from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine import in_process
 from kcompact.engine.in_process import InProcess
-from kcompact.engine.sealed import Seal, opened, scratch_error, sealed
+from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.errors import ScratchDamagedError, ScratchSpaceError, StorageError
 from kcompact.format.block import HEADER
 from kcompact.log.lock import log_dir_lock
@@ -68,6 +68,17 @@ def test_errors_of_scratch_files(number: int, error: type[Exception], code: int)
     assert (type(copy), str(copy), copy.exit_code) == (error, str(problem), code)
 
 
+def flipped_at(position: int) -> Callable[[bytes], bytes]:
+    """Return a function that flips a bit of one byte."""
+
+    def flipped(data: bytes) -> bytes:
+        altered = bytearray(data)
+        altered[position] ^= 1
+        return bytes(altered)
+
+    return flipped
+
+
 POSITIONS = {
     "magic": 0,
     "kind": 4,
@@ -78,10 +89,7 @@ POSITIONS = {
 }
 """A byte of each field of a spilled block."""
 ALTERED: dict[str, Callable[[bytes], bytes]] = {
-    **{
-        name: lambda data, at=at: data[: at % len(data)] + bytes([data[at] ^ 1]) + data[at % len(data) + 1 :]
-        for name, at in POSITIONS.items()
-    },
+    **{name: flipped_at(position) for name, position in POSITIONS.items()},
     "cut": lambda data: data[:-1],
     "empty": lambda data: b"",
 }
