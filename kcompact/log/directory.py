@@ -342,12 +342,25 @@ def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
 
 
 def _lost_end(log_dir: LogDir, partition: TopicPartition, log_end_offset: int) -> list[CorruptDataError]:
-    """Return the damage of a log that ends below its recovery point after a clean shutdown."""
-    recovery_point = (log_dir.recovery_points or {}).get(partition, 0)
-    if not log_dir.is_clean_shutdown or recovery_point <= log_end_offset:
+    """Return the damage of a log that ends below an offset in a checkpoint of its broker, after a clean shutdown.
+
+    The checkpoint is wrong, or the log has lost its end. A broker reduces the first two offsets to the log end, and
+    deletes every segment when the log start is above it. Rule: `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
+    """
+    if not log_dir.is_clean_shutdown:
         return []
-    problem = f"{partition} was flushed up to offset {recovery_point}, but the log now ends at offset {log_end_offset}"
-    return [CorruptDataError(file=log_dir.path / RECOVERY_POINT_CHECKPOINT, problem=problem)]
+    checkpoints = (
+        (RECOVERY_POINT_CHECKPOINT, log_dir.recovery_points, "was flushed up to"),
+        (REPLICATION_OFFSET_CHECKPOINT, log_dir.high_watermarks, "has the high watermark"),
+        (LOG_START_OFFSET_CHECKPOINT, log_dir.log_start_offsets, "starts at"),
+    )
+    damage = []
+    for name, offsets, what in checkpoints:
+        offset = (offsets or {}).get(partition, 0)
+        if offset > log_end_offset:
+            problem = f"{partition} {what} offset {offset}, but the log now ends at offset {log_end_offset}"
+            damage.append(CorruptDataError(file=log_dir.path / name, problem=problem))
+    return damage
 
 
 @dataclass(slots=True)

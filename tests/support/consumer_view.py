@@ -34,7 +34,6 @@ def view(log_dir: Path, directory: Path) -> View:
     start = _checkpoint(log_dir / "log-start-offset-checkpoint", directory.name) or 0
     high_watermark = _checkpoint(log_dir / "replication-offset-checkpoint", directory.name)
     aborted = sorted(entry for path in directory.glob("*.txnindex") for entry in _aborted(path))
-    records: set[tuple[int, bytes | None, bytes | None]] = set()
     batches, problem = [], ""
     try:
         for batch in _batches(directory):
@@ -42,6 +41,8 @@ def view(log_dir: Path, directory: Path) -> View:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     open_from: dict[int, int] = {}
+    records = {record for batch in batches if not batch.control for record in batch.records}
+    batches = [batch for batch in batches if batch.last_offset >= start]
     for batch in batches:
         if batch.control:
             open_from.pop(batch.producer_id, None)
@@ -57,7 +58,6 @@ def view(log_dir: Path, directory: Path) -> View:
             if batch.is_abort:
                 aborting.discard(batch.producer_id)
             continue
-        records |= set(batch.records)
         if batch.transactional and batch.producer_id in aborting:
             continue
         for offset, key, value in batch.records:

@@ -10,15 +10,22 @@ idempotent producer, a cleaned segment, two dirty ones, all kinds of index, snap
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from kcompact.format.batch import Record, build, parse_batches, read_records, rebuild
-from kcompact.format.checkpoint import EpochEntry, build_offset_checkpoint
+from kcompact.format.checkpoint import (
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    EpochEntry,
+    build_offset_checkpoint,
+)
 from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import TopicPartition
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader, read_marker
 from kcompact.log.producer_state import replay
+from tests.support import log_writer
 from tests.support.log_writer import LogSpec, SegmentSpec
 
 T = 1_700_000_000_000
@@ -102,7 +109,7 @@ SEGMENTS = (
     SegmentSpec(
         base_offset=19,
         batches=(
-            _batch(19, [("c", "9"), ("f", "9")], producer=_COMMITTING, sequence=2, transactional=True, epoch=3),
+            _batch(19, [("b", "9"), ("f", "9")], producer=_COMMITTING, sequence=2, transactional=True, epoch=3),
             _batch(21, [("x", "1")], epoch=3),
         ),
     ),
@@ -149,6 +156,25 @@ SPEC = LogSpec(
     topic_id="QNLMCLnWRESZK_ap_Xld8w",
     other_checkpoints={TopicPartition("orders", 1): 5},
 )
+
+
+def go_on(log_dir: Path, number: int) -> None:
+    """Let the log grow by a segment, as a broker does between two cleanings; `number` is 1 for the first time.
+
+    The first time the open transaction is committed. The broker writes its two checkpoints; the others stay.
+    """
+    directory = log_dir / SPEC.name
+    base = END_OFFSET + 2 * number - 1
+    if number == 1:
+        active = SEGMENTS[-1]
+        batches = [*active.batches, _marker(END_OFFSET, _COMMITTING, COMMIT, epoch=3)]
+        log_writer.write_segment(directory, active.base_offset, batches, index_interval_bytes=0)
+    added = _batch(base, [("x", str(number)), (f"y{number}", "1")], epoch=3)
+    log_writer.write_segment(directory, base, [added], index_interval_bytes=0)
+    for name in (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
+        (log_dir / name).write_bytes(build_offset_checkpoint({PARTITION: base + 2}))
+
+
 CHECKPOINTS = {
     "recovery-point-offset-checkpoint": build_offset_checkpoint({PARTITION: END_OFFSET}),
     "log-start-offset-checkpoint": build_offset_checkpoint({TopicPartition("other", 0): 3}),

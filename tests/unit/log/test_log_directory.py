@@ -284,3 +284,22 @@ def test_partition_directories_are_in_order(tmp_path: Path) -> None:
     (tmp_path / "c-1").write_bytes(b"")
     found = [path.name for path in partition_directories(tmp_path)]
     assert found == ["a-9", "a-9.0123456789abcdef0123456789abcdef-delete", "a-10", "a-b-0", "b-1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("recovery-point-offset-checkpoint", "orders-0 was flushed up to offset 4"),
+        ("replication-offset-checkpoint", "orders-0 has the high watermark offset 4"),
+        ("log-start-offset-checkpoint", "orders-0 starts at offset 4"),
+    ],
+)
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_checkpoint_beyond_the_log_end(name: str, problem: str, is_clean: bool, tmp_path: Path) -> None:
+    spec = replace(log_dsl.parse("log now=10:00\n0: a=1 b=2\n2: c=3"), unclean=not is_clean)
+    directory = log_writer.write(spec, tmp_path)
+    for offset, is_beyond in ((3, False), (4, True)):
+        (tmp_path / name).write_text(f"0\n1\norders 0 {offset}\n")
+        found = [damage.problem for damage in read_log(directory).damage]
+        expected = [f"{problem}, but the log now ends at offset 3"] if is_beyond and is_clean else []
+        assert found == expected
