@@ -69,7 +69,7 @@ def odd_spec(seed: int) -> Json:
                 "config": config,
                 "topics": topics,
                 "checkpoints": {name: _share(rng) for name in names if rng.random() < 0.2},
-                "high_watermarks": {name: _share(rng) for name in names if rng.random() < 0.1},
+                "high_watermarks": {name: _high_watermark(rng) for name in names if rng.random() < 0.1},
                 "lost_snapshots": {name: rng.choice([1, 1, 2, 3, 99]) for name in names if rng.random() < 0.25},
                 "full_group": rng.choice([None, None, None, [rng.randint(1, 4), rng.choice([-1, 0, 0])]]),
                 "producer_id_expiration_ms": expiration_ms,
@@ -95,6 +95,12 @@ def _moments(now_ms: int, cleaned_at: list[int], config: dict[str, str], expirat
 def _share(rng: random.Random) -> float | None:
     """Return a checkpoint as a share of the way from log start to log end; None removes the entry."""
     return rng.choice([None, 0.0, 1.0, -0.5, 1.5, rng.random(), rng.random(), rng.random()])
+
+
+def _high_watermark(rng: random.Random) -> float | None:
+    """Return the same for a high watermark, which kcompact refuses beyond the log end."""
+    share = _share(rng)
+    return share if share is None else min(share, 1.0)
 
 
 def _config(rng: random.Random, *, is_eager: bool) -> dict[str, str]:
