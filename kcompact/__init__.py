@@ -7,11 +7,13 @@ shows how to use them.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # Not from `typing`: `python -m` would import it from the current directory.
 if TYPE_CHECKING:
+    from typing import Any
+
     from kcompact.cleaner.engines import EngineOptions as EngineOptions
     from kcompact.cleaner.options import CleanOptions as CleanOptions
     from kcompact.cleaner.outcome import PartitionOutcome as PartitionOutcome

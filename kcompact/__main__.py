@@ -1,5 +1,41 @@
-"""Runs the command line: `python -m kcompact`."""
+"""Runs the command line: the command `kcompact`, and `python -m kcompact`."""
 
-from kcompact.cli.app import main
+import os
+import sys
 
-main(prog_name="kcompact")
+
+def _import_from_no_current_directory() -> None:
+    """Remove the current directory from the import path: a directory with data may contain a `click.py`.
+
+    `python -m` puts it first, and so does an empty entry of PYTHONPATH.
+    """
+    try:
+        here = os.getcwd()  # noqa: PTH109 - `pathlib` would come from there
+    except OSError:
+        return
+    if __name__ == "__main__" and not sys.flags.safe_path and sys.path[:1] in ([""], [here]):
+        del sys.path[0]
+    if "" in os.environ.get("PYTHONPATH", "none").split(os.pathsep):
+        sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
+
+
+_import_from_no_current_directory()
+
+from kcompact.cli import signals  # noqa: E402 - `signal`, too, must come from the right directory
+
+
+def main() -> None:
+    """Run a command line and end the process with its exit code."""
+    signals.end_at_signals()  # Before the other imports, which take the longest time of a short command.
+    from kcompact.cli.app import main as run
+    from kcompact.host.core_dumps import forbid_core_dumps
+
+    forbid_core_dumps()
+    try:
+        run(prog_name="kcompact")
+    finally:
+        signals.leave_signals_alone()
+
+
+if __name__ == "__main__":
+    main()

@@ -213,6 +213,39 @@ class LogDirLockedError(KcompactError):
         return "locked"
 
 
+class PartitionInUseError(KcompactError):
+    """Another process has a file of the partition open in the way of a broker, and does not hold this lock.
+
+    It has reached the partition by another path, so its lock is another file.
+    """
+
+    exit_code = 5
+
+    def __init__(self, *, file: Path | str, pid: int, command: str, is_mapped: bool) -> None:
+        self.file = str(file)
+        self.pid = pid
+        self.command = command
+        self.is_mapped = is_mapped
+        how = "mapped into memory" if is_mapped else "open for writing"
+        super().__init__(
+            f"{self.file}: {command} (process {pid}) has this file {how}\n"
+            "A broker that reaches the partition by another path, such as a bind mount, holds another lock. Stop that "
+            f"process, then run again. `ps -fp {pid}` shows what it is."
+        )
+
+    @property
+    def cause(self) -> str:
+        """The message without the file."""
+        return f"{self.command} (process {self.pid}) has files of these partitions open, as a broker has" + str(
+            self
+        ).removeprefix(str(self).partition("\n")[0])
+
+    @property
+    def word(self) -> str:
+        """The state of the partition."""
+        return "in use"
+
+
 class LogChangedError(KcompactError):
     """The partition or the lock file changed while kcompact was working on the partition."""
 

@@ -10,6 +10,7 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     engines        the engine of a round: this process, or Spark
     side_by_side   small partitions are cleaned at the same time
     locks          the locks of the log directories of a round
+    in_use         partitions that a broker uses by another path
     copies         the output of a round: what it is a copy of, and whether it is finished
     preflight      what stops a cleaning, found out before anything is written
     space          the free space that a cleaning needs

@@ -24,6 +24,7 @@ from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import GroupSize, Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_kernels
+from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.preflight import obstacle
 from kcompact.cleaner.space import StagingSpace, reserved_for_exact_copy, shortage, shortage_of_copy
@@ -318,6 +319,7 @@ def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLoc
                     end_offset=plan.first_uncleanable_offset if is_last else None,
                 )
                 require_unchanged(directory, untouched)
+                require_unused(directory)
                 for segment in written.segments:
                     progress.check()  # A swap that has begun is always finished.
                     replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans)
@@ -348,6 +350,8 @@ def apply_retention(
     expired = expired_segments(log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
     if options.dry_run:
         return expired
+    if expired:
+        require_unused(log.directory)
     for due in expired:
         files = due.segment.files
         snapshot = log.snapshots.get(due.segment.base_offset)

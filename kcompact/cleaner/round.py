@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from kcompact.clean.executor import Executor, Progress
 from kcompact.cleaner.copies import finish, output_of, require_space_for_copies
 from kcompact.cleaner.engines import Engine, EngineOptions
+from kcompact.cleaner.in_use import UseCheck
 from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
@@ -207,9 +208,16 @@ def _skipped(outcome: PartitionOutcome) -> CleanResult:
 
 @contextmanager
 def begin_round(
-    paths: Sequence[Path], plan_options: PlanOptions, options: CleanOptions, engine_options: EngineOptions
+    paths: Sequence[Path],
+    plan_options: PlanOptions,
+    options: CleanOptions,
+    engine_options: EngineOptions,
+    *,
+    uninterrupted: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[Round]:
     """Lock, recover and plan the partitions of some paths. The locks are held until the end of the block.
+
+    Each recovery is a block of its own `uninterrupted()`, which keeps signals from ending the process in it.
 
     Raises ConfigError for a setting that Kafka does not accept, RefusedError when no partition matches the topics, and
     the errors of an output that cannot be written.
@@ -220,7 +228,8 @@ def begin_round(
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
         output = output_of(paths, directories, plan_options, options)
         locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
-        planned = [*_planned(directories, plan_options, locks), *map(_outcome, unusable)]
+        in_use = UseCheck(only_notes=options.dry_run)
+        planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *map(_outcome, unusable)]
         named = {canonical(path) for path in paths}
         outcomes = [_refused(each, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)]
         if output is not None:
@@ -229,7 +238,7 @@ def begin_round(
         yield Round(
             outcomes,
             options,
-            notes=[*option_notes(directories, plan_options), *locks.notes],
+            notes=[*option_notes(directories, plan_options), *locks.notes, *in_use.notes],
             doubts=time_notes(outcomes, plan_options),
             locks=locks,
             engine=engine,
@@ -244,13 +253,22 @@ def _outcome(planned: PlannedPartition) -> PartitionOutcome:
     )
 
 
-def _planned(directories: Sequence[Path], options: PlanOptions, locks: Locks) -> list[PartitionOutcome]:
-    """Lock, recover and plan each partition."""
+def _planned(
+    directories: Sequence[Path],
+    options: PlanOptions,
+    locks: Locks,
+    in_use: UseCheck,
+    uninterrupted: Callable[[], AbstractContextManager[None]],
+) -> list[PartitionOutcome]:
+    """Lock, recover and plan each partition that no broker uses."""
     recovered: dict[Path, str] = {}
 
     def planner(directory: Path, config: TopicConfig, log_dirs: LogDirs) -> CleanPlan:
-        if locks.of(directory) is not None:
-            report = recover(directory, log_dir=directory.parent)
+        lock = locks.of(directory)
+        in_use.look_at(directory)
+        if lock is not None:
+            with uninterrupted():
+                report = recover(directory, log_dir=directory.parent, lock_check=lock.check)
             if report.changed:
                 recovered[directory] = report.action
                 # Recovery may have written the checkpoint, so the log directory is read again.

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from kcompact.clean.executor import Progress
+from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
@@ -131,7 +132,8 @@ class Cleaner:
                 self._locks.of_log_dir(log_dir)
             for directory in self._logs.directories():
                 with storage_errors(directory):
-                    recover(directory, log_dir=directory.parent)
+                    require_unused(directory)
+                    recover(directory, log_dir=directory.parent, lock_check=self._lock_of(directory).check)
         except BaseException:
             self._release_locks()
             raise

@@ -143,9 +143,12 @@ def recover(
     *,
     log_dir: str | os.PathLike[str] | None = None,
     foreign: bool = False,
+    lock_check: Callable[[], None] = lambda: None,
     after_step: Observer | None = None,
 ) -> RecoveryReport:
     """Finish or undo an interrupted round, and return what was done. The caller holds the lock.
+
+    `lock_check` is `LogDirLock.check`, called before the first step and before the checkpoint is written.
 
     At most one swap can be unfinished. It is finished if its new files are committed and intact, and undone if the
     old files are complete. Groups whose swap has not begun are removed with the staging directory. With `log_dir` the
@@ -178,7 +181,7 @@ def recover(
             for group in unfinished_groups(directory, staging, manifest, present)
         ]
         action = _action(directory, present, unfinished)
-        checkpoint = _apply(directory, action, manifests, log_dir=log_dir, after_step=after_step)
+        checkpoint = _apply(directory, action, manifests, log_dir=log_dir, lock_check=lock_check, after_step=after_step)
         base_offset = unfinished[0].base_offset if unfinished else None
         return RecoveryReport(
             finished=base_offset if action.direction == "forward" else None,
@@ -220,15 +223,17 @@ def _apply(
     manifests: Mapping[str, Manifest | None],
     *,
     log_dir: Path | None,
+    lock_check: Callable[[], None],
     after_step: Observer | None,
 ) -> int | None:
     """Apply the action, remove the staging directories and return the checkpoint that was written, or None."""
     try:
         if manifests:
+            lock_check()
             # The renames of a killed process may not be on the disk yet. Recovery must not depend on names that a power
             # cut can still undo.
             apply_steps(directory, (SyncDir(), *action.steps), after_step)
-        checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, manifests)
+        checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, manifests, lock_check)
         for staging in manifests:
             apply_steps(directory, discard_steps(directory, staging), after_step)
     except OSError as error:
@@ -244,7 +249,12 @@ def _apply(
 # --- The checkpoint of the interrupted round ------------------------------------------------------------
 
 
-def _finish_checkpoint(directory: OpenDirectory, log_dir: Path, manifests: Mapping[str, Manifest | None]) -> int | None:
+def _finish_checkpoint(
+    directory: OpenDirectory,
+    log_dir: Path,
+    manifests: Mapping[str, Manifest | None],
+    lock_check: Callable[[], None],
+) -> int | None:
     """Write and return the round's checkpoint if all of its groups are in place, else None."""
     if len(manifests) != 1:
         return None
@@ -259,6 +269,7 @@ def _finish_checkpoint(directory: OpenDirectory, log_dir: Path, manifests: Mappi
             present = read_checkpoint(checkpoints, CLEANER_OFFSET_CHECKPOINT).get(manifest.topic_partition, 0)
         if present >= manifest.end_offset or not all(_is_in_place(directory, group) for group in manifest.groups):
             return None
+        lock_check()
         write_checkpoint(log_dir, manifest.topic_partition, manifest.end_offset)
     except CorruptCheckpointError:
         return None  # The next plan reports it. The partition itself is recovered.

@@ -44,7 +44,10 @@ def run(
     as_json: bool,
 ) -> int:
     """Clean the eligible partitions and return the exit code."""
-    with stop_request() as stop, begin_round(paths, plan_options, options, engine_options) as round_:
+    with (
+        stop_request() as stop,
+        begin_round(paths, plan_options, options, engine_options, uninterrupted=stop.deferred) as round_,
+    ):
         beside = left_out(paths, topics=plan_options.topics)
         printer = None if as_json or is_quiet else _printer(is_verbose=is_verbose)
         asks = consent.is_needed(round_.outcomes, options, assume_yes=assume_yes, as_json=as_json)
@@ -81,12 +84,12 @@ def run(
 
 
 def _refused(round_: Round, options: CleanOptions) -> int:
-    """Ask, and return 0 for a yes, else the exit code: for a no, or of the signal that ended the question."""
+    """Ask, and return 0 for a yes, else the exit code."""
     try:
         return 0 if consent.is_given(round_.outcomes, options, doubts=round_.doubts) else CleaningAbortedError.exit_code
-    except (CleaningAbortedError, click.Abort) as problem:
+    except click.Abort:  # The end of the input.
         streams.tell("")  # The question still stands in this line.
-        return getattr(problem, "exit_code", CleaningAbortedError.exit_code)
+        return CleaningAbortedError.exit_code
 
 
 def _printer(*, is_verbose: bool) -> Printer:

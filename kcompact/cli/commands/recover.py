@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from kcompact.cleaner.in_use import UseCheck
 from kcompact.cleaner.locks import Locks
 from kcompact.cli.entries import RecoveryEntry, complain_of
 from kcompact.cli.failures import delivered
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, recovery_entry
-from kcompact.cli.signals import stop_request
+from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.plan.partitions import named_partitions
 from kcompact.plan.planned import shared_exit_code
@@ -20,11 +21,13 @@ from kcompact.swap.recovery import RecoveryReport, recover
 
 def run(paths: Sequence[Path], *, as_json: bool) -> int:
     """Finish or undo the interrupted swap of each partition, and return the exit code."""
-    with stop_request(), ExitStack() as stack:
-        locks = Locks(stack)
+    with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths)
-        entries = [_recovered(directory, locks) for directory in directories]
+        stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
+        locks, in_use = Locks(stack), UseCheck()
+        entries = [_recovered(directory, locks, in_use, stop) for directory in directories]
         entries += [_failed(entry.directory, entry.error) for entry in unusable if entry.error is not None]
+        streams.tell_notes(in_use.notes)
 
     def show() -> None:
         if as_json:
@@ -38,14 +41,17 @@ def run(paths: Sequence[Path], *, as_json: bool) -> int:
 
     lost = delivered(show)
     complain_of(entries)
-    return shared_exit_code(entry.exit_code for entry in entries) or lost
+    return stop.exit_code or shared_exit_code(entry.exit_code for entry in entries) or lost
 
 
-def _recovered(directory: Path, locks: Locks) -> RecoveryEntry:
+def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest) -> RecoveryEntry:
     try:
+        stop.check(directory)
         with storage_errors(directory):
-            locks.of(directory)
-            report = recover(directory, log_dir=directory.parent)
+            lock = locks.of(directory)
+            assert lock is not None, "only a dry run and a copy take no locks"
+            in_use.look_at(directory)
+            report = recover(directory, log_dir=directory.parent, lock_check=lock.check)
     except KcompactError as problem:
         return _failed(directory, problem)
     return RecoveryEntry(directory=directory, report=report, status=report.action)

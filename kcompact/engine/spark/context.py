@@ -31,6 +31,7 @@ from kcompact.engine.spark.prerequisites import check_prerequisites
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.engine.spark.shipping import PACKAGE, packed
 from kcompact.errors import RefusedError
+from kcompact.host.abrupt_end import undone_at_abrupt_end
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -78,10 +79,12 @@ def spark_start(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Itera
             environment = _jvm_environment(master, conf, home)
             spark_jvm = Jvm(java, settings, environment, home)
             stack.callback(spark_jvm.end)
+            stack.enter_context(undone_at_abrupt_end(spark_jvm.kill))
             spark_jvm.start()
             if settings["spark.python.daemon.module"] == worker_pool.__name__:
                 pool = worker_pool.WorkerPool(environment["PYSPARK_PYTHON"], environment, home)
                 stack.callback(pool.end)
+                stack.enter_context(undone_at_abrupt_end(pool.kill))
         yield SparkStart(master=master, conf=conf, settings=settings, environment=environment, home=home, jvm=spark_jvm)
 
 

@@ -162,7 +162,7 @@ class Jvm:
         if self._gateway is not None:
             with contextlib.suppress(Exception):  # The JVM is killed next, so no failure of its gateway matters.
                 self._gateway.shutdown()
-        self._kill()
+        self._end()
         if self._archive is not None:
             self._archive.make_in_background()
 
@@ -195,7 +195,7 @@ class Jvm:
 
     def _relaunch(self) -> None:
         """Kill the JVM. If it was started with a class archive, start it again without one."""
-        self._kill()
+        self._end()
         had_archive = self._archive is not None
         self._archive, self._process = None, None
         if had_archive:
@@ -260,7 +260,12 @@ class Jvm:
         self._process = pyspark_private.process_of(gateway)
         return gateway
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Kill the JVM if it runs, without waiting for its end."""
+        if self._process is not None:
+            self._process.kill()
+
+    def _end(self) -> None:
         if self._process is None:
             return
         self._process.kill()

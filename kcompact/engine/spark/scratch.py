@@ -15,12 +15,17 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from kcompact.host.abrupt_end import undone_at_abrupt_end
 
 PREFIX = "kcompact-spark-"
 _LOCK = "owner.lock"
 _ATTEMPTS = 5
+_DYING_S = 0.05
+"""How long a killed process may take to end."""
 
 
 @contextlib.contextmanager
@@ -33,10 +38,20 @@ def private_directory(parent: str | None) -> Iterator[Path]:
     _sweep(Path(parent or tempfile.gettempdir()))
     directory, descriptor = _make_locked(parent)
     try:
-        yield directory
+        with undone_at_abrupt_end(lambda: _remove_completely(directory)):
+            yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         os.close(descriptor)
+
+
+def _remove_completely(directory: Path) -> None:
+    """Remove a directory to which killed processes may write for a moment still."""
+    for _ in range(_ATTEMPTS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+        time.sleep(_DYING_S)
 
 
 def try_lock(descriptor: int) -> bool:

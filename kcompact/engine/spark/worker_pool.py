@@ -53,10 +53,14 @@ class WorkerPool:
         )
         listening.close()
 
-    def end(self) -> None:
-        """Kill the worker pool and the workers that it has forked."""
+    def kill(self) -> None:
+        """Kill them without waiting for their end."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, 9)
+
+    def end(self) -> None:
+        """Kill the worker pool and the workers that it has forked."""
+        self.kill()
         self._process.wait()
         if self._process.stdin:
             with contextlib.suppress(OSError):

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from kcompact.cli.signals import StopRequest
+from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CleaningAbortedError
-from kcompact.plan import partitions
 from tests.support.command_line import (
     COMPACT,
     clean,
@@ -61,21 +60,14 @@ def test_a_signal_stops_between_two_steps(
     assert signal.getsignal(number) is handlers
 
 
-def test_a_signal_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = partition(tmp_path)
-    monkeypatch.setattr(partitions, "plan_partition", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
-    assert kcompact("clean", *COMPACT, directory).code == 143
-
-
 def test_signals_that_are_ignored_stay_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        StopRequest().install()
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        with stop_request():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     finally:
         signal.signal(signal.SIGHUP, before)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def test_request_is_checked() -> None:
