@@ -30,12 +30,13 @@ def require_unused(directory: Path) -> None:
 class UseCheck:
     """Looks at the partitions of a run before anything is changed, and collects notes for the user.
 
-    With `only_notes` a broker is a note as well, because nothing will be changed.
+    With `only_notes` a broker is a note as well, as for a dry run. Readers are noted only if the run `changes` files.
     """
 
-    def __init__(self, *, only_notes: bool = False) -> None:
+    def __init__(self, *, only_notes: bool = False, changes: bool = True) -> None:
         open_files.forget_look()  # Of an earlier run of this process.
         self._only_notes = only_notes
+        self._changes = changes
         self._brokers: dict[OpenFile, list[str]] = {}
         self._readers: dict[OpenFile, list[str]] = {}
         self._unseen: tuple[str, ...] = ()
@@ -60,10 +61,11 @@ class UseCheck:
             "the cleaning itself has to wait until it ends"
             for use, names in self._brokers.items()
         ]
-        notes += [
-            f"{use.command} (process {use.pid}) reads files of {_some(names)}; it can miss what a cleaning changes"
-            for use, names in self._readers.items()
-        ]
+        if self._changes:
+            notes += [
+                f"{use.command} (process {use.pid}) reads files of {_some(names)}; it can miss what a cleaning changes"
+                for use, names in self._readers.items()
+            ]
         if self._unseen and not self._only_notes:
             unseen = " and ".join(self._unseen)
             notes.append(f"a broker that uses another path is looked for by its open files; not seen are {unseen}")

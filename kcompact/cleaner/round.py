@@ -228,7 +228,7 @@ def begin_round(
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
         output = output_of(paths, directories, plan_options, options)
         locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
-        in_use = UseCheck(only_notes=options.dry_run)
+        in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
         planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *map(_outcome, unusable)]
         named = {canonical(path) for path in paths}
         outcomes = [_refused(each, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)]

@@ -243,7 +243,7 @@ def _user_of(process: int) -> str:
     fields = _stat_fields(process)
     if not fields:
         return ""
-    if not _is_in_container() and (process in (_INIT, _KTHREADD) or int(fields[1]) == _KTHREADD):
+    if not is_in_container() and (process in (_INIT, _KTHREADD) or int(fields[1]) == _KTHREADD):
         return ""
     try:
         number = os.stat(PROC / str(process)).st_uid  # noqa: PTH116 - as for descriptors
@@ -265,12 +265,12 @@ def _unseen(hidden: Counter[str]) -> Iterator[str]:
         yield f"the open files of {hidden.total()} processes of other users ({named}{more})"
     if not (PROC / "1").exists():
         yield "the processes of other users, because /proc is mounted with hidepid"
-    if _is_in_container():
+    if is_in_container():
         yield "processes outside this container"
 
 
 @cache
-def _is_in_container() -> bool:
+def is_in_container() -> bool:
     """Return whether this process sees only the processes of its own namespace."""
     try:
         return os.readlink(PROC / "self" / "ns" / "pid") != _FIRST_PID_NAMESPACE  # noqa: PTH115 - `os` as above

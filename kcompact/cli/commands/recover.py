@@ -27,7 +27,8 @@ def run(paths: Sequence[Path], *, as_json: bool) -> int:
         locks, in_use = Locks(stack), UseCheck()
         entries = [_recovered(directory, locks, in_use, stop) for directory in directories]
         entries += [_failed(entry.directory, entry.error) for entry in unusable if entry.error is not None]
-        streams.tell_notes(in_use.notes)
+        if any(entry.report.changed for entry in entries):
+            streams.tell_notes(in_use.notes)
 
     def show() -> None:
         if as_json:

@@ -1,0 +1,153 @@
+"""Partitions that another process has open by another path: brokers are refused, readers noted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kcompact.cleaner.in_use import UseCheck, require_unused
+from kcompact.host import open_files
+from tests.support.command_line import COMPACT, COMPACTED, LOG0, clean, digest, kcompact, partition, settings, values
+from tests.support.holders import held
+
+INDEX0 = LOG0.replace(".log", ".index")
+IN_PLACE = ("clean", "--engine", "in-process", *COMPACT)
+
+
+def by_another_path(directory: Path, other: Path) -> Path:
+    """Return a log directory with its own `.lock` in which the same files have the same names."""
+    (other / directory.name).mkdir(parents=True)
+    for file in directory.glob("0*"):
+        os.link(file, other / directory.name / file.name)
+    return other / directory.name
+
+
+@pytest.fixture
+def strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the processes that a test starts count, although they are children of this process, which runs kcompact."""
+    monkeypatch.setattr(open_files, "_descends_from", lambda process, ancestor: False)
+
+
+@pytest.mark.usefixtures("strangers")
+@pytest.mark.parametrize(
+    ("name", "how", "code", "words"),
+    [
+        (LOG0, "write", 5, "has this file open for writing"),
+        (LOG0, "append", 5, "has this file open for writing"),
+        (INDEX0, "map", 5, "has this file mapped into memory"),
+        (LOG0, "read", 0, "reads files of orders-0"),
+        (LOG0, "map", 0, "reads files of orders-0"),
+    ],
+)
+def test_a_broker_by_another_path_is_refused(name: str, how: str, code: int, words: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data")
+    (directory / INDEX0).write_bytes((0).to_bytes(4, "big") + (0).to_bytes(4, "big"))
+    other = by_another_path(directory, tmp_path / "mount")
+    before = digest(directory)
+    with held(other / name, how) as pid:
+        ran = kcompact(*IN_PLACE, "--rebuild-indexes", directory)
+    assert ran.code == code, ran.err
+    assert words in ran.err
+    assert f"(process {pid})" in ran.err
+    if code:
+        assert digest(directory) == before
+    else:
+        assert values(directory) == COMPACTED
+
+
+@pytest.mark.usefixtures("strangers")
+def test_the_other_commands(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data")
+    staging = directory / ".kcompact-0123456789abcdef"
+    staging.mkdir(mode=0o700)
+    before = digest(directory)
+    with held(by_another_path(directory, tmp_path / "mount") / LOG0, "write"):
+        assert kcompact("recover", directory).code == 5
+        assert kcompact(*IN_PLACE, directory).code == 5  # Before its recovery.
+        assert digest(directory) == before
+        staging.rmdir()
+        copying = kcompact(*IN_PLACE, "--output", tmp_path / "out", directory)
+        assert copying.code == 5
+        trying = kcompact(*IN_PLACE, "--dry-run", directory)
+        assert trying.code == 0
+        assert "has to wait until it ends" in trying.err
+    assert kcompact("recover", directory).code == 0
+
+
+def test_own_processes_do_not_count(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    with held(directory / LOG0, "write") as pid:
+        require_unused(directory)
+        file = (directory / LOG0).stat()
+        open_files.forget_look()
+        assert open_files.look({file.st_dev}).of((file.st_dev, file.st_ino)) == []
+        assert open_files.command_of(pid).startswith("python")
+
+
+@pytest.mark.usefixtures("no_sync")
+def test_one_look_serves_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    real = open_files.look
+    monkeypatch.setattr(open_files, "look", lambda devices: looks.append(devices) or real(devices))
+    monkeypatch.setattr(open_files, "RECENT_S", 60.0)
+    for number in range(10):
+        partition(tmp_path, settings(f"name=orders-{number}"))
+    ran = clean(tmp_path)
+    assert {entry["status"] for entry in ran.json["partitions"]} == {"cleaned"}
+    assert len(looks) == 1
+
+
+def test_a_broker_that_starts_during_the_cleaning_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+    before = digest(directory)
+    monkeypatch.setattr(open_files, "RECENT_S", 0.0)
+    monkeypatch.setattr(open_files, "PAUSE_RATIO", 0)
+    real = open_files.look
+    looks = []
+
+    def look(devices: set[int]) -> open_files.OpenFiles:
+        looks.append(devices)
+        seen = real(devices)
+        if len(looks) > 2:
+            status = (directory / LOG0).stat()
+            seen.files[status.st_dev, status.st_ino] = [open_files.OpenFile(77, "java", True, False)]
+        return seen
+
+    monkeypatch.setattr(open_files, "look", look)
+    ran = clean(directory)
+    assert ran.code == 5
+    assert "java (process 77)" in ran.err
+    assert digest(directory) == before
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ({"_look_at": lambda *_: False, "_user_of": lambda process: "kafka"}, "processes of other users ("),
+        ({"_FIRST_PID_NAMESPACE": "pid:[1]"}, "processes outside this container"),
+        ({"PROC": Path("nowhere")}, "/proc is not mounted"),
+    ],
+)
+def test_what_is_not_seen_is_said_once(
+    seen: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_files.is_in_container.cache_clear()
+    for name, value in seen.items():
+        monkeypatch.setattr(open_files, name, value)
+    check = UseCheck()
+    for number in range(3):
+        check.look_at(partition(tmp_path, settings(f"name=orders-{number}")))
+    (note,) = check.notes
+    assert words in note
+    open_files.is_in_container.cache_clear()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_processes_of_other_users_are_not_seen(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        os._exit(0 if any("of root" in unseen for unseen in open_files.look({0}).unseen) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
