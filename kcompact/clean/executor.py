@@ -60,6 +60,10 @@ class Executor(Protocol):
     def name(self) -> str: ...
     @property
     def parallelism(self) -> int: ...
+    @property
+    def is_on_other_machines(self) -> bool:
+        """Whether the workers need storage that several machines share."""
+        ...
 
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]

@@ -123,7 +123,7 @@ def clean_partition(
             return _copy(plan, executor, options, progress, output)
         with Output(Path(options.output), [plan.log.directory], resumable=False) as alone:
             return _copy(plan, executor, options, progress, alone)
-    stopped_by = obstacle(plan, options)
+    stopped_by = obstacle(plan, options, on_other_machines=executor.is_on_other_machines)
     if stopped_by is not None and not options.dry_run:
         raise stopped_by
     if not plan.eligible:

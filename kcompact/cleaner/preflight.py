@@ -6,11 +6,14 @@ is tried here: the run also finds out by doing. The free space is checked by `sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from kcompact.cleaner.options import CleanOptions
-from kcompact.errors import KcompactError, storage_errors
+from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.format.names import Suffix
+from kcompact.host.disk import Storage
 from kcompact.log.lock import require_lockable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import expired_segments
@@ -20,8 +23,10 @@ from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.staging import require_stageable, require_writable
 
 
-def obstacle(plan: CleanPlan, options: CleanOptions) -> KcompactError | None:
+def obstacle(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool = False) -> KcompactError | None:
     """Return the error that stops what `options` want done with a partition, None if nothing does.
+
+    `on_other_machines`: the workers of a cluster need shared storage, so it is no obstacle.
 
     A lock that another process holds is not an obstacle here: the run takes the lock before it plans. The output of
     copies is checked by `copies.output_of`, for all partitions together.
@@ -29,23 +34,49 @@ def obstacle(plan: CleanPlan, options: CleanOptions) -> KcompactError | None:
     try:
         with storage_errors(plan.log.directory):
             if options.output is None:
-                _require_changeable(plan, options)
+                _require_changeable(plan, options, on_other_machines=on_other_machines)
     except KcompactError as problem:
         return problem
     return None
 
 
-def _require_changeable(plan: CleanPlan, options: CleanOptions) -> None:
+def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool) -> None:
     log_dir = plan.log.log_dir.path
     require_lockable(log_dir)
+    expires = options.apply_retention and plan.config.compacts and _expires(plan)
+    if (plan.eligible or expires) and not on_other_machines:
+        require_own_storage(plan.log.directory)
     if plan.eligible:
         require_stageable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
             require_same_owners(directory, _models(plan))
-    elif options.apply_retention and plan.config.compacts and _expires(plan):
+    elif expires:
         require_writable(plan.log.directory)
     if plan.eligible or (plan.checkpoint_reset and plan.config.compacts):
         require_checkpoint(log_dir)
+
+
+def require_own_storage(directory: Path) -> None:
+    """Raise RefusedError for a directory on a network file system or one of user space. Also OSError."""
+    storage = Storage.of(directory)
+    if storage.is_shared:
+        raise RefusedError(
+            path=directory,
+            problem=f"is on a file system of the kind {storage.kind}, where kcompact changes nothing",
+            hint="Its locks may not keep a broker on another machine out, and its syncs may not be on a disk. Run "
+            "kcompact where the disk is, or write a compacted copy with --output DIR.",
+        )
+
+
+def storage_notes(directories: Iterable[Path]) -> Iterator[str]:
+    """Yield notes on the file systems of log directories that a cleaning changes."""
+    for directory in directories:
+        with suppress(OSError):
+            storage = Storage.of(directory)
+            if storage.is_overlay:
+                yield f"{directory} is an {storage.kind}: no broker may use the directories below it"
+            elif storage.is_shared:
+                yield f"{directory} is on {storage.kind}: a broker on another machine may not see the lock; stop it"
 
 
 def _expires(plan: CleanPlan) -> bool:

@@ -25,6 +25,7 @@ from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
 from kcompact.cleaner.partition import CleanResult, Status, clean_partition, is_only_copied
+from kcompact.cleaner.preflight import storage_notes
 from kcompact.cleaner.side_by_side import small_side_by_side
 from kcompact.config.settings import TopicConfig, parse_override
 from kcompact.errors import (
@@ -238,13 +239,22 @@ def begin_round(
         yield Round(
             outcomes,
             options,
-            notes=[*option_notes(directories, plan_options), *locks.notes, *in_use.notes],
+            notes=[
+                *option_notes(directories, plan_options),
+                *locks.notes,
+                *in_use.notes,
+                *(() if options.only_reads else storage_notes(_log_dirs_to_change(outcomes))),
+            ],
             doubts=time_notes(outcomes, plan_options),
             locks=locks,
             engine=engine,
             engine_options=engine_options,
             output=output,
         )
+
+
+def _log_dirs_to_change(outcomes: Sequence[PartitionOutcome]) -> list[Path]:
+    return sorted({outcome.directory.parent for outcome in outcomes if outcome.is_eligible})
 
 
 def _outcome(planned: PlannedPartition) -> PartitionOutcome:

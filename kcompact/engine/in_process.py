@@ -39,6 +39,7 @@ class InProcess:
     throttle: Throttle | None = None
     name: str = "in-process"
     parallelism: int = field(default_factory=_cores)
+    is_on_other_machines: bool = False
 
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]

@@ -7,7 +7,7 @@ Imports: nothing of the package.
     access       what this process may do with files
     clock        the wall clock
     core_dumps   forbids core dumps
-    disk         the free space of a file system
+    disk         the free space and the kind of a file system
     memory       how much memory a cleaning may use
     open_files   which other processes have files open
     throttle     the limit of `--max-bytes-per-second`

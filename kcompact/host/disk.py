@@ -1,4 +1,8 @@
-"""The free space of a file system."""
+"""File systems: their free space, and their kind, which decides what a rename and a lock are worth.
+
+The kind is the name in `/proc/self/mountinfo`, found by the number of the mount that a descriptor belongs to. The type
+number of `statfs` says less: all file systems of user space have the same one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,52 @@ class Disk(NamedTuple):
     def without(self, reserved_bytes: int) -> Disk:
         """Return the disk with less free space."""
         return self._replace(free_bytes=max(0, self.free_bytes - reserved_bytes))
+
+
+_SHARED = frozenset(
+    "nfs nfs4 cifs smb3 smbfs 9p ceph afs lustre gpfs beegfs orangefs pvfs2 ocfs2 gfs2 virtiofs".split()
+)
+"""Kinds whose files other machines, or the host of this virtual machine, can change at the same time."""
+_IN_USER_SPACE = ("fuse", "fuseblk")
+_OVERLAYS = frozenset({"overlay", "aufs", "unionfs"})
+
+
+class Storage(NamedTuple):
+    """The kind of a file system, empty if it is unknown, with what follows from it."""
+
+    kind: str
+
+    @staticmethod
+    def of(directory: Path) -> Storage:
+        """Return the storage of a directory. Raises OSError if the directory cannot be opened."""
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return Storage(_kind_of_mount(fd))
+        finally:
+            os.close(fd)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines or a program of user space decide what a sync, a rename or a lock does."""
+        return self.kind in _SHARED or self.kind.split(".")[0] in _IN_USER_SPACE
+
+    @property
+    def is_overlay(self) -> bool:
+        """Whether files of another directory show through, which may be changed there unnoticed."""
+        return self.kind in _OVERLAYS
+
+
+def _kind_of_mount(fd: int) -> str:
+    try:
+        about = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
+        mount = next(line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:"))
+        for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+            fields, _, rest = line.partition(b" - ")
+            if fields.split()[0].decode() == mount:
+                return os.fsdecode(rest.split()[0])
+    except (OSError, StopIteration, IndexError):
+        pass
+    return ""
 
 
 def nearest_existing(path: Path) -> Path:

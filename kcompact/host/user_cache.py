@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -14,18 +15,34 @@ _MODE = 0o700
 def cache_directory() -> Path | None:
     """Return this user's private directory, created if it is missing; None if there is no private one. Raises nothing.
 
-    The directory is `kcompact` in `$XDG_CACHE_HOME`, or in `~/.cache` if the variable is not an absolute path.
+    The directory is `kcompact` in `$XDG_CACHE_HOME`, or in `~/.cache` if the variable is not an absolute path. If that
+    belongs to another user, as with `sudo` without `-H`, it is `~/.cache` of this user's own home directory.
     """
     try:
-        base = platformdirs.user_cache_path()
-        if not base.is_absolute():
-            base = Path("~/.cache").expanduser()
-        directory = base.resolve() / "kcompact"
+        directory = _base().resolve() / "kcompact"
+        if _belongs_to_another(directory):
+            directory = Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve() / ".cache" / "kcompact"
+            if _belongs_to_another(directory):
+                return None
         _make(directory)
         is_private = _is_private(directory)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, KeyError):
         return None
     return directory if is_private and os.access(directory, os.W_OK) else None
+
+
+def _base() -> Path:
+    base = platformdirs.user_cache_path()
+    return base if base.is_absolute() else Path("~/.cache").expanduser()
+
+
+def _belongs_to_another(directory: Path) -> bool:
+    """Return whether a directory, or the nearest one above it that exists, belongs to neither root nor this user.
+
+    Root must not make directories in the home directory of a user, who could not remove them.
+    """
+    existing = [each for each in (directory, *directory.parents) if each.exists()]
+    return any(os.lstat(each).st_uid not in (0, os.geteuid()) for each in existing)
 
 
 def _make(directory: Path) -> None:

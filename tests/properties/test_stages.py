@@ -43,6 +43,7 @@ class Shuffled:
 
     seed: int
     parallelism: int = 3
+    is_on_other_machines: bool = False
     name: str = "shuffled"
     progress: Progress = field(default_factory=Progress)
 

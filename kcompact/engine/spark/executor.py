@@ -53,6 +53,10 @@ class OnSpark:
         with _engine_errors():
             return int(self.sc.defaultParallelism)
 
+    @property
+    def is_on_other_machines(self) -> bool:
+        return not is_local(self.sc.master)
+
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]
     ) -> tuple[list[Scanned], Iterable[Reduced]]:

@@ -1,0 +1,82 @@
+"""File systems by their kind, and what is refused on those of other machines."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kcompact.host import disk
+from kcompact.host.disk import Storage
+from tests.support.command_line import COMPACT, COMPACTED, clean, digest, kcompact, partition, values
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_shared", "is_overlay"),
+    [
+        ("ext4", False, False),
+        ("xfs", False, False),
+        ("btrfs", False, False),
+        ("tmpfs", False, False),
+        ("", False, False),
+        ("nfs", True, False),
+        ("nfs4", True, False),
+        ("cifs", True, False),
+        ("smb3", True, False),
+        ("9p", True, False),
+        ("virtiofs", True, False),
+        ("ceph", True, False),
+        ("fuse", True, False),
+        ("fuseblk", True, False),
+        ("fuse.sshfs", True, False),
+        ("fuse.glusterfs", True, False),
+        ("overlay", False, True),
+    ],
+)
+def test_kinds(kind: str, is_shared: bool, is_overlay: bool) -> None:
+    assert (Storage(kind).is_shared, Storage(kind).is_overlay) == (is_shared, is_overlay)
+
+
+def test_the_kind_of_a_mount() -> None:
+    assert Storage.of(Path("/proc")).kind == "proc"
+    assert Storage.of(Path("/proc/self/fd")).kind == "proc"
+    with pytest.raises(OSError, match="No such file"):
+        Storage.of(Path("/proc/nowhere"))
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "9p"])
+def test_nothing_is_changed_on_shared_storage(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path / "data")
+    before = digest(directory)
+    monkeypatch.setattr(disk, "_kind_of_mount", lambda fd: kind)
+    ran = clean(directory)
+    assert (ran.code, ran.partition["exit_code"]) == (4, 4)
+    assert kind in ran.partition["error"]
+    assert "--output" in ran.partition["error"]
+    assert clean("--dry-run", directory).code == 4
+    assert digest(directory) == before
+    assert clean("--output", tmp_path / "out", directory).code == 0
+    assert values(tmp_path / "out" / "orders-0") == COMPACTED
+    assert kcompact("plan", *COMPACT, directory).code == 0
+
+
+def test_an_overlay_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+    monkeypatch.setattr(disk, "_kind_of_mount", lambda fd: "overlay")
+    ran = clean(directory)
+    assert ran.code == 0
+    assert any("overlay" in note for note in ran.json["notes"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_real_overlay(tmp_path: Path) -> None:
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    options = ",".join(f"{name}dir={tmp_path / name}" for name in ("lower", "upper", "work"))
+    subprocess.run(["mount", "-t", "overlay", "none", "-o", options, tmp_path / "merged"], check=True)
+    try:
+        assert Storage.of(tmp_path / "merged").kind == "overlay"
+    finally:
+        subprocess.run(["umount", tmp_path / "merged"], check=True)
