@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kcompact.readable import shown
+
 
 class KcompactError(Exception):
     """The base of all errors. The message says what happened, where, and what to do next."""
@@ -62,7 +64,7 @@ class CorruptDataError(KcompactError):
         where = "".join(
             f", {name} {value}" for name, value in (("position", position), ("offset", offset)) if value is not None
         )
-        super().__init__(f"{self.file}{where}: {problem}" + (f"\n{self.hint}" if self.hint else ""))
+        super().__init__(f"{shown(self.file)}{where}: {shown(problem)}" + (f"\n{self.hint}" if self.hint else ""))
 
 
 class CorruptBatchError(CorruptDataError):
@@ -110,7 +112,9 @@ class StorageError(KcompactError):
         self.operation = operation
         self.exit_code, self.hint = _CODES_AND_HINTS.get(problem.errno or 0, (KcompactError.exit_code, ""))
         where = "" if position is None else f", position {position}"
-        super().__init__(f"{self.path}{where}: {_words(problem, operation)}" + (f"\n{self.hint}" if self.hint else ""))
+        super().__init__(
+            f"{shown(self.path)}{where}: {_words(problem, operation)}" + (f"\n{self.hint}" if self.hint else "")
+        )
 
     @property
     def word(self) -> str:
@@ -132,7 +136,7 @@ class RefusedError(KcompactError):
         self.path = str(path)
         self.problem = problem
         self.hint = hint
-        super().__init__(f"{self.path}: {problem}" + (f"\n{hint}" if hint else ""))
+        super().__init__(f"{shown(self.path)}: {shown(problem)}" + (f"\n{hint}" if hint else ""))
 
 
 class UnsupportedError(RefusedError):
@@ -188,7 +192,7 @@ class ClusterUnreachableError(KcompactError):
         self.address = address
         self.problem = problem
         super().__init__(
-            f"{address}: {problem}\n"
+            f"{shown(address)}: {shown(problem)}\n"
             "Without --bootstrap-server the settings come from the metadata log beside the data, --broker-config "
             "and --config."
         )
@@ -202,7 +206,8 @@ class LogDirLockedError(KcompactError):
     def __init__(self, *, lock: Path | str) -> None:
         self.lock = str(lock)
         super().__init__(
-            f"{self.lock}: another process holds this lock: a broker or another kcompact is using the log directory\n"
+            f"{shown(self.lock)}: another process holds this lock: a broker or another kcompact is using the log "
+            "directory\n"
             "Stop that process, then run again. Do not delete the lock file: that does not stop the process, and both "
             "could then change the log at the same time."
         )
@@ -228,7 +233,7 @@ class PartitionInUseError(KcompactError):
         self.is_mapped = is_mapped
         how = "mapped into memory" if is_mapped else "open for writing"
         super().__init__(
-            f"{self.file}: {command} (process {pid}) has this file {how}\n"
+            f"{shown(self.file)}: {shown(command)} (process {pid}) has this file {how}\n"
             "A broker that reaches the partition by another path, such as a bind mount, holds another lock. Stop that "
             f"process, then run again. `ps -fp {pid}` shows what it is."
         )
@@ -236,7 +241,7 @@ class PartitionInUseError(KcompactError):
     @property
     def cause(self) -> str:
         """The message without the file."""
-        return f"{self.command} (process {self.pid}) has files of these partitions open, as a broker has" + str(
+        return f"{shown(self.command)} (process {self.pid}) has files of these partitions open, as a broker has" + str(
             self
         ).removeprefix(str(self).partition("\n")[0])
 
@@ -255,7 +260,7 @@ class LogChangedError(KcompactError):
         self.path = str(path)
         self.problem = problem
         super().__init__(
-            f"{self.path}: {problem}\n"
+            f"{shown(self.path)}: {shown(problem)}\n"
             "kcompact stopped and changes nothing more in this partition. Find the process that changed this file "
             "(a broker that started, for example) and stop it, then run again."
         )
@@ -278,7 +283,7 @@ class NotEnoughSpaceError(KcompactError):
         sizes = [f"{needed_bytes:,} bytes are needed"] if needed_bytes else []
         sizes += [] if free_bytes is None else [f"{free_bytes:,} are free"]
         known = [", ".join(sizes), detail]
-        super().__init__(f"{self.path}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{_SPACE_HINT}")
+        super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{_SPACE_HINT}")
 
     @property
     def cause(self) -> str:
@@ -382,9 +387,9 @@ class UnfinishedCopyError(KcompactError):
             self.exit_code = CleaningAbortedError.exit_code
         again = "Run" if is_interrupted else "Remove the cause, then run"
         others = len(self.missing) - _NAMED
-        listed = ", ".join(self.missing[:_NAMED]) + (f" and {others} more" if others > 0 else "")
+        listed = ", ".join(map(shown, self.missing[:_NAMED])) + (f" and {others} more" if others > 0 else "")
         super().__init__(
-            f"{self.path}: this copy is unfinished, do not use it; missing: {listed}\n"
+            f"{shown(self.path)}: this copy is unfinished, do not use it; missing: {listed}\n"
             f"A broker does not start on it while it contains .kcompact-copy. {again} the same "
             "command again: it keeps what is finished."
         )
@@ -407,13 +412,13 @@ class RecoveryNeededError(KcompactError):
         self.problem = problem
         self.files = tuple(files)
         self.hint = hint
-        listed = "".join(f"\n  {name}" for name in self.files)
-        super().__init__(f"{self.path}: {problem}{listed}" + (f"\n{hint}" if hint else ""))
+        listed = "".join(f"\n  {shown(name)}" for name in self.files)
+        super().__init__(f"{shown(self.path)}: {shown(problem)}{listed}" + (f"\n{hint}" if hint else ""))
 
     @property
     def cause(self) -> str:
         """The message without the names of the files."""
-        return f"{self.path}: {self.problem}" + (f"\n{self.hint}" if self.hint else "")
+        return f"{shown(self.path)}: {shown(self.problem)}" + (f"\n{self.hint}" if self.hint else "")
 
 
 class CleaningAbortedError(KcompactError):
@@ -424,7 +429,7 @@ class CleaningAbortedError(KcompactError):
     def __init__(self, *, path: Path | str, exit_code: int = 130) -> None:
         self.path = str(path)
         self.exit_code = exit_code
-        super().__init__(f"{self.path}: interrupted; segments that were not yet replaced are unchanged")
+        super().__init__(f"{shown(self.path)}: interrupted; segments that were not yet replaced are unchanged")
 
 
 class CleanerStateError(KcompactError):
@@ -441,7 +446,7 @@ class CleanerStateError(KcompactError):
         self.partition = partition
         self.state = state
         self.event = event
-        super().__init__(f"{partition}: '{event}' is not possible in the state '{state}'\n{hint}")
+        super().__init__(f"{shown(partition)}: '{event}' is not possible in the state '{state}'\n{hint}")
 
 
 class UnexpectedError(KcompactError):
@@ -450,7 +455,7 @@ class UnexpectedError(KcompactError):
     def __init__(self, problem: Exception) -> None:
         self.__cause__ = problem
         super().__init__(
-            f"unexpected error, a bug of kcompact: {type(problem).__name__}: {problem}\n"
+            f"unexpected error, a bug of kcompact: {type(problem).__name__}: {shown(problem)}\n"
             "Run again with --debug to see where it happened."
         )
 

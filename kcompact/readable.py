@@ -1,6 +1,9 @@
-"""Sizes and times as people read them."""
+"""Sizes and times as people read them, and names that a terminal can show on one line."""
 
 from __future__ import annotations
+
+import os
+import re
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -34,3 +37,44 @@ def time(timestamp_ms: int | None) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: `1 segment`, `2 segments`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+# C0, DEL and C1 controls; line and paragraph separators; everything that reorders or hides text; lone surrogates.
+_UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    r"|[\U000e0000-\U000e007f]"
+)
+_SHELL_WORD = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+
+
+def shown(text: object) -> str:
+    """Return a name or another text from outside on one line that a terminal can safely show.
+
+    Unprintable characters, ends of lines too, become `\\xNN`, `\\uNNNN` or `\\UNNNNNNNN`; a backslash stays.
+    """
+    return _UNSAFE.sub(_escaped, str(text))
+
+
+def shell_word(text: object) -> str:
+    """Return a path or another argument as a word of a command that can be pasted into bash, ksh or zsh."""
+    word = str(text)
+    if _SHELL_WORD.fullmatch(word):
+        return word
+    if not _UNSAFE.search(word):
+        return "'" + word.replace("'", "'\"'\"'") + "'"
+    escaped = _UNSAFE.sub(_escaped_bytes, word.replace("\\", "\\\\").replace("'", "\\'"))
+    return f"$'{escaped}'"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00  # `surrogateescape` adds this to a byte that is not UTF-8.
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _escaped_bytes(match: re.Match[str]) -> str:
+    # Three octal digits end by themselves, whatever follows.
+    return "".join(f"\\{byte:03o}" for byte in os.fsencode(match[0]))

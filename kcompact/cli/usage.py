@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from kcompact.cli.output import streams
+from kcompact.readable import shell_word, shown
 
 _SAME_AS = {
     "compact": "clean",
@@ -36,7 +37,7 @@ def show_usage_problem(problem: click.ClickException) -> None:
         streams.tell(context.get_usage())
         streams.tell(f"Try '{context.command_path} --help' for help.\n")
     hint = _hint(problem)
-    message = f"{problem.message}\n{hint}" if hint else problem.format_message()
+    message = f"{shown(problem.message)}\n{hint}" if hint else shown(problem.format_message())
     streams.tell(f"error: {message}")
 
 
@@ -53,7 +54,7 @@ def _hint_on_command(name: str) -> str:
     if name in _SAME_AS:
         return f"Did you mean kcompact {_SAME_AS[name]}?"
     if os.sep in name or Path(name).exists():
-        return f"Put a command before the path, as in kcompact plan {name}"
+        return f"Put a command before the path, as in kcompact plan {shell_word(name)}"
     return ""
 
 

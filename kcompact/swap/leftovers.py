@@ -10,6 +10,7 @@ from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, RefusedError
 from kcompact.log.directory import STAGING_NAME
 from kcompact.log.files import FileIdentity
+from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory
@@ -73,7 +74,7 @@ def require_nothing_unfinished(directory: OpenDirectory, present: Collection[str
             path=directory.path,
             problem="an earlier swap is unfinished",
             files=unfinished,
-            hint=f"Run `kcompact recover {directory.path}` first.",
+            hint=f"Run `kcompact recover {shell_word(directory.path)}` first.",
         )
 
 

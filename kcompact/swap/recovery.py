@@ -17,6 +17,7 @@ from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, Unsuppo
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.log.directory import partition_of
 from kcompact.log.files import FileIdentity
+from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import read_checkpoint, write_checkpoint
 from kcompact.swap.leftovers import (
     is_same_file,
@@ -210,7 +211,7 @@ def _action(directory: OpenDirectory, present: Collection[str], unfinished: Sequ
             path=directory.path,
             problem=action.problem,
             files=sorted(name for name in present if name.endswith((CLEANED, SWAP, DELETED))),
-            hint=f"kcompact changed nothing. Copy the directory first: cp -a {directory.path} BACKUP\n"
+            hint=f"kcompact changed nothing. Copy the directory first: cp -a {shell_word(directory.path)} BACKUP\n"
             "Start no broker on it: a broker would delete some of these files. "
             "docs/swap.md describes this state under “What to do”.",
         )
@@ -241,7 +242,7 @@ def _apply(
             path=directory.path,
             problem=f"recovery stopped: {': '.join((*getattr(error, '__notes__', ()), error.strerror or ''))}",
             files=unfinished_names(directory.names()),
-            hint=f"Nothing is lost. Remove the cause, then run `kcompact recover {directory.path}` again.",
+            hint=f"Nothing is lost. Remove the cause, then run `kcompact recover {shell_word(directory.path)}` again.",
         ) from error
     return checkpoint
 

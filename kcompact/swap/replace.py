@@ -13,6 +13,7 @@ from kcompact.errors import CorruptDataError, LogChangedError, RecoveryNeededErr
 from kcompact.format.names import Suffix, Temporary, parse_file_name
 from kcompact.log.directory import STAGING_NAME
 from kcompact.log.files import FileIdentity
+from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
@@ -135,6 +136,6 @@ def _unfinished_error(
     return RecoveryNeededError(
         path=directory.path,
         problem=f"the swap of segment {base_offset} stopped {where} ({steps[done]}: {error.strerror})",
-        hint=f"Remove the cause, then run `kcompact recover {directory.path}` before anything else uses this "
-        "directory.",
+        hint=f"Remove the cause, then run `kcompact recover {shell_word(directory.path)}` before anything else uses "
+        "this directory.",
     )

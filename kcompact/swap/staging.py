@@ -12,6 +12,7 @@ from kcompact.errors import KcompactError, RecoveryNeededError, RefusedError, is
 from kcompact.format.names import TopicPartition
 from kcompact.host.access import remedy, why_not_writable
 from kcompact.log.directory import STAGING_NAME
+from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import give_to_owner
 from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, unfinished_groups
@@ -72,7 +73,7 @@ def _require_trusted(directory: OpenDirectory) -> None:
         raise RefusedError(
             path=directory.path,
             problem="other users may write to this directory, so working in it as root is not safe",
-            hint=f"Run as the directory's owner, or remove the permission: chmod go-w {directory.path}",
+            hint=f"Run as the directory's owner, or remove the permission: chmod go-w {shell_word(directory.path)}",
         )
 
 
@@ -122,7 +123,7 @@ def discard(partition_dir: Path, staging: str, *, after_step: Observer | None = 
             raise RecoveryNeededError(
                 path=partition_dir,
                 problem="an earlier swap is unfinished: its old files are not all deleted",
-                hint=f"Run `kcompact recover {partition_dir}` first.",
+                hint=f"Run `kcompact recover {shell_word(partition_dir)}` first.",
             )
         apply_steps(directory, discard_steps(directory, staging), after_step)
 

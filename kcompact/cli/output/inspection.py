@@ -146,7 +146,7 @@ def _show_findings(findings: Sequence[Finding], printer: Printer) -> None:
 
 def _show_error(entry: InspectedPartition, printer: Printer) -> None:
     if entry.error is not None:
-        printer.line(f"  error: {text.relative_to_here(str(entry.error))}")
+        printer.lines(f"  error: {text.relative_to_here(str(entry.error))}")
 
 
 # A single file
@@ -167,4 +167,4 @@ def show_file(entry: FileEntry, printer: Printer) -> None:
     if entry.findings is not None and not entry.findings:
         printer.line(_VERIFIED)
     if entry.error:
-        printer.line(f"  error: {entry.error}")
+        printer.lines(f"  error: {entry.error}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
+
+from kcompact.readable import shell_word
 
 _OF_THE_REPORT = re.compile(r"--verbose|--quiet|--json|-[vq]+")
 """Options that change only how the result is shown."""
@@ -18,4 +19,4 @@ def command_after(arguments: Sequence[str], command: str, *, without: Sequence[s
     words = list(arguments[1:])
     end = words.index("--") if "--" in words else len(words)
     kept = [word for word in words[:end] if word not in without and not _OF_THE_REPORT.fullmatch(word)]
-    return shlex.join(["kcompact", command, *kept, *words[end:]])
+    return " ".join(map(shell_word, ["kcompact", command, *kept, *words[end:]]))

@@ -55,11 +55,16 @@ class Printer:
         return console(self.stream).height - PROMPT_LINES
 
     def line(self, content: str | Text = "") -> None:
-        """Print one line, or several for a string with line ends. A string is escaped, a `Text` is escaped already."""
+        """Print one line. A string is escaped, a `Text` is escaped already."""
         if isinstance(content, str):
-            streams.echo(text.safe_lines(content), self.stream)
+            streams.echo(text.safe(content), self.stream)
         else:
             self.show(content)
+
+    def lines(self, message: str) -> None:
+        """Print the lines of a message, whose names are escaped already."""
+        for line in message.split("\n"):
+            self.line(line)
 
     def show(self, renderable: RenderableType, *, min_width: int = 0) -> None:
         """Print an object of rich, at least `min_width` wide. The terminal breaks lines that are too long."""

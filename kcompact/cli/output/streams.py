@@ -15,6 +15,7 @@ import click
 
 from kcompact.cli.output.text import safe_lines
 from kcompact.errors import StorageError
+from kcompact.readable import shown
 
 OUTPUT = "standard output"
 _WIDTH_UNKNOWN = 80
@@ -117,7 +118,7 @@ def wrapped(message: str, *, room_for: str = "") -> str:
 def tell_notes(notes: Iterable[str]) -> None:
     """Print notes on a whole run on standard error."""
     for note in notes:
-        tell(f"note: {note}")
+        tell(f"note: {shown(note)}")
 
 
 def flush() -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from decimal import ROUND_HALF_UP, Decimal
 from math import isinf, isnan
 from pathlib import Path
 
-MAX_SHOWN_CHARS = 4096
+from kcompact import readable
 
-# C0, DEL and C1 controls; line and paragraph separators; everything that reorders or hides text; lone surrogates.
-_UNSAFE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-    r"|[\U000e0000-\U000e007f]"
-)
+MAX_SHOWN_CHARS = 4096
 
 
 def safe(text: str | bytes, *, max_chars: int = MAX_SHOWN_CHARS) -> str:
@@ -27,16 +22,7 @@ def safe(text: str | bytes, *, max_chars: int = MAX_SHOWN_CHARS) -> str:
     cut = len(text) - max_chars
     if cut > 0:
         text = text[:max_chars]
-    return _UNSAFE.sub(_escaped, text) + (f"... ({cut:,} more)" if cut > 0 else "")
-
-
-def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:
-        code -= 0xDC00  # `surrogateescape` adds this to a byte that is not UTF-8.
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return readable.shown(text) + (f"... ({cut:,} more)" if cut > 0 else "")
 
 
 def safe_lines(text: str) -> str:
@@ -55,7 +41,7 @@ def path(directory: Path) -> str:
 def relative_to_here(text: str) -> str:
     """Return a message with paths below the working directory made relative."""
     try:
-        here = f"{Path.cwd()}{os.sep}"
+        here = readable.shown(f"{Path.cwd()}{os.sep}")
     except OSError:
         return text
     return text.replace(here, "") if here != "//" else text
@@ -63,7 +49,8 @@ def relative_to_here(text: str) -> str:
 
 def within(directory: Path, text: str) -> str:
     """Return a message about a directory with the path of the directory left out, for where its name is shown."""
-    return text.removeprefix(f"{directory}: ").replace(f"{directory}{os.sep}", "")
+    name = readable.shown(directory)
+    return text.removeprefix(f"{name}: ").replace(f"{name}{os.sep}", "")
 
 
 def java_number(value: float, digits: int = 1) -> str:

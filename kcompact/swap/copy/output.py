@@ -27,6 +27,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog, is_log_dir
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
+from kcompact.readable import shown
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
@@ -180,7 +181,7 @@ class Output:
                 raise RefusedError(
                     path=self._journal.path,
                     problem="is left of a copy that is finished",
-                    hint=f"Remove {self._journal.path}, and a broker can start on {self.path}.",
+                    hint=f"Remove {shown(self._journal.path)}, and a broker can start on {shown(self.path)}.",
                 )
             return
         begun = self._journal.read_subject()

@@ -144,6 +144,7 @@ def test_what_is_not_seen_is_said_once(
     open_files.is_in_container.cache_clear()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_processes_of_other_users_are_not_seen(tmp_path: Path) -> None:
     child = os.fork()

@@ -22,7 +22,6 @@ from tests.support.command_line import (
     LOG0,
     NOW,
     Ran,
-    digest,
     flip,
     kcompact,
     leave_swap,
@@ -92,22 +91,6 @@ def test_retention_in_the_totals(tmp_path: Path) -> None:
 # Signals
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_at_the_question(
-    number: signal.Signals, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = partition(tmp_path)
-    before = digest(directory)
-
-    def interrupted() -> bool:
-        os.kill(os.getpid(), number)
-        return True
-
-    ran, _ = at_the_question(monkeypatch, interrupted, *CLEAN, directory)
-    assert (ran.code, digest(directory)) == (code, before)
-    assert ran.err.endswith("\n\nnothing was changed\n")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_only_ctrl_c_speaks_of_ctrl_c(number: int, capfd: pytest.CaptureFixture[str]) -> None:
     stop = signals.StopRequest()
@@ -121,6 +104,7 @@ def test_only_ctrl_c_speaks_of_ctrl_c(number: int, capfd: pytest.CaptureFixture[
 def test_a_second_ctrl_c_says_what_to_do(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     stop = signals.StopRequest()
     stop.is_deferred = True
     stop.exit_code = 130

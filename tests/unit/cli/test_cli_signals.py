@@ -109,3 +109,112 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     slow.stderr.close()
     assert kcompact("recover", directory).code == 0
     assert values(directory)[0] == (b"a", b"1")
+
+
+AT_ONCE = """
+import os, signal, sys
+number, place, *arguments = sys.argv[1:]
+module, _, name = place.rpartition(".")
+def hit(*_, **__):
+    os.kill(os.getpid(), int(number))
+    raise SystemExit("the signal was survived")
+if name == "import":
+    class Finder:
+        def find_spec(self, asked, path=None, target=None):
+            if asked == module:
+                hit()
+    sys.meta_path.insert(0, Finder())
+else:
+    __import__(module)
+    setattr(sys.modules[module], name, hit)
+from kcompact.__main__ import main
+sys.argv[1:] = arguments
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "place", "arguments"),
+    [
+        (signal.SIGINT, 130, "click.import", ("--version",)),
+        (signal.SIGTERM, 143, "numpy.import", ("inspect", "--verify", "PATH")),
+        (signal.SIGINT, 130, "kcompact.plan.partitions.plan_partition", ("plan", "PATH")),
+        (signal.SIGHUP, 129, "kcompact.plan.partitions.plan_partition", ("clean", "--engine", "in-process", "PATH")),
+        (signal.SIGTERM, 143, "kcompact.inspect.verify.verify_log", ("inspect", "--verify", "PATH")),
+    ],
+)
+def test_a_signal_ends_the_command_and_shows_no_traceback(
+    number: signal.Signals, code: int, place: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in ("orders-0", "orders-1"):
+        partition(tmp_path, settings(f"name={name}"))
+    before = digest(tmp_path)
+    words = [str(tmp_path) if word == "PATH" else word for word in arguments]
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_ONCE, str(int(number)), place, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert (ended.returncode, ended.stderr) == (code, "\ninterrupted\n")
+    assert digest(tmp_path) == before
+
+
+IN_RECOVERY = """
+import os, signal, sys
+from kcompact.swap import recovery
+from kcompact.cleaner import round as rounds
+from kcompact.cli.commands import recover as command
+real = recovery.recover
+def recover(directory, **options):
+    if directory.name == "orders-1":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return real(directory, **options)
+rounds.recover = command.recover = recover
+from kcompact.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("arguments", [("recover",), ("clean", "--engine", "in-process", *COMPACT)])
+def test_a_recovery_that_has_begun_is_finished_and_no_other_begun(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    for number in range(3):
+        directory = partition(tmp_path, settings(f"name=orders-{number}"))
+        (directory / ".kcompact-0123456789abcdef").mkdir(mode=0o700)
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_RECOVERY, *arguments, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert ended.returncode == 143
+    assert "Traceback" not in ended.stderr
+    left = [path.parent.name for path in tmp_path.glob("*/.kcompact-*")]
+    assert left == ["orders-2"]
+
+
+SCRATCH = """
+import os, signal, subprocess, sys, time
+from kcompact.cli import signals
+from kcompact.engine.spark.scratch import private_directory
+from kcompact.host.abrupt_end import undone_at_abrupt_end
+with signals.stop_request() as stop, private_directory(None) as directory:
+    writer = subprocess.Popen(["sh", "-c", f"while :; do : > {directory}/file; done"])
+    with undone_at_abrupt_end(writer.kill):
+        stop.is_deferred = True
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_second_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRATCH],
+        capture_output=True,
+        check=False,
+        env={**environment(), "TMPDIR": str(tmp_path)},
+    )
+    assert ended.returncode == 130, ended.stderr
+    assert list(tmp_path.iterdir()) == []
