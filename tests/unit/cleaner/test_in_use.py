@@ -88,9 +88,14 @@ def test_own_processes_do_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_sync")
 def test_one_look_serves_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
+    looks: list[set[int]] = []
     real = open_files.look
-    monkeypatch.setattr(open_files, "look", lambda devices: looks.append(devices) or real(devices))
+
+    def look(devices: set[int]) -> open_files.OpenFiles:
+        looks.append(devices)
+        return real(devices)
+
+    monkeypatch.setattr(open_files, "look", look)
     monkeypatch.setattr(open_files, "RECENT_S", 60.0)
     for number in range(10):
         partition(tmp_path, settings(f"name=orders-{number}"))
@@ -105,7 +110,7 @@ def test_a_broker_that_starts_during_the_cleaning_is_noticed(tmp_path: Path, mon
     monkeypatch.setattr(open_files, "RECENT_S", 0.0)
     monkeypatch.setattr(open_files, "PAUSE_RATIO", 0)
     real = open_files.look
-    looks = []
+    looks: list[set[int]] = []
 
     def look(devices: set[int]) -> open_files.OpenFiles:
         looks.append(devices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kcompact import __version__
-from tests.support.command_line import ROOT, environment, kcompact, partition
+from tests.support.command_line import COMPACT, ROOT, environment, kcompact, partition
 
 LOADED = """
 import sys
@@ -66,3 +67,33 @@ def test_the_version_is_the_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" in project["project"]["dynamic"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "kcompact.__version__"}
+
+
+PLANTED = ("click", "numpy", "sitecustomize", "signal", "typing", "contextlib", "pathlib")
+
+
+@pytest.mark.parametrize("python_path", [str(ROOT), f":{ROOT}"])
+def test_nothing_is_imported_from_the_current_directory(python_path: str, tmp_path: Path) -> None:
+    """An empty entry in PYTHONPATH is the current directory, too; there Python itself imports before kcompact starts."""
+    directory = partition(tmp_path)
+    for name in PLANTED[:2] if python_path.startswith(":") else PLANTED:
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} from the current directory')")
+    for arguments in (["inspect", "--verify"], ["clean", "--engine", "in-process", *COMPACT]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "kcompact", *arguments, directory.name],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": python_path},
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_no_core_dump_is_left() -> None:
+    program = (
+        "import resource, sys\nfrom kcompact.__main__ import main\nsys.argv[1:] = ['--version']\n"
+        "try:\n    main()\nexcept SystemExit:\n    print(resource.getrlimit(resource.RLIMIT_CORE))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment())
+    assert ran.stdout.splitlines()[-1] == "(0, 0)"
