@@ -124,7 +124,7 @@ class StorageError(KcompactError):
 
 def _words(problem: OSError, operation: str) -> str:
     """Return what failed and why, such as `read: Input/output error`."""
-    return ": ".join(filter(None, (operation, problem.strerror or str(problem))))
+    return ": ".join(filter(None, (operation, problem.strerror or shown(problem))))
 
 
 class RefusedError(KcompactError):

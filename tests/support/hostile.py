@@ -267,7 +267,7 @@ class Hostile:
 
     def metadata_records(self, chance: random.Random) -> str:
         """One record of a metadata log."""
-        data = any_damage(chance, build_record(chance.choice(_METADATA)))  # type: ignore[arg-type]
+        data = any_damage(chance, build_record(chance.choice(_METADATA)))
         return _verdict(lambda: read_record(data, file="", position=0, offset=0))
 
     def metadata_logs(self, chance: random.Random) -> str:
