@@ -119,8 +119,11 @@ def damaged_text(chance: random.Random, data: bytes) -> bytes:
 
 def damaged_json(chance: random.Random, document: object) -> object:
     """Return a JSON document with one value, at any depth, replaced, left out or repeated."""
-    values: tuple[object, ...] = (None, True, False, 0, -1, 1.5, 2**63, 2**64, 10**30, "", "x", "../x", "a" * 300, "\ud800", "\x1b[31m",
-              [], {}, [[]], {"": {}}, [None], "00000000000000000000.log", "orders")  # fmt: skip
+    values: tuple[object, ...] = (
+        *(None, True, False, 0, -1, 1.5, 2**63, 2**64, 10**30),
+        *("", "x", "../x", "a" * 300, "\ud800", "\x1b[31m", "00000000000000000000.log", "orders"),
+        *([], {}, [[]], {"": {}}, [None]),
+    )
     if not isinstance(document, (dict, list)) or not document or chance.random() < 0.15:
         return chance.choice(values)
     if isinstance(document, dict):

@@ -74,7 +74,7 @@ PLANTED = ("click", "numpy", "sitecustomize", "signal", "typing", "contextlib", 
 
 @pytest.mark.parametrize("python_path", [str(ROOT), f":{ROOT}"])
 def test_nothing_is_imported_from_the_current_directory(python_path: str, tmp_path: Path) -> None:
-    """An empty entry in PYTHONPATH is the current directory, too; Python itself imports from it before kcompact starts."""
+    """An empty entry in PYTHONPATH is the current directory, too; Python imports from it before kcompact starts."""
     directory = partition(tmp_path)
     for name in PLANTED[:2] if python_path.startswith(":") else PLANTED:
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} from the current directory')")
