@@ -18,6 +18,9 @@ from kcompact.host.open_files import Inode, OpenFile, OpenFiles
 
 _INDEXES = (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
 
+_CLOCK_TICK_MS = 10
+"""The times of files are those of the last tick of the kernel's clock."""
+
 
 def require_unused(directory: Path) -> None:
     """Raise PartitionInUseError if a process has a file of this partition open as a broker has. Also OSError."""
@@ -83,10 +86,17 @@ def _is_as_a_broker(name: str, use: OpenFile) -> bool:
 def _looked_up(directory: Path) -> tuple[OpenFiles, list[tuple[str, OpenFile]]]:
     """Return a recent look, and the files of the directory that other processes had open, with how."""
     inodes: dict[str, Inode] = {}
+    newest_ms = 0
     with os.scandir(directory) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
                 inodes[entry.name] = (status.st_dev, status.st_ino)
-    seen = open_files.recent_look({device for device, _ in inodes.values()})
+                newest_ms = max(newest_ms, status.st_ctime_ns // 1_000_000)
+    devices = {device for device, _ in inodes.values()}
+    seen = open_files.recent_look(devices)
+    if newest_ms >= seen.clock_ms - _CLOCK_TICK_MS and any(seen.of(inode) for inode in inodes.values()):
+        # The file may be newer than the look, and have the inode number of a file that has been deleted since.
+        open_files.forget_look()
+        seen = open_files.recent_look(devices)
     return seen, [(name, use) for name, inode in sorted(inodes.items()) for use in seen.of(inode)]

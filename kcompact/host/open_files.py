@@ -23,6 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from kcompact.host.clock import clock_ms
+
 PROC = Path("/proc")
 RECENT_S = 1.0
 """A look that is not older than this need not be repeated."""
@@ -55,7 +57,7 @@ class OpenFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFiles:
-    """The files on some devices that other processes had open at one moment.
+    """The files on some devices that other processes had open at one moment, which began at `clock_ms`.
 
     `unseen` says which processes could not be looked at, a sentence for each kind; empty if all were.
     """
@@ -63,6 +65,7 @@ class OpenFiles:
     devices: frozenset[int]
     files: dict[Inode, list[OpenFile]]
     unseen: tuple[str, ...]
+    clock_ms: int
     looked_at: float
     duration_s: float
 
@@ -89,7 +92,7 @@ _last = _Last()
 
 def look(devices: Collection[int]) -> OpenFiles:
     """Look at every process now, and return its files on these devices."""
-    started = time.monotonic()
+    started, began_ms = time.monotonic(), clock_ms()
     files: dict[Inode, list[OpenFile]] = {}
     hidden: Counter[str] = Counter()
     own = os.getpid()
@@ -108,6 +111,7 @@ def look(devices: Collection[int]) -> OpenFiles:
         devices=frozenset(devices),
         files=files,
         unseen=tuple(_unseen(hidden)),
+        clock_ms=began_ms,
         looked_at=ended,
         duration_s=ended - started,
     )

@@ -13,7 +13,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "kcompact"
 
 FOLDERS = [
-    {"errors", "readable"},
+    {"readable"},
+    {"errors"},
     {"host"},
     {"format"},
     {"kernels"},

@@ -127,6 +127,16 @@ def test_a_broker_that_starts_during_the_cleaning_is_noticed(tmp_path: Path, mon
     assert digest(directory) == before
 
 
+def test_a_file_that_is_newer_than_the_look_is_looked_at_again(tmp_path: Path) -> None:
+    """It can have the inode number of a file that a process had open when it was deleted."""
+    directory = partition(tmp_path)
+    open_files.forget_look()
+    status = (directory / LOG0).stat()
+    stale = open_files.recent_look({status.st_dev})
+    stale.files[status.st_dev, status.st_ino] = [open_files.OpenFile(77, "java", True, False)]
+    require_unused(directory)
+
+
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
