@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import RecoveryNeededError, RefusedError, UnsupportedError
+from kcompact.errors import LogChangedError, RecoveryNeededError, RefusedError, UnsupportedError
+from kcompact.log.lock import log_dir_lock
 from kcompact.swap import manifest, recovery
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard
@@ -196,3 +197,15 @@ def test_recovery_never_puts_the_checkpoint_ahead(scene: Scene, later: str, tmp_
     assert report.checkpoint is None
     assert report.removed_staging
     assert path.read_bytes() == before
+
+
+def test_recovery_without_the_lock_changes_nothing(scene: Scene) -> None:
+    """A broker that stops deletes the file that kcompact has locked, and the next broker locks a new one."""
+    with log_dir_lock(scene.log_dir) as lock:
+        before = listing(scene.log_dir)
+        (scene.log_dir / ".lock").rename(scene.log_dir / ".lock-of-another")
+        (scene.log_dir / ".lock-of-another").unlink()
+        with pytest.raises(LogChangedError, match="deleted or replaced"):
+            recovery.recover(scene.directory, log_dir=scene.log_dir, lock_check=lock.check)
+    (scene.log_dir / ".lock").touch()
+    assert listing(scene.log_dir) == before
