@@ -41,6 +41,11 @@ def transaction_findings(
         try:
             size_bytes = log.stat().st_size
             batches = read_producer_headers(log, end_position=size_bytes, compiled=compiled, transactions_only=True)
+        except CorruptDataError as problem:
+            # Without the markers of this segment, the entries of later ones cannot be judged.
+            yield of_error(problem)
+            return
+        try:
             entries = read_transaction_index(path) if path.exists() else ()
         except CorruptDataError as problem:
             yield of_error(problem)

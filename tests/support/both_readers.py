@@ -66,7 +66,9 @@ class Readers:
             guarded.array(kind, int(most.sum()))
             for guarded, kind in zip(self._keys, (np.uint64, np.uint64, np.int64), strict=True)
         ]
-        entries, unkeyed, _, scan_code = kernels.scan_records(buffer, inflated, table, 0, count, 0, 0, K0, K1, *keys)
+        entries, unkeyed, tombstones, control, _, scan_code = kernels.scan_records(
+            buffer, inflated, table, 0, count, 0, 0, K0, K1, *keys
+        )
         assert (code == DONE) == (scan_code == DONE), f"verify_records {code}, scan_records {scan_code}"
         if code != DONE:
             return None
@@ -74,7 +76,12 @@ class Readers:
         hashes = [
             low.tobytes() + high.tobytes() for high, low in zip(keys[0][:entries], keys[1][:entries], strict=True)
         ]
-        return Read([tuple(header._replace(crc=0)) for header in headers], found.tolist(), hashes, int(unkeyed))
+        return Read(
+            [tuple(header._replace(crc=0)) for header in headers],
+            found.tolist(),
+            hashes,
+            (unkeyed, tombstones, control),
+        )
 
     def _inflate(self, data: bytes, table: Table) -> Bytes | None:
         """Inflate the compressed sections to the end of a guarded array; None where one does not inflate."""
@@ -94,7 +101,8 @@ class Readers:
 
     def by_definition(self, data: bytes) -> Read:
         """Return the same from the definitions. Raises KcompactError."""
-        headers, found, hashes, unkeyed = [], [], [], 0
+        headers, found, hashes = [], [], []
+        unkeyed = tombstones = control = 0
         for batch, records in definition(data):
             header = batch.header
             headers.append(tuple(header._replace(crc=0)))
@@ -103,22 +111,28 @@ class Readers:
                 greatest = max(record.timestamp for record in records)
             nulls = [sum(one.value is None for one in records), sum(one.key is None for one in records)]
             found.append([*nulls, greatest])
-            if not header.is_control:
-                unkeyed += sum(one.key is None or one.value is None for one in records)
+            if header.is_control:
+                control += len(records)
+            else:
+                unkeyed += sum(one.key is None for one in records)
+                tombstones += sum(one.key is not None and one.value is None for one in records)
                 hashes += [self._hash(one.key) for one in records if one.key is not None]
-        return Read(headers, found, hashes, unkeyed)
+        return Read(headers, found, hashes, (unkeyed, tombstones, control))
 
     def _hash(self, key: bytes) -> bytes:
         return kernels.siphash128(self._found.put(key), 0, len(key), K0, K1)
 
 
 class Read(NamedTuple):
-    """The headers without checksums; of each batch tombstones, null keys and greatest timestamp; hashes of the keys."""
+    """The headers without checksums; of each batch tombstones, null keys and greatest timestamp; hashes of the keys.
+
+    `counts` are the records without a key, the tombstones with one, and the control records.
+    """
 
     headers: list[tuple[int, ...]]
     found: list[list[int]]
     hashes: list[bytes]
-    unkeyed_or_tombstones: int
+    counts: tuple[int, int, int]
 
 
 def definition(data: bytes) -> list[tuple[Batch, list[Record]]]:

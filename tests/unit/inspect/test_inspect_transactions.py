@@ -10,6 +10,7 @@ import pytest
 from kcompact.format import batch
 from kcompact.format.batch import HEADER_BYTES, parse_batches
 from kcompact.inspect.findings import Severity
+from kcompact.inspect.transactions import transaction_findings
 from kcompact.inspect.verify import findings, verify_file
 from kcompact.log.directory import read_log
 from tests.support import log_dsl, log_writer
@@ -116,3 +117,13 @@ def test_a_single_file_is_compared_with_the_index_beside_it(tmp_path: Path) -> N
     path = WRONG["missing file"].apply(directory)
     (found,) = verify_file(path.with_suffix(".log"), 7).findings
     assert (found.severity, found.offset) == (Severity.DAMAGE, 10)
+
+
+def test_a_damaged_marker_ends_the_judgement(tmp_path: Path) -> None:
+    directory = log_writer.write(log_dsl.parse("log\n0: a=1(pid=7 txn) commit(pid=7)\n2: b=1"), tmp_path)
+    log = directory / f"{0:020d}.log"
+    data, marker = list(parse_batches(log.read_bytes(), file=""))
+    no_key = batch.Record(marker.header.base_offset, 0, b"", b"")
+    log.write_bytes(bytes(data.data) + batch.build([no_key], control=True, transactional=True, producer_id=7))
+    assert len(list(transaction_findings([log]))) == 1
+    assert kcompact("inspect", directory).code in (0, 3)
