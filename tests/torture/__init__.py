@@ -2,11 +2,17 @@
 
 kills             the process dies at every operation: of a cleaning, of a recovery, of retention
 power_loss        the disk loses what was not synced, in every way that is allowed
+mutants           protocols with an error: the power cuts must show each of them
 io_errors         every call to the system fails, once and for good
 hostile_bytes     damaged files of every kind, read by the parsers, the planner, the definitions and the kernels
 bit_flips         every bit of a small log is flipped: detected, or harmless to a reader
 reader_agreement  damaged batches that Kafka's own reader refuses are refused
 races             brokers, other runs and other programs at the same time
 spark_kills       Spark's processes die at random times, and the disk for Spark's files is full
+scene             a log directory that the real Kafka wrote
+system_calls      sees each call that changes a file, and kills the process there
+recorded          what a run does to the disk, as values
+judge             Kafka's own loader and reader: is every record there once, and nothing else
+children          forked children, two at a time
 tally             what a part has tried, and what failed
 """

@@ -7,7 +7,17 @@ import importlib
 import sys
 import time
 
-PARTS = ("kills", "power_loss", "io_errors", "hostile_bytes", "bit_flips", "reader_agreement", "races", "spark_kills")
+PARTS = (
+    "kills",
+    "power_loss",
+    "mutants",
+    "io_errors",
+    "hostile_bytes",
+    "bit_flips",
+    "reader_agreement",
+    "races",
+    "spark_kills",
+)
 """Modules with a function `run(*, share, seed)` that returns a `Tally`."""
 
 

@@ -58,6 +58,9 @@ class Judge:
         self._place = Path(self._work.name) / "loaded"
         files = read_files(original)
         self._original = {is_clean: self._loaded(visible(files), is_clean) for is_clean in (True, False)}
+        self._txn_indexes = {
+            data: files.get(path.replace(".log", ".txnindex"), b"") for path, data in files.items() if ".log" in path
+        }
         self._ends = {name: max(log_bases(files, name)) for name in (scene.ORDERS, scene.PRICES)}
 
     def __enter__(self) -> Judge:
@@ -145,6 +148,10 @@ class Judge:
                 yield f"{name}: {problem}"
             for problem in _index_problems(self._place / name):
                 yield f"{name}: {problem}"
+            # After an unclean shutdown a broker makes all indexes anew.
+            for log in sorted((self._place / name).glob("*.log")) if is_clean else ():
+                if self._txn_indexes.get(log.read_bytes()) and not log.with_suffix(".txnindex").exists():
+                    yield f"{name}: {log.name} stands without its .txnindex"
 
 
 def _differences(original: _View, view: _View, log_starts: frozenset[int], active: int) -> Iterator[str]:
@@ -178,26 +185,29 @@ def _index_problems(directory: Path) -> Iterator[str]:
     """Yield the indexes of a loaded partition that do not lead to batches of their own log."""
     for log in sorted(directory.glob("*.log")):
         base, batches = int(log.stem), _batches(log.read_bytes())
-        index = log.with_suffix(".index")
-        if not index.exists():
-            yield f"{index.name} is missing"
-            continue
-        for offset, position in struct.iter_unpack(">ii", index.read_bytes()):
+        for offset, position in _entries(log.with_suffix(".index"), ">ii"):
             if position and batches.get(position) != base + offset:
-                yield f"{index.name} leads from {base + offset} to {position}, where no such batch is"
-        last_offsets = set(batches.values())
-        for timestamp, offset in struct.iter_unpack(">qi", log.with_suffix(".timeindex").read_bytes()):
-            if timestamp > 0 and offset and not any(last >= base + offset for last in last_offsets):
-                yield f"the time index of {base} has offset {base + offset}"
+                yield f"the index of {base} leads from {base + offset} to {position}, where no such batch is"
+        end = max(batches.values(), default=base)
+        for timestamp, offset in _entries(log.with_suffix(".timeindex"), ">qi"):
+            if timestamp > 0 and base + offset > end:
+                yield f"the time index of {base} has offset {base + offset}, the log ends at {end}"
+
+
+def _entries(path: Path, layout: str) -> Iterator[tuple[int, int]]:
+    """Yield the whole entries of an index."""
+    data = path.read_bytes() if path.exists() else b""
+    size = struct.calcsize(layout)
+    yield from struct.iter_unpack(layout, data[: len(data) // size * size])
 
 
 def _batches(data: bytes) -> dict[int, int]:
     """Return the last offset of each batch of a log by its position. Layout: KIP-98."""
     found, position = {}, 0
-    while position < len(data):
+    while position + 27 <= len(data):
         base, length = struct.unpack_from(">qi", data, position)
         found[position] = base + struct.unpack_from(">i", data, position + 23)[0]
-        position += 12 + length
+        position += 12 + max(length, 0)
     return found
 
 

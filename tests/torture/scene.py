@@ -23,7 +23,7 @@ NOW_MS = START_MS + 3_600_000
 ORDERS, PRICES = "orders-0", "prices-0"
 CONFIG = {
     "cleanup.policy": "compact",
-    "segment.bytes": "3000",
+    "segment.bytes": "2700",
     "index.interval.bytes": "64",
     "delete.retention.ms": "86400000",
     "max.message.bytes": "2000",
@@ -35,12 +35,14 @@ SEGMENTS = (6, 6, 6, 5, 5, 5, 8, 8)
 """Batches of each closed segment of `orders-0`: with CONFIG, groups of three, three and two segments."""
 
 
-BASES = (0, 12, 26, 41, 54, 63, 72, 91, 107)
+SUPERSEDED = (2, 5)
+"""Segments at the end of a group, of which nothing survives: the new segment ends before they begin."""
+BASES = (0, 12, 26, 32, 41, 51, 56, 75, 90)
 """The base offsets of `orders-0`."""
-CLEANED_BASES = {ORDERS: {0, 41, 72}, PRICES: {0}}
+CLEANED_BASES = {ORDERS: {0, 32, 56}, PRICES: {0}}
 """The base offsets of the cleaned segments."""
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"
-CHECKPOINT = "0\n2\norders 0 107\nprices 0 23\n"
+CHECKPOINT = "0\n2\norders 0 90\nprices 0 23\n"
 """The cleaner's checkpoint after a cleaning."""
 
 
@@ -75,8 +77,10 @@ def _actions(topic: str, segments: tuple[int, ...]) -> Iterator[Json]:
                 for _ in range(dice.randint(1, 3))
             ]
             producer = dice.choice((None, 1, 2, 3)) if batch else 3
-            if batch == 1:  # Each segment holds the latest record of a key, so that none can be missed.
+            if batch == 1:  # The segment holds the latest record of a key, so that none can be missed.
                 rows, producer = [record(now_ms, b"only-%d" % number, dice.randbytes(20))], None
+            if topic == "orders" and number in SUPERSEDED:
+                rows, producer = [record(now_ms, b"only-%d" % (number + 1), dice.randbytes(20))], None
             if producer is None:
                 yield append(rows, now_ms=now_ms)
                 continue
