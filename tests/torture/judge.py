@@ -96,12 +96,9 @@ class Judge:
         key = (frozenset(seen.items()), frozenset(log_starts))
         if key not in self._known:
             self._known[key] = [
-                *checkpoint_problems(files),
-                *(
-                    f"{'with' if is_clean else 'without'} the clean-shutdown marker: {problem}"
-                    for is_clean in (True, False)
-                    for problem in self._problems(seen, is_clean, key[1])
-                ),
+                f"{'with' if is_clean else 'without'} the clean-shutdown marker: {problem}"
+                for is_clean in (True, False)
+                for problem in self._problems(seen, is_clean, key[1])
             ]
         return self._known[key]
 
@@ -146,7 +143,7 @@ class Judge:
             starts = log_starts if name == scene.ORDERS else frozenset({0})
             for problem in _differences(original[name], view, starts, self._ends[name]):
                 yield f"{name}: {problem}"
-            for problem in _index_problems(self._place / name):
+            for problem in _segment_problems(self._place / name):
                 yield f"{name}: {problem}"
             # After an unclean shutdown a broker makes all indexes anew.
             for log in sorted((self._place / name).glob("*.log")) if is_clean else ():
@@ -181,17 +178,20 @@ def _differences(original: _View, view: _View, log_starts: frozenset[int], activ
         yield f"the latest committed records differ of {wrong}"
 
 
-def _index_problems(directory: Path) -> Iterator[str]:
-    """Yield the indexes of a loaded partition that do not lead to batches of their own log."""
+def _segment_problems(directory: Path) -> Iterator[str]:
+    """Yield the logs of a loaded partition that overlap, and the indexes that do not lead to batches of their log."""
+    previous = -1
     for log in sorted(directory.glob("*.log")):
         base, batches = int(log.stem), _batches(log.read_bytes())
+        if base <= previous:
+            yield f"the log of {base} begins before the previous one ends, at {previous}"
+        previous = max(batches.values(), default=base)
         for offset, position in _entries(log.with_suffix(".index"), ">ii"):
             if position and batches.get(position) != base + offset:
                 yield f"the index of {base} leads from {base + offset} to {position}, where no such batch is"
-        end = max(batches.values(), default=base)
         for timestamp, offset in _entries(log.with_suffix(".timeindex"), ">qi"):
-            if timestamp > 0 and base + offset > end:
-                yield f"the time index of {base} has offset {base + offset}, the log ends at {end}"
+            if timestamp > 0 and base + offset > previous:
+                yield f"the time index of {base} has offset {base + offset}, the log ends at {previous}"
 
 
 def _entries(path: Path, layout: str) -> Iterator[tuple[int, int]]:

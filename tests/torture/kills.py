@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.swap.copy.journal import MARKER
 from kcompact.swap.recovery import recover
 from tests.oracle.real_kafka import RealKafka, build
-from tests.support.command_line import digest, environment
+from tests.support.command_line import ROOT, digest, environment
 from tests.support.crash import clone
 from tests.torture import scene
 from tests.torture.children import KILLED, in_child, one_core, scratch, side_by_side
@@ -150,7 +151,9 @@ class _Trials:
     def _judge_killed(self, trial: Trial) -> None:
         logs, output = self._home / "logs", self._home / "output"
         if trial.name != "output":
-            self._require(str(trial), self._judge.problems(read_files(logs), self._log_starts(trial.name)))
+            files = read_files(logs)
+            self._require(str(trial), list(checkpoint_problems(files)))
+            self._require(str(trial), self._judge.problems(files, self._log_starts(trial.name)))
         else:
             if digest(logs) != self._source:
                 self.tally.fail(f"{trial}: the source was changed")
@@ -282,8 +285,9 @@ def _run_command(log_dir: Path, call: str, occurrence: int) -> int:
 
 
 def _environment() -> dict[str, str]:
-    # The real interpreter is started without the site-packages of a virtual environment.
-    return environment() | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    # The real interpreter does not find the packages of a virtual environment by itself.
+    packages = sysconfig.get_paths()["purelib"]
+    return environment() | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{packages}"}
 
 
 def _straced(log_dir: Path, output: Path) -> Iterator[tuple[str, int, str]]:
@@ -292,7 +296,8 @@ def _straced(log_dir: Path, output: Path) -> Iterator[tuple[str, int, str]]:
     Of each: the system call, which occurrence of it in its thread that is, and `name` and path as `Call` has them.
     """
     trace = ["strace", "-f", "-y", "-qq", "-s", "4096", "-o", str(output), "-e", f"trace={','.join(STRACED)}"]
-    subprocess.run([*trace, *_command(log_dir)], env=_environment(), capture_output=True, check=True)
+    done = subprocess.run([*trace, *_command(log_dir)], env=_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     seen: Counter[tuple[str, str]] = Counter()
     for line in output.read_text(errors="replace").splitlines():
         match = _LINE.match(line)

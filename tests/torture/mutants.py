@@ -23,8 +23,8 @@ from tests.support.power_loss import SyncFile, Tree
 from tests.torture import scene
 from tests.torture.children import in_child, one_core, scratch, side_by_side
 from tests.torture.judge import Judge
-from tests.torture.power_loss import Cuts, files_of, prepare, recorded, state_key
-from tests.torture.recorded import Operation, Recording
+from tests.torture.power_loss import Cuts, prepare, recorded, state_key
+from tests.torture.recorded import Operation, Recording, files_of
 from tests.torture.system_calls import Call, observed
 from tests.torture.tally import Tally
 

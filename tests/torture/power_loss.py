@@ -24,7 +24,7 @@ from tests.support.crash import clone
 from tests.support.power_loss import Disk, Tree
 from tests.torture import scene
 from tests.torture.children import PROCESSES, one_core, scratch, side_by_side
-from tests.torture.judge import Judge, visible
+from tests.torture.judge import Judge, checkpoint_problems, visible
 from tests.torture.recorded import Files, Recording, Store, files_of, read_files, record
 from tests.torture.tally import Tally
 
@@ -101,7 +101,10 @@ class Cuts:
 
     def problems(self, tree: Tree) -> list[str]:
         """Return what is wrong with a state: as a broker loads it, and after kcompact has recovered it."""
-        return self._judge.problems(files_of(tree), self._starts) or self._after_recovery(tree)
+        return self._judged(files_of(tree)) or self._after_recovery(tree)
+
+    def _judged(self, files: Files) -> list[str]:
+        return [*checkpoint_problems(files), *self._judge.problems(files, self._starts)]
 
     def _after_recovery(self, tree: Tree) -> list[str]:
         shutil.rmtree(self._home, ignore_errors=True)
@@ -113,7 +116,7 @@ class Cuts:
         files = read_files(self._home)
         left = [path for path in files if path.endswith((".cleaned", ".swap")) or ".kcompact-" in path]
         found = [f"recovery left {path}" for path in left]
-        return found or [f"after recovery: {each}" for each in self._judge.problems(files, self._starts)]
+        return found or [f"after recovery: {each}" for each in self._judged(files)]
 
     def recovery_of(self, tree: Tree, place: Path) -> tuple[Recording, Path]:
         """Record the recovery of a state; return it and the directory before it."""
