@@ -21,8 +21,17 @@ from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark
-from kcompact.errors import CleaningAbortedError, CorruptBatchError, EngineError, KcompactError, RefusedError
+from kcompact.errors import (
+    CleaningAbortedError,
+    CorruptBatchError,
+    CorruptTransactionIndexError,
+    EngineError,
+    KcompactError,
+    RefusedError,
+)
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
+from tests.support import log_writer
 from tests.support.command_line import COMPACT, environment, flip, process
 from tests.support.compare import differences
 from tests.support.kafka_rounds import clean_all, round_of
@@ -38,6 +47,7 @@ from tests.support.spark_runs import (
     write_log,
     write_partition,
 )
+from tests.support.wrong_transaction_indexes import SPEC, WRONG
 
 pytestmark = SPARK
 
@@ -131,6 +141,17 @@ def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, cap
     # The error travels as a value: Spark logs no failed task with its traceback. PySpark's daemon may log one of its
     # own, when Spark has ended the other tasks and closed their sockets.
     assert "CorruptBatchError" not in spark_log(on_spark).removeprefix(log_before)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("wrong", ["missing file", "an entry too many", "active segment: missing file"])
+def test_a_wrong_transaction_index_is_refused(wrong: str, compiled: bool, on_spark: OnSpark, tmp_path: Path) -> None:
+    directory = log_writer.write(SPEC, tmp_path)
+    path = WRONG[wrong].apply(directory)
+    plan = plan_partition(directory, SPEC.config, now_ms=SPEC.now_ms)
+    with pytest.raises(CorruptTransactionIndexError, match=WRONG[wrong].message) as refused:
+        prepare_clean(plan, on_spark, tuning=Tuning(compiled=compiled))
+    assert refused.value.file == str(path)
 
 
 def test_staging_that_is_gone_is_a_storage_error(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
