@@ -56,12 +56,13 @@ def test_sound_indexes_are_not_refused(directory: Path) -> None:
     assert committed_view(directory) == VIEW
 
 
-@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("wrong", [name for name, wrong in WRONG.items() if not wrong.is_harmless])
-def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path) -> None:
+def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRONG[wrong].apply(directory)
     before = content(directory)
-    for options in (CleanOptions(), CleanOptions(dry_run=True), CleanOptions(output=tmp_path / "out")):
+    ways = ((CleanOptions(), 1 << 62), (CleanOptions(dry_run=True), 0), (CleanOptions(output=tmp_path / "out"), 0))
+    for options, compiled_bytes in ways:
+        monkeypatch.setattr(prepare, "COMPILED_BYTES", compiled_bytes)
         with pytest.raises(CorruptDataError, match=WRONG[wrong].message) as refused:
             clean(directory, options)
         assert refused.value.exit_code == 3
@@ -77,7 +78,6 @@ def test_an_index_that_misleads_nobody_is_not_refused(wrong: str, directory: Pat
     assert committed_view(directory) == VIEW
 
 
-@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("wrong", WRONG)
 def test_rebuilt_from_the_markers_the_result_is_that_of_sound_indexes(
     wrong: str, directory: Path, tmp_path: Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from kcompact.format.batch import parse_batches
 from kcompact.format.index import build_offset_index
 from kcompact.format.names import index_name
 from kcompact.format.producer_snapshot import ProducerEntry
-from kcompact.log import producer_state
-from kcompact.log.batch_headers import BatchHeader, read_marker
+from kcompact.log import batch_headers, header_table, producer_state
+from kcompact.log.batch_headers import BatchHeader, read_marker, verified_producer_headers
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.producer_state import (
     LastRecord,
@@ -25,6 +26,7 @@ from kcompact.log.producer_state import (
     last_records,
     replay,
 )
+from kcompact.log.transaction_index import Transactions
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME, LogSpec
 
@@ -250,3 +252,44 @@ def test_replay_continues_from_a_given_state() -> None:
     assert found[7].transaction_first_offset is None
     assert found[8] == known[8]
     assert known[7].transaction_first_offset == 0
+
+
+def random_line(dice: random.Random) -> str:
+    words = []
+    for _ in range(dice.randint(1, 40)):
+        producer = f"pid={dice.randint(1, 3)} epoch={dice.randint(0, 2)}"
+        kind = dice.choice(["commit", "abort", "txn", "txn", "txn", "plain", "plain", "none", "emptied"])
+        words.append(
+            {
+                "txn": f"a=1({producer} txn seq={dice.randint(0, 9)})",
+                "plain": f"a=1({producer} seq={dice.randint(0, 9)})",
+                "none": "a=1",
+                "emptied": f"[]({producer} control)",
+            }.get(kind, f"{kind}({producer})")
+        )
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_the_kernels_leave_out_changes_no_producer(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(seed)
+    directory = log_writer.write(log_dsl.parse(f"log lone\n0: {random_line(dice)}"), tmp_path)
+    log = read_log(directory)
+    path, size_bytes = directory / log.active_segment.log_name, log.size_bytes
+    monkeypatch.setattr(header_table, "TABLE_ROWS", 7)
+
+    def found(compiled_after: int, first_offset: int) -> tuple[object, object]:
+        monkeypatch.setattr(batch_headers, "COMPILED_BATCHES", compiled_after)
+        batches = list(
+            verified_producer_headers(
+                path, base_offset=0, end_offset=log.log_end_offset, end_position=size_bytes, first_offset=first_offset
+            )
+        )
+        return replay({}, batches), list(Transactions().abort_markers(batches))
+
+    for first_offset in (0, dice.randint(0, log.log_end_offset)):
+        expected = found(1 << 30, first_offset)
+        assert found(1, first_offset) == expected
+        assert found(dice.randint(1, 20), first_offset) == expected
