@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kcompact.format.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, Header
+from kcompact.format.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, Header, sealed
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, build_offset_checkpoint
 from kcompact.format.index import IndexBuilder
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
@@ -88,7 +88,7 @@ class Listing:
     """A partition of which only the listing is known.
 
     `log_writer` cannot write it: the listing gives sizes, not records. The files here have exactly these sizes, and the
-    logs are sparse: a header for each batch and nothing after it.
+    logs are sparse: a header for each batch and nothing after it. Only in the active segment are the checksums right.
     """
 
     name: str
@@ -144,7 +144,9 @@ class Listing:
         with open(directory / log_name(segment.base_offset), "wb") as log:
             for position, header in self._headers(segment, end_offset):
                 log.seek(position)
-                log.write(header.pack())
+                is_active = segment is self.segments[-1]
+                zeros = bytes(header.size_bytes - HEADER_BYTES) if is_active else b""
+                log.write(sealed(header, zeros)[:HEADER_BYTES])
                 builder.append(header.last_offset, position, header.size_bytes, header.max_timestamp)
             log.truncate(segment.log_bytes)
         offset_index, time_index = builder.finish()
