@@ -9,6 +9,7 @@ Imports: `errors`, `format`, `kernels`, `log`.
     verified_segment   the verified batches of a segment: the input of the index checks
     segment_kernels    counts and verifies segments with the kernels
     indexes            compares indexes with the batches of their log
+    transactions       compares each `.txnindex` with the markers of the whole log
     small_files        checks snapshots and checkpoints, and lists files that interrupted work left
     findings           one finding, with its severity
 """
