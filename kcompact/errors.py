@@ -269,26 +269,29 @@ class LogChangedError(KcompactError):
 class NotEnoughSpaceError(KcompactError):
     """A file system has too little free space, or a quota or the limit on the size of files is reached.
 
-    `detail` is the file, the operation and the words of the operating system, if a write has failed. `free_bytes` is
-    None if the file system does not say.
+    If a write has failed, `detail` is the file and the operation, and `why` the words of the operating system.
+    `free_bytes` is None if the file system does not say.
     """
 
     exit_code = 7
 
-    def __init__(self, *, path: Path | str, needed_bytes: int, free_bytes: int | None, detail: str = "") -> None:
+    def __init__(
+        self, *, path: Path | str, needed_bytes: int, free_bytes: int | None, detail: str = "", why: str = ""
+    ) -> None:
         self.path = str(path)
+        self.why = why
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
         self.detail = detail
         sizes = [f"{needed_bytes:,} bytes are needed"] if needed_bytes else []
         sizes += [] if free_bytes is None else [f"{free_bytes:,} are free"]
-        known = [", ".join(sizes), detail]
+        known = [", ".join(sizes), ": ".join(filter(None, (detail, why)))]
         super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{_SPACE_HINT}")
 
     @property
     def cause(self) -> str:
         """The message without the path and the sizes."""
-        return f"{_NO_SPACE}\n{_SPACE_HINT}"
+        return f"{': '.join(filter(None, (_NO_SPACE, self.why)))}\n{_SPACE_HINT}"
 
 
 _NO_SPACE = "not enough free space"
@@ -512,5 +515,10 @@ def storage_error(
         directory = next(each for each in path.absolute().parents if each.exists())
         status = os.statvfs(directory)
         free_bytes = status.f_bavail * status.f_frsize
-    detail = f"{path}: {_words(problem, operation)}"
-    return NotEnoughSpaceError(path=directory, needed_bytes=needed_bytes, free_bytes=free_bytes, detail=detail)
+    return NotEnoughSpaceError(
+        path=directory,
+        needed_bytes=needed_bytes,
+        free_bytes=free_bytes,
+        detail=": ".join(filter(None, (str(path), operation))),
+        why=problem.strerror or "",
+    )

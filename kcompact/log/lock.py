@@ -23,7 +23,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kcompact.errors import (
@@ -96,7 +96,8 @@ def log_dir_lock(log_dir: str | os.PathLike[str]) -> Iterator[LogDirLock]:
         try:
             yield LogDirLock(path=path, directory_fd=directory_fd, lock_fd=lock_fd, created=created)
         finally:
-            os.close(lock_fd)  # Closes the open file description, which releases the lock.
+            with suppress(OSError):  # Nothing was written to it.
+                os.close(lock_fd)  # Closes the open file description, which releases the lock.
     finally:
         os.close(directory_fd)
 

@@ -259,7 +259,7 @@ class Output:
     ) -> None:
         try:
             if self._journal is not None and self._journal.path.exists() and not self._journal.records():
-                with suppress(KcompactError):  # There is nothing to continue from.
+                with suppress(KcompactError, OSError):  # There is nothing to continue from.
                     self._journal.remove()
                     if self._is_made:
                         with OpenDirectory(self.path.parent) as parent:

@@ -1,0 +1,195 @@
+"""Every call to the system fails, once and for good, in whole runs of `clean`, retention, copies and `recover`.
+
+Each run is a forked child of this process. After it, partitions are untouched or cleaned group by group, the exit code
+is that of the table in `docs/cli.md`, and the message names the cause. Then kcompact runs again without faults: it must
+succeed, leave nothing behind, and a reader that shares no code with kcompact must find the records that were there.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from kcompact import kernels
+from tests.support.crash import clone
+from tests.torture import full_disks
+from tests.torture.children import one_core, scratch, side_by_side
+from tests.torture.faults import (
+    ERRORS,
+    KERNEL,
+    KINDS,
+    LISTS,
+    NO_BYTES,
+    OTHER_BYTES,
+    READS,
+    STATUS,
+    Call,
+    Fault,
+    can_happen,
+)
+from tests.torture.faulty_runs import (
+    RECOVER,
+    Ran,
+    Scene,
+    prepare_scene,
+    remove,
+    scenes,
+    state_problems,
+    view_problems,
+)
+from tests.torture.faulty_runs import (
+    run as run_command,
+)
+from tests.torture.plain_reader import contents
+from tests.torture.tally import Tally
+
+RUNS = 2_600
+"""At share 1."""
+
+UNFINISHED = 8
+REPORT = "report"
+MAY_FAIL = (*READS, *STATUS, *LISTS, "open", KERNEL)
+"""Calls whose failure a command may get over, if its result is the right one."""
+CODES = {
+    "EIO": 1,
+    "ENOSPC": 7,
+    "EDQUOT": 7,
+    "EROFS": 4,
+    "EACCES": 4,
+    "EMFILE": 1,
+    "EINTR": 1,
+    OTHER_BYTES: 3,
+    NO_BYTES: 3,
+}
+"""The exit code of each fault. What is short must not be noticed at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A command and a call of it that fails."""
+
+    scene: Scene
+    call: Call
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"{self.scene.name}: {self.fault.kind}{' for good' if self.fault.persistent else ''} at {self.call}"
+
+
+def run(*, share: float, seed: int) -> Tally:
+    """Let calls of the commands fail, chosen by the seed, and fill small disks."""
+    assert kernels.available(), kernels.failure()
+    tally = Tally()
+    with scratch() as directory, one_core():
+        prepared = scenes()
+        for number, scene in enumerate(prepared):
+            prepare_scene(scene, directory / f"scene-{number}")
+            for what in scene.escaped:
+                tally.fail(f"{scene.name}: {what} is not numbered")
+        trials = _chosen(prepared, round(RUNS * share), seed)
+        done = side_by_side(partial(_tried, directory=str(directory)), trials)
+    tally.outcomes.update(done.outcomes)
+    tally.failures += done.failures
+    for each in (full_disks.run(share=share, seed=seed),):
+        tally.outcomes.update(each.outcomes)
+        tally.failures += each.failures
+    return tally
+
+
+def _chosen(prepared: Sequence[Scene], count: int, seed: int) -> list[Trial]:
+    """Return trials: in turn one of each scene, and in each scene every call before one comes again."""
+    dice = random.Random(seed)
+    queues = [_queue(scene, dice) for scene in prepared]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*queues))
+    return list(itertools.islice((trial for trial in turns if trial is not None), count))
+
+
+def _queue(scene: Scene, dice: random.Random) -> list[Trial]:
+    of_call = []
+    for call in scene.calls:
+        faults = [
+            Fault(call.number, kind, persistent)
+            for kind in KINDS
+            if can_happen(kind, call)
+            for persistent in ((False,) if kind == "EINTR" else (False, True))
+        ]
+        dice.shuffle(faults)
+        of_call.append([Trial(scene, call, fault) for fault in faults])
+    dice.shuffle(of_call)
+    return [trial for round_ in itertools.zip_longest(*of_call) for trial in round_ if trial is not None]
+
+
+def _tried(trials: Sequence[Trial], *, directory: str) -> Tally:
+    tally = Tally()
+    for trial in trials:
+        home = trial.scene.home.with_name(f"{os.getpid()}-run")
+        clone(trial.scene.home, home)
+        try:
+            ran = run_command(trial.scene, home, trial.fault)
+            problems = [*_problems_of(trial, ran), *_problems_after(trial, ran, home)]
+        finally:
+            remove(home)
+        if problems:
+            tally.fail(f"{trial}: {'; '.join(problems)}")
+        else:
+            tally.count(f"ended with {ran.code}" if ran.code else "not harmed")
+    return tally
+
+
+def _problems_of(trial: Trial, ran: Ran) -> list[str]:
+    """Return what is wrong with the answer of the command that failed."""
+    if ran.code < 0 or "Traceback" in ran.errors or "bug of kcompact" in ran.errors:
+        return [f"it broke: {ran.errors}"]
+    kind = trial.fault.kind
+    if ran.code == 0:
+        return [] if kind not in CODES or _may_pass(trial.call, kind) else ["it was not noticed"]
+    allowed = {CODES.get(kind, 0), UNFINISHED} | _more_codes(trial.call, kind)
+    codes = set(ran.codes) or {ran.code}
+    problems = [f"the exit code is {ran.code} of {sorted(codes)}: {ran.errors}"] if codes - allowed else []
+    cause = os.strerror(getattr(errno, kind)) if kind in ERRORS else ""
+    if cause not in ran.errors:
+        problems.append(f"the message does not name the cause: {ran.errors}")
+    return problems
+
+
+def _may_pass(call: Call, kind: str) -> bool:
+    """Return whether a command may succeed although this call has failed."""
+    if call.path == REPORT:
+        return kind in (OTHER_BYTES, NO_BYTES)
+    return call.name in MAY_FAIL
+
+
+def _more_codes(call: Call, kind: str) -> set[int]:
+    """Return other exit codes that the failure of this call may have."""
+    return {1} if call.path == REPORT else set()
+
+
+def _problems_after(trial: Trial, ran: Ran, home: Path) -> list[str]:
+    """Return what is wrong with the directories, before and after kcompact runs again."""
+    scene = trial.scene
+    is_unfinished = UNFINISHED in (ran.code, *ran.codes) or scene.interrupted is not None
+    problems = [] if is_unfinished else state_problems(scene, home, is_over=False)
+    if not ran.code and contents(home / "logs") | contents(home / "out") != scene.result:
+        problems.append("it said that it succeeded")
+    problems += [f"before it ran again: {problem}" for problem in _left_in_tmp(home)]
+    command = RECOVER if scene.interrupted is None and not scene.is_copy and trial.fault.number % 2 else scene.command
+    again = run_command(Scene(name="again", command=command, in_pieces=scene.in_pieces), home)
+    if again.code:
+        return [*problems, f"it does not run again: {again.code} {again.errors}"]
+    is_regrouped = command is scene.command and ran.code != 0 and scene.interrupted is None
+    after = state_problems(scene, home, is_over=True, is_regrouped=is_regrouped)
+    problems += [f"afterwards: {problem}" for problem in after]
+    if scene.is_copy and contents(home / "out") != scene.after:
+        problems.append("afterwards: the copy is another one")
+    return [*problems, *view_problems(scene, home), *_left_in_tmp(home)]
+
+
+def _left_in_tmp(home: Path) -> list[str]:
+    left = sorted(path.name for path in (home / "tmp").iterdir())
+    return [f"left in TMPDIR: {left}"] if left else []
