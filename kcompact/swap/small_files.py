@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from kcompact.clean.staged_files import READ_BACK_MISMATCH
 from kcompact.errors import CorruptDataError, storage_errors
@@ -22,7 +23,12 @@ def write_small_file(
     CheckpointFile.write, Utils.atomicMoveWithFallback.
     """
     with storage_errors(directory.path / name, "write"):
-        _write(directory, name, content, mode=mode, model=model)
+        try:
+            _write(directory, name, content, mode=mode, model=model)
+        except BaseException:
+            with suppress(OSError):  # On a full disk it would take space. The next write removes what stays.
+                directory.apply_step(Remove(f"{name}.tmp"))
+            raise
 
 
 def _write(directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None) -> None:

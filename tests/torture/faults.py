@@ -41,6 +41,8 @@ WATCHED = (
 )
 KERNEL = "pread of a kernel"
 LOCK = "fcntl"
+REPORT = "report"
+"""What standard output is written to. Only its own faults concern it."""
 
 _CREATES = os.O_CREAT | os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _CHANGES = (*WRITES, *SYNCS, *NEW_NAMES, *OLD_NAMES, *ATTRIBUTES, *SIZES)
@@ -77,8 +79,9 @@ class Fault:
 
     def hits(self, call: Call) -> bool:
         if call.number == self.number:
-            return True
-        return self.persistent and call.number > self.number and can_happen(self.kind, call)
+            return can_happen(self.kind, call)
+        is_later = self.persistent and call.number > self.number and call.path != REPORT
+        return is_later and can_happen(self.kind, call)
 
     def __str__(self) -> str:
         return f"{self.kind} {'from' if self.persistent else 'at'} call {self.number}"

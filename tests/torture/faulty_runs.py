@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kcompact.clean import prepare
+from kcompact.clean import prepare, split_kernels
 from kcompact.cleaner import partition
 from kcompact.cli.app import main
 from kcompact.engine import in_process
+from kcompact.log import header_table, inflate
 from tests.support import log_dsl, log_writer
 from tests.support.crash import clone
 from tests.torture.children import in_child
@@ -61,6 +62,8 @@ def _clean(*options: str, **settings: str) -> list[str]:
     return ["clean", "--engine", "in-process", "--json", *config, *now, *options, "HOME/logs"]
 
 
+LOADED = (split_kernels, inflate, header_table)
+"""What a command would otherwise import."""
 LONGEST_S = 60
 """A command that takes longer hangs, and is killed."""
 RECOVER = ["recover", "--json", "HOME/logs"]
@@ -201,13 +204,12 @@ def _command(home: Path, command: Sequence[str]) -> int:
 
 
 def _codes(report: bytes) -> list[int]:
-    """Return the exit codes of the partitions that failed, and of an unfinished copy."""
+    """Return the exit codes of the partitions that failed."""
     try:
         document = json.loads(report)
     except ValueError:
         return []
-    entries = [*document["partitions"], document.get("copy") or {}]
-    return [each["exit_code"] for each in entries if each.get("exit_code")]
+    return [each["exit_code"] for each in document["partitions"] if each["exit_code"]]
 
 
 def _work_in_pieces() -> None:
@@ -270,7 +272,11 @@ def _files(names: dict[str, str], partition_name: str, group: Sequence[int]) -> 
         name
         for name in names
         if name in snapshots
-        or (name.startswith(f"{partition_name}/") and name.endswith(suffixes) and Path(name).stem in bases)
+        or (
+            Path(name).parent.name == name.split("/")[0] == partition_name
+            and name.endswith(suffixes)
+            and Path(name).stem in bases
+        )
     }
 
 
