@@ -325,17 +325,19 @@ _CODES_AND_HINTS = {
 
 
 class ScratchSpaceError(NotEnoughSpaceError):
-    """The directory for temporary files is full."""
+    """The directory for temporary files is full. `why` are the words of the operating system."""
 
-    def __init__(self, *, path: Path | str) -> None:
+    def __init__(self, *, path: Path | str, why: str = "No space left on device") -> None:
         self.path = str(path)
+        self.why = why
         KcompactError.__init__(self, f"{self.path}: {self.cause}")
 
     @property
     def cause(self) -> str:
         """The message without the path."""
         return (
-            "not enough free space for temporary files: 24 bytes for each key, and what Spark needs itself\n"
+            f"not enough free space for temporary files: {self.why}\n"
+            "They take 24 bytes for each key, and what Spark needs itself. "
             "Free some space there, or choose another directory: TMPDIR=DIR, for Spark "
             "--spark-conf spark.local.dir=DIR. Nothing of the partition was changed."
         )

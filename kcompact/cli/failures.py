@@ -81,7 +81,7 @@ def delivered(show: Callable[[], None]) -> int:
     A closed pipe is not a failure, because the work is finished.
     """
     from kcompact.cli.output import streams
-    from kcompact.errors import StorageError
+    from kcompact.errors import KcompactError, StorageError
 
     try:
         show()
@@ -90,5 +90,5 @@ def delivered(show: Callable[[], None]) -> int:
     except StorageError as problem:
         complain(problem)
         streams.forget_output()
-        return problem.exit_code
+        return KcompactError.exit_code
     return 0

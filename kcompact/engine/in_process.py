@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from kcompact.clean.executor import Progress, Reduced, reduce
@@ -15,7 +16,9 @@ from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
+from kcompact.errors import RefusedError
 from kcompact.host.throttle import Pace, Throttle
+from kcompact.log.files import read_at
 
 POLL_S = 0.1
 
@@ -176,10 +179,7 @@ class _Blocks:
         yield from self._held[bucket]
         self._held[bucket].clear()
         for start, seal in self._spilled[bucket]:
-            try:
-                data = os.pread(self._opened(), seal.size_bytes, start)
-            except OSError as problem:
-                raise scratch_error(tempfile.gettempdir(), problem) from None
+            data = read_at(self._opened(), seal.size_bytes, start, path=Path(tempfile.gettempdir()))
             yield seal.checked(data, source=f"unnamed file in {tempfile.gettempdir()}")
 
     def _opened(self) -> int:
@@ -187,6 +187,9 @@ class _Blocks:
         if self._file is None:
             try:
                 self._file = tempfile.TemporaryFile(prefix="kcompact-keys-")  # noqa: SIM115
+            except FileNotFoundError as problem:  # There is none that can be written to.
+                hint = "Set TMPDIR to a directory that can be written to."
+                raise RefusedError(path="TMPDIR", problem=problem.strerror or "", hint=hint) from None
             except OSError as problem:
                 raise scratch_error(tempfile.gettempdir(), problem) from None
         return self._file.fileno()

@@ -58,5 +58,5 @@ def opened(data: bytes, *, source: str) -> Any:
 def scratch_error(path: str | Path, problem: OSError) -> KcompactError:
     """Return the error to raise when a scratch file cannot be written or read."""
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ScratchSpaceError(path=path)
+        return ScratchSpaceError(path=path, why=problem.strerror or "")
     return storage_error(Path(path), problem)

@@ -14,5 +14,9 @@ system_calls      sees each call that changes a file, and kills the process ther
 recorded          what a run does to the disk, as values
 judge             Kafka's own loader and reader: is every record there once, and nothing else
 children          forked children, two at a time
+faults            lets calls to the system fail inside this process
+faulty_runs       whole commands with calls that fail, and what must hold after them
+full_disks        disks that fill up, and limits of a process: of `io_errors`
+plain_reader      reads what is left without kcompact
 tally             what a part has tried, and what failed
 """

@@ -125,7 +125,7 @@ class Faults:
         for name in WATCHED:
             setattr(os, name, self._watching(name))
         fcntl.fcntl = self._watching(LOCK)
-        io.open = builtins.open = self._open  # type: ignore[assignment]
+        io.open = builtins.open = self._open
         kernels.scan_headers = self._scan_headers
         for each in _names_with_descriptors():  # `shutil` asks whether these can be given a descriptor.
             each.update(getattr(os, name) for name in WATCHED if self._real[name] in each)
@@ -138,8 +138,8 @@ class Faults:
             for each in _names_with_descriptors():
                 each.discard(getattr(os, name))
             setattr(os, name, self._real[name])
-        fcntl.fcntl = self._real[LOCK]  # type: ignore[assignment]
-        io.open = builtins.open = self._real["io.open"]  # type: ignore[assignment]
+        fcntl.fcntl = self._real[LOCK]
+        io.open = builtins.open = self._real["io.open"]
         kernels.scan_headers = self._real[KERNEL]
 
     # --- Which calls

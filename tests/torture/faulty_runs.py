@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -151,9 +153,19 @@ def _interrupted(home: Path, name: str, occurrence: int) -> str:
     return "it ended by itself"
 
 
-def run(scene: Scene, home: Path, fault: Fault | None = None, *, watches: bool = False) -> Ran:
-    """Run the command of a scene in a child. With `watches`, calls that escape the numbering are noted."""
-    answer = in_child(partial(_in_child, scene, home, fault, watches))
+def run(
+    scene: Scene,
+    home: Path,
+    fault: Fault | None = None,
+    *,
+    watches: bool = False,
+    limit: tuple[int, int] | None = None,
+) -> Ran:
+    """Run the command of a scene in a child. With `watches`, calls that escape the numbering are noted.
+
+    `limit` is a resource of `setrlimit` and its limit while the command runs.
+    """
+    answer = in_child(partial(_in_child, scene, home, fault, watches, limit))
     try:
         found: dict[str, Any] = json.loads(answer)
     except ValueError:
@@ -169,7 +181,7 @@ def _seen(home: Path) -> Path:
     return home.with_name(f"{home.name}.json")
 
 
-def _in_child(scene: Scene, home: Path, fault: Fault | None, watches: bool) -> str:
+def _in_child(scene: Scene, home: Path, fault: Fault | None, watches: bool, limit: tuple[int, int] | None) -> str:
     signal.alarm(LONGEST_S)
     if scene.in_pieces:
         _work_in_pieces()
@@ -180,7 +192,8 @@ def _in_child(scene: Scene, home: Path, fault: Fault | None, watches: bool) -> s
         if watches:
             faults.watch_for_escapes()
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(_OpenFile(report, "w", None, is_owner=False)))
-        code = _command(home, scene.command)
+        with _limited(limit):
+            code = _command(home, scene.command)
     if watches:
         calls = [(call.number, call.name, call.path, call.writes) for call in faults.calls]
         _seen(home).write_text(json.dumps({"calls": calls, "escaped": faults.escaped}))
@@ -191,6 +204,20 @@ def _in_child(scene: Scene, home: Path, fault: Fault | None, watches: bool) -> s
             "codes": _codes((home / "report").read_bytes()),
         }
     )
+
+
+@contextmanager
+def _limited(limit: tuple[int, int] | None) -> Iterator[None]:
+    if limit is None:
+        yield
+        return
+    number, value = limit
+    before = resource.getrlimit(number)
+    resource.setrlimit(number, (value, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(number, before)
 
 
 def _command(home: Path, command: Sequence[str]) -> int:
@@ -216,7 +243,8 @@ def _work_in_pieces() -> None:
     """Let a small log be worked on as a large one: by kernels, in many splits, with keys that do not fit."""
     blocks: Callable[..., Any] = in_process._Blocks
     prepare.COMPILED_BYTES = 0
-    partition.Tuning = partial(prepare.Tuning, split_bytes=300, task_bytes=600, bucket_count=2)  # type: ignore[assignment,misc]
+    pieces = partial(prepare.Tuning, split_bytes=300, task_bytes=600, bucket_count=2)
+    setattr(partition, "Tuning", pieces)  # noqa: B010 - it is not exported
     in_process._Blocks = lambda buckets, limit: blocks(buckets, 0)  # type: ignore[assignment,misc]
 
 

@@ -85,9 +85,9 @@ def _records(data: bytes, base: int, count: int) -> list[tuple[int, bytes | None
 
 
 def contents(directory: Path) -> dict[str, str]:
-    """Return the digests of the files below a directory, by their relative names, except `.lock`."""
+    """Return the digests of the files below a directory, by their relative names, except `.lock` and ballast."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != ".lock"
+        if path.is_file() and path.name not in (".lock", "ballast")
     }

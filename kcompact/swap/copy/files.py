@@ -8,12 +8,14 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kcompact.clean.staged_files import CleanedSegment, create, sync, write_all
-from kcompact.errors import storage_error, storage_errors
+from crc32c import crc32c
+
+from kcompact.clean.staged_files import READ_BACK_MISMATCH, CleanedSegment, create, sync, write_all
+from kcompact.errors import CorruptDataError, storage_error, storage_errors
 from kcompact.format.index import build_txn_index
 from kcompact.format.names import Suffix
 from kcompact.log.batch_headers import read_producer_headers
-from kcompact.log.files import FileIdentity, open_regular
+from kcompact.log.files import FileIdentity, open_regular, read_at
 from kcompact.log.index_files import build_indexes
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.swap.attributes import modified_ns
@@ -76,16 +78,19 @@ def build_missing_indexes(directory: Path, *, interval_bytes: int) -> None:
                 sync(descriptor, path=path)
             finally:
                 os.close(descriptor)
+            _require_content(path, int(crc32c(data)))
 
 
 def _copy_file(source: Path, target: Path, check: Callable[[], None]) -> None:
-    """Copy content, mode, times, extended attributes and, as root, the owner; then sync."""
+    """Copy content, mode, times, extended attributes and, as root, the owner; then sync and read back."""
     check()
+    crc = 0
     with open_regular(source) as reader:
         try:
             descriptor = create(target)
             try:
                 while data := os.read(reader, _COPY_BYTES):
+                    crc = int(crc32c(data, crc))
                     write_all(descriptor, data, path=target)
                     check()
                 with storage_errors(target):
@@ -95,6 +100,21 @@ def _copy_file(source: Path, target: Path, check: Callable[[], None]) -> None:
                 os.close(descriptor)
         except OSError as problem:
             raise storage_error(source, problem, operation="read") from None
+    _require_content(target, crc, check)
+
+
+def _require_content(path: Path, expected: int, check: Callable[[], None] = lambda: None) -> None:
+    """Raise CorruptDataError unless the disk returns a file with this CRC-32C."""
+    crc, position = 0, 0
+    with open_regular(path) as descriptor, storage_errors(path, "read back"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        while data := read_at(descriptor, _COPY_BYTES, position, path=path):
+            crc, position = int(crc32c(data, crc)), position + len(data)
+            check()
+    if crc != expected:
+        raise CorruptDataError(
+            file=path, problem=READ_BACK_MISMATCH, hint="Check the disk, or pass an --output directory on another one."
+        )
 
 
 def copy_status(source: Path, target: Path) -> None:

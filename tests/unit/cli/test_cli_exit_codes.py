@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kcompact.clean.staged_files import READ_BACK_MISMATCH
-from tests.support.command_line import DIRTY, LOG3, Ran, clean, digest, kcompact, partition, values
+from tests.support.command_line import DIRTY, LOG3, clean, digest, kcompact, partition, values
 
 STAGED = ".kcompact-"
 MANIFEST = "manifest.json.tmp"
@@ -147,6 +147,25 @@ def test_recovery(
     assert values(directory).keys() == values(partition(tmp_path / "other")).keys()
 
 
+def lying(lost: str) -> Callable[..., int]:
+    def lie(real: Callable[..., int], fd: int, data: Any) -> int:
+        return len(data) if lost == "no bytes" else real(fd, bytes(data[:-1]) + b"?")
+
+    return lie
+
+
+@pytest.mark.parametrize("lost", ["other bytes", "no bytes"])
+@pytest.mark.parametrize("name", ["00000000000000000006.log", "0.json.tmp"])
+def test_a_disk_that_lies_about_a_copy(name: str, lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path / "data")
+    with monkeypatch.context() as patched:
+        fail(patched, "write", f"copy/.kcompact-copy/{'' if '.json' in name else 'orders-0/'}{name}", lying(lost))
+        ran = clean("--output", tmp_path / "copy", directory)
+    assert ran.code == 3
+    assert READ_BACK_MISMATCH in ran.err
+    assert clean("--output", tmp_path / "copy", directory).code == 0
+
+
 @pytest.mark.parametrize("lost", ["other bytes", "no bytes"])
 @pytest.mark.parametrize("name", [MANIFEST, "cleaner-offset-checkpoint.tmp"])
 def test_a_disk_that_lies_about_a_small_file(
@@ -154,15 +173,9 @@ def test_a_disk_that_lies_about_a_small_file(
 ) -> None:
     directory = partition(tmp_path, DIRTY.replace("now=10:00", "now=10:00 checkpoint=0"))
     records, checkpoint = values(directory), (tmp_path / "cleaner-offset-checkpoint").read_bytes()
-
-    def lie(real: Callable[..., int], fd: int, data: Any) -> int:
-        if lost == "no bytes":
-            return len(data)
-        return real(fd, bytes(data[:-1]) + b"?")
-
     with monkeypatch.context() as patched:
-        fail(patched, "write", name, lie)
-        ran: Ran = clean(directory)
+        fail(patched, "write", name, lying(lost))
+        ran = clean(directory)
     assert ran.code == 3
     assert READ_BACK_MISMATCH in ran.err
     assert (tmp_path / "cleaner-offset-checkpoint").read_bytes() == checkpoint
