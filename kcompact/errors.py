@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kcompact.readable import shown
+from kcompact.readable import shell_word, shown
 
 
 class KcompactError(Exception):
@@ -424,6 +424,28 @@ class RecoveryNeededError(KcompactError):
     def cause(self) -> str:
         """The message without the names of the files."""
         return f"{shown(self.path)}: {shown(self.problem)}" + (f"\n{self.hint}" if self.hint else "")
+
+
+class CheckpointNotWrittenError(KcompactError):
+    """All segments of a partition are cleaned and in place, but the cleaner's checkpoint does not say so yet.
+
+    The exit code is that of the cause.
+    """
+
+    def __init__(self, *, path: Path | str, problem: KcompactError) -> None:
+        self.path = str(path)
+        self.problem = problem
+        self.exit_code = problem.exit_code
+        super().__init__(
+            f"{self.path}: cleaned completely, but the checkpoint was not written: {str(problem).splitlines()[0]}\n"
+            f"The log is in order. Remove the cause, then run `kcompact recover {shell_word(self.path)}`, or clean again: both "
+            "write the checkpoint. Until then a cleaning only has more to read."
+        )
+
+    @property
+    def word(self) -> str:
+        """The words of the cause."""
+        return self.problem.word
 
 
 class CleaningAbortedError(KcompactError):

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.offset_map import superseded
 from kcompact.clean.scan import Scanned
+from kcompact.clean.staged_files import StagingDirectory
 
 
 class Reduced(NamedTuple):
@@ -71,6 +72,8 @@ class Executor(Protocol):
         """Scan the splits of every task, bring the blocks of each bucket together and reduce them."""
         ...
 
-    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+    def write(
+        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
+    ) -> list[WrittenPart]:
         """Write the parts of every task."""
         ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.clean.accounting import check_parts
@@ -12,7 +11,7 @@ from kcompact.clean.executor import Executor
 from kcompact.clean.job import CleanerStats, WrittenPart
 from kcompact.clean.join import build_indexes, join_parts
 from kcompact.clean.prepare import PreparedClean
-from kcompact.clean.staged_files import CleanedSegment
+from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
 from kcompact.clean.transactions import map_start_position
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
@@ -40,7 +39,9 @@ class Written(NamedTuple):
         )
 
 
-def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, executor: Executor) -> Written:
+def write_groups(
+    prepared: PreparedClean, groups: Sequence[int], staging: StagingDirectory, executor: Executor
+) -> Written:
     """Write groups into the staging directory: complete segments, synced and read back."""
     job = prepared.job
     parts = _written(prepared, groups, staging, executor)
@@ -50,7 +51,7 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, e
     for number in groups:
         group = prepared.plan.groups[number]
         joined = join_parts(
-            Path(staging),
+            staging,
             group[0].base_offset,
             sorted((part for part in parts if part.group == number), key=lambda part: part.part),
             aborted=prepared.kept_index[number],
@@ -69,7 +70,7 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: str, e
 
 
 def _written(
-    prepared: PreparedClean, groups: Iterable[int], staging: str | None, executor: Executor
+    prepared: PreparedClean, groups: Iterable[int], staging: StagingDirectory | None, executor: Executor
 ) -> list[WrittenPart]:
     """Return the parts of some groups, written and accounted for."""
     tasks = prepared.tasks_of(groups)

@@ -9,6 +9,7 @@ import errno
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.read_back import verify_staged_log
-from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, create, sync, write_all
+from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, StagingDirectory, create, sync, write_all
 from kcompact.errors import CorruptDataError, storage_error
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
@@ -35,7 +36,7 @@ class Joined(NamedTuple):
 
 
 def join_parts(
-    staging: Path,
+    staging: StagingDirectory,
     base_offset: int,
     parts: Sequence[WrittenPart],
     *,
@@ -48,17 +49,9 @@ def join_parts(
     """Stage the files of a group, all synced and read back: log, indexes and, with `aborted`, a `.txnindex`.
 
     Parts are appended to the first part; a single part may have been read back already.
-    Raises CorruptDataError, NotEnoughSpaceError, RefusedError, StorageError.
+    Raises CorruptDataError, LogChangedError, NotEnoughSpaceError, RefusedError, StorageError.
     """
     pace = pace or Pace(Throttle(None))
-    log_path = staging / parts[0].name
-    size_bytes, crc, sync_s, verify_s = parts[0].size_bytes, parts[0].crc32c, 0.0, 0.0
-    if not parts[0].is_verified:
-        started = time.monotonic()
-        _append_parts(log_path, [staging / part.name for part in parts[1:]], pace)
-        sync_s = time.monotonic() - started
-        size_bytes = sum(part.size_bytes for part in parts)
-        crc, verify_s = verify_staged_log(log_path, parts, pace, compiled=compiled)
     offset_index, time_index = build_indexes(
         parts,
         base_offset,
@@ -66,14 +59,28 @@ def join_parts(
         index_max_bytes=index_max_bytes,
         compiled=compiled,
     )
-    files = [
-        StagedFile(name=log_name(base_offset), staged_as=log_path.name, size_bytes=size_bytes, crc32c=crc),
-        _staged_bytes(staging, index_name(base_offset), offset_index),
-        _staged_bytes(staging, time_index_name(base_offset), time_index),
-    ]
+    contents = {index_name(base_offset): offset_index, time_index_name(base_offset): time_index}
     if aborted:
-        files.append(_staged_bytes(staging, txn_index_name(base_offset), build_txn_index(aborted)))
-    return Joined(tuple(files), sync_s, verify_s)
+        contents[txn_index_name(base_offset)] = build_txn_index(aborted)
+    with staging.opened() as dir_fd:
+        log, sync_s, verify_s = _joined_log(staging.path, dir_fd, base_offset, parts, pace, compiled=compiled)
+        others = (_staged_bytes(staging.path / name, dir_fd, data) for name, data in contents.items())
+        return Joined((log, *others), sync_s, verify_s)
+
+
+def _joined_log(
+    staging: Path, dir_fd: int, base_offset: int, parts: Sequence[WrittenPart], pace: Pace, *, compiled: bool
+) -> tuple[StagedFile, float, float]:
+    """Append the parts to the first one and return the log, synced and read back, and the seconds that both took."""
+    first = parts[0]
+    log = StagedFile(name=log_name(base_offset), staged_as=first.name, size_bytes=first.size_bytes, crc32c=first.crc32c)
+    if first.is_verified:
+        return log, 0.0, 0.0
+    path, started = staging / first.name, time.monotonic()
+    _append_parts(path, [staging / part.name for part in parts[1:]], dir_fd, pace)
+    sync_s = time.monotonic() - started
+    crc, verify_s = verify_staged_log(path, parts, pace, compiled=compiled, dir_fd=dir_fd)
+    return replace(log, size_bytes=sum(part.size_bytes for part in parts), crc32c=crc), sync_s, verify_s
 
 
 def build_indexes(
@@ -98,15 +105,15 @@ def build_indexes(
     return builder.finish()
 
 
-def _append_parts(target: Path, parts: Sequence[Path], pace: Pace) -> None:
-    """Append the parts to the target and sync it."""
-    descriptor = os.open(target, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _append_parts(target: Path, parts: Sequence[Path], dir_fd: int, pace: Pace) -> None:
+    """Append the parts to the target and sync it. All are in the open staging directory."""
+    descriptor = os.open(target.name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         os.lseek(descriptor, 0, os.SEEK_END)
         for part in parts:
-            with open_regular(part) as source:
+            with open_regular(part, dir_fd=dir_fd) as source:
                 _append_file(descriptor, source, target, part, pace)
-            part.unlink()  # Frees its space before the next part is copied.
+            os.unlink(part.name, dir_fd=dir_fd)  # Frees its space before the next part is copied.
         sync(descriptor, path=target)
     finally:
         os.close(descriptor)
@@ -130,16 +137,15 @@ def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: P
         position += len(data)
 
 
-def _staged_bytes(staging: Path, name: str, data: bytes) -> StagedFile:
+def _staged_bytes(path: Path, dir_fd: int, data: bytes) -> StagedFile:
     import crc32c
 
-    path = staging / name
-    descriptor = create(path)
+    descriptor = create(path, dir_fd=dir_fd)
     try:
         write_all(descriptor, data, path=path)
         sync(descriptor, path=path)
     finally:
         os.close(descriptor)
-    if read_file(path, max_bytes=max(len(data), 1)) != data:
+    if read_file(path, max_bytes=max(len(data), 1), dir_fd=dir_fd) != data:
         raise CorruptDataError(file=path, problem=READ_BACK_MISMATCH)
-    return StagedFile(name=name, staged_as=name, size_bytes=len(data), crc32c=crc32c.crc32c(data))
+    return StagedFile(name=path.name, staged_as=path.name, size_bytes=len(data), crc32c=crc32c.crc32c(data))

@@ -36,16 +36,16 @@ class NoFile:
 
 
 class PartFile:
-    """A new file in the staging directory, with a running checksum.
+    """A new file in the open staging directory, with a running checksum. The path is for messages.
 
     With `stays` the file is flushed in the background from time to time, so the final sync is short.
     """
 
-    def __init__(self, staging: Path, group: int, part: int, *, stays: bool) -> None:
+    def __init__(self, staging: Path, dir_fd: int, group: int, part: int, *, stays: bool) -> None:
         self.name = f"group-{group}-part-{part}-{secrets.token_hex(4)}.log"
         self.crc32c = 0
         self._path = staging / self.name
-        self._descriptor = create(self._path)
+        self._descriptor = create(self._path, dir_fd=dir_fd)
         self._stays = stays
         self._unsynced_bytes = 0
         self._flushing: threading.Thread | None = None

@@ -23,8 +23,10 @@ from kcompact.log.files import open_regular, read_into
 VERIFY_BYTES = 32 << 20
 
 
-def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, compiled: bool) -> tuple[int, float]:
-    """Read a staged log back from the disk; return its CRC-32C and the seconds that took.
+def verify_staged_log(
+    path: Path, parts: Sequence[WrittenPart], pace: Pace, *, compiled: bool, dir_fd: int
+) -> tuple[int, float]:
+    """Read a log in the open staging directory back from the disk; return its CRC-32C and the seconds that took.
 
     Raises CorruptDataError if the file differs from what was written. Compared are the checksum of each part, the
     position, size, checksum and offsets of each batch, and the number of all records.
@@ -39,7 +41,7 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, c
     # Not more than the file: clearing 32 MiB takes longer than all else that is done with a small segment.
     buffer = bytearray(max(min(VERIFY_BYTES, int(sizes.sum())), int(sizes.max(initial=0))))
     whole, records, previous_offset, position, row = 0, 0, -1, 0, 0
-    with open_regular(path) as descriptor, storage_errors(path, "read back"):
+    with open_regular(path, dir_fd=dir_fd) as descriptor, storage_errors(path, "read back"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # Read from the disk, not from the page cache.
         size, expected = os.fstat(descriptor).st_size, sum(part.size_bytes for part in parts)
         if size != expected or size != (int(ends[-1]) if len(ends) else 0):

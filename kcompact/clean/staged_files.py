@@ -1,16 +1,18 @@
 """New private files in the staging directory, and the values that describe complete ones.
 
-Files are created with `O_EXCL` and mode 0600, written whole and synced. A failed sync is never retried.
+The staging directory is held open, and its files are reached only through its descriptor: its path may lead elsewhere
+by now. Files are created with `O_EXCL` and mode 0600, written whole and synced. A failed sync is never retried.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcompact.errors import storage_error
+from kcompact.errors import LogChangedError, storage_error
 from kcompact.log.files import FileIdentity
 
 MAX_PIECES = 1024
@@ -41,10 +43,53 @@ class CleanedSegment:
     replaces: tuple[FileIdentity, ...]
 
 
-def create(path: Path) -> int:
-    """Create a new file with mode 0600 and return its descriptor. Raises StorageError, NotEnoughSpaceError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingDirectory:
+    """Which directory new files are created in: where it was made, and its identity. Workers receive it pickled.
+
+    The driver holds the directory open meanwhile, so that no other directory can get its inode number. Another machine
+    has another number for the device, so `device` is None there.
+    """
+
+    path: Path
+    device: int | None
+    inode: int
+
+    @staticmethod
+    def of(path: Path, fd: int) -> StagingDirectory:
+        """Return the identity of an open directory."""
+        status = os.fstat(fd)
+        return StagingDirectory(path=path, device=status.st_dev, inode=status.st_ino)
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """Yield a descriptor of the directory. Raises LogChangedError if its path leads to anything else."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._replaced() from None
+        except OSError as problem:
+            raise storage_error(self.path, problem) from None
+        try:
+            status = os.fstat(fd)
+            if status.st_ino != self.inode or self.device not in (None, status.st_dev):
+                raise self._replaced()
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _replaced(self) -> LogChangedError:
+        return LogChangedError(path=self.path, problem="is no longer the directory that kcompact created")
+
+
+def create(path: Path, *, dir_fd: int) -> int:
+    """Create a new file with mode 0600 in an open directory and return its descriptor; `path` is for messages.
+
+    Raises StorageError, NotEnoughSpaceError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        return os.open(path.name, flags, 0o600, dir_fd=dir_fd)
     except OSError as problem:
         raise storage_error(path, problem, operation="create") from None
 

@@ -20,6 +20,7 @@ from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, RecordCount
 from kcompact.clean.offset_map import bits
 from kcompact.clean.part_file import NoFile, PartFile
 from kcompact.clean.read_back import verify_staged_log
+from kcompact.clean.staged_files import StagingDirectory
 from kcompact.format.batch import Batch, read_header, read_records
 from kcompact.format.block import Bytes
 from kcompact.host.throttle import Pace
@@ -30,15 +31,28 @@ RUN_BYTES = 8 << 20
 """The readable definition decides about at most this many batches and bytes at a time."""
 
 
-def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) -> WrittenPart:
+def write_part(job: CleanJob, task: WriteTask, staging: StagingDirectory | None, pace: Pace) -> WrittenPart:
     """Clean one part into a new file of the staging directory. Without `staging`, only count.
 
     The only part of a group is a whole segment, so it is synced and read back here. Its name has a random token: two
-    attempts at the same part never share a file. Raises CorruptDataError, NotEnoughSpaceError, RefusedError,
-    StorageError.
+    attempts at the same part never share a file. Raises CorruptDataError, LogChangedError, NotEnoughSpaceError,
+    RefusedError, StorageError.
     """
-    # The first part becomes the segment. The other parts are appended to it and then removed, so they need no sync.
-    output = NoFile() if staging is None else PartFile(Path(staging), task.group, task.part, stays=task.part == 0)
+    if staging is None:
+        return _write(job, task, NoFile(), pace)
+    with staging.opened() as dir_fd:
+        # The first part becomes the segment. The other parts are appended to it and then removed, so they need no sync.
+        output = PartFile(staging.path, dir_fd, task.group, task.part, stays=task.part == 0)
+        part = _write(job, task, output, pace)
+        if not task.is_only:
+            return part
+        path = staging.path / output.name
+        _, verify_s = verify_staged_log(path, [part], pace, compiled=job.compiled, dir_fd=dir_fd)
+        return replace(part, is_verified=True, verify_s=verify_s)
+
+
+def _write(job: CleanJob, task: WriteTask, output: NoFile | PartFile, pace: Pace) -> WrittenPart:
+    """Clean one part into an output and close it. The only part of a group is synced."""
     stats, counts = CleanerStats(), RecordCounts()
     outputs: list[npt.NDArray[np.void]] = []
     clean = _cleaner(job)
@@ -48,7 +62,7 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
         ):
             pace.take(split.size_bytes)
             for run in clean(split, np.frombuffer(bytearray(survivors), np.uint8), unkeyed_or_tombstones):
-                if staging is not None:
+                if isinstance(output, PartFile):
                     pace.take(run.stats.bytes_written)
                 output.append(run.pieces)
                 rows = np.empty(len(run.sizes), OUTPUT_DTYPE)
@@ -59,7 +73,7 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
                 counts += run.counts
             pace.done(split.size_bytes)
         output.wait_for_flush()
-        part = WrittenPart(
+        return WrittenPart(
             group=task.group,
             part=task.part,
             name=output.name,
@@ -68,12 +82,8 @@ def write_part(job: CleanJob, task: WriteTask, staging: str | None, pace: Pace) 
             outputs=b"".join(rows.tobytes() for rows in outputs),
             stats=stats,
             counts=counts,
+            sync_s=output.sync() if task.is_only else 0.0,
         )
-        if staging is None or not task.is_only:
-            return part
-        sync_s = output.sync()
-        _, verify_s = verify_staged_log(Path(staging) / output.name, [part], pace, compiled=job.compiled)
-        return replace(part, is_verified=True, sync_s=sync_s, verify_s=verify_s)
     finally:
         output.close()
 

@@ -24,18 +24,22 @@ from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import GroupSize, Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_kernels
+from kcompact.clean.staged_files import StagingDirectory
 from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.preflight import obstacle
 from kcompact.cleaner.space import StagingSpace, reserved_for_exact_copy, shortage, shortage_of_copy
 from kcompact.errors import (
+    CheckpointNotWrittenError,
     CorruptCheckpointError,
     KcompactError,
     KernelsUnavailableError,
     NotEnoughSpaceError,
     RecoveryNeededError,
+    as_failure,
 )
 from kcompact.log.directory import PartitionLog, read_again
+from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.deletion import ExpiredSegment, expired_segments
@@ -45,17 +49,20 @@ from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.journal import MARKER
 from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
+from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments, require_unchanged
-from kcompact.swap.staging import create_staging, discard, write_manifest
+from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
 
 
 class Status(enum.StrEnum):
     """What a round did with a partition. Errors are raised as exceptions.
 
-    A dry run says `copied` of what the run copies as it is.
+    A dry run says `copied` of what the run copies as it is. `checkpoint-not-written`: all segments are cleaned and in
+    place, and the next recovery or cleaning writes the checkpoint.
     """
 
     CLEANED = "cleaned"
+    CHECKPOINT_NOT_WRITTEN = "checkpoint-not-written"
     COPIED = "copied"
     DRY_RUN = "dry-run"
     SKIPPED = "skipped"
@@ -68,7 +75,8 @@ class CleanResult:
     `end_offset` is the new checkpoint. `map_s` is the time until the survivors were known; `sync_s` and `verify_s` are
     the seconds that all workers together spent on syncing and reading back. `expired` are the segments that retention
     deleted after the cleaning, or would have deleted in a dry run. `resumed`: an earlier run, which was interrupted,
-    has made this copy. `stopped_by` is the error that the cleaning itself would end with; only a dry run has it.
+    has made this copy. `stopped_by` is the error that the cleaning itself would end with, of a dry run, or why the
+    checkpoint was not written.
     """
 
     directory: Path
@@ -110,7 +118,7 @@ def clean_partition(
     `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the output of a
     round with `options.output`, entered except in a dry run; without it the partition is copied on its own. Raises
     KcompactError: CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped
-    half-way.
+    half-way. If only the checkpoint could not be written, the result says so and has the error as `stopped_by`.
     """
     options, progress = options or CleanOptions(), progress or Progress()
     if options.rebuild_indexes:
@@ -119,10 +127,7 @@ def clean_partition(
     if problem is not None and not (output is not None and is_only_copied(plan)):
         raise problem
     if options.output is not None and not options.dry_run:
-        if output is not None:
-            return _copy(plan, executor, options, progress, output)
-        with Output(Path(options.output), [plan.log.directory], resumable=False) as alone:
-            return _copy(plan, executor, options, progress, alone)
+        return _copied(plan, executor, options, progress, output)
     stopped_by = obstacle(plan, options, on_other_machines=executor.is_on_other_machines)
     if stopped_by is not None and not options.dry_run:
         raise stopped_by
@@ -133,17 +138,18 @@ def clean_partition(
     map_s = time.monotonic() - started
     map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
     progress.check()
-    written, after = Written([], CleanerStats(), 0.0, 0.0), plan.log
+    written, after, status = Written([], CleanerStats(), 0.0, 0.0), plan.log, Status.DRY_RUN
     if options.dry_run:
         stats, sizes, after = count_groups(prepared, executor)
         written = written._replace(stats=stats)
         stopped_by = stopped_by or _shortage(plan, sizes, options)
     else:
-        written = _write_and_swap(prepared, executor, _held(lock), progress)
-        after = read_again(plan.log)
+        written, stopped_by = _write_and_swap(prepared, executor, _held(lock), progress)
+        status = Status.CLEANED if stopped_by is None else Status.CHECKPOINT_NOT_WRITTEN
+        after = read_again(plan.log) if options.apply_retention else plan.log
     return CleanResult(
         directory=plan.log.directory,
-        status=Status.DRY_RUN if options.dry_run else Status.CLEANED,
+        status=status,
         plan=plan,
         stats=written.stats + CleanerStats(map_bytes_read=map_bytes_read, map_keys=prepared.map_keys),
         end_offset=plan.first_uncleanable_offset,
@@ -151,7 +157,7 @@ def clean_partition(
         map_s=map_s,
         sync_s=written.sync_s,
         verify_s=written.verify_s,
-        expired=apply_retention(plan, after, lock, options),
+        expired=apply_retention(plan, after, lock, options) if status != Status.CHECKPOINT_NOT_WRITTEN else (),
         elapsed_s=time.monotonic() - started,
         stopped_by=stopped_by,
     )
@@ -174,7 +180,13 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
     """
     if plan.checkpoint_reset and plan.config.compacts:
         lock.check()
-        write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_dirty_offset)
+        with _log_dir(plan, lock) as log_dir:
+            write_checkpoint(log_dir, plan.log.topic_partition, plan.first_dirty_offset)
+
+
+def _log_dir(plan: CleanPlan, lock: LogDirLock) -> OpenDirectory:
+    """Return the log directory that is locked, whatever its path leads to by now."""
+    return OpenDirectory(plan.log.log_dir.path, fd=lock.directory_fd)
 
 
 def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress) -> PreparedClean:
@@ -210,6 +222,17 @@ def is_only_copied(plan: CleanPlan) -> bool:
     return plan.reason is Reason.INTERNAL
 
 
+def _copied(
+    plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress, output: Output | None
+) -> CleanResult:
+    """Copy the partition to the output of a round, or on its own."""
+    if output is not None:
+        return _copy(plan, executor, options, progress, output)
+    assert options.output is not None
+    with Output(Path(options.output), [plan.log.directory], resumable=False) as alone:
+        return _copy(plan, executor, options, progress, alone)
+
+
 def _copy(
     plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress, output: Output
 ) -> CleanResult:
@@ -236,7 +259,7 @@ def _copy(
         space.reserved_for_copy(output.path),
         output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished,
     ):
-        written = write_groups(prepared, range(len(plan.groups)), str(unfinished.path), executor)
+        written = write_groups(prepared, range(len(plan.groups)), unfinished.staging, executor)
         unfinished.fill(written.segments, progress.check)
         result = CleanResult(
             directory=plan.log.directory,
@@ -291,48 +314,87 @@ def _resumed(plan: CleanPlan, outcome: dict[str, Any], output: Output) -> CleanR
     return result
 
 
-def _write_and_swap(prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress) -> Written:
-    """Write the groups wave by wave, swap them in, and write the checkpoint."""
+def _write_and_swap(
+    prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress
+) -> tuple[Written, CheckpointNotWrittenError | None]:
+    """Write the groups wave by wave, swap them in, and write the checkpoint; return the error if only that fails.
+
+    The partition directory, the staging directory and the log directory are held open from here on, and everything is
+    reached through these descriptors: their owner may put links in their places meanwhile.
+    """
     plan = prepared.plan
-    directory = plan.log.directory
-    # The lock keeps other writers out. A changed file shows that one of them ignores the lock.
-    untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
-    untouched += plan.log.orphans
-    total = Written([], CleanerStats(), 0.0, 0.0)
     space = StagingSpace(prepared, executor, progress)
     space.require()
-    staging = create_staging(directory)
+    with OpenDirectory(plan.log.directory) as directory:
+        lock.require_parent_of(directory.path, directory.fd())
+        require_unchanged(directory, (file for segment in plan.log.segments for file in segment.files))
+        staging = create_staging(directory)
+        try:
+            total = _swap_in_waves(prepared, executor, lock, progress, space, directory, staging)
+        except RecoveryNeededError:
+            raise  # Recovery needs the staging directory.
+        except BaseException:
+            with contextlib.suppress(KcompactError, OSError):
+                discard(directory, staging)
+            raise
+        problem = _write_end(plan, lock, directory)
+        if problem is None:
+            discard(directory, staging)  # Otherwise recovery writes the checkpoint, from the manifest.
+        return total, problem
+
+
+def _write_end(plan: CleanPlan, lock: LogDirLock, directory: OpenDirectory) -> CheckpointNotWrittenError | None:
+    """Write the checkpoint after the last swap. Return the error if that fails: the segments are cleaned anyway."""
     try:
-        # Closed in any case, because each wave has reserved its space.
-        with contextlib.closing(space.waves()) as waves:
-            for wave in waves:
-                written = write_groups(prepared, wave, str(directory / staging), executor)
-                total = total.plus(written)
-                for segment in written.segments:
-                    carry_over(directory, staging, segment)
-                is_last = wave[-1] == len(plan.groups) - 1
-                write_manifest(
-                    directory,
-                    staging,
-                    written.segments,
-                    topic_partition=plan.log.topic_partition,
-                    end_offset=plan.first_uncleanable_offset if is_last else None,
-                )
-                require_unchanged(directory, untouched)
-                require_unused(directory)
-                for segment in written.segments:
-                    progress.check()  # A swap that has begun is always finished.
-                    replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans)
         lock.check()
-        require_unchanged(directory, untouched)
-        write_checkpoint(plan.log.log_dir.path, plan.log.topic_partition, plan.first_uncleanable_offset)
-    except RecoveryNeededError:
-        raise  # Recovery needs the staging directory.
-    except BaseException:
-        with contextlib.suppress(KcompactError, OSError):
-            discard(directory, staging)
-        raise
-    discard(directory, staging)
+        require_unchanged(directory, _untouched(plan))
+        with _log_dir(plan, lock) as log_dir:
+            write_checkpoint(log_dir, plan.log.topic_partition, plan.first_uncleanable_offset)
+    except Exception as problem:
+        return CheckpointNotWrittenError(path=plan.log.directory, problem=as_failure(problem))
+    return None
+
+
+def _untouched(plan: CleanPlan) -> list[FileIdentity]:
+    """Return the files that no cleaning changes. The lock keeps other writers out; a change shows one without it."""
+    untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
+    return [*untouched, *plan.log.orphans]
+
+
+def _swap_in_waves(
+    prepared: PreparedClean,
+    executor: Executor,
+    lock: LogDirLock,
+    progress: Progress,
+    space: StagingSpace,
+    directory: OpenDirectory,
+    staging: str,
+) -> Written:
+    plan = prepared.plan
+    where = StagingDirectory.of(directory.path / staging, directory.fd(staging))
+    total = Written([], CleanerStats(), 0.0, 0.0)
+    # Closed in any case, because each wave has reserved its space.
+    with contextlib.closing(space.waves()) as waves:
+        for wave in waves:
+            take_back(directory, staging)
+            written = write_groups(prepared, wave, where, executor)
+            total = total.plus(written)
+            for segment in written.segments:
+                carry_over(directory, staging, segment)
+            is_last = wave[-1] == len(plan.groups) - 1
+            write_manifest(
+                directory,
+                staging,
+                written.segments,
+                topic_partition=plan.log.topic_partition,
+                end_offset=plan.first_uncleanable_offset if is_last else None,
+            )
+            require_unchanged(directory, _untouched(plan))
+            require_unused(directory.path)
+            seals = hand_over(directory, staging, written.segments)
+            for segment in written.segments:
+                progress.check()  # A swap that has begun is always finished.
+                replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans, seals=seals)
     return total
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kcompact.cleaner.options import CleanOptions
 from kcompact.errors import KcompactError, RefusedError, storage_errors
+from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import Suffix
 from kcompact.host.disk import Storage
 from kcompact.log.lock import require_lockable
@@ -20,7 +21,9 @@ from kcompact.plan.deletion import expired_segments
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.checkpoint import require_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.protection import require_replaceable, require_unprotected
 from kcompact.swap.staging import require_stageable, require_writable
+from kcompact.swap.steps import stale_deleted_names
 
 
 def obstacle(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool = False) -> KcompactError | None:
@@ -43,15 +46,19 @@ def obstacle(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool 
 def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool) -> None:
     log_dir = plan.log.log_dir.path
     require_lockable(log_dir)
-    expires = options.apply_retention and plan.config.compacts and _expires(plan)
-    if (plan.eligible or expires) and not on_other_machines:
+    deletes = options.apply_retention and plan.config.compacts and _expires(plan)
+    if (plan.eligible or deletes) and not on_other_machines:
         require_own_storage(plan.log.directory)
     if plan.eligible:
         require_stageable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
             require_same_owners(directory, _models(plan))
-    elif expires:
+            require_unprotected(directory, _renamed(plan))
+    if deletes:
         require_writable(plan.log.directory)
+        with OpenDirectory(plan.log.directory) as directory:
+            require_unprotected(directory, _deletable(plan))
+            require_replaceable(directory, LEADER_EPOCH_CHECKPOINT)
     if plan.eligible or (plan.checkpoint_reset and plan.config.compacts):
         require_checkpoint(log_dir)
 
@@ -81,6 +88,20 @@ def storage_notes(directories: Iterable[Path]) -> Iterator[str]:
 
 def _expires(plan: CleanPlan) -> bool:
     return bool(expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark))
+
+
+def _renamed(plan: CleanPlan) -> Iterator[str]:
+    """Yield the files that the swaps set aside, and what a broker has left under the names that they then get."""
+    present = [file.name for segment in plan.segments for file in segment.files]
+    end_offset = plan.log.end_of(plan.segments[-1])
+    present += [file.name for offset, file in plan.log.snapshots.items() if offset < end_offset]
+    yield from present
+    yield from stale_deleted_names(present, plan.log.deleted)
+
+
+def _deletable(plan: CleanPlan) -> Iterator[str]:
+    for due in expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark):
+        yield from (file.name for file in due.segment.files)
 
 
 def _models(plan: CleanPlan) -> Iterator[str]:

@@ -45,6 +45,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
 from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions
 from kcompact.plan.planned import PlannedPartition, dirtiest_first
+from kcompact.readable import shown
 from kcompact.swap.copy import Output
 from kcompact.swap.recovery import recover
 
@@ -242,6 +243,7 @@ def begin_round(
             notes=[
                 *option_notes(directories, plan_options),
                 *locks.notes,
+                *map(_removed_note, locks.removed),
                 *in_use.notes,
                 *(() if options.only_reads else storage_notes(_log_dirs_to_change(outcomes))),
             ],
@@ -255,6 +257,10 @@ def begin_round(
 
 def _log_dirs_to_change(outcomes: Sequence[PartitionOutcome]) -> list[Path]:
     return sorted({outcome.directory.parent for outcome in outcomes if outcome.is_eligible})
+
+
+def _removed_note(path: Path) -> str:
+    return f"removed {shown(path)}, which a killed run of kcompact had left"
 
 
 def _outcome(planned: PlannedPartition) -> PartitionOutcome:

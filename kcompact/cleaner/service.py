@@ -51,6 +51,7 @@ from kcompact.plan.discovery import named_path
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.passes import offset_map_slots
 from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.recovery import recover
 
 
@@ -209,8 +210,10 @@ class Cleaner:
             try:
                 checkpoint = self.checkpoint_of(partition)
                 if checkpoint is not None and checkpoint > offset:
-                    self._lock_of(directory).check()
-                    write_checkpoint(directory.parent, partition, offset)
+                    lock = self._lock_of(directory)
+                    lock.check()
+                    with OpenDirectory(directory.parent, fd=lock.directory_fd) as log_dir:
+                        write_checkpoint(log_dir, partition, offset)
             finally:
                 self.resume_cleaning([partition])
 
@@ -294,6 +297,8 @@ class Cleaner:
         started_ms = self._clock()
         try:
             result = self._cleaned(plan)
+            if result.stopped_by is not None:
+                raise result.stopped_by
             thread.stats = thread.stats.with_cleaning(
                 result.stats, map_slots=offset_map_slots(plan.config), started_ms=started_ms, ended_ms=self._clock()
             )

@@ -14,6 +14,7 @@ from typing import BinaryIO, TypeVar
 from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
+from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
 from kcompact.errors import RefusedError
@@ -68,7 +69,9 @@ class InProcess:
             scanned = [scan for scans in self._run_tasks(tasks, scan_task) for scan in scans]
             return scanned, self._run_tasks(range(job.bucket_count), reduce_task)
 
-    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+    def write(
+        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
+    ) -> list[WrittenPart]:
         total_bytes = sum(part.size_bytes for parts in tasks for part in parts)
         self.progress.begin("count" if staging is None else "write", total_bytes)
         throttle = self.throttle or Throttle(job.max_bytes_per_second)

@@ -14,6 +14,8 @@ from enum import StrEnum
 MAX_OFFSET = 2**63 - 1
 MAX_PARTITION = 2**31 - 1
 MAX_TOPIC_LENGTH = 249
+MAX_NAME_LENGTH = 255
+"""The longest name of a directory."""
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
@@ -76,7 +78,11 @@ class PartitionDirectoryName:
     def __str__(self) -> str:
         if self.kind is DirectoryKind.PARTITION:
             return str(self.topic_partition)
-        return f"{self.topic_partition}.{self.unique_id}-{self.kind}"
+        # Rule: LocalLog.logDeleteDirName, logStrayDirName; logFutureDirName keeps the whole topic.
+        suffix = f"-{self.topic_partition.partition}.{self.unique_id}-{self.kind}"
+        if self.kind is DirectoryKind.FUTURE:
+            return self.topic_partition.topic + suffix
+        return self.topic_partition.topic[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
 def parse_directory(name: str) -> PartitionDirectoryName | None:

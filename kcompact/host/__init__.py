@@ -8,6 +8,7 @@ Imports: nothing of the package.
     clock        the wall clock
     core_dumps   forbids core dumps
     disk         the free space and the kind of a file system
+    file_flags   flags that forbid to change a file
     memory       how much memory a cleaning may use
     open_files   which other processes have files open
     throttle     the limit of `--max-bytes-per-second`

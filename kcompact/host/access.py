@@ -1,7 +1,7 @@
 """What this process may do with files, found out without trying: nothing is written.
 
-The answers are those of permissions, owners and mounts. Only trying shows what else can be in the way: an immutable
-flag, a security module, a file server that does not trust root.
+The answers are those of permissions, owners, mounts and the flags of files. Only trying shows what else can be in the
+way: a security module, a file server that does not trust root.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import errno
 import os
 import stat
 from pathlib import Path
+
+from kcompact.host.file_flags import flag_of_directory
 
 _CHOWN, _FOWNER = 0, 3
 """The numbers of the capabilities that give files to others, and that change the mode of files of others."""
@@ -22,6 +24,9 @@ def why_not_writable(directory: Path) -> OSError | None:
     """
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         return OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
+    flag = flag_of_directory(directory)
+    if flag is not None:
+        return OSError(errno.EPERM, f"the directory is {flag}", str(directory))
     if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         return OSError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
     return None
@@ -31,6 +36,8 @@ def remedy(problem: OSError) -> str:
     """Return what a user can do about a file or a directory that cannot be written to."""
     if problem.errno == errno.EROFS:
         return "Mount it read-write, or use --output DIR with a directory on another file system."
+    if problem.errno == errno.EPERM and problem.filename and flag_of_directory(Path(problem.filename)):
+        return f"Remove the flag, then run again: chattr -i -a {problem.filename}"
     return "Run as the user that owns it (the broker's user), or write a compacted copy with --output DIR."
 
 

@@ -250,6 +250,11 @@ def read_log(
         file for _, files in sorted(found.segment_files.items()) if Suffix.LOG not in files for file in files.values()
     ]
     reader = _SegmentReader(directory, rebuild_indexes, index_interval_bytes)
+    reader.notes += [
+        f"{name} is left of a run of another user, such as root; the log does not need it, and `kcompact recover` as "
+        "that user removes it"
+        for name in found.staging_of_others
+    ]
     reader.notes += [f"{file.name} has no .log beside it; a broker would delete it" for file in orphans]
     segments = tuple(reader.read(base, found.segment_files[base]) for base in bases)
     log_end_offset = reader.log_end_offset(segments[-1])
@@ -303,6 +308,7 @@ def partition_of(directory: Path) -> TopicPartition:
 class _Listing:
     """The names in a partition directory by kind, each list in order of name. The fields are those of `PartitionLog`.
 
+    `staging_of_others` are staging directories that this user may not open: nothing in them was ever renamed out.
     `segment_files` maps base offsets to the files of that name except snapshots: also indexes without a `.log`.
     """
 
@@ -311,6 +317,7 @@ class _Listing:
     leftovers: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     staging: list[str] = field(default_factory=list)
+    staging_of_others: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
 
@@ -320,7 +327,8 @@ def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         name = parse_file_name(entry.name)
         if STAGING_NAME.fullmatch(entry.name):
-            found.staging.append(entry.name)
+            is_open_to_us = os.access(entry.path, os.R_OK | os.X_OK, effective_ids=True)
+            (found.staging if is_open_to_us else found.staging_of_others).append(entry.name)
         elif name is None:
             is_raft = partition.topic == CLUSTER_METADATA_TOPIC and is_raft_file(entry.name)
             if entry.name not in _SMALL_FILES and not is_raft:

@@ -46,13 +46,14 @@ class FileIdentity:
 
 
 @contextmanager
-def open_regular(path: Path) -> Iterator[int]:
+def open_regular(path: Path, *, dir_fd: int | None = None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor.
 
+    With `dir_fd` the name is looked up in that open directory, and the rest of the path is only for messages.
     Raises RefusedError for a symbolic link and for anything else that is not a regular file, StorageError.
     """
     try:
-        descriptor = os.open(path, _OPEN_FLAGS)
+        descriptor = os.open(path if dir_fd is None else path.name, _OPEN_FLAGS, dir_fd=dir_fd)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             raise RefusedError(path=path, problem="a symbolic link; kcompact does not follow links") from None
@@ -100,9 +101,12 @@ def read_into(descriptor: int, target: memoryview, position: int, *, path: Path)
     return done
 
 
-def read_file(path: Path, *, max_bytes: int = 256 << 20) -> bytes:
-    """Return the bytes of a small file. Raises RefusedError for a file larger than `max_bytes`, StorageError."""
-    with open_regular(path) as descriptor:
+def read_file(path: Path, *, max_bytes: int = 256 << 20, dir_fd: int | None = None) -> bytes:
+    """Return the bytes of a small file; `dir_fd` as for `open_regular`.
+
+    Raises RefusedError for a file larger than `max_bytes`, StorageError.
+    """
+    with open_regular(path, dir_fd=dir_fd) as descriptor:
         if os.fstat(descriptor).st_size > max_bytes:
             raise RefusedError(path=path, problem=f"larger than {max_bytes:,} bytes, the limit for a file of this kind")
         return read_at(descriptor, max_bytes, 0, path=path)

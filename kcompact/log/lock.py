@@ -56,18 +56,18 @@ _NOT_A_BROKERS = "A broker's lock file is a regular file. Find out what created 
 
 
 class LogDirLock:
-    """A held lock. `created` is whether `.lock` was missing before."""
+    """A held lock. `created` is whether `.lock` was missing before; `directory_fd` is the log directory, held open."""
 
     def __init__(self, *, path: Path, directory_fd: int, lock_fd: int, created: bool) -> None:
         self.path = path
         self.created = created
-        self._directory_fd = directory_fd
+        self.directory_fd = directory_fd
         self._lock_fd = lock_fd
 
     def is_in_force(self) -> bool:
         """Return whether `.lock` still names the locked file, so that the lock keeps a broker out."""
         with storage_errors(self.path):
-            return _same_file(self._directory_fd, self._lock_fd)
+            return _same_file(self.directory_fd, self._lock_fd)
 
     def check(self) -> None:
         """Raise LogChangedError if `.lock` was deleted or replaced. Called before every swap and checkpoint.
@@ -79,10 +79,15 @@ class LogDirLock:
                 path=self.path, problem="the lock file was deleted or replaced while kcompact held its lock"
             )
 
+    def require_parent_of(self, directory: Path, fd: int) -> None:
+        """Raise LogChangedError unless an open directory lies in the log directory that is locked."""
+        if not os.path.samestat(os.stat("..", dir_fd=fd), os.fstat(self.directory_fd)):
+            raise LogChangedError(path=directory, problem="is no longer in the log directory that kcompact has locked")
+
 
 @contextmanager
-def log_dir_lock(log_dir: str | os.PathLike[str]) -> Iterator[LogDirLock]:
-    """Hold the log directory's lock during a `with` block.
+def log_dir_lock(log_dir: str | os.PathLike[str], *, dir_fd: int | None = None) -> Iterator[LogDirLock]:
+    """Hold the log directory's lock during a `with` block. With `dir_fd`, the directory is already open.
 
     Creates `.lock` if it is missing and gives it to the directory's owner, because a file that belongs to root would
     keep the broker from starting. Raises LogDirLockedError if another process holds the lock, RefusedError if the file
@@ -90,7 +95,7 @@ def log_dir_lock(log_dir: str | os.PathLike[str]) -> Iterator[LogDirLock]:
     """
     log_dir = Path(log_dir)
     path = log_dir / LOCK_NAME
-    directory_fd = _open_directory(log_dir)
+    directory_fd = _open_directory(log_dir) if dir_fd is None else os.dup(dir_fd)
     try:
         lock_fd, created = _acquire(path, directory_fd)
         try:

@@ -12,7 +12,9 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `clean` (onl
     leftovers        finds the files that an interrupted round left
     recovery         finishes or undoes an interrupted round after a crash
     checkpoint       writes the cleaner's checkpoint, the last change of a round
+    protection       flags and files that are in the way of a replacement
     small_files      writes a small file completely or not at all
+    sweep            removes what killed runs have left in a log directory
     deletion         deletes whole segments by retention
     copy             a folder: writes a compacted copy to another directory
 

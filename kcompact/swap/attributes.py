@@ -5,25 +5,29 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import RefusedError, is_forbidden, storage_error
 from kcompact.format.names import Suffix
 from kcompact.host.access import may_give_to
-from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.open_directory import OpenDirectory, opened
 from kcompact.swap.steps import replaced_names
 
-# Signatures over the content and the attributes of a file. The kernel computes them; a copy would be wrong.
-_XATTRS_NOT_COPIED = frozenset({"security.ima", "security.evm"})
+# Signatures over the content and the attributes of a file: the kernel computes them, a copy would be wrong. And the
+# rights that a program gets when it runs.
+_XATTRS_NOT_COPIED = frozenset({"security.ima", "security.evm", "security.capability"})
+_PERMISSIONS = 0o777
+_PERMISSIONS_OF_DIRECTORY = _PERMISSIONS | stat.S_ISGID | stat.S_ISVTX
 
-_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP, errno.EINVAL)
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP, errno.EINVAL, errno.ELOOP)
 """The errors of a user or a file system that cannot give a file these attributes."""
 
 
 def give_to_owner(directory: OpenDirectory, fd: int) -> None:
-    """Give a new file to the owner and group of the directory if this process is root; else do nothing.
+    """Give a new file to the owner and group of a directory if this process is root; else do nothing.
 
     Raises RefusedError where the file system does not allow it.
     """
@@ -53,7 +57,7 @@ def require_same_owners(directory: OpenDirectory, names: Iterable[str]) -> None:
             raise _cannot_be_copied(directory.path / name, os.strerror(errno.EPERM))
 
 
-def carry_over(partition_dir: Path, staging: str, cleaned: CleanedSegment) -> None:
+def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSegment) -> None:
     """Copy owner, group, mode, extended attributes and time from the old files of a group to its staged files.
 
     The model of a file is the group's first old file of the same kind, or else its first `.log`. All files except the
@@ -63,21 +67,25 @@ def carry_over(partition_dir: Path, staging: str, cleaned: CleanedSegment) -> No
     """
     old = replaced_names(cleaned)
     first_log = next(name for name in old if name.endswith(Suffix.LOG))
-    with OpenDirectory(partition_dir) as directory:
+    with opened(partition) as directory:
         for file in cleaned.files:
             suffix = Path(file.name).suffix
             model = next((name for name in old if name.endswith(suffix)), first_log)
+            mtime_ns = None if suffix == Suffix.TXN_INDEX else modified_ns(cleaned)
             try:
-                copy_attributes(directory, f"{staging}/{file.staged_as}", model)
-                _set_time_and_sync(
-                    directory,
-                    f"{staging}/{file.staged_as}",
-                    mtime_ns=None if suffix == Suffix.TXN_INDEX else modified_ns(cleaned),
-                )
+                fd = directory.open(f"{staging}/{file.staged_as}", os.O_RDONLY)
+                try:
+                    with opened_model(directory, model) as source:
+                        copy_attributes(source, fd)
+                    if mtime_ns is not None:
+                        os.utime(fd, ns=(mtime_ns, mtime_ns))
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
             except OSError as error:
                 if error.errno in _NOT_ALLOWED:
-                    raise _cannot_be_copied(partition_dir / model, error.strerror) from error
-                new = partition_dir / staging / file.staged_as
+                    raise _cannot_be_copied(directory.path / model, error.strerror) from error
+                new = directory.path / staging / file.staged_as
                 operation = f"copy the attributes of {model} and sync"
                 raise storage_error(new, error, operation=operation) from error
 
@@ -100,29 +108,59 @@ def modified_ns(cleaned: CleanedSegment) -> int:
     return mtime_ns // 1_000_000 * 1_000_000
 
 
-def copy_attributes(directory: OpenDirectory, name: str, model: str) -> None:
-    """Give a file the owner, group, mode and extended attributes of `model`; both are in the directory.
+def copy_attributes(source: int, target: int) -> None:
+    """Give an open file or directory the owner, group, mode and extended attributes of another one.
 
-    Raises OSError, also if the file system accepts a call and changes nothing.
+    The bits that make a program run with the rights of its owner are never copied: whoever may write to the directory
+    of the source chooses it. Raises OSError, also if the file system accepts a call and changes nothing.
     """
-    source = directory.open(model, os.O_RDONLY)
-    try:
-        target = directory.open(name, os.O_RDONLY)
+    wanted, actual = os.fstat(source), os.fstat(target)
+    if stat.S_IFMT(wanted.st_mode) != stat.S_IFMT(actual.st_mode):
+        raise OSError(errno.EINVAL, "the model is not a file of the same kind")
+    if (wanted.st_uid, wanted.st_gid) != (actual.st_uid, actual.st_gid):
+        os.fchown(target, wanted.st_uid, wanted.st_gid)
+    mode = _copied_mode(wanted)
+    os.fchmod(target, mode)
+    _copy_xattrs(source, target)
+    actual = os.fstat(target)
+    if (wanted.st_uid, wanted.st_gid, mode) != (actual.st_uid, actual.st_gid, stat.S_IMODE(actual.st_mode)):
+        raise PermissionError(errno.EPERM, "the file system ignored the new attributes")
+
+
+def copy_status(source: int, target: int) -> None:
+    """Give an open file or directory of a copy the mode, extended attributes and, as root, the owner of its source.
+
+    Extended attributes that the file system of the copy does not take are left out. Raises OSError.
+    """
+    status = os.fstat(source)
+    if os.geteuid() == 0:
+        os.fchown(target, status.st_uid, status.st_gid)
+    # After the owner, because a new owner clears bits of the mode.
+    os.fchmod(target, _copied_mode(status))
+    for name, value in _xattrs(source).items():
         try:
-            wanted, actual = os.fstat(source), os.fstat(target)
-            if (wanted.st_uid, wanted.st_gid) != (actual.st_uid, actual.st_gid):
-                os.fchown(target, wanted.st_uid, wanted.st_gid)
-            os.fchmod(target, stat.S_IMODE(wanted.st_mode))
-            _copy_xattrs(source, target)
-            actual = os.fstat(target)
-            if (wanted.st_uid, wanted.st_gid, wanted.st_mode) != (
-                actual.st_uid,
-                actual.st_gid,
-                actual.st_mode,
-            ):
-                raise PermissionError(errno.EPERM, "the file system ignored the new attributes")
-        finally:
-            os.close(target)
+            os.setxattr(target, name, value)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EINVAL, errno.EACCES):
+                raise
+
+
+def copy_times(source: int, target: int) -> None:
+    """Give an open file or directory the times of another one. Raises OSError."""
+    status = os.fstat(source)
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copied_mode(status: os.stat_result) -> int:
+    return status.st_mode & (_PERMISSIONS_OF_DIRECTORY if stat.S_ISDIR(status.st_mode) else _PERMISSIONS)
+
+
+@contextmanager
+def opened_model(directory: OpenDirectory, name: str) -> Iterator[int]:
+    """Open the file whose attributes another one gets. Raises OSError."""
+    source = directory.open(name, os.O_RDONLY)
+    try:
+        yield source
     finally:
         os.close(source)
 
@@ -144,13 +182,3 @@ def _xattrs(fd: int) -> dict[str, bytes]:
             return {}
         raise
     return {name: os.getxattr(fd, name) for name in names if name not in _XATTRS_NOT_COPIED}
-
-
-def _set_time_and_sync(directory: OpenDirectory, name: str, *, mtime_ns: int | None) -> None:
-    fd = directory.open(name, os.O_RDONLY)
-    try:
-        if mtime_ns is not None:
-            os.utime(fd, ns=(mtime_ns, mtime_ns))
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -18,8 +17,10 @@ from kcompact.format.checkpoint import (
     updated_offset_checkpoint,
 )
 from kcompact.format.names import TopicPartition
+from kcompact.log.files import read_file
 from kcompact.swap.attributes import require_same_owners
-from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.open_directory import OpenDirectory, opened
+from kcompact.swap.protection import require_replaceable
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.staging import require_writable
 
@@ -28,7 +29,11 @@ _WRITING = threading.Lock()
 
 
 def write_checkpoint(
-    log_dir: Path, topic_partition: TopicPartition, offset: int, *, name: str = CLEANER_OFFSET_CHECKPOINT
+    log_dir: OpenDirectory | Path,
+    topic_partition: TopicPartition,
+    offset: int,
+    *,
+    name: str = CLEANER_OFFSET_CHECKPOINT,
 ) -> None:
     """Set the offset of one partition in a checkpoint file, by default the cleaner's. Other entries are kept.
 
@@ -37,7 +42,7 @@ def write_checkpoint(
     checkpoint. Raises CorruptCheckpointError, with nothing changed, if the existing file is malformed.
     Rule: LogCleanerManager.updateCheckpoints, CheckpointFile.write.
     """
-    with _WRITING, OpenDirectory(log_dir, follow=True) as directory:
+    with _WRITING, opened(log_dir, follow=True) as directory:
         content = build_offset_checkpoint(
             updated_offset_checkpoint(read_checkpoint(directory, name), topic_partition, offset)
         )
@@ -48,6 +53,7 @@ def require_checkpoint(log_dir: Path) -> None:
     """Raise RefusedError if this user cannot write the cleaner's checkpoint. Changes nothing."""
     require_writable(log_dir)
     with OpenDirectory(log_dir, follow=True) as directory:
+        require_replaceable(directory, CLEANER_OFFSET_CHECKPOINT)
         model = _model(directory, CLEANER_OFFSET_CHECKPOINT)
         if model is not None:
             require_same_owners(directory, (model,))
@@ -73,5 +79,5 @@ def read_checkpoint(directory: OpenDirectory, name: str) -> dict[TopicPartition,
     size = directory.size(name)
     if size is None or size > MAX_CHECKPOINT_BYTES:
         raise CorruptCheckpointError(file=path, problem="not a regular file of reasonable size")
-    with os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file:
-        return parse_offset_checkpoint(file.read(), file=str(path))
+    content = read_file(path, max_bytes=MAX_CHECKPOINT_BYTES, dir_fd=directory.fd())
+    return parse_offset_checkpoint(content, file=str(path))

@@ -14,7 +14,7 @@ from kcompact.format.checkpoint import (
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
-from kcompact.swap.replace import require_as_planned
+from kcompact.swap.replace import require_unchanged
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, removal_steps, stale_deleted_names
 
@@ -28,7 +28,7 @@ def remove_segment(partition_dir: Path, files: Sequence[FileIdentity], lock_chec
     with OpenDirectory(partition_dir) as directory:
         present = directory.names()
         require_nothing_unfinished(directory, present)
-        require_as_planned(directory, files)
+        require_unchanged(directory, files)
         lock_check()
         names = [file.name for file in files]
         stale = stale_deleted_names(names, present)
@@ -44,6 +44,6 @@ def start_leader_epochs_at(partition_dir: Path, start_offset: int) -> None:
         if directory.size(LEADER_EPOCH_CHECKPOINT) is None:
             return
         path = partition_dir / LEADER_EPOCH_CHECKPOINT
-        entries = parse_leader_epochs(read_file(path), file=str(path))
+        entries = parse_leader_epochs(read_file(path, dir_fd=directory.fd()), file=str(path))
         content = build_leader_epochs(leader_epochs_from(entries, start_offset))
         write_small_file(directory, LEADER_EPOCH_CHECKPOINT, content, mode=0o644, model=LEADER_EPOCH_CHECKPOINT)

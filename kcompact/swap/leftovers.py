@@ -6,10 +6,15 @@ import os
 import stat
 from collections.abc import Collection, Iterable
 
-from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, RefusedError
+from kcompact.clean.staged_files import CleanedSegment, StagedFile
+from kcompact.errors import (
+    CorruptCheckpointError,
+    CorruptDataError,
+    RecoveryNeededError,
+    RefusedError,
+)
 from kcompact.log.directory import STAGING_NAME
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, read_file
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.manifest import Manifest
@@ -20,7 +25,8 @@ from kcompact.swap.steps import CLEANED, DELETED, SWAP
 def read_manifests(directory: OpenDirectory, present: Iterable[str]) -> dict[str, Manifest | None]:
     """Return each staging directory with its manifest; None if the manifest is missing or malformed.
 
-    Raises RefusedError if a file or link has the name of a staging directory.
+    One that this user may not open is left out: it was not handed over, so no swap of it has begun. Raises RefusedError
+    if a file or link has the name of a staging directory.
     """
     manifests: dict[str, Manifest | None] = {}
     for name in sorted(present):
@@ -38,6 +44,8 @@ def read_manifests(directory: OpenDirectory, present: Iterable[str]) -> dict[str
         except CorruptCheckpointError:
             # A malformed manifest does no harm while no swap is unfinished. Otherwise `require_in_a_manifest` stops.
             manifests[name] = None
+        except PermissionError:
+            continue
     return manifests
 
 
@@ -50,8 +58,7 @@ def _read_manifest(directory: OpenDirectory, staging: str) -> Manifest | None:
     size = directory.size(name)
     if size is None or size > manifest_format.MAX_BYTES:
         raise CorruptCheckpointError(file=path, problem="not a regular file of reasonable size")
-    with os.fdopen(directory.open(name, os.O_RDONLY), "rb") as file:
-        content = file.read(manifest_format.MAX_BYTES + 1)
+    content = read_file(path, max_bytes=manifest_format.MAX_BYTES, dir_fd=directory.fd(staging))
     try:
         return manifest_format.decode(content)
     except (ValueError, RecursionError) as error:
@@ -119,6 +126,22 @@ def _is_unfinished(
     return not any(file.staged_as in staged for file in group.files) and any(
         is_same_file(directory, file.name + DELETED, file, same_inode=True) for file in group.replaces
     )
+
+
+def staged_status(directory: OpenDirectory, staging: str, file: StagedFile) -> os.stat_result:
+    """Return the status of a staged file. Raises CorruptDataError if it is missing or has another size."""
+    path = directory.path / staging / file.staged_as
+    status = directory.status(f"{staging}/{file.staged_as}")
+    is_regular = status is not None and stat.S_ISREG(status.st_mode)
+    if status is None or not is_regular or status.st_size != file.size_bytes:
+        found = f"has {status.st_size:,} bytes" if status is not None and is_regular else "is missing"
+        raise CorruptDataError(
+            file=path,
+            problem=f"staged with {file.size_bytes:,} bytes, now it {found}",
+            hint="The segment was not replaced. Find the process that writes to this directory, or check the disk. "
+            "Then run again.",
+        )
+    return status
 
 
 def is_same_file(directory: OpenDirectory, name: str, identity: FileIdentity, *, same_inode: bool = False) -> bool:

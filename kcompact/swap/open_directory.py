@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +20,7 @@ from kcompact.errors import RefusedError, is_forbidden, storage_error
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ON_THE_WAY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIGEST_BLOCK_BYTES = 4 << 20
 
@@ -26,14 +28,16 @@ _DIGEST_BLOCK_BYTES = 4 << 20
 class OpenDirectory:
     """A directory held open; a `with` block closes it and raises a `storage_error` for an OSError that leaves it.
 
-    A name is the name of a file in the directory or, with one `/`, in a sub-directory. With `follow` the directory
-    itself may be a symbolic link. Raises RefusedError for a link and without the permission, StorageError.
+    A name is the name of a file in the directory or, with one `/`, in a sub-directory, which is held open too from its
+    first use. With `follow` the directory itself may be a symbolic link. With `fd`, a descriptor of the directory, the
+    path is only for messages. Raises RefusedError for a link and without the permission, StorageError.
     """
 
-    def __init__(self, path: Path, *, follow: bool = False) -> None:
+    def __init__(self, path: Path, *, follow: bool = False, fd: int | None = None) -> None:
         self.path = path
         try:
-            self._fds = {"": os.open(path, _OPEN_DIRECTORY & ~(os.O_NOFOLLOW if follow else 0))}
+            flags = _OPEN_DIRECTORY & ~(os.O_NOFOLLOW if follow else 0)
+            self._fds = {"": os.open(path, flags) if fd is None else os.dup(fd)}
         except OSError as error:
             is_no_directory = error.errno in (errno.ENOTDIR, errno.ELOOP)
             if not is_no_directory and not is_forbidden(error):
@@ -133,6 +137,44 @@ class OpenDirectory:
                     os.close(self._fds.pop(name))
             case SyncDir(name):
                 os.fsync(self.fd(name))
+
+
+def made_without_links(path: Path) -> OpenDirectory:
+    """Return a directory by its canonical path, and make it and those above it if they are missing.
+
+    A canonical path has no links, so a link is one that appeared since the path was resolved. Raises OSError.
+    """
+    fd = os.open(path.anchor, _ON_THE_WAY)
+    try:
+        for part in path.parts[1:]:
+            try:
+                below = os.open(part, _ON_THE_WAY, dir_fd=fd)
+            except FileNotFoundError:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=fd)
+                below = os.open(part, _ON_THE_WAY, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        reopened = os.open(".", _OPEN_DIRECTORY, dir_fd=fd)
+        try:
+            return OpenDirectory(path, fd=reopened)
+        finally:
+            os.close(reopened)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def opened(directory: OpenDirectory | Path, *, follow: bool = False) -> Iterator[OpenDirectory]:
+    """Yield a directory: one that is held open as it is, or a path opened for the block. Raises as `OpenDirectory`."""
+    if isinstance(directory, Path):
+        with OpenDirectory(directory, follow=follow) as held:
+            yield held
+        return
+    try:
+        yield directory
+    except OSError as error:
+        raise storage_error(directory.path, error) from error
 
 
 def apply_steps(directory: OpenDirectory, steps: Iterable[Step], after_step: Observer | None = None) -> None:

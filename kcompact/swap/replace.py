@@ -5,18 +5,19 @@ All checks are made before the first step. The error for a failed step says whet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import CorruptDataError, LogChangedError, RecoveryNeededError
+from kcompact.errors import LogChangedError, RecoveryNeededError
 from kcompact.format.names import Suffix, Temporary, parse_file_name
 from kcompact.log.directory import STAGING_NAME
 from kcompact.log.files import FileIdentity
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
-from kcompact.swap.leftovers import require_nothing_unfinished
-from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.leftovers import require_nothing_unfinished, staged_status
+from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.steps import (
     Observer,
     Remove,
@@ -30,31 +31,32 @@ from kcompact.swap.steps import (
 
 
 def replace_segments(
-    partition_dir: Path,
+    partition: OpenDirectory | Path,
     staging: str,
     cleaned: CleanedSegment,
     lock_check: Callable[[], None],
     *,
     orphans: Iterable[FileIdentity] = (),
+    seals: Mapping[str, os.stat_result] | None = None,
     after_step: Observer | None = None,
 ) -> None:
     """Replace the segments of one group with its staged files, durably, or change nothing.
 
     The caller swaps groups in ascending base offset, each one in the manifest. `lock_check` is `LogDirLock.check`.
     `orphans` are indexes without a log that the plan knows. They stay: no new file has the base offset of an orphan,
-    because the first segment of a group has a log.
+    because the first segment of a group has a log. `seals` are what `hand_over` has returned.
 
     Raises before the first step, with nothing changed: RecoveryNeededError if there is a `.cleaned` or `.swap` file;
-    LogChangedError if an old file differs from the plan, a file appeared between the old ones, the manifest is gone
-    or the lock is lost; CorruptDataError if a staged file has another size.
+    LogChangedError if an old file differs from the plan, a file appeared between the old ones, the manifest is gone,
+    a staged file was touched or the lock is lost; CorruptDataError if a staged file has another size.
     A step that fails raises RecoveryNeededError, which says whether the commit point was passed: *before*, *after* or
     *unknown*. If the very first step fails, nothing was changed and StorageError is raised.
     """
-    with OpenDirectory(partition_dir) as directory:
+    with opened(partition) as directory:
         present = directory.names()
         require_nothing_unfinished(directory, present)
         _require_unchanged(directory, present, cleaned, {orphan.name for orphan in orphans})
-        _require_staged(directory, staging, cleaned)
+        _require_staged(directory, staging, cleaned, seals)
         lock_check()
         stale = stale_deleted_names(replaced_names(cleaned), present)
         removals: tuple[Step, ...] = (*(Remove(name) for name in stale), SyncDir()) if stale else ()
@@ -74,25 +76,20 @@ def replace_segments(
             raise _unfinished_error(directory, cleaned.base_offset, steps, len(done), error) from error
 
 
-def require_unchanged(partition_dir: Path, files: Iterable[FileIdentity]) -> None:
+def require_unchanged(partition: OpenDirectory | Path, files: Iterable[FileIdentity]) -> None:
     """Raise LogChangedError if one of the files differs from the plan: device, inode, size or time."""
-    with OpenDirectory(partition_dir) as directory:
-        require_as_planned(directory, files)
-
-
-def require_as_planned(directory: OpenDirectory, files: Iterable[FileIdentity]) -> None:
-    """As `require_unchanged`, for a directory that is already open."""
-    for identity in files:
-        status = directory.status(identity.name)
-        if status is None or FileIdentity.of(identity.name, status) != identity:
-            problem = "was changed or replaced" if status is not None else "was deleted or renamed"
-            raise LogChangedError(path=directory.path / identity.name, problem=f"{problem} since the plan was made")
+    with opened(partition) as directory:
+        for identity in files:
+            status = directory.status(identity.name)
+            if status is None or FileIdentity.of(identity.name, status) != identity:
+                problem = "was changed or replaced" if status is not None else "was deleted or renamed"
+                raise LogChangedError(path=directory.path / identity.name, problem=f"{problem} since the plan was made")
 
 
 def _require_unchanged(
     directory: OpenDirectory, present: Collection[str], cleaned: CleanedSegment, orphans: Collection[str]
 ) -> None:
-    require_as_planned(directory, cleaned.replaces)
+    require_unchanged(directory, cleaned.replaces)
     # A broker would load a file between the first and the last segment of the group beside the new segment, and an
     # index of the first segment that is not in the plan as an index of the new log.
     known = {identity.name for identity in cleaned.replaces}
@@ -106,20 +103,23 @@ def _require_unchanged(
             raise LogChangedError(path=directory.path / name, problem="appeared since the plan was made")
 
 
-def _require_staged(directory: OpenDirectory, staging: str, cleaned: CleanedSegment) -> None:
+def _require_staged(
+    directory: OpenDirectory, staging: str, cleaned: CleanedSegment, seals: Mapping[str, os.stat_result] | None
+) -> None:
     assert STAGING_NAME.fullmatch(staging), staging
     if directory.size(f"{staging}/{manifest_format.NAME}") is None:
         raise LogChangedError(path=directory.path / staging / manifest_format.NAME, problem="was deleted or renamed")
     for file in cleaned.files:
-        size = directory.size(f"{staging}/{file.staged_as}")
-        if size != file.size_bytes:
-            found = "is missing" if size is None else f"has {size:,} bytes"
-            raise CorruptDataError(
-                file=directory.path / staging / file.staged_as,
-                problem=f"staged with {file.size_bytes:,} bytes, now it {found}",
-                hint="The segment was not replaced. Find the process that writes to this directory, or check the disk. "
-                "Then run again.",
-            )
+        status = staged_status(directory, staging, file)
+        if seals is not None and _fixed(status) != _fixed(seals[file.staged_as]):
+            path = directory.path / staging / file.staged_as
+            raise LogChangedError(path=path, problem="was changed or replaced after kcompact had written it")
+
+
+def _fixed(status: os.stat_result) -> tuple[int, ...]:
+    """Return what nobody can change in a file and put back: the time of its last change is the kernel's."""
+    owner = (status.st_uid, status.st_gid, status.st_mode, status.st_nlink)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, *owner)
 
 
 def _unfinished_error(

@@ -7,31 +7,40 @@ from contextlib import suppress
 
 from kcompact.clean.staged_files import READ_BACK_MISMATCH
 from kcompact.errors import CorruptDataError, storage_errors
-from kcompact.swap.attributes import copy_attributes, give_to_owner
+from kcompact.swap.attributes import copy_attributes, copy_status, give_to_owner, opened_model
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import Remove
 
 
 def write_small_file(
-    directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None = None
+    directory: OpenDirectory,
+    name: str,
+    content: bytes,
+    *,
+    mode: int,
+    model: str | None = None,
+    source: OpenDirectory | None = None,
 ) -> None:
     """Write a file completely or not at all, in place of an existing one.
 
     Order: `.tmp`, sync, read back from the disk, rename, sync. The new file gets owner, mode and extended attributes of
-    the file `model`; without one, the owner of the directory and `mode`. Raises StorageError, NotEnoughSpaceError,
+    the file `model`; without one, the owner of the directory and `mode`. With `source`, the directory of a copy's
+    source, it gets the attributes of the file with its name there. Raises StorageError, NotEnoughSpaceError,
     RefusedError; CorruptDataError, with the existing file in place, if the disk does not return what was written. Rule:
     CheckpointFile.write, Utils.atomicMoveWithFallback.
     """
     with storage_errors(directory.path / name, "write"):
         try:
-            _write(directory, name, content, mode=mode, model=model)
+            _write(directory, name, content, mode=mode, model=model, source=source)
         except BaseException:
             with suppress(OSError):  # On a full disk it would take space. The next write removes what stays.
                 directory.apply_step(Remove(f"{name}.tmp"))
             raise
 
 
-def _write(directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None) -> None:
+def _write(
+    directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None, source: OpenDirectory | None
+) -> None:
     parent, leaf = directory.locate(name)
     temporary = f"{name}.tmp"
     if directory.status(temporary) is not None:
@@ -41,11 +50,15 @@ def _write(directory: OpenDirectory, name: str, content: bytes, *, mode: int, mo
         view = memoryview(content)
         while view:
             view = view[os.write(fd, view) :]
-        if model is None:
+        if source is not None:
+            with opened_model(source, name) as copied:
+                copy_status(copied, fd)
+        elif model is None:
             give_to_owner(directory, fd)
             os.fchmod(fd, mode)  # `open` would apply the umask.
         else:
-            copy_attributes(directory, temporary, model)
+            with opened_model(directory, model) as existing:
+                copy_attributes(existing, fd)
         os.fsync(fd)
     finally:
         os.close(fd)

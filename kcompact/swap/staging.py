@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import KcompactError, RecoveryNeededError, RefusedError, is_forbidden, storage_error
+from kcompact.errors import (
+    KcompactError,
+    LogChangedError,
+    RecoveryNeededError,
+    RefusedError,
+    is_forbidden,
+    storage_error,
+)
 from kcompact.format.names import TopicPartition
 from kcompact.host.access import remedy, why_not_writable
 from kcompact.log.directory import STAGING_NAME
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import give_to_owner
-from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, unfinished_groups
+from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, staged_status, unfinished_groups
 from kcompact.swap.manifest import Manifest
-from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Step, SyncDir
 
@@ -36,30 +43,70 @@ def require_writable(path: Path) -> None:
         raise _cannot_be_written(path, problem)
 
 
-def create_staging(partition_dir: Path) -> str:
+def create_staging(partition: OpenDirectory | Path) -> str:
     """Create the staging directory of a round in the partition directory and return its name.
 
-    The directory is hidden and has mode 0700. Brokers ignore sub-directories. Raises RefusedError if the partition
-    directory is a symbolic link or cannot be written to, if the new directory is not on its file system, and for root
-    also if other users may write to the partition directory.
+    The directory is hidden, empty and has mode 0700. For root it belongs to root until `hand_over`. Brokers ignore
+    sub-directories. Raises RefusedError if the partition directory is a symbolic link or cannot be written to, if the
+    new directory is not on its file system, and for root also if other users may write to the partition directory;
+    LogChangedError if another process replaced the new directory at once.
     """
-    with OpenDirectory(partition_dir) as directory:
+    with opened(partition) as directory:
         _require_trusted(directory)
         name = f".kcompact-{secrets.token_hex(8)}"
         try:
             os.mkdir(name, 0o700, dir_fd=directory.fd())
         except OSError as error:
-            raise _cannot_be_written(partition_dir, error) from error
+            raise _cannot_be_written(directory.path, error) from error
+        _require_own(directory, name)
         if os.fstat(directory.fd(name)).st_dev != os.fstat(directory.fd()).st_dev:
             apply_steps(directory, (RemoveDir(name),))
             raise RefusedError(
-                path=partition_dir / name,
+                path=directory.path / name,
                 problem="is not on the partition's file system, so its files cannot be renamed into the partition",
                 hint="Write a compacted copy with --output DIR instead.",
             )
-        # If root is interrupted, the owner of the partition must be able to recover it.
-        give_to_owner(directory, directory.fd(name))
         return name
+
+
+def _require_own(directory: OpenDirectory, staging: str) -> None:
+    """Raise LogChangedError unless the staging directory is empty and belongs to this process."""
+    try:
+        status = os.fstat(directory.fd(staging))
+        is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o077 and not directory.names(staging)
+    except (FileNotFoundError, NotADirectoryError):
+        is_own = False
+    if not is_own:
+        raise LogChangedError(path=directory.path / staging, problem="was replaced as soon as kcompact had created it")
+
+
+Seals = Mapping[str, os.stat_result]
+"""What the staged files were when they were complete, by `staged_as`."""
+
+
+def hand_over(partition: OpenDirectory | Path, staging: str, segments: Sequence[CleanedSegment]) -> Seals:
+    """Give the complete staging directory to the partition's owner, who must be able to recover an interrupted swap.
+
+    Returns what `replace_segments` compares the files with. Raises LogChangedError if a staged file is not the single
+    regular file that was written there.
+    """
+    with opened(partition) as directory:
+        device, seals = os.fstat(directory.fd()).st_dev, {}
+        for file in (file for segment in segments for file in segment.files):
+            status = staged_status(directory, staging, file)
+            if status.st_nlink != 1 or status.st_dev != device:
+                path = directory.path / staging / file.staged_as
+                raise LogChangedError(path=path, problem="has a second name, so another process can write to it")
+            seals[file.staged_as] = status
+        give_to_owner(directory, directory.fd(staging))
+        return seals
+
+
+def take_back(partition: OpenDirectory | Path, staging: str) -> None:
+    """Make the staging directory root's again, before the files of the next wave are written to it."""
+    if os.geteuid() == 0:
+        with opened(partition) as directory:
+            os.fchown(directory.fd(staging), os.geteuid(), os.getegid())
 
 
 def _cannot_be_written(path: Path, problem: OSError) -> KcompactError:
@@ -78,7 +125,7 @@ def _require_trusted(directory: OpenDirectory) -> None:
 
 
 def write_manifest(
-    partition_dir: Path,
+    partition: OpenDirectory | Path,
     staging: str,
     segments: Sequence[CleanedSegment],
     *,
@@ -95,25 +142,25 @@ def write_manifest(
     problem = manifest_format.inconsistency(manifest)
     assert problem is None, problem
     content = manifest_format.encode(manifest)
-    if len(content) > manifest_format.MAX_BYTES:
-        raise RefusedError(
-            path=partition_dir,
-            problem=f"too many segments for one round: its manifest would have {len(content):,} bytes, "
-            f"the limit is {manifest_format.MAX_BYTES:,}",
-            hint="Write a compacted copy with --output DIR instead.",
-        )
-    with OpenDirectory(partition_dir) as directory:
+    with opened(partition) as directory:
+        if len(content) > manifest_format.MAX_BYTES:
+            raise RefusedError(
+                path=directory.path,
+                problem=f"too many segments for one round: its manifest would have {len(content):,} bytes, "
+                f"the limit is {manifest_format.MAX_BYTES:,}",
+                hint="Write a compacted copy with --output DIR instead.",
+            )
         write_small_file(directory, f"{staging}/{manifest_format.NAME}", content, mode=0o600)
         apply_steps(directory, (SyncDir(),))  # Makes the name of the staging directory durable.
 
 
-def discard(partition_dir: Path, staging: str, *, after_step: Observer | None = None) -> None:
+def discard(partition: OpenDirectory | Path, staging: str, *, after_step: Observer | None = None) -> None:
     """Remove the staging directory of this round and nothing else. Does nothing if the directory is missing.
 
     Raises RecoveryNeededError, with nothing removed, while a swap is unfinished: recovery needs the manifest.
     """
     assert STAGING_NAME.fullmatch(staging), staging
-    with OpenDirectory(partition_dir) as directory:
+    with opened(partition) as directory:
         present = directory.names()
         if staging not in present:
             return
@@ -121,9 +168,9 @@ def discard(partition_dir: Path, staging: str, *, after_step: Observer | None = 
         manifest = read_manifests(directory, (staging,))[staging]
         if manifest is not None and unfinished_groups(directory, staging, manifest, present):
             raise RecoveryNeededError(
-                path=partition_dir,
+                path=directory.path,
                 problem="an earlier swap is unfinished: its old files are not all deleted",
-                hint=f"Run `kcompact recover {shell_word(partition_dir)}` first.",
+                hint=f"Run `kcompact recover {shell_word(directory.path)}` first.",
             )
         apply_steps(directory, discard_steps(directory, staging), after_step)
 

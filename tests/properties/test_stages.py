@@ -16,6 +16,7 @@ from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.prepare import Tuning
 from kcompact.clean.scan import Scanned, scan_splits
+from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.write import write_part
 from kcompact.engine.in_process import InProcess
 from kcompact.format.batch import parse_batches
@@ -67,7 +68,9 @@ class Shuffled:
             reduced.append(reduce(job, shuffled))
         return summaries, reduced
 
-    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+    def write(
+        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
+    ) -> list[WrittenPart]:
         order = np.random.default_rng(self.seed).permutation(len(tasks))
         return [write_part(job, part, staging, PACE) for number in order for part in tasks[number]]
 

@@ -47,6 +47,7 @@ from tests.support.spark_runs import (
     write_log,
     write_partition,
 )
+from tests.support.staging import staging_at
 from tests.support.wrong_transaction_indexes import SPEC, WRONG
 
 pytestmark = SPARK
@@ -88,7 +89,7 @@ def test_fixture_comes_out_as_kafkas(on_spark: OnSpark, name: str, tmp_path: Pat
 def test_dry_run_counts_what_a_run_writes(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
     cleaning = prepare_clean(plan, on_spark)
     counted = count_groups(cleaning, on_spark).stats
-    written = write_groups(cleaning, range(len(plan.groups)), str(tmp_path), on_spark)
+    written = write_groups(cleaning, range(len(plan.groups)), staging_at(tmp_path), on_spark)
     assert counted == written.stats
 
 
@@ -154,11 +155,22 @@ def test_a_wrong_transaction_index_is_refused(wrong: str, compiled: bool, on_spa
     assert refused.value.file == str(path)
 
 
-def test_staging_that_is_gone_is_a_storage_error(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["gone", "link", "directory"])
+def test_another_staging_directory_is_not_written_to(
+    on_spark: OnSpark, plan: CleanPlan, tmp_path: Path, other: str
+) -> None:
     cleaning = prepare_clean(plan, on_spark)
-    with pytest.raises(errors.StorageError) as raised:
-        write_groups(cleaning, [0], str(tmp_path / "gone"), on_spark)
-    assert raised.value.problem.errno == 2
+    made = tmp_path / "made"
+    made.mkdir()
+    staging = staging_at(made)
+    made.rename(tmp_path / "moved")
+    if other == "link":
+        made.symlink_to(tmp_path / "moved")
+    elif other == "directory":
+        made.mkdir()
+    with pytest.raises(errors.LogChangedError, match="no longer the directory that kcompact created"):
+        write_groups(cleaning, [0], staging, on_spark)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_our_own_mistake_is_an_engine_error_with_its_cause(

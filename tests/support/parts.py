@@ -16,6 +16,7 @@ from kcompact.host.throttle import Pace, Throttle
 from tests.support import log_dsl
 from tests.support.jobs import JOB
 from tests.support.log_writer import DEFAULT_TIME
+from tests.support.staging import staging_at
 
 LINE = "0: a=1 [b=1 c=1] ~=1 b=2(lz4) d=~^09:30"
 
@@ -74,14 +75,14 @@ def tasks_at(*cuts: int, is_only: bool | None = None) -> list[WriteTask]:
 def parts_of(
     source: Path, staging: Path | None, *cuts: int, compiled: bool = False, is_only: bool | None = None
 ) -> list[WrittenPart]:
-    where = None if staging is None else str(staging)
+    where = None if staging is None else staging_at(staging)
     job = job_of(source, compiled=compiled)
     return [write_part(job, task, where, PACE) for task in tasks_at(*cuts, is_only=is_only)]
 
 
 def joined(staging: Path, parts: list[WrittenPart], **options: object) -> dict[str, bytes]:
     arguments: dict[str, object] = {"index_interval_bytes": 60, "index_max_bytes": 10_000, **options}
-    files = join_parts(staging, 0, parts, **arguments).files  # type: ignore[arg-type]
+    files = join_parts(staging_at(staging), 0, parts, **arguments).files  # type: ignore[arg-type]
     for file in files:
         assert (staging / file.staged_as).stat().st_size == file.size_bytes
         assert (staging / file.staged_as).stat().st_mode & 0o777 == 0o600

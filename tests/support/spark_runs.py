@@ -33,6 +33,7 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.command_line import digest
 from tests.support.log_writer import LogSpec, SegmentSpec
+from tests.support.staging import staging_at
 
 SPARK = [
     pytest.mark.spark,
@@ -141,7 +142,7 @@ def outcome(
     staging.mkdir()
     cleaning = prepare_clean(plan, executor, tuning=sizes)
     assert count_groups(cleaning, executor).stats.messages_written > 0
-    done = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    done = write_groups(cleaning, range(len(plan.groups)), staging_at(staging), executor)
     staged = {file.name: (staging / file.staged_as).read_bytes() for one in done.segments for file in one.files}
     return cleaning.map_keys, done.stats, staged
 

@@ -15,6 +15,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
+from tests.support.staging import staging_at
 
 
 def plan_of(spec: LogSpec, log_dir: Path) -> CleanPlan:
@@ -35,7 +36,7 @@ def staged(
         plan = replace(plan, log=replace(plan.log, ignores_indexes=True))
     cleaning = prepare_clean(plan, executor, tuning=sizes, keep_tombstones=keep_tombstones)
     with tempfile.TemporaryDirectory() as staging:
-        segments, stats, _, _ = write_groups(cleaning, range(len(plan.groups)), staging, executor)
+        segments, stats, _, _ = write_groups(cleaning, range(len(plan.groups)), staging_at(staging), executor)
         files = {}
         counted = count_groups(cleaning, executor)
         for segment, size, most in zip(segments, counted.sizes, most_sizes(cleaning), strict=True):

@@ -18,5 +18,6 @@ faults            lets calls to the system fail inside this process
 faulty_runs       whole commands with calls that fail, and what must hold after them
 full_disks        disks that fill up, and limits of a process: of `io_errors`
 plain_reader      reads what is left without kcompact
+links             an owner puts links in the place of directories in which root works
 tally             what a part has tried, and what failed
 """

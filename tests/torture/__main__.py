@@ -16,6 +16,7 @@ PARTS = (
     "bit_flips",
     "reader_agreement",
     "races",
+    "links",
     "spark_kills",
 )
 """Modules with a function `run(*, share, seed)` that returns a `Tally`."""

@@ -54,7 +54,7 @@ ONLY_IN = {
     "llvmlite": {"kernels"},
     "ctypes": {"kernels.link"},
     "kafka": {"config.admin_client"},
-    "fcntl": {"log.lock"},
+    "fcntl": {"log.lock", "host.file_flags"},
     "filelock": {"engine.spark.scratch", "kernels.load"},
     "platformdirs": {"host.user_cache"},
     "subprocess": {
@@ -77,7 +77,7 @@ MAY_RENAME_OR_DELETE = {
     # Only its private scratch directories.
     "engine.spark": {"shutil.rmtree", ".unlink", ".rmdir", ".rename"},
     # Only parts that it has joined, in the staging directory.
-    "clean.join": {".unlink"},
+    "clean.join": {"os.unlink"},
     # Only what it could not finish in the user's cache.
     "kernels": {".unlink"},
 }
@@ -85,6 +85,15 @@ MAY_CREATE_FILES = {
     *("clean.staged_files", "swap", "log.lock", "engine.spark"),
     *("host.user_cache", "kernels"),  # The machine code, in the user's cache.
 }
+MAY_OPEN_FILES = {
+    "log.files",  # `open_regular`: every file of a log directory that is read by path
+    "log.lock",
+    # Through descriptors of directories that are held open.
+    *("clean.staged_files", "clean.join", "swap.open_directory"),
+    *("host.file_flags", "host.access", "host.memory"),  # The flags of a directory; `/proc` and `/sys`.
+    *("engine.spark", "kernels", "cli.output.streams"),  # Files of their own; streams.
+}
+"""Modules that open files themselves. A plain `open` follows links and waits for a pipe."""
 MAY_EVALUATE = {"kernels.build"}
 """Makes the functions that numba compiles, from names in its own table."""
 MAY_READ_WALL_CLOCK = {"host.clock"}
@@ -335,6 +344,16 @@ def test_who_creates_files(path: Path) -> None:
 
 
 @of_each(SOURCES)
+def test_who_opens_files(path: Path) -> None:
+    if and_above(module_of(path)) & MAY_OPEN_FILES:
+        return
+    openers = {"open", "io.open", "os.open", "os.fdopen", ".read_text", ".read_bytes", ".write_text", ".write_bytes"}
+    openers |= {"np.load", "np.fromfile", "np.memmap", "shutil.copyfile", "shutil.copy", "shutil.copystat"}
+    found = {name for name, _ in names_called(path)} & openers
+    assert not found, f"{sorted(found)}: use `log.files.open_regular` or `OpenDirectory.open`"
+
+
+@of_each(SOURCES)
 def test_who_reads_the_wall_clock(path: Path) -> None:
     if module_of(path) not in MAY_READ_WALL_CLOCK:
         assert not {name for name, _ in names_called(path)} & WALL_CLOCK
@@ -391,7 +410,14 @@ def test_the_tables_name_what_there_is() -> None:
     modules = {module_of(path) for path in SOURCES}
     assert {name for names in FOLDERS for name in names} == {folder_of(name) for name in modules} - {"", "__main__"}
     named = set[str]().union(*ONLY_IN.values())
-    assert {*named, *MAY_RENAME_OR_DELETE, *MAY_CREATE_FILES, *MAY_EVALUATE, *MAY_READ_WALL_CLOCK} <= modules
+    assert {
+        *named,
+        *MAY_RENAME_OR_DELETE,
+        *MAY_CREATE_FILES,
+        *MAY_OPEN_FILES,
+        *MAY_EVALUATE,
+        *MAY_READ_WALL_CLOCK,
+    } <= modules
 
 
 # --- Sizes ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from kcompact.cli.failures import delivered
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, recovery_entry
 from kcompact.cli.signals import StopRequest, stop_request
+from kcompact.engine.spark.scratch import sweep_scratch
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.plan.partitions import named_partitions
 from kcompact.plan.planned import shared_exit_code
@@ -20,12 +21,13 @@ from kcompact.swap.recovery import RecoveryReport, recover
 
 
 def run(paths: Sequence[Path], *, as_json: bool) -> int:
-    """Finish or undo the interrupted swap of each partition, and return the exit code."""
+    """Finish or undo the interrupted swap of each partition, remove what killed runs left, and return the exit code."""
     with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
         locks, in_use = Locks(stack), UseCheck()
         entries = [_recovered(directory, locks, in_use, stop) for directory in directories]
+        removed = [*locks.removed, *sweep_scratch()]
         entries += [_failed(entry.directory, entry.error) for entry in unusable if entry.error is not None]
         if any(entry.report.changed for entry in entries):
             streams.tell_notes(in_use.notes)
@@ -33,12 +35,14 @@ def run(paths: Sequence[Path], *, as_json: bool) -> int:
     def show() -> None:
         if as_json:
             described = [recovery_entry(entry) for entry in entries]
-            streams.echo(dumps(document("recover", None, partitions=described)))
+            streams.echo(
+                dumps(document("recover", None, partitions=described, removed=[str(path) for path in removed]))
+            )
         else:
             from kcompact.cli.output.outcome import show_recovery
             from kcompact.cli.output.printer import Printer
 
-            show_recovery(entries, Printer())
+            show_recovery(entries, removed, Printer())
 
     lost = delivered(show)
     complain_of(entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from kcompact import readable
 from kcompact.cleaner.outcome import Copied, PartitionOutcome, RoundResult
@@ -161,7 +162,7 @@ def _show_results(entries: Sequence[PartitionOutcome], printer: Printer, *, dele
             cell(_status(entry), style),
             cell(readable.size(result.stats.bytes_read) if result else None),
             cell(readable.size(result.stats.bytes_written) if result else None),
-            cell(result.end_offset if result else None),
+            cell(result.end_offset if result and entry.status != Status.CHECKPOINT_NOT_WRITTEN else None),
             cell(_remark(entry, deletes=deletes)),
         )
         rows.append(dict(zip(columns, cells, strict=True)))
@@ -215,6 +216,8 @@ def _remark(entry: PartitionOutcome, *, deletes: str) -> str:
         return "; ".join((*remarks, "interrupted"))
     if entry.error is not None:
         problem = entry.error.word or text.within(entry.directory, str(entry.error).splitlines()[0])
+        if entry.status == Status.CHECKPOINT_NOT_WRITTEN:
+            return "; ".join((*remarks, f"cleaned, but: {problem}"))
         # A dry run was completed; the cleaning itself would not be.
         return "; ".join((*remarks, problem if entry.result is None else f"would stop: {problem}"))
     if entry.result is not None and entry.result.resumed:
@@ -261,8 +264,11 @@ def show_copy(copied: Copied, printer: Printer) -> None:
 # recover
 
 
-def show_recovery(entries: Sequence[RecoveryEntry], printer: Printer) -> None:
-    """Print what recovery did to each partition; of many on a terminal only where there was something to do."""
+def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], printer: Printer) -> None:
+    """Print what recovery did to each partition; of many on a terminal only where there was something to do.
+
+    `removed` is what killed runs had left elsewhere.
+    """
     fill = printer.lines_to_fill
     shown = list(entries)
     if fill is not None and len(entries) > fill:
@@ -279,6 +285,8 @@ def show_recovery(entries: Sequence[RecoveryEntry], printer: Printer) -> None:
         printer.table(("partition", "status", "what"), rows, whole=("status",))
     if len(shown) < len(entries):
         printer.line(f"{len(entries) - len(shown):,} of {len(entries):,} partitions: nothing to do")
+    for path in removed:
+        printer.line(f"removed what a killed run had left: {text.relative_to_here(text.safe(str(path)))}")
 
 
 def _recovery_steps(entry: RecoveryEntry) -> list[str]:

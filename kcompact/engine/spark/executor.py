@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from kcompact import kernels
 from kcompact.clean.executor import Progress, Reduced, reduce
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned, scan_splits
+from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.engine.spark.java_errors import job_error
@@ -89,7 +90,7 @@ class OnSpark:
         with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
             with _engine_errors():
                 report = _Report.of(self.sc)
-                shipped = _shipped(job, self._throttle(job, tasks), str(directory))
+                shipped = _shipped(job, self._throttle(job, tasks), scratch=str(directory))
                 rdd = self._distributed(tasks).mapPartitions(partial(_scan_partition, shipped, report))
             scanned: list[Scanned] = []
             buckets: dict[int, list[_BlockFile]] = {}
@@ -109,10 +110,14 @@ class OnSpark:
                 )
             return scanned, self._collect(rdd, report, "reduce", 0)
 
-    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+    def write(
+        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
+    ) -> list[WrittenPart]:
+        if staging is not None and not is_local(self.sc.master):
+            staging = replace(staging, device=None)
         with _engine_errors():
             report = _Report.of(self.sc)
-            shipped = _shipped(job, self._throttle(job, tasks), staging)
+            shipped = _shipped(job, self._throttle(job, tasks), staging=staging)
             rdd = self._distributed(tasks).mapPartitions(partial(_write_partition, shipped, report))
         return self._collect(rdd, report, "count" if staging is None else "write", _size_bytes(tasks))
 
@@ -246,12 +251,14 @@ def _engine_errors() -> Iterator[None]:
 class _Shipped(NamedTuple):
     """What every task of a Spark job needs: the job, its share of the limit, and the directory that it writes to.
 
+    `scratch` is the directory for blocks, None for the shuffle; `staging` that for segments, None in a dry run.
     `machine_code` is the driver's, for a worker that has no cache.
     """
 
     job: CleanJob
     throttle: Throttle
-    directory: str | None
+    scratch: str | None
+    staging: StagingDirectory | None
     machine_code: tuple[str, bytes] | None
 
     @classmethod
@@ -263,8 +270,10 @@ class _Shipped(NamedTuple):
         return shipped
 
 
-def _shipped(job: CleanJob, throttle: Throttle, directory: str | None = None) -> bytes:
-    return sealed(_Shipped(job, throttle, directory, kernels.exported() if job.compiled else None))
+def _shipped(
+    job: CleanJob, throttle: Throttle, *, scratch: str | None = None, staging: StagingDirectory | None = None
+) -> bytes:
+    return sealed(_Shipped(job, throttle, scratch, staging, kernels.exported() if job.compiled else None))
 
 
 def _scan_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[Any]:
@@ -274,7 +283,7 @@ def _scan_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> 
     """
     for task in tasks:
         with report.errors_reported():
-            job, throttle, directory, _ = _Shipped.opened(shipped)
+            job, throttle, directory, _, _ = _Shipped.opened(shipped)
             splits: Sequence[Split] = opened(task, source=_BETWEEN_PROCESSES)
             scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))
             for bucket, value in _with_summaries(scan):
@@ -354,7 +363,7 @@ def _reduce_partition(shipped: bytes, report: _Report, pairs: Iterable[tuple[int
 def _write_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[bytes]:
     for task in tasks:
         with report.errors_reported():
-            job, throttle, staging, _ = _Shipped.opened(shipped)
+            job, throttle, _, staging, _ = _Shipped.opened(shipped)
             parts: Sequence[WriteTask] = opened(task, source=_BETWEEN_PROCESSES)
             for part in parts:
                 yield sealed(write_part(job, part, staging, Pace(throttle, report.done_bytes.add)))

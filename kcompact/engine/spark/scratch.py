@@ -35,7 +35,7 @@ def private_directory(parent: str | None) -> Iterator[Path]:
     Its mode is 0700, because Spark makes directories in it that every user may read. Directories that killed processes
     of the same user have left beside it are removed first. Raises OSError.
     """
-    _sweep(Path(parent or tempfile.gettempdir()))
+    sweep_scratch(Path(parent) if parent else None)
     directory, descriptor = _make_locked(parent)
     try:
         with undone_at_abrupt_end(lambda: _remove_completely(directory)):
@@ -82,12 +82,20 @@ def _make_locked(parent: str | None) -> tuple[Path, int]:
     raise OSError(f"no private directory can be made below {parent or tempfile.gettempdir()}")
 
 
-def _sweep(parent: Path) -> None:
-    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+def sweep_scratch(parent: Path | None = None) -> tuple[Path, ...]:
+    """Remove the private directories of this user below `parent` that no process uses; return them.
+
+    None means the system's temporary directory.
+    """
+    removed = []
+    with contextlib.suppress(OSError), os.scandir(parent or tempfile.gettempdir()) as entries:
         found = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
-        for directory in found:
+        for directory in sorted(found):
             with contextlib.suppress(OSError):
                 _remove_if_ownerless(directory)
+                if not directory.exists():
+                    removed.append(directory)
+    return tuple(removed)
 
 
 def _remove_if_ownerless(directory: Path) -> None:

@@ -1,10 +1,11 @@
-"""Copies the files of a directory with their attributes, and gives the staged files of cleaned segments their names."""
+"""Copies the files of a directory with their attributes, and gives the staged files of cleaned segments their names.
+
+Both directories are held open: their paths may lead elsewhere by now.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from kcompact.log.batch_headers import read_producer_headers
 from kcompact.log.files import FileIdentity, open_regular, read_at
 from kcompact.log.index_files import build_indexes
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
-from kcompact.swap.attributes import modified_ns
+from kcompact.swap.attributes import copy_status, copy_times, modified_ns, opened_model
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Rename
 
@@ -27,9 +28,9 @@ _COPY_BYTES = 16 << 20
 
 
 def fill(
-    source: Path,
+    source: OpenDirectory,
     files: Iterable[FileIdentity],
-    target: Path,
+    target: OpenDirectory,
     cleaned: Sequence[CleanedSegment] = (),
     *,
     check: Callable[[], None] = lambda: None,
@@ -42,9 +43,10 @@ def fill(
     replaced = {file.name for segment in cleaned for file in segment.replaces}
     for file in files:
         if file.name not in replaced:
-            _copy_file(source / file.name, target / file.name, check)
+            _copy_file(source, target, file.name, check)
     for segment in cleaned:
-        _name_staged_files(target, segment)
+        staged = (file for file in segment.files if file.staged_as != file.name)
+        apply_steps(target, [Rename(file.staged_as, file.name) for file in staged])
         _set_attributes(source, target, segment)
 
 
@@ -53,60 +55,68 @@ def is_rebuilt_index(name: str) -> bool:
     return name.endswith((Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX))
 
 
-def build_missing_indexes(directory: Path, *, interval_bytes: int) -> None:
+def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> None:
     """Write the indexes of each log without an `.index` in a directory that no process reads yet.
 
     They get the times, mode and owner of the log. Raises CorruptBatchError, StorageError, NotEnoughSpaceError.
     """
     transactions = Transactions()
-    for log in sorted(directory.glob(f"*{Suffix.LOG}")):
-        size_bytes = log.stat().st_size
-        batches = read_producer_headers(log, end_position=size_bytes, compiled=False, transactions_only=True)
-        aborted = aborted_by_markers(transactions, batches)
-        if log.with_suffix(Suffix.INDEX).exists():
-            continue
-        offset_index, time_index = build_indexes(log, interval_bytes=interval_bytes)
-        built = {Suffix.INDEX: offset_index, Suffix.TIME_INDEX: time_index}
-        if aborted:
-            built[Suffix.TXN_INDEX] = build_txn_index(aborted)
-        for suffix, data in built.items():
-            path = log.with_suffix(suffix)
-            descriptor = create(path)
-            try:
-                write_all(descriptor, data, path=path)
-                copy_status(log, path)
-                sync(descriptor, path=path)
-            finally:
-                os.close(descriptor)
-            _require_content(path, int(crc32c(data)))
+    present = directory.names()
+    held = Path(f"/proc/self/fd/{directory.fd()}")
+    for name in sorted(name for name in present if name.endswith(Suffix.LOG)):
+        log = held / name
+        with open_regular(directory.path / name, dir_fd=directory.fd()) as reader:
+            end_position = os.fstat(reader).st_size
+            batches = read_producer_headers(log, end_position=end_position, compiled=False, transactions_only=True)
+            aborted = aborted_by_markers(transactions, batches)
+            if log.with_suffix(Suffix.INDEX).name in present:
+                continue
+            offset_index, time_index = build_indexes(log, interval_bytes=interval_bytes)
+            built = {Suffix.INDEX: offset_index, Suffix.TIME_INDEX: time_index}
+            if aborted:
+                built[Suffix.TXN_INDEX] = build_txn_index(aborted)
+            for suffix, data in built.items():
+                path = (directory.path / name).with_suffix(suffix)
+                descriptor = create(path, dir_fd=directory.fd())
+                try:
+                    write_all(descriptor, data, path=path)
+                    copy_status(reader, descriptor)
+                    copy_times(reader, descriptor)
+                    sync(descriptor, path=path)
+                finally:
+                    os.close(descriptor)
+                _require_content(directory, path.name, int(crc32c(data)))
 
 
-def _copy_file(source: Path, target: Path, check: Callable[[], None]) -> None:
+def _copy_file(source: OpenDirectory, target: OpenDirectory, name: str, check: Callable[[], None]) -> None:
     """Copy content, mode, times, extended attributes and, as root, the owner; then sync and read back."""
     check()
+    path = target.path / name
     crc = 0
-    with open_regular(source) as reader:
+    with open_regular(source.path / name, dir_fd=source.fd()) as reader:
         try:
-            descriptor = create(target)
+            descriptor = create(path, dir_fd=target.fd())
             try:
                 while data := os.read(reader, _COPY_BYTES):
                     crc = int(crc32c(data, crc))
-                    write_all(descriptor, data, path=target)
+                    write_all(descriptor, data, path=path)
                     check()
-                with storage_errors(target):
-                    copy_status(source, target)
-                sync(descriptor, path=target)
+                with storage_errors(path):
+                    copy_status(reader, descriptor)
+                    copy_times(reader, descriptor)
+                sync(descriptor, path=path)
             finally:
                 os.close(descriptor)
         except OSError as problem:
-            raise storage_error(source, problem, operation="read") from None
-    _require_content(target, crc, check)
+            raise storage_error(source.path / name, problem, operation="read") from None
+    _require_content(target, name, crc, check)
 
 
-def _require_content(path: Path, expected: int, check: Callable[[], None] = lambda: None) -> None:
+def _require_content(target: OpenDirectory, name: str, expected: int, check: Callable[[], None] = lambda: None) -> None:
     """Raise CorruptDataError unless the disk returns a file with this CRC-32C."""
+    path = target.path / name
     crc, position = 0, 0
-    with open_regular(path) as descriptor, storage_errors(path, "read back"):
+    with open_regular(path, dir_fd=target.fd()) as descriptor, storage_errors(path, "read back"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         while data := read_at(descriptor, _COPY_BYTES, position, path=path):
             crc, position = int(crc32c(data, crc)), position + len(data)
@@ -117,33 +127,15 @@ def _require_content(path: Path, expected: int, check: Callable[[], None] = lamb
         )
 
 
-def copy_status(source: Path, target: Path) -> None:
-    """Give a file or directory the mode, times, extended attributes and, as root, the owner of another one.
-
-    Raises OSError.
-    """
-    if os.geteuid() == 0:
-        status = source.stat()
-        os.chown(target, status.st_uid, status.st_gid)
-    # After the owner, because a new owner clears bits of the mode.
-    shutil.copystat(source, target)
-
-
-def _name_staged_files(target: Path, cleaned: CleanedSegment) -> None:
-    """Rename the staged files of one group to their final names, in a directory that no process reads yet."""
-    with OpenDirectory(target) as directory:
-        apply_steps(
-            directory, [Rename(file.staged_as, file.name) for file in cleaned.files if file.staged_as != file.name]
-        )
-
-
-def _set_attributes(source: Path, target: Path, cleaned: CleanedSegment) -> None:
-    """Give new files the mode and the time that a swap gives them and, as root, the owner."""
-    model = (source / cleaned.replaces[0].name).stat()
-    for file in cleaned.files:
-        path = target / file.name
-        if os.geteuid() == 0:
-            os.chown(path, model.st_uid, model.st_gid)
-        path.chmod(stat.S_IMODE(model.st_mode))
-        if path.suffix != Suffix.TXN_INDEX:
-            os.utime(path, ns=(modified_ns(cleaned), modified_ns(cleaned)))
+def _set_attributes(source: OpenDirectory, target: OpenDirectory, cleaned: CleanedSegment) -> None:
+    """Give new files the attributes and the time that a swap gives them and, as root, the owner."""
+    with opened_model(source, cleaned.replaces[0].name) as model:
+        for file in cleaned.files:
+            descriptor = target.open(file.name, os.O_RDONLY)
+            try:
+                copy_status(model, descriptor)
+                if Path(file.name).suffix != Suffix.TXN_INDEX:
+                    os.utime(descriptor, ns=(modified_ns(cleaned), modified_ns(cleaned)))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

@@ -8,14 +8,17 @@ made by this copy.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import stat
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kcompact.errors import RefusedError
 from kcompact.log.files import FileIdentity, read_file
-from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
 
@@ -69,96 +72,113 @@ def file_states(files: Collection[FileIdentity]) -> FileStates:
     return sorted([file.name, file.size_bytes, file.mtime_ns] for file in files)
 
 
-def states_in(directory: Path) -> FileStates:
+def states_in(directory: OpenDirectory | Path) -> FileStates:
     """Return the files of a directory in the form that a record has. Raises RefusedError, StorageError."""
-    with OpenDirectory(directory) as opened:
-        found = [(name, opened.status(name)) for name in opened.names()]
+    with opened(directory) as held:
+        found = [(name, held.status(name)) for name in held.names()]
     return file_states([FileIdentity.of(name, status) for name, status in found if status is not None])
 
 
 class Journal:
-    """The marker directory of an output. Records have numbers, because the name of a topic can be very long."""
+    """The marker directory of an output. Records have numbers, because the name of a topic can be very long.
+
+    `hold` opens the directory; from then on it is reached only through its descriptor.
+    """
 
     def __init__(self, output: Path, subject: Subject) -> None:
         self.path = output / MARKER
         self.subject = subject
         self._number_of = {Path(name).name: number for number, name in enumerate(subject.directories)}
+        self._fd: int | None = None
+
+    def open(self) -> OpenDirectory:
+        """Return the marker directory, open. Raises RefusedError."""
+        return OpenDirectory(self.path, fd=self._fd)
+
+    def hold(self, output: OpenDirectory) -> OpenDirectory:
+        """Open the marker directory for good and return it; the caller closes it at the end.
+
+        Raises RefusedError if it belongs to another user, who could change what is copied.
+        """
+        fd = output.fd(MARKER)
+        if os.fstat(fd).st_uid != os.geteuid():
+            raise RefusedError(
+                path=self.path,
+                problem="is the marker of a copy that another user has begun",
+                hint=f"Run as that user, or remove {output.path} to begin anew.",
+            )
+        held = OpenDirectory(self.path, fd=fd)
+        self._fd = held.fd()
+        return held
 
     def read_subject(self) -> Subject | None:
         """Return the subject of the copy that was begun; None if it is not readable. Raises StorageError."""
-        found = _read(self.path / _SUBJECT)
+        found = self._read(_SUBJECT)
         if found is None or found.pop("version", None) != VERSION or found.keys() != asdict(self.subject).keys():
             return None
         return Subject(**found)
 
     def has_subject(self) -> bool:
         """Return whether the copy was begun. Without a subject, nothing was written yet, or everything is finished."""
-        return (self.path / _SUBJECT).exists()
+        with self.open() as marker:
+            return marker.status(_SUBJECT) is not None
 
     def records(self) -> dict[str, Record]:
         """Return the record of each finished directory, by its name. Raises StorageError."""
         found = {}
         for name, number in self._number_of.items():
-            fields = _read(self.path / f"{number}.json")
+            fields = self._read(f"{number}.json")
             if fields is not None and fields.keys() == set(Record.__dataclass_fields__) and fields["name"] == name:
                 found[name] = Record(**fields)
         return found
 
-    def make_marker(self) -> bool:
-        """Create the marker directory; return False if it exists already. Raises OSError."""
-        try:
-            self.path.mkdir(mode=0o700)
-        except FileExistsError:
-            return False
-        return True
+    def _read(self, name: str) -> dict[str, Any] | None:
+        """Return a JSON object, None if the file is missing or is anything else. Raises RefusedError, StorageError."""
+        with self.open() as marker:
+            if marker.status(name) is None:
+                return None
+            try:
+                found = json.loads(read_file(self.path / name, dir_fd=marker.fd()))
+            except (ValueError, RecursionError):
+                return None
+        return found if isinstance(found, dict) else None
 
-    def begin(self) -> None:
+    def begin(self, output: OpenDirectory) -> None:
         """Write the subject, and remove the directories that an interrupted run did not finish."""
-        with OpenDirectory(self.path) as marker:
+        with self.open() as marker:
             for name in marker.names():
-                if (self.path / name).is_dir():
-                    shutil.rmtree(self.path / name)
+                status = marker.status(name)
+                if status is not None and stat.S_ISDIR(status.st_mode):
+                    shutil.rmtree(name, dir_fd=marker.fd())
             content = {"version": VERSION, **asdict(self.subject)}
             write_small_file(marker, _SUBJECT, _json(content), mode=0o600)
-        with OpenDirectory(self.path.parent, follow=True) as output:
-            apply_steps(output, (SyncDir(),))
+        apply_steps(output, (SyncDir(),))
 
     def write(self, record: Record) -> None:
         """Write the record of a directory, durably."""
-        with OpenDirectory(self.path) as marker:
+        with self.open() as marker:
             write_small_file(marker, f"{self._number_of[record.name]}.json", _json(asdict(record)), mode=0o600)
 
     def unfinished_bytes(self) -> int:
         """Return the space that `begin` frees: that of the directories which an interrupted run did not finish."""
-        unfinished = (path for path in self.path.glob("*/*") if not path.is_symlink())
-        return sum(path.stat().st_blocks * _SECTOR_BYTES for path in unfinished)
+        unfinished = (path.lstat() for path in self.path.glob("*/*"))
+        return sum(status.st_blocks * _SECTOR_BYTES for status in unfinished if stat.S_ISREG(status.st_mode))
 
     def forget(self, name: str) -> None:
         """Remove the record of a directory, durably."""
-        with OpenDirectory(self.path) as marker:
+        with self.open() as marker:
             number = f"{self._number_of[name]}.json"
             if marker.status(number) is not None:
                 apply_steps(marker, (Remove(number), SyncDir()))
 
-    def remove(self) -> None:
+    def remove(self, output: OpenDirectory) -> None:
         """Remove the marker. The subject goes first: without it, an interrupted removal is recognised as one."""
-        with OpenDirectory(self.path.parent, follow=True) as output:
-            if output.status(f"{MARKER}/{_SUBJECT}") is not None:
-                apply_steps(output, (Remove(f"{MARKER}/{_SUBJECT}"), SyncDir(MARKER)))
-            shutil.rmtree(self.path)
-            apply_steps(output, (SyncDir(),))
+        with self.open() as marker:
+            if marker.status(_SUBJECT) is not None:
+                apply_steps(marker, (Remove(_SUBJECT), SyncDir()))
+        shutil.rmtree(MARKER, dir_fd=output.fd())
+        apply_steps(output, (SyncDir(),))
 
 
 def _json(value: object) -> bytes:
     return json.dumps(value).encode()
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, None if the file is missing or holds anything else. Raises RefusedError, StorageError."""
-    if not path.exists():
-        return None
-    try:
-        found = json.loads(read_file(path))
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None

@@ -13,8 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import KcompactError, LogChangedError, NotEnoughSpaceError, RefusedError, storage_error
+from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
+from kcompact.errors import (
+    KcompactError,
+    LogChangedError,
+    NotEnoughSpaceError,
+    RefusedError,
+    storage_error,
+    storage_errors,
+)
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -28,14 +35,16 @@ from kcompact.log.directory import PartitionLog, is_log_dir
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
 from kcompact.readable import shown
+from kcompact.swap.attributes import copy_status, copy_times
 from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.copy.added import mark, unmark
 from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
     NotCopied,
     read_log_dir_contents,
     read_partition_contents,
 )
-from kcompact.swap.copy.files import build_missing_indexes, copy_status, fill, is_rebuilt_index
+from kcompact.swap.copy.files import build_missing_indexes, fill, is_rebuilt_index
 from kcompact.swap.copy.journal import (
     MARKER,
     RECORD_BYTES,
@@ -46,7 +55,7 @@ from kcompact.swap.copy.journal import (
     file_states,
     states_in,
 )
-from kcompact.swap.copy.log_dir_files import write_chosen, write_clean_shutdown, write_whole
+from kcompact.swap.copy.log_dir_files import give_away, write_chosen, write_clean_shutdown, write_whole
 from kcompact.swap.copy.target import (
     exists_already,
     is_used,
@@ -56,7 +65,7 @@ from kcompact.swap.copy.target import (
     shared_lock,
 )
 from kcompact.swap.leftovers import require_nothing_unfinished
-from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_without_links
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.steps import RemoveDir, Rename, SyncDir
 
@@ -88,25 +97,30 @@ class CopyReport:
 
 @dataclass(slots=True, kw_only=True)
 class UnfinishedCopy:
-    """A directory to fill. `outcome` is for the caller: `Output.finished` returns it in a later run.
+    """A directory to fill, held open. `outcome` is for the caller: `Output.finished` returns it in a later run.
 
     `files` are those to copy. With `index_interval_bytes`, indexes are not copied but built from the batches.
     """
 
-    path: Path
-    source: Path
+    directory: OpenDirectory
+    source: OpenDirectory
     files: tuple[FileIdentity, ...]
     index_interval_bytes: int | None = None
     outcome: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def staging(self) -> StagingDirectory:
+        """The directory as a staging directory for the files of cleaned segments."""
+        return StagingDirectory.of(self.directory.path, self.directory.fd())
+
     def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
         """Complete the directory, which holds the staged files of `cleaned`; with none it becomes an exact copy."""
         if self.index_interval_bytes is None:
-            fill(self.source, self.files, self.path, cleaned, check=check)
+            fill(self.source, self.files, self.directory, cleaned, check=check)
             return
         files = [file for file in self.files if not is_rebuilt_index(file.name)]
-        fill(self.source, files, self.path, cleaned, check=check)
-        build_missing_indexes(self.path, interval_bytes=self.index_interval_bytes)
+        fill(self.source, files, self.directory, cleaned, check=check)
+        build_missing_indexes(self.directory, interval_bytes=self.index_interval_bytes)
 
 
 class Output:
@@ -135,7 +149,8 @@ class Output:
         self._done: set[str] = set()
         self._records: dict[str, Record] = {}
         self._stack = ExitStack()
-        self._is_made = False
+        self._fd: int | None = None
+        self._parent: OpenDirectory | None = None  # Of an output that this run has created.
         self._is_finished = False
         self._has_others = True
         require_separate(self.path, self._log_dirs if log_dir is None else [log_dir], self._directories)
@@ -232,38 +247,53 @@ class Output:
         return self
 
     def _begin(self) -> None:
-        try:
-            self._is_made = not self.path.exists()
-            self.path.mkdir(parents=True, exist_ok=True)
-            if self._is_made and self.log_dir is not None:
-                copy_status(self.log_dir, self.path)
-            is_marked_now = self._journal is not None and self._journal.make_marker()
-        except OSError as problem:
-            raise storage_error(self.path, problem) from None
-        if is_used(self.path):
-            self._stack.enter_context(shared_lock(self.path))
+        output = self._hold()
+        is_marked_now = False
         if self._journal is not None:
-            self._stack.enter_context(log_dir_lock(self._journal.path))
+            with suppress(FileExistsError), _made_in(output, MARKER):
+                is_marked_now = True
+            marker = self._stack.enter_context(self._journal.hold(output))
+        if is_used(self.path):
+            self._stack.enter_context(shared_lock(output))
+        if self._journal is not None:
+            self._stack.enter_context(log_dir_lock(marker.path, dir_fd=marker.fd()))
         # Another run may have used the output since the constructor looked. From here on none can begin there.
-        present = _names(self.path)
+        present = output.names()
         if self._journal is not None and is_marked_now and present - {LOCK_NAME, MARKER}:
-            self._journal.remove()
+            self._journal.remove(output)
             raise _appeared_meanwhile(self.path)
         self._require_usable(present)
         self._has_others = any(map(TopicPartition.parse, present))
         if self._journal is not None:
-            self._journal.begin()
+            self._journal.begin(output)
+
+    def _hold(self) -> OpenDirectory:
+        """Create the output if it is missing and hold it open until the end; a new one is private until it is whole."""
+        with storage_errors(self.path):
+            parent = self._stack.enter_context(made_without_links(self.path.parent))
+            try:
+                output = _made_in(parent, self.path.name)
+                self._parent = parent
+            except FileExistsError:
+                output = OpenDirectory(self.path, fd=parent.fd(self.path.name))
+        self._stack.enter_context(output)
+        self._fd = output.fd()
+        return output
+
+    def open(self) -> OpenDirectory:
+        """Return the output, open: in a `with` block of this object the same directory each time."""
+        return OpenDirectory(self.path, follow=True, fd=self._fd)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._journal is not None and self._journal.path.exists() and not self._journal.records():
-                with suppress(KcompactError, OSError):  # There is nothing to continue from.
-                    self._journal.remove()
-                    if self._is_made:
-                        with OpenDirectory(self.path.parent) as parent:
-                            apply_steps(parent, (RemoveDir(self.path.name),))
+            with suppress(KcompactError), self.open() as output:  # There may be nothing to continue from.
+                is_marked = self._journal is not None and output.status(MARKER) is not None
+                if self._journal is not None and is_marked and not self._journal.records():
+                    self._journal.remove(output)
+                    if self._parent is not None:
+                        apply_steps(self._parent, (RemoveDir(self.path.name),))
         finally:
             self._stack.close()
 
@@ -284,13 +314,15 @@ class Output:
         record = self._records.get(name)
         if record is None or self._journal is None:
             return None
-        if (self.path / name).exists():
+        with self.open() as output:
+            is_there = output.status(name) is not None
+        if is_there:
             if (record.recipe, record.offsets, record.source) == (recipe, offsets, file_states(files)):
                 self._done.add(name)
                 return record
-            with OpenDirectory(self.path) as output:
+            with self.open() as output:
                 apply_steps(output, (Rename(name, f"{MARKER}/{name}"), SyncDir(), SyncDir(MARKER)))
-                shutil.rmtree(self._journal.path / name)
+                shutil.rmtree(name, dir_fd=output.fd(MARKER))
         self._journal.forget(name)
         return None
 
@@ -315,76 +347,84 @@ class Output:
         if self._journal is not None:
             return
         # Last, because a checkpoint must not be ahead of its log.
-        if checkpoint_offset is not None:
-            write_checkpoint(self.path, log.topic_partition, checkpoint_offset)
-        # With other partitions in the output, only their broker can say that they were shut down cleanly.
-        if not self._has_others:
-            with _SHARED_FILES:
-                write_clean_shutdown(self._log_dirs, self.path)
+        with self.open() as output:
+            if checkpoint_offset is not None:
+                write_checkpoint(output, log.topic_partition, checkpoint_offset)
+            # With other partitions in the output, only their broker can say that they were shut down cleanly.
+            if not self._has_others:
+                with _SHARED_FILES:
+                    write_clean_shutdown(self._log_dirs, output)
+            if self._parent is not None:
+                self._give_away(output)
 
     def _write_broker_checkpoints(self, partition: TopicPartition, offsets: Mapping[str, int]) -> None:
-        with _SHARED_FILES:
+        with _SHARED_FILES, self.open() as output:
             for name, offset in offsets.items():
                 if name != CLEANER_OFFSET_CHECKPOINT:
-                    write_checkpoint(self.path, partition, offset, name=name)
+                    write_checkpoint(output, partition, offset, name=name)
 
     @contextmanager
     def _new_directory(
         self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int]
     ) -> Iterator[UnfinishedCopy]:
-        """Yield a directory to fill; after the block give it the name of the source, durably."""
+        """Yield a directory to fill; after the block give it the name of the source, durably.
+
+        Until it is complete the directory belongs to this user and is private; then it gets the source's owner.
+        """
         contents = read_partition_contents(source)
         partition = TopicPartition.parse(source.name)
-        final = self.path / source.name
-        if final.exists() or final.is_symlink():
-            raise exists_already(final)
         staged = f"{MARKER}/{source.name}" if self._journal is not None else _marked_for_deletion(source)
-        target = self.path / staged
-        try:
-            target.mkdir(mode=0o700)
-        except OSError as problem:
-            raise storage_error(target, problem) from None
-        unfinished = UnfinishedCopy(path=target, source=source, files=contents.files)
-        try:
-            # Each run makes its own name first and looks for the other then, so of two runs at least one is refused.
-            if self._journal is None and (self.path / MARKER).exists():
-                raise _appeared_meanwhile(self.path)
-            yield unfinished
-            now = read_partition_contents(source).files
-            if now != contents.files:
-                raise _changed(source, contents.files, now)
-            with OpenDirectory(target) as directory:
-                copy_status(source, target)
-                apply_steps(directory, (SyncDir(),))
-            if self._journal is not None:
-                record = Record(
-                    name=source.name,
-                    recipe=dict(recipe),
-                    outcome=unfinished.outcome,
-                    offsets=dict(offsets),
-                    source=file_states(contents.files),
-                    copy=states_in(target),
-                )
-                self._journal.write(record)
-            elif partition is not None:
-                # Before the rename, or records below the log start are readable again if the run is killed in between.
-                # A broker ignores the entries of a partition that is not there.
-                self._write_broker_checkpoints(partition, offsets)
-            self._publish(staged, final)
-        except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
-            raise
+        with self.open() as output, ExitStack() as stack:
+            if output.status(source.name) is not None:
+                raise exists_already(self.path / source.name)
+            target = stack.enter_context(_made_in(output, staged))
+            try:
+                # Each run makes its own name first and looks for the other then, so of two runs at least one is
+                # refused.
+                if self._journal is None:
+                    if output.status(MARKER) is not None:
+                        raise _appeared_meanwhile(self.path)
+                    mark(target, stack)
+                opened_source = stack.enter_context(OpenDirectory(source))
+                unfinished = UnfinishedCopy(directory=target, source=opened_source, files=contents.files)
+                yield unfinished
+                now = read_partition_contents(source).files
+                if now != contents.files:
+                    raise _changed(source, contents.files, now)
+                if self._journal is None:
+                    unmark(target)
+                copy_status(opened_source.fd(), target.fd())
+                copy_times(opened_source.fd(), target.fd())
+                apply_steps(target, (SyncDir(),))
+                if self._journal is not None:
+                    record = Record(
+                        name=source.name,
+                        recipe=dict(recipe),
+                        outcome=unfinished.outcome,
+                        offsets=dict(offsets),
+                        source=file_states(contents.files),
+                        copy=states_in(target),
+                    )
+                    self._journal.write(record)
+                elif partition is not None:
+                    # Before the rename, or records below the log start are readable again if the run is killed in
+                    # between. A broker ignores the entries of a partition that is not there.
+                    self._write_broker_checkpoints(partition, offsets)
+                self._publish(output, staged, source.name)
+            except BaseException:
+                parent, leaf = output.locate(staged)
+                shutil.rmtree(leaf, ignore_errors=True, dir_fd=parent)
+                raise
         self._done.add(source.name)
 
-    def _publish(self, staged: str, final: Path) -> None:
+    def _publish(self, output: OpenDirectory, staged: str, name: str) -> None:
         """Rename a complete directory to its final name, durably. Raises RefusedError if the name exists."""
-        with OpenDirectory(self.path) as output:
-            try:
-                apply_steps(output, (Rename(staged, final.name), SyncDir()))
-                if "/" in staged:
-                    apply_steps(output, (SyncDir(MARKER),))
-            except FileExistsError:
-                raise exists_already(final) from None
+        try:
+            apply_steps(output, (Rename(staged, name), SyncDir()))
+            if "/" in staged:
+                apply_steps(output, (SyncDir(MARKER),))
+        except FileExistsError:
+            raise exists_already(self.path / name) from None
 
     # --- The end
 
@@ -426,12 +466,20 @@ class Output:
     def _complete(self, journal: Journal) -> None:
         """Write the files that all directories share, `meta.properties` last, and remove the marker."""
         records = list(journal.records().values())
-        if self.log_dir is None:
-            write_chosen(self._log_dirs, self.path, records)
-        else:
-            self._require_source_unchanged(self.log_dir)
-            write_whole(self.log_dir, self.path, records)
-        journal.remove()
+        with self.open() as output:
+            if self.log_dir is None:
+                write_chosen(self._log_dirs, output, records)
+            else:
+                self._require_source_unchanged(self.log_dir)
+                write_whole(self.log_dir, output, records)
+            if self._parent is not None or self.log_dir is not None:
+                self._give_away(output)
+            journal.remove(output)
+
+    def _give_away(self, output: OpenDirectory) -> None:
+        above = self.log_dir or self._directories[0].parent
+        with OpenDirectory(above, follow=True) as source, storage_errors(output.path):
+            give_away(source, output)
 
     def _require_source_unchanged(self, log_dir: Path) -> None:
         require_unlocked(log_dir)
@@ -443,6 +491,27 @@ class Output:
         other = before ^ {*now.partitions, *now.set_aside}
         if other:
             raise LogChangedError(path=log_dir / min(other), problem="appeared or went away while it was copied")
+
+
+def _made_in(parent: OpenDirectory, name: str) -> OpenDirectory:
+    """Return a new private directory, held open.
+
+    Raises FileExistsError, StorageError, NotEnoughSpaceError; LogChangedError if it was replaced at once.
+    """
+    path = parent.path / name
+    parent_fd, leaf = parent.locate(name)
+    try:
+        os.mkdir(leaf, 0o700, dir_fd=parent_fd)
+        fd = parent.open(name, os.O_RDONLY | os.O_DIRECTORY)
+    except FileExistsError:
+        raise
+    except OSError as problem:
+        raise storage_error(path, problem) from None
+    made = OpenDirectory(path, fd=fd)
+    os.close(fd)
+    if os.fstat(made.fd()).st_uid != os.geteuid() or made.names():
+        raise LogChangedError(path=path, problem="was replaced as soon as kcompact had created it")
+    return made
 
 
 def _names(path: Path) -> frozenset[str]:

@@ -14,6 +14,7 @@ from kcompact.host.access import why_not_writable
 from kcompact.host.disk import nearest_existing
 from kcompact.log.directory import is_log_dir
 from kcompact.log.lock import LOCK_NAME, is_locked, log_dir_lock
+from kcompact.swap.open_directory import OpenDirectory
 
 
 def exists_already(path: Path) -> RefusedError:
@@ -86,21 +87,22 @@ def require_unlocked(log_dir: Path) -> None:
 # --- The lock of an output, shared by the threads of this process -------------------------------------------
 
 _GUARD = threading.Lock()
-_HELD: dict[Path, tuple[ExitStack, list[int]]] = {}
-"""The locks that this process holds, and their numbers of users."""
+_HELD: dict[tuple[int, int], tuple[ExitStack, list[int]]] = {}
+"""The locks that this process holds, by device and inode of their directories, and their numbers of users."""
 
 
 @contextmanager
-def shared_lock(log_dir: Path) -> Iterator[None]:
-    """Hold the lock of a log directory. Several threads of this process may hold it at the same time.
+def shared_lock(directory: OpenDirectory) -> Iterator[None]:
+    """Hold the lock of an open log directory. Several threads of this process may hold it at the same time.
 
     Raises LogDirLockedError if another process holds the lock, RefusedError, LogChangedError.
     """
-    key = log_dir.resolve()
+    status = os.fstat(directory.fd())
+    key = status.st_dev, status.st_ino
     with _GUARD:
         if key not in _HELD:
             stack = ExitStack()
-            stack.enter_context(log_dir_lock(key))
+            stack.enter_context(log_dir_lock(directory.path, dir_fd=directory.fd()))
             _HELD[key] = (stack, [0])
         stack, users = _HELD[key]
         users[0] += 1

@@ -17,6 +17,7 @@ from kcompact.clean.executor import Reduced
 from kcompact.clean.job import OUTPUT_DTYPE, CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.rules import RecordFate, record_fate
 from kcompact.clean.scan import Scanned
+from kcompact.clean.staged_files import StagingDirectory
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.partition import Status, clean_partition
 from kcompact.engine.in_process import InProcess
@@ -55,7 +56,9 @@ class Sabotaged(InProcess):
         scanned, reduced = super().scan_and_reduce(job, tasks)
         return self.scanned(list(scanned)), self.reduced(list(reduced))
 
-    def write(self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: str | None) -> list[WrittenPart]:
+    def write(
+        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
+    ) -> list[WrittenPart]:
         return self.written(super().write(job, tasks, staging))
 
 

@@ -16,6 +16,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.stages import THREE, plan_of, prepared
+from tests.support.staging import staging_at
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -41,6 +42,6 @@ def test_snapshots_of_the_bases_that_disappear_go_with_them(tmp_path: Path) -> N
     text = THREE.replace("5: a=2\n", "5: a=2 g=1\n") + "\n8: h=1\nsnapshot 3:\nsnapshot 5:\nsnapshot 6:\nsnapshot 8:"
     cleaning = prepared(text.replace("6: f=1", "7: f=1"), tmp_path / "logs")
     with tempfile.TemporaryDirectory() as staging:
-        (segment,), *_ = write_groups(cleaning, [0], staging, InProcess())
+        (segment,), *_ = write_groups(cleaning, [0], staging_at(staging), InProcess())
     names = {file.name.lstrip("0") for file in segment.replaces if file.name.endswith(".snapshot")}
     assert names == {"3.snapshot", "5.snapshot", "6.snapshot"}

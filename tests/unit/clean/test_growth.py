@@ -20,6 +20,7 @@ from kcompact.format.codec import Codec, compress, most_compressed_bytes
 from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
+from tests.support.staging import staging_at
 from tests.support.strategies import HOUR, NOW
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -180,7 +181,7 @@ def bound_and_written(spec: LogSpec, scratch: Path, *, compiled: bool) -> tuple[
     (counted,) = count_groups(cleaning, executor).sizes
     staging = scratch / "staging"
     staging.mkdir()
-    (segment,) = write_groups(cleaning, [0], str(staging), executor).segments
+    (segment,) = write_groups(cleaning, [0], staging_at(staging), executor).segments
     log, *others = segment.files
     assert counted.log_bytes == log.size_bytes
     assert counted.index_bytes == sum(file.size_bytes for file in others) <= most.index_bytes

@@ -16,6 +16,7 @@ import pytest
 from kcompact.clean.staged_files import create
 from kcompact.errors import KcompactError, NotEnoughSpaceError, StorageError
 from tests.support.parts import joined, parts_of
+from tests.support.staging import staging_at
 
 
 @pytest.mark.parametrize(
@@ -59,14 +60,14 @@ def test_a_short_write_is_gone_on_with(source: Path, staging: Path, monkeypatch:
 
 
 FULL = """
-import resource, signal, sys
+import os, resource, signal, sys
 from pathlib import Path
 from kcompact.clean import staged_files
 from kcompact.errors import NotEnoughSpaceError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 path = Path(sys.argv[1]) / "file"
-descriptor = staged_files.create(path)
+descriptor = staged_files.create(path, dir_fd=os.open(path.parent, os.O_RDONLY))
 try:
     staged_files.write_all(descriptor, bytes(250), path=path)
 except NotEnoughSpaceError as full:
@@ -85,11 +86,11 @@ def test_a_limit_of_the_operating_system(staging: Path) -> None:
 
 def test_a_file_that_is_there_is_not_written_over(staging: Path) -> None:
     (staging / "file").write_bytes(b"x")
-    with pytest.raises(StorageError, match="File exists"):
-        create(staging / "file")
     (staging / "link").symlink_to(staging / "nowhere")
-    with pytest.raises(StorageError):
-        create(staging / "link")
+    with staging_at(staging).opened() as dir_fd:
+        for name in ("file", "link"):
+            with pytest.raises(StorageError, match="File exists"):
+                create(staging / name, dir_fd=dir_fd)
     assert not (staging / "nowhere").exists()
 
 

@@ -12,6 +12,7 @@ from kcompact.errors import CorruptBatchError
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import SegmentSpec
 from tests.support.parts import DATA, PACE, job_of, joined, parts_of, tasks_at
+from tests.support.staging import staging_at
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (2, 3), (1, 2, 3, 4), (0, 5)])
@@ -34,7 +35,7 @@ def test_parts_make_one_segment_wherever_they_are_cut(
 
 def test_a_part_of_which_nothing_is_left(source: Path, staging: Path) -> None:
     (task,) = tasks_at()
-    nothing = write_part(job_of(source), task._replace(survivors=(b"\0",)), str(staging), PACE)
+    nothing = write_part(job_of(source), task._replace(survivors=(b"\0",)), staging_at(staging), PACE)
     assert (nothing.size_bytes, len(nothing.output_table)) == (0, 0)
     assert joined(staging, [nothing]) == {f"{0:020d}{suffix}": b"" for suffix in (".log", ".index", ".timeindex")}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.partition import clean_partition
 from kcompact.cleaner.preflight import obstacle
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import KcompactError
+from kcompact.errors import KcompactError, RefusedError
 from kcompact.host import access
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
@@ -70,6 +71,15 @@ def lock_is(make: Callable[[Path], object]) -> Harm:
     return lambda directory, _: make(directory.parent / ".lock")
 
 
+def checkpoint_is(make: Callable[[Path], object], suffix: str = "") -> Harm:
+    def harm(directory: Path, _: object) -> None:
+        checkpoint = directory.parent / f"cleaner-offset-checkpoint{suffix}"
+        checkpoint.unlink(missing_ok=True)
+        make(checkpoint)
+
+    return harm
+
+
 OBSTACLES: list[tuple[str, Harm, str]] = [
     ("read-only mount", read_only, "the file system is mounted read-only"),
     ("partition", no_permission("orders-0"), "orders-0: cannot be written to: Permission denied"),
@@ -81,6 +91,10 @@ OBSTACLES: list[tuple[str, Harm, str]] = [
         "00.timeindex: its owner, mode or attributes cannot",
     ),
     ("owner of the checkpoint", someone_else("cleaner-offset-checkpoint"), "checkpoint: its owner, mode"),
+    ("checkpoint leads nowhere", checkpoint_is(lambda path: path.symlink_to("nowhere")), "is not a regular file"),
+    ("checkpoint is a directory", checkpoint_is(Path.mkdir), "is not a regular file"),
+    ("checkpoint is a pipe", checkpoint_is(os.mkfifo), "is not a regular file"),
+    ("its .tmp is a directory", checkpoint_is(Path.mkdir, ".tmp"), "checkpoint.tmp: is not a regular file"),
     ("lock is a directory", lock_is(Path.mkdir), ".lock: cannot be opened: Is a directory"),
     ("lock is a link", lock_is(lambda lock: lock.symlink_to("elsewhere")), ".lock: is a symbolic link"),
     ("lock is a pipe", lock_is(os.mkfifo), ".lock: is not a regular file"),
@@ -103,6 +117,58 @@ def test_the_dry_run_says_what_stops_the_run(
     with pytest.raises(KcompactError) as stopped:
         clean_partition(plan, InProcess(), lock=None)
     assert str(stopped.value) == str(dry.stopped_by)
+    assert digest(tmp_path) == before
+
+
+@pytest.fixture
+def protect(tmp_path: Path) -> Iterator[Callable[[str, Path], None]]:
+    """Sets a flag with `chattr`, and takes it away afterwards."""
+    protected = []
+
+    def chattr(flag: str, path: Path) -> None:
+        path.touch()
+        subprocess.run(["chattr", f"+{flag}", path], check=True)
+        protected.append(path)
+
+    yield chattr
+    for path in protected:
+        subprocess.run(["chattr", "-ia", path], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can set these flags")
+@pytest.mark.parametrize("flag", ["i", "a"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "orders-0",
+        f"orders-0/{0:020d}.log",
+        f"orders-0/{3:020d}.timeindex",
+        f"orders-0/{3:020d}.snapshot",
+        f"orders-0/{0:020d}.index.deleted",
+        "",
+        "cleaner-offset-checkpoint",
+        "cleaner-offset-checkpoint.tmp",
+    ],
+)
+def test_a_flag_that_forbids_the_swap_is_found_before_it(
+    name: str, flag: str, tmp_path: Path, protect: Callable[[str, Path], None]
+) -> None:
+    log_dir = tmp_path / "data"
+    text = DIRTY.replace("now=10:00", "now=10:00 checkpoint=0") + "snapshot 3:\nsnapshot 6:\n"
+    log_writer.write(log_dsl.parse(text), log_dir)
+    (log_dir / "orders-0" / f"{0:020d}.index.deleted").touch()
+    (log_dir / "cleaner-offset-checkpoint.tmp").touch()
+    protect(flag, log_dir / f"orders-0/{6:020d}.log")  # The active segment is not replaced.
+    spec = log_dsl.parse(text)
+    plan = plan_partition(log_dir / "orders-0", spec.config, now_ms=spec.now_ms, force=True)
+    assert obstacle(plan, CleanOptions()) is None
+    protect(flag, log_dir / name)
+    before = digest(tmp_path)
+    word = {"i": "immutable", "a": "append-only"}[flag]
+    with pytest.raises(RefusedError, match=rf"is {word}.*\n.*chattr -i -a {log_dir / name}"):
+        clean_partition(plan, InProcess(), lock=None)
+    dry = clean_partition(plan, InProcess(), lock=None, options=CleanOptions(dry_run=True))
+    assert word in str(dry.stopped_by)
     assert digest(tmp_path) == before
 
 

@@ -208,9 +208,9 @@ def test_too_little_space_is_noticed_first(
 def test_a_disk_that_fills_up_ends_the_copying(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def full(source: Path, files: Any, target: Path, *_: Any, **__: Any) -> None:
-        tried.append(source.name)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+    def full(source: Any, files: Any, target: Any, *_: Any, **__: Any) -> None:
+        tried.append(source.path.name)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.path))
 
     monkeypatch.setattr("kcompact.swap.copy.output.fill", full)
     ran = copy(tmp_path / "out", log_dir)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kcompact.clean.staged_files import StagingDirectory
 from kcompact.cli.output import progress
 from kcompact.cli.output.next_command import command_after
 from kcompact.engine.in_process import InProcess
@@ -172,8 +173,9 @@ def test_an_interrupted_round(dirty: Path, monkeypatch: pytest.MonkeyPatch) -> N
     write = InProcess.write
     written: list[Path] = []
 
-    def interrupted(self: InProcess, job: Any, tasks: Any, staging: str | None) -> Any:
-        written.append(Path(staging or ""))
+    def interrupted(self: InProcess, job: Any, tasks: Any, staging: StagingDirectory | None) -> Any:
+        assert staging is not None
+        written.append(staging.path)
         if len(written) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return write(self, job, tasks, staging)

@@ -29,6 +29,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME, SegmentSpec
+from tests.support.staging import staging_at
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -63,7 +64,7 @@ def plan_of(log_dir: Path, *, segments: int = 4, records: int = 200, value: byte
 def staged(plan: CleanPlan, executor: InProcess, staging: Path, sizes: Tuning) -> dict[str, bytes]:
     staging.mkdir()
     cleaning = prepare_clean(plan, executor, tuning=sizes)
-    written = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging), executor)
     return {
         file.name: (staging / file.staged_as).read_bytes() for segment in written.segments for file in segment.files
     }
@@ -284,7 +285,7 @@ def test_a_limited_run_takes_its_time_and_changes_nothing(tmp_path: Path, parall
     staging.mkdir()
     started = time.monotonic()
     cleaning = prepare_clean(plan, executor, max_bytes_per_second=limit, tuning=Tuning(compiled=True))
-    written = write_groups(cleaning, range(len(plan.groups)), str(staging), executor)
+    written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging), executor)
     took_s = time.monotonic() - started
     expected_s = (2 * source + 2 * result) / limit
     assert 2 <= expected_s <= 3

@@ -66,3 +66,21 @@ def test_a_file_system_that_ignores_chmod_is_refused(scene: Scene, monkeypatch: 
     monkeypatch.setattr(os, "fchmod", lambda fd, mode: None)
     with pytest.raises(RefusedError, match="ignored the new attributes"):
         carry_over(scene.directory, scene.staging, scene.cleaned[0])
+
+
+ACL = bytes.fromhex("02000000 01000600ffffffff 02000600d2040000 04000400ffffffff 10000600ffffffff 20000000ffffffff")
+"""user::rw- user:1234:rw- group::r-- mask::rw- other::---, as the kernel stores it."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root has all kinds of attributes")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("system.posix_acl_access", ACL), ("user.owner", b"team"), ("security.label", b"kafka"), ("trusted.note", b"x")],
+)
+def test_each_kind_of_extended_attribute_is_carried_over(scene: Scene, name: str, value: bytes) -> None:
+    group = scene.cleaned[0]
+    os.setxattr(scene.directory / log_of(0), name, value)
+    carry_over(scene.directory, scene.staging, group)
+    staged = scene.directory / scene.staging / group.files[0].staged_as
+    assert os.getxattr(staged, name) == os.getxattr(scene.directory / log_of(0), name)
+    assert staged.stat().st_mode == (scene.directory / log_of(0)).stat().st_mode

@@ -96,8 +96,8 @@ def test_a_copy_has_the_files_and_its_checkpoint(scene: Scene, log: PartitionLog
         Output(path, [log.directory], resumable=False) as output,
         output.partition(log, checkpoint_offset=600) as unfinished,
     ):
-        assert unfinished.path.name.startswith("orders-0.")
-        assert unfinished.path.name.endswith("-delete")
+        assert unfinished.directory.path.name.startswith("orders-0.")
+        assert unfinished.directory.path.name.endswith("-delete")
         unfinished.fill()
     assert {file.name: file.read_bytes() for file in (path / str(PARTITION)).iterdir()} == scene.before
     assert latest_values(path / str(PARTITION)) == scene.view

@@ -13,7 +13,7 @@ import pytest
 from kcompact.errors import RefusedError
 from kcompact.swap import manifest, recovery
 from kcompact.swap.replace import replace_segments
-from kcompact.swap.staging import create_staging, write_manifest
+from kcompact.swap.staging import create_staging, hand_over, take_back, write_manifest
 from tests.support.crash import PARTITION, Scene, assert_lawful, assert_stops, log_of, replace_content, stopped
 
 
@@ -39,12 +39,21 @@ def test_root_does_not_work_where_others_may_write(scene: Scene, mode: int) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_root_makes_belongs_to_the_owner(scene: Scene) -> None:
+def test_what_root_makes_is_its_own_until_it_is_complete(scene: Scene) -> None:
     os.chown(scene.directory, 1234, 2345)
     staging = create_staging(scene.directory)
+
+    def owners() -> list[tuple[int, int]]:
+        paths = (scene.directory / staging, *(scene.directory / staging).iterdir())
+        return [(path.stat().st_uid, path.stat().st_gid) for path in paths]
+
+    assert owners() == [(0, 0)]
     write_manifest(scene.directory, staging, scene.cleaned, topic_partition=PARTITION, end_offset=None)
-    for path in (scene.directory / staging, scene.directory / staging / manifest.NAME):
-        assert (path.stat().st_uid, path.stat().st_gid) == (1234, 2345)
+    assert owners() == [(0, 0), (1234, 2345)]
+    hand_over(scene.directory, staging, ())
+    assert owners() == [(1234, 2345), (1234, 2345)]
+    take_back(scene.directory, staging)
+    assert owners() == [(0, 0), (1234, 2345)]
 
 
 def manifest_of(scene: Scene) -> Path:

@@ -1,0 +1,57 @@
+"""Unfinished directories in an output that brokers may use: their mark, and their removal after a killed run.
+
+Such a directory has the name of one that a broker has marked for deletion. The mark in it tells it from a broker's.
+Its `.lock` is held while it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import ExitStack, suppress
+
+from kcompact.errors import KcompactError, LogDirLockedError
+from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact.log.lock import LOCK_NAME, log_dir_lock
+from kcompact.swap.copy.journal import MARKER
+from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.steps import Remove, SyncDir
+
+
+def mark(directory: OpenDirectory, stack: ExitStack) -> None:
+    """Mark a new directory as unfinished, and hold its lock until the stack is closed or `unmark` is called."""
+    stack.enter_context(log_dir_lock(directory.path, dir_fd=directory.fd()))
+    os.close(directory.open(MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def unmark(directory: OpenDirectory) -> None:
+    """Remove the mark of a directory that is complete."""
+    apply_steps(directory, (Remove(LOCK_NAME), Remove(MARKER)))
+
+
+def remove_unfinished(log_dir: OpenDirectory) -> tuple[str, ...]:
+    """Remove the marked directories that no process writes any more, and return their names.
+
+    What cannot be removed stays: a broker deletes it when it starts, if it may.
+    """
+    removed = []
+    for name in sorted(log_dir.names()):
+        parsed = parse_directory(name)
+        if parsed is not None and parsed.kind is DirectoryKind.DELETE:
+            with suppress(KcompactError, OSError):
+                if _is_left_behind(log_dir, name):
+                    shutil.rmtree(name, dir_fd=log_dir.fd())
+                    removed.append(name)
+    if removed:
+        apply_steps(log_dir, (SyncDir(),))
+    return tuple(removed)
+
+
+def _is_left_behind(log_dir: OpenDirectory, name: str) -> bool:
+    if log_dir.size(f"{name}/{MARKER}") is None:
+        return False
+    try:
+        with log_dir_lock(log_dir.path / name, dir_fd=log_dir.fd(name)):
+            return True
+    except LogDirLockedError:
+        return False

@@ -1,0 +1,49 @@
+"""What keeps a file from being replaced although this user may write to its directory. Found out without trying."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+from kcompact.errors import RefusedError
+from kcompact.host.file_flags import protecting_flag
+from kcompact.swap.open_directory import OpenDirectory
+
+
+def require_unprotected(directory: OpenDirectory, names: Iterable[str]) -> None:
+    """Raise RefusedError if one of these files is immutable or append-only.
+
+    A name without a file is ignored, and a file that cannot be opened. `require_writable` looks at the directory.
+    """
+    for name in names:
+        try:
+            fd = directory.open(name, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            flag = protecting_flag(fd)
+        finally:
+            os.close(fd)
+        if flag is not None:
+            raise RefusedError(
+                path=directory.path / name,
+                problem=f"is {flag}, so it cannot be replaced",
+                hint=f"Remove the flag, then run again: chattr -i -a {directory.path / name}",
+            )
+
+
+def require_replaceable(directory: OpenDirectory, name: str) -> None:
+    """Raise RefusedError if `write_small_file` could not replace a small file, or not remove an old `.tmp` of it."""
+    for each in (name, f"{name}.tmp"):
+        status = directory.status(each)
+        is_in_the_way = status is not None and (
+            stat.S_ISDIR(status.st_mode) if each != name else not stat.S_ISREG(status.st_mode)
+        )
+        if is_in_the_way:
+            raise RefusedError(
+                path=directory.path / each,
+                problem="is not a regular file, so it cannot be replaced",
+                hint="Find out what created it, and move it away. Then run again.",
+            )
+    require_unprotected(directory, (name, f"{name}.tmp"))
