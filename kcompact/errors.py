@@ -436,10 +436,11 @@ class CheckpointNotWrittenError(KcompactError):
         self.path = str(path)
         self.problem = problem
         self.exit_code = problem.exit_code
+        why = str(problem).splitlines()[0]
         super().__init__(
-            f"{self.path}: cleaned completely, but the checkpoint was not written: {str(problem).splitlines()[0]}\n"
-            f"The log is in order. Remove the cause, then run `kcompact recover {shell_word(self.path)}`, or clean again: both "
-            "write the checkpoint. Until then a cleaning only has more to read."
+            f"{shown(self.path)}: cleaned completely, but the checkpoint was not written: {why}\n"
+            f"The log is in order. Remove the cause, then run `kcompact recover {shell_word(self.path)}`, or clean "
+            "again: both write the checkpoint. Until then a cleaning only has more to read."
         )
 
     @property
