@@ -189,7 +189,11 @@ class _Trials:
         shutil.rmtree(state, ignore_errors=True)
         self._home.rename(state)
         clone(state, self._home)
-        count = len(_calls_of(_recover, self._home))
+        counted = in_child(lambda: str(len(_calls_of(_recover, self._home))))
+        if not counted.isdigit():
+            self.tally.fail(f"{trial}: its recovery: {counted}")
+            return
+        count = int(counted)
         for number in sorted(self._dice.sample(range(count), min(count, trial.recoveries))):
             what = f"{trial}, and its recovery before call {number}"
             shutil.rmtree(self._home)

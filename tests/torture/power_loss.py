@@ -154,7 +154,7 @@ def _work(
 def _all_states(
     tally: Tally, cuts: Cuts, name: str, recording: Recording, *, share: float, seed: int, hand: int, work: Path
 ) -> None:
-    chance, dice, seen = random.Random(seed), random.Random(f"{seed} {hand}"), set()
+    chance, dice, seen = random.Random(f"{seed} {name}"), random.Random(f"{seed} {hand}"), set()
     limit = max(LEAST_LIMIT, round(LIMIT * share))
     cut_each = max(1, round(len(recording.operations) * PROCESSES / (RECOVERIES_CUT * share)))
     for number, disk in recording.disks():
