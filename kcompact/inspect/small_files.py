@@ -81,7 +81,7 @@ def _checkpoint_findings(log: PartitionLog) -> Iterator[Finding]:
         REPLICATION_OFFSET_CHECKPOINT: (log.log_dir.high_watermarks or {}).get(partition),
     }
     for file, offset in above.items():
-        if offset is not None and offset > end:
+        if offset is not None and offset > end and not log.log_dir.is_clean_shutdown:  # Otherwise it is damage.
             text = f"{partition} has {offset}, above the log end {end}: records may be missing"
             yield Finding(severity=Severity.WARNING, file=file, offset=offset, problem=text)
 

@@ -327,8 +327,11 @@ def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         name = parse_file_name(entry.name)
         if STAGING_NAME.fullmatch(entry.name):
-            is_open_to_us = os.access(entry.path, os.R_OK | os.X_OK, effective_ids=True)
-            (found.staging if is_open_to_us else found.staging_of_others).append(entry.name)
+            # What is no directory is not kcompact's, and recovery stops at it.
+            is_closed = entry.is_dir(follow_symlinks=False) and not os.access(
+                entry.path, os.R_OK | os.X_OK, effective_ids=True
+            )
+            (found.staging_of_others if is_closed else found.staging).append(entry.name)
         elif name is None:
             is_raft = partition.topic == CLUSTER_METADATA_TOPIC and is_raft_file(entry.name)
             if entry.name not in _SMALL_FILES and not is_raft:

@@ -90,7 +90,8 @@ MAY_OPEN_FILES = {
     "log.lock",
     # Through descriptors of directories that are held open.
     *("clean.staged_files", "clean.join", "swap.open_directory"),
-    *("host.file_flags", "host.access", "host.memory"),  # The flags of a directory; `/proc` and `/sys`.
+    *("host.file_flags", "host.disk"),  # Directories, to ask about them; `/proc`.
+    *("host.access", "host.memory", "host.open_files"),  # `/proc` and `/sys`.
     *("engine.spark", "kernels", "cli.output.streams"),  # Files of their own; streams.
 }
 """Modules that open files themselves. A plain `open` follows links and waits for a pipe."""

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from kcompact.errors import RefusedError
+from kcompact.readable import shown
 
 MIN_JAVA = 17
 ANSWER_S = 10.0
@@ -49,11 +50,11 @@ def _first_usable(candidates: tuple[tuple[Path, str], ...]) -> Path:
         problem = _problem_of(java)
         if problem is None:
             return java
-        problems.append(f"\n  {java} ({source}): {problem}")
+        problems.append(f"  {shown(java)} ({source}): {shown(problem)}\n")
     raise RefusedError(
         path="java",
-        problem=f"Spark needs Java {MIN_JAVA} or newer, and none was found" + "".join(problems),
-        hint=f"Install Java {MIN_JAVA}, or run: pip install 'kcompact[jre]'\n"
+        problem=f"Spark needs Java {MIN_JAVA} or newer, and none was found",
+        hint="".join(problems) + f"Install Java {MIN_JAVA}, or run: pip install 'kcompact[jre]'\n"
         "To clean without Spark and Java, use --engine in-process.",
     )
 

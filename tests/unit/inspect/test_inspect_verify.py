@@ -194,6 +194,7 @@ def high_checkpoint(directory: Path) -> str:
 
 def high_watermark(directory: Path) -> str:
     (directory.parent / "replication-offset-checkpoint").write_text("0\n1\norders 0 99\n")
+    (directory.parent / ".kafka_cleanshutdown").unlink()  # After a clean shutdown it is damage.
     return "replication-offset-checkpoint"
 
 
