@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
+import pkgutil
 import resource
 import shutil
 import signal
@@ -12,16 +14,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kcompact.clean import prepare, split_kernels
+import kcompact
+from kcompact import kernels
+from kcompact.clean import prepare
 from kcompact.cleaner import partition
 from kcompact.cli.app import main
 from kcompact.engine import in_process
-from kcompact.log import header_table, inflate
+from kcompact.log.lock import LOCK_NAME
 from tests.support import log_dsl, log_writer
 from tests.support.crash import clone
 from tests.torture.children import in_child
@@ -64,8 +68,6 @@ def _clean(*options: str, **settings: str) -> list[str]:
     return ["clean", "--engine", "in-process", "--json", *config, *now, *options, "HOME/logs"]
 
 
-LOADED = (split_kernels, inflate, header_table)
-"""What a command would otherwise import."""
 LONGEST_S = 60
 """A command that takes longer hangs, and is killed."""
 RECOVER = ["recover", "--json", "HOME/logs"]
@@ -73,11 +75,16 @@ RECOVER = ["recover", "--json", "HOME/logs"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a command answered. `codes` are the exit codes of the partitions that failed."""
+    """What a command answered. `codes` are the exit codes of the partitions that failed.
+
+    `hit` is the first call that failed. Its number can be that of another call in another run: keys are dealt to
+    buckets by a hash with a random key.
+    """
 
     code: int
     errors: str
     codes: tuple[int, ...] = ()
+    hit: Call | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,6 +128,14 @@ def scenes() -> list[Scene]:
     ]
 
 
+def load_everything() -> None:
+    """Import what a command would import, and load the kernels."""
+    for module in pkgutil.walk_packages(kcompact.__path__, "kcompact."):
+        if ".spark" not in module.name and not module.name.endswith(("__main__", "pytest_plugin")):
+            importlib.import_module(module.name)
+    assert kernels.available(), kernels.failure()
+
+
 def prepare_scene(scene: Scene, home: Path) -> None:
     """Write the directory of a scene, and find out the calls of its command and what it leaves."""
     scene.home = home
@@ -137,6 +152,7 @@ def prepare_scene(scene: Scene, home: Path) -> None:
         run(Scene(name="", command=_clean()), cleaned)
         scene.after = contents(cleaned / "logs")
         assert in_child(partial(_interrupted, home, *scene.interrupted)) == "", "the cleaning was not interrupted"
+        (home / "logs" / LOCK_NAME).unlink()  # Clones of it would be the same file.
     clone(home, done)
     ran = run(scene, done, watches=True)
     assert ran.code == 0, ran
@@ -174,6 +190,7 @@ def run(
         code=found["code"],
         errors=found["errors"],
         codes=tuple(found["codes"]),
+        hit=None if found["hit"] is None else Call(*found["hit"]),
     )
 
 
@@ -195,13 +212,14 @@ def _in_child(scene: Scene, home: Path, fault: Fault | None, watches: bool, limi
         with _limited(limit):
             code = _command(home, scene.command)
     if watches:
-        calls = [(call.number, call.name, call.path, call.writes) for call in faults.calls]
+        calls = [astuple(call) for call in faults.calls]
         _seen(home).write_text(json.dumps({"calls": calls, "escaped": faults.escaped}))
     return json.dumps(
         {
             "code": code,
             "errors": errors.getvalue(),
             "codes": _codes((home / "report").read_bytes()),
+            "hit": None if faults.hit is None else astuple(faults.hit),
         }
     )
 

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcompact import kernels
 from tests.support.crash import clone
 from tests.torture.children import one_core, scratch, side_by_side
 from tests.torture.faulty_runs import (
     Ran,
     Scene,
+    load_everything,
     prepare_scene,
     scenes,
     state_problems,
@@ -66,7 +66,7 @@ class Trial:
 def run(*, share: float, seed: int) -> Tally:
     """Run on disks and with limits of many sizes; at a smaller share, on some of them."""
     assert os.geteuid() == 0, "small disks are mounted by root only"
-    assert kernels.available(), kernels.failure()
+    load_everything()
     with scratch() as directory, one_core():
         prepared = {scene.name: scene for scene in scenes() if scene.interrupted is None}
         for number, scene in enumerate(prepared.values()):

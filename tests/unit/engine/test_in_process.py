@@ -20,7 +20,7 @@ from kcompact.clean.groups import write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine import in_process
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, ScratchSpaceError
+from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, RefusedError, ScratchSpaceError
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.block import Keys, pack_keys, unpack_keys
 from kcompact.format.codec import Codec
@@ -264,9 +264,26 @@ def test_a_disk_without_most_records_keys(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(ScratchSpaceError) as raised:
+    with pytest.raises(ScratchSpaceError, match="No space left on device") as raised:
         prepare_clean(plan, InProcess(parallelism=2), tuning=SMALL)
     assert raised.value.exit_code == 7
+
+
+def test_short_reads_of_keys_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, size_bytes, at: really(descriptor, min(size_bytes, 7), at))
+    with in_process._Blocks(1, 0) as blocks:
+        blocks.add(0, b"a block of keys")
+        assert list(blocks.take(0)) == [b"a block of keys"]
+
+
+def test_no_temporary_directory_can_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(**_: object) -> object:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", nowhere)
+    with in_process._Blocks(1, 0) as blocks, pytest.raises(RefusedError, match="Set TMPDIR to a directory"):
+        blocks.add(0, b"a block of keys")
 
 
 # --- A limit on bytes per second ------------------------------------------------------------------------------------
