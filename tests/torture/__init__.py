@@ -17,6 +17,7 @@ children          forked children, two at a time
 faults            lets calls to the system fail inside this process
 faulty_runs       whole commands with calls that fail, and what must hold after them
 full_disks        disks that fill up, and limits of a process: of `io_errors`
+spark_errors      calls fail in the workers of Spark: of `io_errors`
 plain_reader      reads what is left without kcompact
 links             an owner puts links in the place of directories in which root works
 tally             what a part has tried, and what failed

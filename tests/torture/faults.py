@@ -69,7 +69,7 @@ class Call:
         return f"call {self.number}, {self.name} {self.path}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fault:
     """What happens at the call of this number and, if persistent, at every later call that it can happen to."""
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.support.crash import clone
-from tests.torture import full_disks
+from tests.torture import full_disks, spark_errors
 from tests.torture.children import one_core, scratch, side_by_side
 from tests.torture.faults import (
     ERRORS,
@@ -97,7 +97,7 @@ def run(*, share: float, seed: int) -> Tally:
         done = side_by_side(partial(_tried, directory=str(directory)), trials)
     tally.outcomes.update(done.outcomes)
     tally.failures += done.failures
-    for each in (full_disks.run(share=share, seed=seed),):
+    for each in (full_disks.run(share=share, seed=seed), spark_errors.run(share=share, seed=seed)):
         tally.outcomes.update(each.outcomes)
         tally.failures += each.failures
     return tally
