@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import MAX_PIECES, create, sync, write_pieces
-from kcompact.errors import storage_error
+from kcompact.errors import storage_error, storage_errors
 
 FLUSH_BYTES = 64 << 20
 """A background flush begins after this many bytes."""
@@ -92,4 +92,5 @@ class PartFile:
         # An incomplete file stays until the whole staging directory is removed.
         if self._flushing is not None:
             self._flushing.join()
-        os.close(self._descriptor)
+        with storage_errors(self._path, "close"):
+            os.close(self._descriptor)

@@ -30,7 +30,7 @@ from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.engine.spark.java_errors import job_error
 from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.scratch import private_directory
-from kcompact.errors import EngineError, KcompactError, ScratchDamagedError
+from kcompact.errors import EngineError, KcompactError, ScratchDamagedError, as_failure
 from kcompact.host.throttle import Pace, Throttle
 
 POLL_S = 0.2
@@ -211,8 +211,8 @@ class _Report(NamedTuple):
     def errors_reported(self) -> Iterator[None]:
         try:
             yield
-        except KcompactError as problem:
-            self.errors.add([sealed(problem)])
+        except (KcompactError, OSError) as problem:
+            self.errors.add([sealed(as_failure(problem))])
 
     def check(self) -> None:
         if self.errors.value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -44,6 +45,24 @@ def test_errors_of_the_disk(
         parts_of(source, staging)
     assert type(stopped.value) is error
     assert str(staging) in str(stopped.value)
+
+
+@pytest.mark.parametrize(("code", "error"), [(errno.EDQUOT, NotEnoughSpaceError), (errno.EIO, StorageError)])
+def test_a_new_file_that_cannot_be_closed(
+    source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[KcompactError]
+) -> None:
+    """NFS reports a full quota as late as this."""
+    really = os.close
+
+    def fail(descriptor: int) -> None:
+        is_new = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        really(descriptor)
+        if is_new:
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "close", fail)
+    with pytest.raises(error, match=f"close: {os.strerror(code)}"):
+        parts_of(source, staging)
 
 
 def test_a_short_write_is_gone_on_with(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
