@@ -143,6 +143,30 @@ class UnsupportedError(RefusedError):
     """The data is valid, but this version of kcompact cannot process it."""
 
 
+class BatchTooLargeError(RefusedError):
+    """A batch needs more memory than the run may use, or inflates too far. It may be damaged, or hostile.
+
+    `size` says how large it is. `needed_bytes` is the `--memory` that is enough for it, None if that is unknown.
+    """
+
+    def __init__(
+        self, *, file: Path | str, position: int | None, offset: int | None, problem: str, needed_bytes: int | None
+    ) -> None:
+        self.position = position
+        self.offset = offset
+        self.size = problem
+        self.needed_bytes = needed_bytes
+        where = "".join(
+            f"{name} {value}, " for name, value in (("position", position), ("offset", offset)) if value is not None
+        )
+        enough = "a greater --memory" if needed_bytes is None else f"--memory {-(-needed_bytes >> 20)}m or more"
+        super().__init__(
+            path=file,
+            problem=f"{where[:-2]}: {problem}".removeprefix(": "),
+            hint=f"If the batch is genuine, pass {enough}.",
+        )
+
+
 class StaleReplicaError(RefusedError):
     """The cluster has another topic with this directory's topic name: the directory belongs to a deleted topic."""
 

@@ -98,7 +98,7 @@ def apply_fate(
     header = batch.header
     if fate is Fate.DROP:
         return CleanedBatch(data=None, is_read=False, counts=_discarded(header.records_count, is_latest))
-    records = read_records(batch, file=file)
+    records = read_records(batch, file=file, memory_bytes=job.memory_bytes)
     fates = [RecordFate.KEPT] * len(records)
     if fate is Fate.FILTER and not header.is_control:
         horizon_ms = header.delete_horizon_ms

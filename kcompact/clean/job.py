@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.log.batch_headers import BatchHeader
 from kcompact.log.producer_state import LastRecord
 
@@ -87,8 +88,8 @@ class Split:
 class CleanJob:
     """The values that every task of a cleaning needs, besides its splits.
 
-    `hash_key` has 16 bytes. `keys_bytes` limits the keys that one task holds in memory. With `compiled`, the
-    kernels are used.
+    `hash_key` has 16 bytes. `keys_bytes` limits the keys that one task holds in memory, `memory_bytes` what it holds
+    for a batch (`format.limits`). With `compiled`, the kernels are used.
     """
 
     directory: str
@@ -101,6 +102,7 @@ class CleanJob:
     hash_key: bytes
     bucket_count: int
     keys_bytes: int = 64 << 20
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
     compiled: bool = False
     max_bytes_per_second: int | None = None
 

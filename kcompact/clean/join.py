@@ -24,7 +24,7 @@ from kcompact.format.names import index_name, log_name, time_index_name, txn_ind
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.files import open_regular, read_at, read_file
 
-COPY_BYTES = 64 << 20
+COPY_BYTES = 16 << 20
 
 
 class Joined(NamedTuple):

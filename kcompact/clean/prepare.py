@@ -36,12 +36,14 @@ from kcompact.clean.verify_input import (
     verify_replayed,
     verify_time_indexes,
 )
-from kcompact.errors import CorruptDataError
+from kcompact.errors import BatchTooLargeError, CorruptDataError
 from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
+from kcompact.format.limits import MEMORY_FACTOR, batch_memory_bytes
 from kcompact.host.memory import default_memory_bytes
 from kcompact.log.batch_headers import BatchHeader
 from kcompact.log.producer_state import last_records
+from kcompact.log.workload import expected_work
 from kcompact.plan.clean_plan import CleanPlan
 
 TASK_BYTES = 2 << 30
@@ -51,6 +53,9 @@ COMPILED_BYTES = 2 << 20
 BUCKET_BYTES = 64 << 20
 """The memory for the keys of one bucket, at most. Larger buckets are slower."""
 MIN_BUCKET_BYTES = 1 << 20
+SPLIT_PART = 16
+"""A split is at most this part of a worker's memory."""
+MIN_SPLIT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +103,21 @@ def prepare_clean(
 ) -> PreparedClean:
     """Return the survivors of a cleaning. Reads only.
 
-    Raises CorruptDataError, UnsupportedError, StorageError.
+    All workers share the memory. A batch that needs more than a worker's part is read by fewer workers, or by one, and
+    refused if it needs more than there is: the result does not depend on the number of workers.
+    Raises CorruptDataError, UnsupportedError, BatchTooLargeError, StorageError.
     """
     tuning = tuning or Tuning()
-    compiled = uses_kernels(plan, Progress()) if tuning.compiled is None else tuning.compiled
-    keys_bytes, bucket_count = _key_memory(plan, tuning, executor.parallelism)
+    budget_bytes = tuning.memory_bytes or default_memory_bytes()
+    split_bytes = _split_bytes(tuning, budget_bytes // executor.parallelism, max_bytes_per_second)
+    verify_index_ends(plan)
+    verify_replayed(plan)
+    try:
+        splits = number_splits(plan, split_bytes, batch_memory_bytes(budget_bytes))
+    except CorruptDataError as problem:
+        raise damage_behind(problem, plan) from None
+    workers = _workers(splits, split_bytes, batch_memory_bytes(budget_bytes), executor.parallelism)
+    keys_bytes, bucket_count = _key_memory(plan, budget_bytes, executor.parallelism)
     job = CleanJob(
         directory=str(plan.log.directory),
         first_dirty_offset=plan.first_dirty_offset,
@@ -113,18 +128,29 @@ def prepare_clean(
         last_records=last_records(plan.producers),
         # Each run has a new hash key, so no producer can write records whose key hashes collide.
         hash_key=secrets.token_bytes(16),
-        bucket_count=bucket_count,
+        bucket_count=tuning.bucket_count or bucket_count,
         keys_bytes=keys_bytes,
-        compiled=compiled,
+        memory_bytes=batch_memory_bytes(budget_bytes, workers),
+        compiled=uses_kernels(plan, Progress()) if tuning.compiled is None else tuning.compiled,
         max_bytes_per_second=max_bytes_per_second,
     )
-    verify_index_ends(plan)
-    verify_replayed(plan)
-    splits = number_splits(plan, _split_bytes(tuning, max_bytes_per_second))
-    aborted, decisions = _aborted_and_decisions(plan, compiled=compiled)
+    tasks = _task_count(plan, tuning.task_bytes, workers) if workers == executor.parallelism else workers
+    try:
+        return _prepared(plan, executor, job, splits, tasks)
+    except BatchTooLargeError:
+        if workers == 1:
+            raise
+        return _prepared(plan, executor, replace(job, memory_bytes=batch_memory_bytes(budget_bytes)), splits, 1)
+
+
+def _prepared(
+    plan: CleanPlan, executor: Executor, job: CleanJob, splits: dict[int, list[Split]], task_count: int
+) -> PreparedClean:
+    """Scan and reduce the splits in at most so many tasks. Raises as `prepare_clean`."""
+    aborted, decisions = _aborted_and_decisions(plan, compiled=job.compiled)
     if decisions is not None:
         splits = _with_decisions(splits, decisions)
-    tasks = _balanced_tasks(splits, plan, executor.parallelism, tuning.task_bytes)
+    tasks = _balanced([split for segment_splits in splits.values() for split in segment_splits], task_count)
     try:
         scanned, reduced = executor.scan_and_reduce(job, tasks)
     except CorruptDataError as problem:
@@ -180,15 +206,20 @@ def _survivors(plan: CleanPlan, scanned: Sequence[Scanned], reduced: Sequence[Re
     return survivors, sum(bucket.map_keys for bucket in reduced)
 
 
-def _split_bytes(tuning: Tuning, max_bytes_per_second: int | None) -> int:
+def _split_bytes(tuning: Tuning, worker_bytes: int, max_bytes_per_second: int | None) -> int:
+    # A worker holds a split, the table of its batches, which can take twice as much, and what it inflates and encodes.
+    split_bytes = min(tuning.split_bytes, max(MIN_SPLIT_BYTES, worker_bytes // SPLIT_PART))
     if max_bytes_per_second is None:
-        return tuning.split_bytes
-    return min(tuning.split_bytes, max(1, max_bytes_per_second // 8))  # Small steps keep the rate even.
+        return split_bytes
+    return min(split_bytes, max(1, max_bytes_per_second // 8))  # Small steps keep the rate even.
 
 
 def is_for_kernels(plan: CleanPlan) -> bool:
-    """Return whether the log is large enough that the kernels save time."""
-    return sum(segment.size_bytes for segment in plan.segments) >= COMPILED_BYTES
+    """Return whether the log is large enough, or has enough records, that the kernels save time."""
+    if sum(segment.size_bytes for segment in plan.segments) >= COMPILED_BYTES:
+        return True
+    files = ((plan.log.directory / segment.log_name, segment.size_bytes) for segment in plan.segments)
+    return expected_work(files).work_bytes >= COMPILED_BYTES
 
 
 def uses_kernels(plan: CleanPlan, progress: Progress) -> bool:
@@ -207,11 +238,10 @@ def uses_kernels(plan: CleanPlan, progress: Progress) -> bool:
     return False
 
 
-def _key_memory(plan: CleanPlan, tuning: Tuning, parallelism: int) -> tuple[int, int]:
+def _key_memory(plan: CleanPlan, budget_bytes: int, parallelism: int) -> tuple[int, int]:
     """Return how many bytes of keys a task may hold, and the number of buckets that keeps every bucket below that."""
-    memory_bytes = tuning.memory_bytes or default_memory_bytes()
-    # A merge needs about three times the size of its keys.
-    keys_bytes = min(BUCKET_BYTES, max(MIN_BUCKET_BYTES, memory_bytes // (8 * parallelism)))
+    # A merge needs about three times the size of its keys, and each worker may have as many in blocks.
+    keys_bytes = min(BUCKET_BYTES, max(MIN_BUCKET_BYTES, budget_bytes // (16 * parallelism)))
     # There are no more records than offsets, and a record takes a few bytes even when compressed.
     offsets = sum(plan.log.end_of(segment) - segment.base_offset for segment in plan.segments)
     records = min(offsets, sum(segment.size_bytes for segment in plan.segments) // 8)
@@ -219,7 +249,7 @@ def _key_memory(plan: CleanPlan, tuning: Tuning, parallelism: int) -> tuple[int,
     # Every worker gets a bucket to reduce, unless there is very little to reduce.
     if records * KEY_BYTES >= MIN_BUCKET_BYTES:
         bucket_count = max(bucket_count, parallelism)
-    return keys_bytes, tuning.bucket_count or bucket_count
+    return keys_bytes, bucket_count
 
 
 def _parts(
@@ -280,13 +310,17 @@ def _within(offsets: frozenset[int], split: Split) -> frozenset[int]:
     return frozenset(offset for offset in offsets if split.base_offset <= offset < split.end_offset)
 
 
-def _balanced_tasks(
-    splits: Mapping[int, Sequence[Split]], plan: CleanPlan, parallelism: int, task_bytes: int
-) -> list[list[Split]]:
-    """Return the splits in order, as tasks of about the same size: one for each worker, more in a large log."""
-    total_bytes = sum(segment.size_bytes for segment in plan.segments)
-    task_count = max(parallelism, -(-total_bytes // task_bytes))
-    return _balanced([split for segment_splits in splits.values() for split in segment_splits], task_count)
+def _task_count(plan: CleanPlan, task_bytes: int, workers: int) -> int:
+    """Return the number of tasks: one for each worker, more in a large log."""
+    return max(workers, -(-sum(segment.size_bytes for segment in plan.segments) // task_bytes))
+
+
+def _workers(splits: Mapping[int, Sequence[Split]], split_bytes: int, memory_bytes: int, parallelism: int) -> int:
+    """Return how many workers can work on the splits side by side. Fewer tasks than workers keep the others idle."""
+    largest_bytes = max((split.size_bytes for each in splits.values() for split in each), default=0)
+    if largest_bytes <= 2 * split_bytes:
+        return parallelism
+    return max(1, min(parallelism, memory_bytes // (MEMORY_FACTOR * largest_bytes)))
 
 
 def _balanced(splits: Sequence[Split], count: int) -> list[list[Split]]:

@@ -20,7 +20,7 @@ from kcompact.format.batch import computed_crc, parse_batches
 from kcompact.host.throttle import Pace
 from kcompact.log.files import open_regular, read_into
 
-VERIFY_BYTES = 32 << 20
+VERIFY_BYTES = 8 << 20
 
 
 def verify_staged_log(

@@ -68,7 +68,7 @@ def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
     from kcompact.clean import split_kernels
     from kcompact.log import inflate
 
-    buffers = inflate.Buffers()
+    buffers = inflate.Buffers(job.memory_bytes)
 
     def read(split: Split, collector: Collector) -> SplitSummary:
         savepoint = collector.savepoint()
@@ -95,7 +95,7 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     record_refs: list[int] = []
     summary = _SummaryBuilder()
     row = announced = unkeyed = tombstones = control = 0
-    for batch, records in _batches_with_records(path, split):
+    for batch, records in _batches_with_records(path, split, job.memory_bytes):
         header = batch.header
         summary.add(with_marker(batch, file=str(path)))
         summary.most_bytes += most_bytes(batch, records)
@@ -122,7 +122,7 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     )
 
 
-def _batches_with_records(path: Path, split: Split) -> Iterator[tuple[Batch, list[Record]]]:
+def _batches_with_records(path: Path, split: Split, memory_bytes: int) -> Iterator[tuple[Batch, list[Record]]]:
     previous_offset = -1
     for batch in verified_batches(
         path,
@@ -130,8 +130,9 @@ def _batches_with_records(path: Path, split: Split) -> Iterator[tuple[Batch, lis
         end_offset=split.end_offset,
         start_position=split.start_position,
         end_position=split.end_position,
+        memory_bytes=memory_bytes,
     ):
-        records = read_records(batch, file=str(path))
+        records = read_records(batch, file=str(path), memory_bytes=memory_bytes)
         # A legacy header stores only the last offset, so `verified_batches` cannot compare the first one.
         if batch.header.magic < 2 and records[0].offset <= previous_offset:
             raise CorruptBatchError(

@@ -8,34 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from kcompact.clean.job import Split
-from kcompact.format.batch import read_records
+from kcompact.format.batch import legacy_base_offset
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix
 from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.files import open_regular
 from kcompact.log.index_files import contradiction, is_batch, read_offset_index
-from kcompact.log.segment_reader import batches, headers
+from kcompact.log.segment_reader import batches, headers, require_readable
 from kcompact.plan.clean_plan import CleanPlan
 
 SPLIT_BYTES = 32 << 20
 """The size of a split: a task reads one split at a time."""
 
 
-def number_splits(plan: CleanPlan, split_bytes: int) -> dict[int, list[Split]]:
-    """Return the splits of each segment, by base offset. Numbers rise over all segments. Raises CorruptDataError."""
+def number_splits(
+    plan: CleanPlan, split_bytes: int, memory_bytes: int = DEFAULT_MEMORY_BYTES
+) -> dict[int, list[Split]]:
+    """Return the splits of each segment, by base offset. Numbers rise over all segments.
+
+    A split is not much larger than `split_bytes`, unless one of its batches is. Raises CorruptDataError, and
+    BatchTooLargeError for a batch that `memory_bytes` do not allow to be read.
+    """
     found, number = {}, 0
+    horizon_ms = legacy_horizon_ms(plan)
     for segment in plan.segments:
-        splits = _splits(plan, segment, split_bytes)
+        splits = _splits(plan, segment, split_bytes, horizon_ms)
+        for split in splits:
+            if split.size_bytes > 2 * split_bytes:
+                _require_readable(plan.log.directory / segment.log_name, split, memory_bytes)
         found[segment.base_offset] = [replace(split, number=number + index) for index, split in enumerate(splits)]
         number += len(splits)
     return found
 
 
-def _splits(plan: CleanPlan, segment: Segment, split_bytes: int) -> list[Split]:
+def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, horizon_ms: int) -> list[Split]:
     """Return a segment cut at batch boundaries, about every `split_bytes`. An empty segment has no splits."""
     if segment.size_bytes == 0:
         return []
@@ -44,7 +57,7 @@ def _splits(plan: CleanPlan, segment: Segment, split_bytes: int) -> list[Split]:
     bases = [segment.base_offset, *(_base_offset_at(path, position) for position in starts[1:])]
     ends = [*starts[1:], segment.size_bytes]
     end_offsets = [*bases[1:], min(plan.log.end_of(segment), plan.first_uncleanable_offset)]
-    keeps_legacy_tombstones = segment.last_modified_ms > legacy_horizon_ms(plan)
+    keeps_legacy_tombstones = segment.last_modified_ms > horizon_ms
     return [
         Split(
             log_name=segment.log_name,
@@ -57,6 +70,13 @@ def _splits(plan: CleanPlan, segment: Segment, split_bytes: int) -> list[Split]:
         )
         for start, end, base_offset, end_offset in zip(starts, ends, bases, end_offsets, strict=True)
     ]
+
+
+def _require_readable(path: Path, split: Split, memory_bytes: int) -> None:
+    """Raise CorruptDataError, BatchTooLargeError if a batch of a split may not be read whole."""
+    with open_regular(path) as descriptor:
+        for position, header in headers(path, start_position=split.start_position, end_position=split.end_position):
+            require_readable(descriptor, header, position, path=path, memory_bytes=memory_bytes)
 
 
 def legacy_horizon_ms(plan: CleanPlan) -> int:
@@ -76,18 +96,26 @@ def _starts(log: PartitionLog, segment: Segment, split_bytes: int) -> list[int]:
         positions = np.fromiter((position for position, _ in headers(path)), np.int64)
         return [0, *(int(positions[number]) for number in _every(split_bytes, positions))]
     entries = read_offset_index(index_path)
-    positions = np.fromiter((entry.position for entry in entries), np.int64)
+    positions = np.fromiter((entry.position for entry in entries), np.int64, len(entries))
     chosen = [entries[number] for number in _every(split_bytes, positions)]
     for entry in chosen:
         is_true = is_batch(path, entry.position, segment.base_offset + entry.relative_offset)
         if not is_true and (problem := contradiction(index_path)) is not None:
             raise problem
-    return [0, *(entry.position for entry in chosen)]
+    starts = [0, *(entry.position for entry in chosen)]
+    return [start for pair in pairwise([*starts, segment.size_bytes]) for start in _finer(path, *pair, split_bytes)]
 
 
-def _every(split_bytes: int, positions: npt.NDArray[np.int64]) -> Iterator[int]:
-    """Yield the numbers of some ascending positions, the first of them and each next one `split_bytes` further on."""
-    position = 0
+def _finer(path: Path, start: int, end: int, split_bytes: int) -> list[int]:
+    """Return the positions at which splits between two positions begin, by headers if the index has too few entries."""
+    if end - start <= 2 * split_bytes:
+        return [start]
+    positions = np.fromiter((at for at, _ in headers(path, start_position=start, end_position=end)), np.int64)
+    return [start, *(int(positions[number]) for number in _every(split_bytes, positions, start))]
+
+
+def _every(split_bytes: int, positions: npt.NDArray[np.int64], position: int = 0) -> Iterator[int]:
+    """Yield the numbers of some ascending positions: each is the first that is `split_bytes` after the one before."""
     while (number := int(np.searchsorted(positions, position + split_bytes))) < len(positions):
         yield number
         position = int(positions[number])
@@ -99,4 +127,4 @@ def _base_offset_at(path: Path, position: int) -> int:
         return header.base_offset
     # A legacy batch stores its first offset only inside its compressed section.
     (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
-    return read_records(batch, file=str(path))[0].offset
+    return legacy_base_offset(batch, file=str(path))

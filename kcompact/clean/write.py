@@ -95,7 +95,7 @@ def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[FilteredRu
     from kcompact.clean import split_kernels
     from kcompact.log import inflate
 
-    buffers = inflate.Buffers()
+    buffers = inflate.Buffers(job.memory_bytes)
 
     def clean(split: Split, survivors: Bytes, unkeyed_or_tombstones: int) -> Iterator[FilteredRun]:
         filtered = split_kernels.filter_split(job, split, survivors, unkeyed_or_tombstones, buffers)
@@ -113,6 +113,7 @@ def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filt
         end_offset=split.end_offset,
         start_position=split.start_position,
         end_position=split.end_position,
+        memory_bytes=job.memory_bytes,
     )
     row = 0
     for run in _runs(batches):

@@ -25,6 +25,7 @@ from kcompact.host.disk import Disk, nearest_existing
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
 from kcompact.swap.copy.output import SHARED_BLOCKS
+from kcompact.swap.manifest import MAX_BYTES
 
 _SMALL_FILES = 6
 """Blocks for the directories, two manifests, the checkpoint and the lock file."""
@@ -70,9 +71,13 @@ def shortage_of_copy(plan: CleanPlan, sizes: Sequence[GroupSize], output: Path) 
 
 def _staged_bytes(plan: CleanPlan, number: int, size: GroupSize, block_bytes: int) -> int:
     """Return the space for the staged files of a group, and for its part of the manifest."""
-    manifest_bytes = _MANIFEST_BYTES_OF_FILE * (size.files + _FILES_OF_SEGMENT * len(plan.groups[number]))
+    manifest_bytes = _manifest_bytes(plan, number, size)
     # Every file ends inside a block.
     return with_metadata(size.log_bytes + size.index_bytes) + manifest_bytes + size.files * block_bytes
+
+
+def _manifest_bytes(plan: CleanPlan, number: int, size: GroupSize) -> int:
+    return _MANIFEST_BYTES_OF_FILE * (size.files + _FILES_OF_SEGMENT * len(plan.groups[number]))
 
 
 def _wave_bytes(staged_bytes: int, appended_bytes: int) -> int:
@@ -144,7 +149,7 @@ class StagingSpace:
             pass
 
     def waves(self) -> Generator[list[int], None, None]:
-        """Yield the numbers of the groups to write next: as many as the free space holds.
+        """Yield the numbers of the groups to write next: as many as the free space and a manifest hold.
 
         The space of a wave is reserved until the next one is asked for. Raises NotEnoughSpaceError if none fits now.
         """
@@ -155,11 +160,17 @@ class StagingSpace:
             number = wave[-1] + 1
 
     def _wave(self, first: int, disk: Disk) -> tuple[list[int], int] | NotEnoughSpaceError:
-        """Return the groups from `first` on that fit, with the space that they need, or the error."""
+        """Return the groups from `first` on that fit, with the space that they need, or the error.
+
+        More than one group only if one file of a manifest holds them.
+        """
         wave: list[int] = []
-        staged_bytes, appended_bytes, wave_bytes = 0, 0, 0
+        staged_bytes, appended_bytes, manifest_bytes, wave_bytes = 0, 0, 0, 0
         for number in range(first, len(self._plan.groups)):
             size = self._sizes[number]
+            manifest_bytes += _manifest_bytes(self._plan, number, size)
+            if wave and manifest_bytes > MAX_BYTES:
+                break
             staged_bytes += _staged_bytes(self._plan, number, size, disk.block_bytes)
             appended_bytes = max(appended_bytes, size.appended_bytes)
             needed_bytes = _wave_bytes(staged_bytes, appended_bytes) + _SMALL_FILES_OF_WAVE * disk.block_bytes

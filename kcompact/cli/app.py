@@ -97,6 +97,7 @@ def main() -> None:
 @click.option("--records", is_flag=True, help="List the records: offsets, times and sizes, no keys and no values.")
 @click.option("--print-data", is_flag=True, help="List the records with keys and values.")
 @click.option("--verify", is_flag=True, help="Read and check every byte; exit with 3 if something is damaged.")
+@options.memory(what="the batches being read")
 @options.configuration
 @options.json_option
 @options.debug_option
@@ -107,6 +108,7 @@ def inspect(
     records: bool,
     print_data: bool,
     verify: bool,
+    memory_bytes: int | None,
     as_json: bool,
 ) -> int:
     """Show what is on the disk.
@@ -124,6 +126,8 @@ def inspect(
       kcompact inspect --records --json /var/lib/kafka/orders-0 | jq .offset
     """
     from kcompact.cli.commands import inspect as command
+    from kcompact.format.limits import batch_memory_bytes
+    from kcompact.host.memory import default_memory_bytes
 
     request = command.Request(
         with_batches=batches,
@@ -131,6 +135,7 @@ def inspect(
         print_data=print_data,
         verify=verify,
         as_json=as_json,
+        memory_bytes=batch_memory_bytes(memory_bytes or default_memory_bytes()),
     )
     return command.run(paths, plan_options, request)
 
@@ -191,14 +196,7 @@ def plan(paths: tuple[Path, ...], plan_options: PlanOptions, *, is_verbose: bool
     show_default=True,
     help="The engine that runs the stages. Both give the same bytes.",
 )
-@click.option(
-    "--memory",
-    "memory_bytes",
-    type=Size(),
-    metavar="SIZE",
-    help="Memory for keys and for data being read and written, such as 2g. Default: a quarter of the machine's "
-    "memory, or of a container's limit.",
-)
+@options.memory(what="keys and for data being read and written")
 @click.option(
     "--max-bytes-per-second",
     type=Size(),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from kcompact.cli.failures import DEBUG
-from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Now
+from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Now, Size
 
 ARGUMENTS = "kcompact.arguments"
 """The key under which click's context holds the arguments as they were typed."""
@@ -40,6 +40,17 @@ def debug_option(command: Command) -> Command:
     return click.option(
         "--debug", is_flag=True, expose_value=False, callback=remember, help="Show a traceback when something fails."
     )(command)
+
+
+def memory(*, what: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds --memory. `what` says in its help what the memory is for."""
+    return click.option(
+        "--memory",
+        "memory_bytes",
+        type=Size(),
+        metavar="SIZE",
+        help=f"Memory for {what}, such as 2g. Default: a quarter of the machine's memory, or of a container's limit.",
+    )
 
 
 def verbosity(*, quiet: str) -> Callable[[Command], Command]:

@@ -8,6 +8,7 @@ Imports: `errors`.
     batch              record batches of version 2: header, records, the rebuilt batch of a cleaning
     legacy             batches of versions 0 and 1, read only
     codec/             gzip, snappy, lz4 and zstd in Kafka's framing, with a cap on the inflated bytes
+    limits             what one batch may take of the memory
     index              `.index`, `.timeindex`, `.txnindex`, and the rule for which batches get an entry
     producer_snapshot  `.snapshot`: the state of each producer
     checkpoint         the four offset checkpoints and `leader-epoch-checkpoint`

@@ -25,12 +25,20 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format import legacy
-from kcompact.format.codec import MAX_INFLATED_BYTES, Codec, compress, decompress
+from kcompact.format.codec import Codec, compress, decompress
+from kcompact.format.limits import (
+    DEFAULT_MEMORY_BYTES,
+    MEMORY_FACTOR,
+    RECORD_BYTES,
+    most_inflated_bytes,
+    require_memory,
+    require_size,
+)
 from kcompact.format.names import MAX_OFFSET
 
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
@@ -42,6 +50,9 @@ _PREFIX = struct.Struct(">qiib")
 _CRC_START = 21
 _CRC_FIELD = slice(17, 21)
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+_MIN_RECORD_BYTES = 7
+"""The length of a record and its six fields, each of a byte."""
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
@@ -212,16 +223,21 @@ def parse_batches(data: bytes | memoryview, *, file: str, position: int = 0) -> 
     start = 0
     while start < len(view):
         header = read_header(view[start : start + HEADER_BYTES], file=file, position=position + start)
+        require_inside(header, len(view) - start, file=file, position=position + start)
         end = start + header.size_bytes
-        if end > len(view):
-            raise CorruptBatchError(
-                file=file,
-                position=position + start,
-                offset=header.base_offset,
-                problem=f"a batch of {header.size_bytes} bytes, but only {len(view) - start} are left in the file",
-            )
         yield Batch(position + start, header, view[start:end])
         start = end
+
+
+def require_inside(header: Header, left_bytes: int, *, file: str, position: int) -> None:
+    """Raise CorruptBatchError for a batch that has more bytes than are left in its file."""
+    if header.size_bytes > left_bytes:
+        raise CorruptBatchError(
+            file=file,
+            position=position,
+            offset=header.base_offset,
+            problem=f"a batch of {header.size_bytes} bytes, but only {left_bytes} are left in the file",
+        )
 
 
 def computed_crc(batch: bytes | bytearray | memoryview) -> int:
@@ -229,6 +245,18 @@ def computed_crc(batch: bytes | bytearray | memoryview) -> int:
     import crc32c
 
     return int(crc32c.crc32c(memoryview(batch)[_CRC_START:]))
+
+
+def computed_crc_of(pieces: Iterable[bytes], *, magic: int) -> int:
+    """Return the checksum of a batch that comes in pieces, the first with at least its header."""
+    import crc32c
+
+    checksum, start = (crc32c.crc32c, _CRC_START) if magic == 2 else (legacy.checksum, legacy.CRC_START)
+    crc = 0
+    for piece in pieces:
+        crc = checksum(memoryview(piece)[start:], crc)
+        start = 0
+    return int(crc)
 
 
 def verify_crc(batch: Batch, *, file: str) -> None:
@@ -246,23 +274,29 @@ def verify_crc(batch: Batch, *, file: str) -> None:
 # Records
 
 
-def read_records(batch: Batch, *, file: str, max_bytes: int = MAX_INFLATED_BYTES) -> list[Record]:
-    """Return the records of a batch, inflated to at most `max_bytes`, with absolute offsets.
+def read_records(batch: Batch, *, file: str, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> list[Record]:
+    """Return the records of a batch, with absolute offsets. They take at most `memory_bytes`, see `limits`.
 
     Accepts all that Kafka's reader accepts: varints longer than needed, any record attributes, any negative length as
     null. Raises CorruptBatchError when counts or lengths contradict each other, and when the offsets do not rise or
-    lie outside the batch. Rule: `DefaultRecord.readFrom`, `DefaultRecordBatch.iterator`.
+    lie outside the batch; BatchTooLargeError. Rule: `DefaultRecord.readFrom`, `DefaultRecordBatch.iterator`.
     """
     header = batch.header
+    require_size(header.size_bytes, memory_bytes, file=file, position=batch.position, offset=header.base_offset)
     if header.magic < 2:
-        return _read_legacy(batch, file=file, max_bytes=max_bytes)
-    section: bytes | memoryview = batch.data[HEADER_BYTES:]
+        return _read_legacy(batch, file=file, memory_bytes=memory_bytes)
     if header.records_count == 0:
         return []  # Kafka ignores the bytes after the header of an empty batch too.
+    compressed = batch.data[HEADER_BYTES:]
     if header.codec_id:
-        section = decompress(Codec(header.codec_id), section, max_bytes=max_bytes, file=file, position=batch.position)
-    elif isinstance(section, memoryview):
-        section = section.tobytes()
+        max_bytes = most_inflated_bytes(len(compressed), memory_bytes)
+        section = decompress(
+            Codec(header.codec_id), compressed, max_bytes=max_bytes, file=file, position=batch.position
+        )
+    else:
+        section = bytes(compressed)
+    count = min(header.records_count, len(section) // _MIN_RECORD_BYTES)
+    _require_memory_for(batch, count, len(section), memory_bytes, file=file)
     try:
         records = _decode(section, header)
     except IndexError:
@@ -283,14 +317,47 @@ def _verify_offsets(batch: Batch, records: Sequence[Record], first_offset: int, 
         previous = record.offset
 
 
-def _read_legacy(batch: Batch, *, file: str, max_bytes: int) -> list[Record]:
+def _require_memory_for(batch: Batch, records: int, inflated_bytes: int, memory_bytes: int, *, file: str) -> None:
+    """Raise BatchTooLargeError if the records of a batch take more than `memory_bytes`."""
+    require_memory(
+        MEMORY_FACTOR * inflated_bytes + RECORD_BYTES * records,
+        memory_bytes,
+        problem=f"a batch of {batch.header.size_bytes:,} bytes with {records:,} records in {inflated_bytes:,} bytes",
+        file=file,
+        position=batch.position,
+        offset=batch.header.base_offset,
+    )
+
+
+def _read_legacy(batch: Batch, *, file: str, memory_bytes: int) -> list[Record]:
+    entries = _legacy_entries(batch, file=file, memory_bytes=memory_bytes)
+    _require_memory_for(batch, entries.records, len(entries.data), memory_bytes, file=file)
     try:
-        messages = legacy.read_messages(batch.data.tobytes(), max_bytes=max_bytes, file=file, position=batch.position)
+        records = [Record(*message) for message in legacy.messages_of(entries)]
     except ValueError as damage:
         raise _corrupt_record(batch, file, str(damage)) from None
-    records = [Record(*message) for message in messages]
     _verify_offsets(batch, records, 0, file=file)
     return records
+
+
+def legacy_base_offset(batch: Batch, *, file: str, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> int:
+    """Return the offset of the first record of a batch of magic 0 or 1, whose header has only the last one's.
+
+    Raises as `read_records`.
+    """
+    return _legacy_entries(batch, file=file, memory_bytes=memory_bytes).first_offset
+
+
+def _legacy_entries(batch: Batch, *, file: str, memory_bytes: int) -> legacy.Entries:
+    try:
+        return legacy.read_entries(
+            batch.data,
+            max_bytes=most_inflated_bytes(len(batch.data), memory_bytes),
+            file=file,
+            position=batch.position,
+        )
+    except ValueError as damage:
+        raise _corrupt_record(batch, file, str(damage)) from None
 
 
 def _corrupt_record(batch: Batch, file: str, problem: str) -> CorruptBatchError:
@@ -502,6 +569,8 @@ def build(
 
 def sealed(header: Header, section: bytes) -> bytes:
     """Return the bytes of a batch: header and section of records, with the checksum computed."""
-    batch = bytearray(header._replace(crc=0).pack() + section)
-    batch[_CRC_FIELD] = computed_crc(batch).to_bytes(4, "big")
-    return bytes(batch)
+    import crc32c
+
+    start = header._replace(crc=0).pack()
+    crc = crc32c.crc32c(section, crc32c.crc32c(start[_CRC_START:]))
+    return b"".join((start[: _CRC_FIELD.start], crc.to_bytes(4, "big"), start[_CRC_FIELD.stop :], section))

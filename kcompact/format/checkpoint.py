@@ -37,7 +37,7 @@ REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 CHECKPOINT_VERSION = 0
-MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
+MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
 
 _HEAD_LINES = 2
 _Entry = TypeVar("_Entry")

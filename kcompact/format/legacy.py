@@ -16,7 +16,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kcompact.errors import UnsupportedError
 from kcompact.format.codec import Codec, decompress
+from kcompact.format.limits import MAX_LEGACY_RECORDS
 
 PREFIX_BYTES = 18
 """The size of the fields that both formats share: offset, size, checksum, magic, attributes."""
@@ -31,7 +33,7 @@ _PREFIX = struct.Struct(">qiIbb")
 _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _OFFSET_AND_SIZE = struct.Struct(">qi")
-_CRC_START = 16
+CRC_START = 16
 
 
 class Prefix(NamedTuple):
@@ -75,42 +77,77 @@ def minimum_size(magic: int) -> int:
 
 def computed_crc(entry: bytes | memoryview) -> int:
     """Return the CRC-32 of an entry, computed from its bytes: all from the magic on."""
-    return zlib.crc32(memoryview(entry)[_CRC_START:])
+    return checksum(memoryview(entry)[CRC_START:])
 
 
-def read_messages(entry: bytes, *, max_bytes: int, file: str, position: int) -> list[Message]:
-    """Return the records of an entry: one, or for a wrapper the inner ones, inflated to at most `max_bytes`.
+def checksum(data: bytes | memoryview, before: int = 0) -> int:
+    """Return the CRC-32 of bytes that follow others with the CRC-32 `before`."""
+    return zlib.crc32(data, before)
 
-    With LogAppendTime the inner entries have the timestamp of the wrapper. Raises ValueError when fields contradict
-    each other, CorruptBatchError when the value does not inflate.
+
+class Entries(NamedTuple):
+    """The messages of a batch, counted and checked but not read.
+
+    `data` is the batch itself if it is not compressed, else what its value inflates to. `base_offset` is added to each
+    inner offset.
+    """
+
+    prefix: Prefix
+    data: bytes
+    records: int
+    first_offset: int
+    base_offset: int
+
+
+def read_entries(entry: bytes | memoryview, *, max_bytes: int, file: str, position: int) -> Entries:
+    """Return the messages of a batch: one, or for a wrapper the inner ones, inflated to at most `max_bytes`.
+
+    Raises ValueError when fields contradict each other, CorruptBatchError when the value does not inflate, and
+    BatchTooLargeError or UnsupportedError when it inflates to too much.
     """
     prefix = read_prefix(entry)
-    key, value = _key_and_value(entry, prefix)
     codec = prefix.attributes & CODEC_MASK
     if codec == Codec.NONE:
-        return [Message(prefix.offset, prefix.timestamp, key, value)]
+        return Entries(prefix, bytes(entry), 1, prefix.offset, 0)
     if codec >= Codec.ZSTD:
         raise ValueError(f"compression codec {codec} in a message of magic {prefix.magic}")
+    _, value = _key_and_value(entry, 0, len(entry), prefix.magic)
     if value is None:
         raise ValueError("a compressed message without a value")
     inflated = decompress(Codec(codec), value, max_bytes=max_bytes, file=file, position=position, magic=prefix.magic)
-    inner = list(_inner_entries(inflated))
-    if not inner:
+    count, first_offset, last_offset = 0, 0, 0
+    for _, _, inner in _inner_entries(inflated):
+        first_offset = first_offset if count else inner.offset
+        count, last_offset = count + 1, inner.offset
+        if count > MAX_LEGACY_RECORDS:
+            raise UnsupportedError(
+                path=file,
+                problem=f"position {position}, offset {prefix.offset}: a compressed message with more than "
+                f"{MAX_LEGACY_RECORDS:,} records of magic {prefix.magic}",
+            )
+    if not count:
         raise ValueError("a compressed message with no messages inside")
-    base_offset = _base_offset(prefix, inner[-1][0].offset)
-    append_time = prefix.timestamp if prefix.magic == 1 and prefix.attributes & LOG_APPEND_TIME_BIT else None
-    return [
-        Message(
-            base_offset + fields.offset,
-            fields.timestamp if append_time is None or fields.magic == 0 else append_time,
-            *_key_and_value(message, fields),
-        )
-        for fields, message in inner
-    ]
+    base_offset = _base_offset(prefix, last_offset)
+    return Entries(prefix, inflated, count, base_offset + first_offset, base_offset)
 
 
-def _inner_entries(inflated: bytes) -> Iterator[tuple[Prefix, bytes]]:
-    """Yield the fixed fields and the bytes of each inner entry. Like Kafka's reader, ignore an incomplete last one.
+def messages_of(entries: Entries) -> Iterator[Message]:
+    """Yield the records of a batch. With LogAppendTime the inner ones have the timestamp of the wrapper.
+
+    Raises ValueError when fields contradict each other.
+    """
+    wrapper, data, *_, base_offset = entries
+    if not wrapper.attributes & CODEC_MASK:
+        yield Message(wrapper.offset, wrapper.timestamp, *_key_and_value(data, 0, len(data), wrapper.magic))
+        return
+    append_time = wrapper.timestamp if wrapper.magic == 1 and wrapper.attributes & LOG_APPEND_TIME_BIT else None
+    for start, end, inner in _inner_entries(data):
+        timestamp = inner.timestamp if append_time is None or inner.magic == 0 else append_time
+        yield Message(base_offset + inner.offset, timestamp, *_key_and_value(data, start, end, inner.magic))
+
+
+def _inner_entries(inflated: bytes) -> Iterator[tuple[int, int, Prefix]]:
+    """Yield start, end and fixed fields of each inner entry. Like Kafka's reader, ignore an incomplete last one.
 
     The checksum inside is verified, because a cleaning would replace it by one that is right for any bytes.
     Rule: `AbstractLegacyRecordBatch.DataLogInputStream`, `LegacyRecord.ensureValid`.
@@ -131,7 +168,7 @@ def _inner_entries(inflated: bytes) -> Iterator[tuple[Prefix, bytes]]:
             raise ValueError("a compressed message inside a compressed message")
         if (computed := computed_crc(message)) != prefix.crc:
             raise ValueError(f"checksum {computed:#010x} of a message inside, its header says {prefix.crc:#010x}")
-        yield prefix, message
+        yield position, end, prefix
         position = end
 
 
@@ -144,21 +181,21 @@ def _base_offset(wrapper: Prefix, last_inner_offset: int) -> int:
     return wrapper.offset - last_inner_offset
 
 
-def _key_and_value(entry: bytes, prefix: Prefix) -> tuple[bytes | None, bytes | None]:
-    start = PREFIX_BYTES + (_TIMESTAMP.size if prefix.magic == 1 else 0)
-    key, position = _sized(entry, start)
-    value, position = _sized(entry, position)
+def _key_and_value(data: bytes | memoryview, start: int, end: int, magic: int) -> tuple[bytes | None, bytes | None]:
+    """Return key and value of the message between two positions of `data`."""
+    key, position = _sized(data, start + PREFIX_BYTES + (_TIMESTAMP.size if magic == 1 else 0), end)
+    value, _ = _sized(data, position, end)
     return key, value
 
 
-def _sized(entry: bytes, position: int) -> tuple[bytes | None, int]:
+def _sized(data: bytes | memoryview, position: int, end: int) -> tuple[bytes | None, int]:
     """Return the field at `position`, a length and that many bytes, and the position after it. -1 means null."""
-    if position + _LENGTH.size > len(entry):
+    if position + _LENGTH.size > end:
         raise ValueError("a message ends inside a length")
-    (length,) = _LENGTH.unpack_from(entry, position)
+    (length,) = _LENGTH.unpack_from(data, position)
     position += _LENGTH.size
     if length < 0:
         return None, position
-    if length > len(entry) - position:
-        raise ValueError(f"a field of {length} bytes, {len(entry) - position} are left in its message")
-    return bytes(entry[position : position + length]), position + length
+    if length > end - position:
+        raise ValueError(f"a field of {length} bytes, {end - position} are left in its message")
+    return bytes(data[position : position + length]), position + length

@@ -7,20 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kcompact.errors import CorruptDataError, RefusedError
-from kcompact.format import index
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.segment_contents import BatchCounter, SegmentContents
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segment_reader import headers
+from kcompact.log.workload import expected_work
 
 COMPILED_BATCHES = 1 << 15
 """Kernels count the headers of a log that has at least as many batches; loading them for fewer takes longer."""
 
 COMPILING_FACTOR = 32
 """Compiling the kernels takes about ten seconds, so it needs this many times more work than loading them does."""
-
-_BYTES_PER_BATCH = index.DEFAULT_INTERVAL_BYTES
-"""An offset index has at most one entry for this many bytes of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +42,7 @@ def log_contents(log: PartitionLog) -> LogContents:
     """
     paths = [log.directory / segment.log_name for segment in log.segments]
     bases = [segment.base_offset for segment in log.segments]
-    expected = sum(
-        min(s.index_bytes // index.OFFSET_ENTRY_BYTES, s.size_bytes // _BYTES_PER_BATCH) for s in log.segments
-    )
-    counted = _counted_by_kernels(paths, bases, expected)
+    counted = _counted_by_kernels(paths, bases)
     return LogContents(segments=tuple(map(_with_remaining_batches, paths, counted)))
 
 
@@ -57,15 +51,14 @@ def file_contents(path: Path, base_offset: int) -> SegmentContents:
 
     A damaged batch ends the counting and is the `damage` of the result.
     """
-    (counted,) = _counted_by_kernels([path], [base_offset], file_size(path) // _BYTES_PER_BATCH)
+    (counted,) = _counted_by_kernels([path], [base_offset])
     return _with_remaining_batches(path, counted)
 
 
-def _counted_by_kernels(
-    paths: Sequence[Path], base_offsets: Sequence[int], expected_batches: int
-) -> Iterable[SegmentContents]:
+def _counted_by_kernels(paths: Sequence[Path], base_offsets: Sequence[int]) -> Iterable[SegmentContents]:
     """Return what the kernels count at the start of each file; empty contents if the kernels are not used."""
-    if not pays(expected_batches, COMPILED_BATCHES, may_compile=False):
+    expected = expected_work((path, file_size(path)) for path in paths)
+    if not pays(expected.batches, COMPILED_BATCHES, may_compile=False):
         return [SegmentContents(base_offset=base_offset) for base_offset in base_offsets]
     from kcompact.inspect import segment_kernels
 

@@ -15,7 +15,7 @@ from kcompact.format import index
 from kcompact.format.names import FileName, Suffix
 from kcompact.inspect.findings import Finding, Severity, of_error
 from kcompact.inspect.verified_segment import OffsetPositions, VerifiedSegment
-from kcompact.log.files import read_file
+from kcompact.log.files import MAX_INDEX_BYTES, read_file
 
 
 def verify_indexes(
@@ -39,7 +39,7 @@ def verify_indexes(
         name = str(FileName(base_offset=segment.contents.base_offset, suffix=suffix))
         if name in names:
             try:
-                data = read_file(directory / name)
+                data = read_file(directory / name, max_bytes=MAX_INDEX_BYTES)
                 yield from check(_IndexFile(name, data, segment, is_active, interval_bytes))
             except CorruptDataError as problem:
                 yield of_error(problem)

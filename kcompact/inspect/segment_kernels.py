@@ -49,11 +49,15 @@ def in_parallel(work: Callable[..., Result], *arguments: Iterable[object]) -> It
     Kernels release the interpreter's lock, so threads run at the same time. Work that has not begun is cancelled when
     the caller stops iterating.
     """
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    pool = ThreadPoolExecutor(_threads())
     try:
         yield from pool.map(work, *arguments)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 # Headers
@@ -136,9 +140,10 @@ def verified_segment(file: LogFile) -> VerifiedSegment | None:
 
 def _verified_runs(file: LogFile) -> Iterator[_Run]:
     """Yield the batches of a file. A run is valid until the next one. Raises UnconfirmedError, KcompactError."""
-    buffers = Buffers()
+    memory_bytes = file.memory_bytes // _threads()
+    buffers = Buffers(memory_bytes)
     end_offset = MAX_OFFSET if file.end_offset is None else file.end_offset
-    for run in verified_runs(file.path, base_offset=file.base_offset, end_offset=end_offset):
+    for run in verified_runs(file.path, base_offset=file.base_offset, end_offset=end_offset, memory_bytes=memory_bytes):
         yield _Run(run.table, run.start_position, *_checked_records(run, buffers, file.path))
 
 

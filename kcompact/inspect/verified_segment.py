@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.format.index import EntryColumns, OffsetEntry
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.findings import Finding
 from kcompact.inspect.segment_contents import SegmentContents
 
@@ -17,12 +18,13 @@ from kcompact.inspect.segment_contents import SegmentContents
 class LogFile:
     """A log file to verify. Its offsets lie in [base_offset, end_offset).
 
-    `end_offset` is None in the active segment: no segment follows.
+    `end_offset` is None in the active segment: no segment follows. `memory_bytes` is what may be held for a batch.
     """
 
     path: Path
     base_offset: int
     end_offset: int | None
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
 
     @property
     def is_active(self) -> bool:

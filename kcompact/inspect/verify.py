@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, RefusedError
+from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_header, read_records, verify_crc
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, parse_file_name
 from kcompact.inspect.contents import LogContents, file_size, pays
 from kcompact.inspect.findings import Finding, Severity, of_error, worst_first
@@ -33,9 +34,10 @@ from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import open_regular, read_at
 from kcompact.log.segment_reader import batches
+from kcompact.log.workload import expected_work
 
 COMPILED_BYTES = 16 << 20
-"""Kernels verify a log that has at least as many bytes; loading them for fewer takes longer."""
+"""Kernels verify a log that is at least as much work as so many bytes; loading them for less takes longer."""
 
 _TAIL_BYTES = 1 << 20
 
@@ -48,23 +50,30 @@ def findings(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INT
     return verify_log(log, index_interval_bytes=index_interval_bytes).findings
 
 
-def verify_log(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES) -> LogContents:
+def verify_log(
+    log: PartitionLog,
+    *,
+    index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> LogContents:
     """Return what the segments contain, records included, and all findings, damage first.
 
-    Reads every byte of the partition. Raises StorageError; RefusedError for an index that is a link or far too large.
+    Reads every byte of the partition, and holds at most `memory_bytes` for a batch. A larger batch is not checked; it
+    is the `damage` of its segment. Raises StorageError; RefusedError for an index that is a link or far too large.
     """
     files = [
         LogFile(
             path=log.directory / segment.log_name,
             base_offset=segment.base_offset,
             end_offset=None if segment is log.active_segment else log.end_of(segment),
+            memory_bytes=memory_bytes,
         )
         for segment in log.segments
     ]
     contents: list[SegmentContents] = []
     found: list[Finding] = []
     epoch = -1
-    for segment, file, by_kernels in zip(log.segments, files, _verified_by_kernels(files, log.size_bytes), strict=True):
+    for segment, file, by_kernels in zip(log.segments, files, _verified_by_kernels(files), strict=True):
         verified = _verified(file, by_kernels, epoch)
         epoch = max(epoch, verified.largest_leader_epoch)
         contents.append(verified.contents)
@@ -85,14 +94,15 @@ def verify_log(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_I
     return LogContents(segments=tuple(contents), findings=worst_first(found))
 
 
-def verify_file(path: Path, base_offset: int) -> LogContents:
+def verify_file(path: Path, base_offset: int, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> LogContents:
     """Return what a single log file contains and what is wrong with it and its indexes.
 
     A log file without a later one beside it counts as an active segment: its time index may lack the last entries.
     Raises as `verify_log` does.
     """
-    file = LogFile(path=path, base_offset=base_offset, end_offset=_next_base_offset(path, base_offset))
-    (by_kernels,) = _verified_by_kernels([file], file_size(path))
+    end_offset = _next_base_offset(path, base_offset)
+    file = LogFile(path=path, base_offset=base_offset, end_offset=end_offset, memory_bytes=memory_bytes)
+    (by_kernels,) = _verified_by_kernels([file])
     verified = _verified(file, by_kernels, -1)
     found = list(verified.findings)
     if path.suffix == Suffix.LOG:
@@ -125,9 +135,10 @@ def _next_base_offset(path: Path, base_offset: int) -> int | None:
     return min((name.base_offset for name in names if name and name.base_offset > base_offset), default=None)
 
 
-def _verified_by_kernels(files: Sequence[LogFile], size_bytes: int) -> Iterable[VerifiedSegment | None]:
+def _verified_by_kernels(files: Sequence[LogFile]) -> Iterable[VerifiedSegment | None]:
     """Return the files in which the kernels find nothing wrong; None for other files, and if kernels are not used."""
-    if not pays(size_bytes, COMPILED_BYTES, may_compile=True):
+    expected = expected_work((file.path, file_size(file.path)) for file in files)
+    if not pays(expected.work_bytes, COMPILED_BYTES, may_compile=True):
         return [None] * len(files)
     from kcompact.inspect import segment_kernels
 
@@ -152,7 +163,7 @@ def verify_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
     """
     checks = _SegmentChecks(file, epoch)
     try:
-        for batch in batches(file.path):
+        for batch in batches(file.path, memory_bytes=file.memory_bytes):
             checks.add(batch)
     except CorruptBatchError as problem:
         position = checks.counter.contents().end_position if problem.position is None else problem.position
@@ -161,7 +172,7 @@ def verify_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
     except RefusedError as problem:
         checks.findings.append(Finding(severity=Severity.WARNING, file=file.path.name, problem=problem.problem))
         return checks.segment(damage=problem)
-    return checks.segment()
+    return checks.segment(damage=checks.unchecked)
 
 
 class _SegmentChecks:
@@ -171,6 +182,7 @@ class _SegmentChecks:
         self.file = file
         self.counter = BatchCounter(SegmentContents(base_offset=file.base_offset))
         self.findings: list[Finding] = []
+        self.unchecked: BatchTooLargeError | None = None
         self._offset_positions = OffsetPositions()
         self._largest_offset = file.base_offset - 1
         self._first_epoch, self._largest_epoch = -1, epoch
@@ -182,9 +194,12 @@ class _SegmentChecks:
         for problem in _header_problems(header, self.file, self._largest_offset, self._largest_epoch):
             self._add_finding(batch, Severity.DAMAGE, problem)
         try:
-            records = _checked_records(batch, self.file.path)
+            records = _checked_records(batch, self.file)
         except CorruptDataError as error:
             self._add_finding(batch, Severity.DAMAGE, error.problem)
+        except BatchTooLargeError as error:
+            self._add_finding(batch, Severity.WARNING, f"not checked: {error.size}")
+            self.unchecked = self.unchecked or error
         else:
             self._count(header, records)
             if warning := _max_timestamp_problem(header, records):
@@ -244,12 +259,16 @@ def _header_problems(header: Header, file: LogFile, largest_offset: int, epoch: 
         yield f"leader epoch {header.partition_leader_epoch} after epoch {epoch}"
 
 
-def _checked_records(batch: Batch, path: Path) -> Sequence[Record]:
-    """Return the records. Raises CorruptDataError for a wrong checksum, bad records, or a malformed marker."""
-    verify_crc(batch, file=str(path))
-    records = read_records(batch, file=str(path))
+def _checked_records(batch: Batch, file: LogFile) -> Sequence[Record]:
+    """Return the records.
+
+    Raises CorruptDataError for a wrong checksum, bad records, or a malformed marker; BatchTooLargeError.
+    """
+    path = str(file.path)
+    verify_crc(batch, file=path)
+    records = read_records(batch, file=path, memory_bytes=file.memory_bytes)
     if batch.header.is_control:
-        read_marker(batch, file=str(path))
+        read_marker(batch, file=path)
     return records
 
 

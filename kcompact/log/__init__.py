@@ -7,6 +7,7 @@ Imports: `errors`, `format`, `kernels`.
     directory           `read_log`: names, sizes, checkpoints and index ends of a partition directory
     index_files         the indexes of a segment: read, compared with the log, or built from its batches
     segment_reader      the batches or headers of a `.log` file between two positions
+    workload            how many batches and records log files probably have
     batch_headers       headers with their positions and transaction markers
     header_table        the headers of a large file as a table, read by a kernel
     inflate             the record sections of compressed batches, inflated for the kernels

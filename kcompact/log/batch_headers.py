@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 ABORT, COMMIT = 0, 1
 
+_MAX_CONTROL_BYTES = 1 << 20
+"""Far more than any marker has. Headers are read without a budget, so nothing larger is read for one."""
+_CONTROL_MEMORY_BYTES = 64 << 20
+
 _CONTROL_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 
@@ -64,6 +68,13 @@ def _with_marker(path: Path, position: int, header: Header) -> BatchHeader:
     """Return a header with its marker. Reads the records of a control batch only. Raises CorruptBatchError."""
     if not header.is_control:
         return BatchHeader(position, header, None)
+    if header.size_bytes > _MAX_CONTROL_BYTES:
+        raise CorruptBatchError(
+            file=path,
+            position=position,
+            offset=header.base_offset,
+            problem=f"a control batch of {header.size_bytes:,} bytes; a marker has about a hundred",
+        )
     (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
     verify_crc(batch, file=str(path))
     return with_marker(batch, file=str(path))
@@ -177,7 +188,7 @@ def read_marker(batch: Batch, *, file: str) -> Marker | None:
     Raises CorruptBatchError for a record whose key or value is too short.
     Rule: `ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
     """
-    records = read_records(batch, file=file)
+    records = read_records(batch, file=file, memory_bytes=_CONTROL_MEMORY_BYTES)
     if not records:
         return None
     record = records[0]

@@ -16,6 +16,11 @@ from pathlib import Path
 
 from kcompact.errors import RefusedError, storage_error, storage_errors
 
+MAX_SMALL_FILE_BYTES = 64 << 20
+"""What is read at once: checkpoints, properties, a snapshot of 1.4 million producers."""
+MAX_INDEX_BYTES = 256 << 20
+"""A broker allocates the index of an active segment with `segment.index.bytes`, 10 MiB by default."""
+
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -101,12 +106,13 @@ def read_into(descriptor: int, target: memoryview, position: int, *, path: Path)
     return done
 
 
-def read_file(path: Path, *, max_bytes: int = 256 << 20, dir_fd: int | None = None) -> bytes:
+def read_file(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES, dir_fd: int | None = None) -> bytes:
     """Return the bytes of a small file; `dir_fd` as for `open_regular`.
 
     Raises RefusedError for a file larger than `max_bytes`, StorageError.
     """
     with open_regular(path, dir_fd=dir_fd) as descriptor:
-        if os.fstat(descriptor).st_size > max_bytes:
+        size_bytes = os.fstat(descriptor).st_size
+        if size_bytes > max_bytes:
             raise RefusedError(path=path, problem=f"larger than {max_bytes:,} bytes, the limit for a file of this kind")
-        return read_at(descriptor, max_bytes, 0, path=path)
+        return read_at(descriptor, size_bytes + 1, 0, path=path)

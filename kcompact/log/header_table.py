@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kcompact import kernels
 from kcompact.format.batch import Batch, Header, read_header
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
 from kcompact.kernels import (
     ATTRIBUTES,
     COLUMNS,
@@ -67,10 +68,12 @@ def verified_runs(
     start_position: int = 0,
     end_position: int | None = None,
     epoch: int = -1,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> Iterator[VerifiedRun]:
     """Yield the batches between two positions of a file, with the checks of `segment_reader.verified_batches`.
 
-    `epoch` is the greatest leader epoch before. Raises UnconfirmedError, RefusedError, StorageError.
+    `epoch` is the greatest leader epoch before. At most `memory_bytes` are held for a batch. Raises UnconfirmedError,
+    RefusedError, StorageError.
     """
     table, window = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(WINDOW_BYTES, np.uint8)
     position, next_offset = start_position, base_offset
@@ -93,16 +96,16 @@ def verified_runs(
                     epoch = max(epoch, int(batches[:, EPOCH].max()))
                     position += filled_bytes
             if position == window_position:
-                window = _window_for_batch(data, end - position)
+                window = _window_for_batch(data, min(end - position, most_batch_bytes(memory_bytes)))
 
 
-def _window_for_batch(data: Bytes, left_bytes: int) -> Bytes:
+def _window_for_batch(data: Bytes, most_bytes: int) -> Bytes:
     """Return a window that holds the batch at the start of `data`, which is too small for the batch.
 
-    Raises UnconfirmedError if the batch does not end in `left_bytes`, or is no batch.
+    Raises UnconfirmedError if the batch has more than `most_bytes`, or is no batch.
     """
     batch_bytes = int.from_bytes(data[8:12].tobytes(), "big", signed=True) + 12
-    if not len(data) < batch_bytes <= left_bytes:
+    if not len(data) < batch_bytes <= most_bytes:
         raise UnconfirmedError
     return np.empty(batch_bytes, np.uint8)
 

@@ -13,18 +13,22 @@ from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexErr
 from kcompact.format import index
 from kcompact.format.index import IndexBuilder, OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
-from kcompact.log.files import read_file
+from kcompact.log.files import MAX_INDEX_BYTES, read_file
 from kcompact.log.segment_reader import headers, verified_batches
 
 
 def read_offset_index(path: Path) -> Sequence[OffsetEntry]:
     """Return the entries of an `.index`. Raises CorruptIndexError, RefusedError, StorageError."""
-    return index.parse_offset_index(read_file(path), base_offset=int(path.stem), file=str(path))
+    return index.parse_offset_index(
+        read_file(path, max_bytes=MAX_INDEX_BYTES), base_offset=int(path.stem), file=str(path)
+    )
 
 
 def read_time_index(path: Path) -> Sequence[TimeEntry]:
     """Return the entries of a `.timeindex`. Raises CorruptIndexError, RefusedError, StorageError."""
-    return index.parse_time_index(read_file(path), base_offset=int(path.stem), file=str(path))
+    return index.parse_time_index(
+        read_file(path, max_bytes=MAX_INDEX_BYTES), base_offset=int(path.stem), file=str(path)
+    )
 
 
 def build_indexes(log: Path, *, interval_bytes: int) -> tuple[bytes, bytes]:

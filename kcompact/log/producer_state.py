@@ -14,16 +14,17 @@ from typing import NamedTuple
 
 from kcompact.errors import CorruptIndexError
 from kcompact.format import index
-from kcompact.format.batch import read_records
+from kcompact.format.batch import legacy_base_offset
 from kcompact.format.names import Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers, verified_producer_headers
 from kcompact.log.directory import PartitionLog, Segment, read_snapshot
 from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
 from kcompact.log.segment_reader import verified_batches
+from kcompact.log.workload import expected_work
 
-COMPILED_BYTES = 256 << 20
-"""Above this size, loading the kernels and reading headers with them is faster than reading headers in Python."""
+COMPILED_BATCHES = 1 << 17
+"""For so many batches, loading the kernels and reading headers with them is faster than reading headers in Python."""
 
 
 class LastRecord(NamedTuple):
@@ -97,7 +98,8 @@ def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]
     """
     segments = log.segments_between(start_offset, log.log_end_offset)
     # Loading the kernels takes longer than reading the headers of a small log.
-    compiled = sum(segment.size_bytes for segment in segments) >= COMPILED_BYTES
+    files = ((log.directory / segment.log_name, segment.size_bytes) for segment in segments)
+    compiled = expected_work(files).batches >= COMPILED_BATCHES
     if compiled:
         from kcompact import kernels
 
@@ -290,7 +292,7 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
             if batch.header.last_offset >= offset:
                 # A compressed batch of format 0 or 1 has its last offset in the header.
                 is_legacy = batch.header.magic < 2
-                return read_records(batch, file=str(path))[0].offset if is_legacy else batch.header.base_offset
+                return legacy_base_offset(batch, file=str(path)) if is_legacy else batch.header.base_offset
     return log.log_end_offset
 
 

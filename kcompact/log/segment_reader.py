@@ -11,10 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kcompact.errors import CorruptBatchError
-from kcompact.format.batch import HEADER_BYTES, Batch, Header, parse_batches, read_header, verify_crc
+from kcompact.format.batch import (
+    HEADER_BYTES,
+    Batch,
+    Header,
+    computed_crc_of,
+    parse_batches,
+    read_header,
+    require_inside,
+    verify_crc,
+)
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES, require_size
 from kcompact.log.files import open_regular, read_at
 
 WINDOW_BYTES = 8 << 20
+_BLOCK_BYTES = 512
+"""The unit of `st_blocks`, whatever the file system."""
 
 
 def batches(
@@ -23,12 +35,13 @@ def batches(
     start_position: int = 0,
     end_position: int | None = None,
     window_bytes: int = WINDOW_BYTES,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> Iterator[Batch]:
     """Yield the batches of a log file from `start_position` to `end_position`, the end of the file by default.
 
-    Reads windows of `window_bytes`; a batch that is larger is read whole. Each batch keeps its bytes, so it stays valid
-    after the next one is yielded. Raises CorruptBatchError where the bytes are not one batch after another,
-    RefusedError, StorageError.
+    Reads windows of `window_bytes`; a batch that is larger is read whole if `require_readable` allows it. Each batch
+    keeps its bytes, so it stays valid after the next one is yielded. Raises CorruptBatchError where the bytes are not
+    one batch after another, RefusedError, StorageError.
     """
     path = Path(path)
     with open_regular(path) as descriptor:
@@ -44,7 +57,10 @@ def batches(
             is_last = position + len(data) >= end or len(data) < min(read_bytes, end - position)
             complete = len(data) if is_last else _complete_bytes(data, file=str(path), position=position)
             if complete == 0:
-                read_bytes = _size_of_first(data)  # The batch is larger than the window.
+                header = read_header(data[:HEADER_BYTES], file=str(path), position=position)
+                require_inside(header, end - position, file=str(path), position=position)
+                require_readable(descriptor, header, position, path=path, memory_bytes=memory_bytes)
+                read_bytes = header.size_bytes  # The batch is larger than the window.
                 continue
             yield from parse_batches(memoryview(data)[:complete], file=str(path), position=position)
             position += complete
@@ -66,9 +82,32 @@ def _complete_bytes(data: bytes, *, file: str, position: int) -> int:
     return end
 
 
-def _size_of_first(data: bytes) -> int:
-    """Return the size of the first batch: its length field plus the 12 bytes up to the end of that field."""
-    return int.from_bytes(data[8:12], "big") + 12
+def require_readable(descriptor: int, header: Header, position: int, *, path: Path, memory_bytes: int) -> None:
+    """Raise an error for a batch that may not be read whole: CorruptBatchError, BatchTooLargeError, StorageError.
+
+    A batch that has more bytes than its file has on the disk is mostly a hole, which reads as zeros. It is damaged
+    unless its checksum is right: a file system may compress, and a copy may leave out long runs of zeros. The
+    checksum is computed without holding the batch.
+    """
+    size_bytes = header.size_bytes
+    stored_bytes = os.fstat(descriptor).st_blocks * _BLOCK_BYTES
+    if size_bytes > max(stored_bytes, WINDOW_BYTES):
+        pieces = _pieces(descriptor, position, position + size_bytes, path=path)
+        if computed_crc_of(pieces, magic=header.magic) != header.crc:
+            raise CorruptBatchError(
+                file=path,
+                position=position,
+                offset=header.base_offset,
+                problem=f"a batch of {size_bytes:,} bytes with a wrong checksum, in a file that has only "
+                f"{stored_bytes:,} bytes on the disk: the rest reads as zeros",
+            )
+    require_size(size_bytes, memory_bytes, file=str(path), position=position, offset=header.base_offset)
+
+
+def _pieces(descriptor: int, position: int, end: int, *, path: Path) -> Iterator[bytes]:
+    while position < end and (piece := read_at(descriptor, min(WINDOW_BYTES, end - position), position, path=path)):
+        yield piece
+        position += len(piece)
 
 
 def headers(path: Path, *, start_position: int = 0, end_position: int | None = None) -> Iterator[tuple[int, Header]]:
@@ -82,13 +121,7 @@ def headers(path: Path, *, start_position: int = 0, end_position: int | None = N
         while position < end:
             prefix = read_at(descriptor, min(HEADER_BYTES, end - position), position, path=path)
             header = read_header(prefix, file=str(path), position=position)
-            if position + header.size_bytes > end:
-                raise CorruptBatchError(
-                    file=str(path),
-                    position=position,
-                    offset=header.base_offset,
-                    problem=f"a batch of {header.size_bytes} bytes, but only {end - position} are left in the file",
-                )
+            require_inside(header, end - position, file=str(path), position=position)
             yield position, header
             position += header.size_bytes
 
@@ -101,6 +134,7 @@ def verified_batches(
     start_position: int = 0,
     end_position: int | None = None,
     epoch: int = -1,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> Iterator[Batch]:
     """Yield the batches of a segment after checking each one.
 
@@ -109,7 +143,7 @@ def verified_batches(
     Raises CorruptBatchError, RefusedError, StorageError.
     """
     previous_offset = base_offset - 1
-    for batch in batches(path, start_position=start_position, end_position=end_position):
+    for batch in batches(path, start_position=start_position, end_position=end_position, memory_bytes=memory_bytes):
         header = batch.header
         problem = ""
         if header.base_offset <= previous_offset:

@@ -14,7 +14,7 @@ from kcompact.errors import (
     RefusedError,
 )
 from kcompact.log.directory import STAGING_NAME
-from kcompact.log.files import FileIdentity, read_file
+from kcompact.log.files import FileIdentity
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.manifest import Manifest
@@ -55,14 +55,19 @@ def _read_manifest(directory: OpenDirectory, staging: str) -> Manifest | None:
     if directory.status(name) is None:
         return None
     path = directory.path / name
-    size = directory.size(name)
-    if size is None or size > manifest_format.MAX_BYTES:
-        raise CorruptCheckpointError(file=path, problem="not a regular file of reasonable size")
-    content = read_file(path, max_bytes=manifest_format.MAX_BYTES, dir_fd=directory.fd(staging))
     try:
-        return manifest_format.decode(content)
+        return manifest_format.decode(_content(directory, name), lambda part: _content(directory, f"{staging}/{part}"))
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(file=path, problem=f"not a manifest of this version: {error}") from error
+
+
+def _content(directory: OpenDirectory, name: str) -> bytes:
+    """Return the content of a file of a manifest. Raises CorruptCheckpointError."""
+    size = directory.size(name)
+    if size is None or size > manifest_format.MAX_BYTES:
+        raise CorruptCheckpointError(file=directory.path / name, problem="not a regular file of reasonable size")
+    parent, _ = directory.locate(name)
+    return read_file(directory.path / name, max_bytes=manifest_format.MAX_BYTES, dir_fd=parent)
 
 
 def unfinished_names(present: Iterable[str]) -> list[str]:

@@ -2,23 +2,30 @@
 
 Recovery renames and deletes the files that the manifest names, and no others. So the parser is strict: exactly these
 fields, no field twice, only names of segment files, groups in ascending order. A manifest holds no keys or values.
-`docs/swap.md` describes the fields.
+A file of a manifest has at most MAX_BYTES, because parsing takes many times that. If the old files of a group are too
+many, they are listed in parts: files of their own, which the manifest names. `docs/swap.md` describes the fields.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from crc32c import crc32c
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
 from kcompact.log.files import FileIdentity
 
 NAME = "manifest.json"
-MAX_BYTES = 64 << 20
+MAX_BYTES = 1 << 20
+MAX_PARTS = 16
 VERSION = 1
+_PART_INPUTS = 4000
+"""A part lists at most this many old files: each takes fewer than 200 bytes."""
 
 _STAGED_AS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
@@ -36,9 +43,37 @@ class Manifest:
     groups: tuple[CleanedSegment, ...]
 
 
-def encode(manifest: Manifest) -> bytes:
-    """Return the manifest as JSON."""
-    document = {
+def encode(manifest: Manifest) -> list[tuple[str, bytes]]:
+    """Return the names and contents of the manifest's files, in the order in which they must be written.
+
+    Only the last one, NAME, makes the parts before it count.
+    """
+    document = _document(manifest)
+    content = _json(document)
+    if len(content) <= MAX_BYTES:
+        return [(NAME, content)]
+    parts: list[tuple[str, bytes]] = []
+    for group in document["groups"]:
+        inputs, group["inputs"] = group["inputs"], []
+        for start in range(0, len(inputs), _PART_INPUTS):
+            part = {"base_offset": group["base_offset"], "inputs": inputs[start : start + _PART_INPUTS]}
+            parts.append((_part_name(len(parts)), _json(part)))
+    document["parts"] = [
+        {"name": name, "size": len(content), "crc32c": int(crc32c(content))} for name, content in parts
+    ]
+    return [*parts, (NAME, _json(document))]
+
+
+def _part_name(number: int) -> str:
+    return f"manifest-part-{number}.json"
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def _document(manifest: Manifest) -> dict[str, Any]:
+    return {
         "version": VERSION,
         "pid": manifest.pid,
         "topic": manifest.topic_partition.topic,
@@ -65,13 +100,17 @@ def encode(manifest: Manifest) -> bytes:
             for group in manifest.groups
         ],
     }
-    return json.dumps(document, indent=1).encode() + b"\n"
 
 
-def decode(content: bytes) -> Manifest:
-    """Return the manifest. Raises ValueError for any document that `encode` does not write."""
-    document = json.loads(content, object_pairs_hook=_object, parse_float=_no_number, parse_constant=_no_number)
-    root = _fields(document, "version", "pid", "topic", "partition", "end_offset", "groups")
+def decode(content: bytes, read_part: Callable[[str], bytes]) -> Manifest:
+    """Return the manifest from the content of NAME. `read_part` returns the content of a part.
+
+    Raises ValueError for any document that `encode` does not write.
+    """
+    document = _parsed(content)
+    names = ("version", "pid", "topic", "partition", "end_offset", "groups")
+    parts = _list(document["parts"]) if isinstance(document, dict) and "parts" in document else None
+    root = _fields(document, *names) if parts is None else _fields(document, *names, "parts")
     if _integer(root["version"]) != VERSION:
         raise ValueError(f"version {root['version']}")
     name = f"{_text(root['topic'])}-{_integer(root['partition'])}"
@@ -79,24 +118,50 @@ def decode(content: bytes) -> Manifest:
     if topic_partition is None:
         raise ValueError(f"{name!r} is not a partition")
     end_offset = root["end_offset"]
+    more_inputs = _inputs_of_parts(parts or [], read_part)
     manifest = Manifest(
         topic_partition=topic_partition,
         end_offset=None if end_offset is None else _integer(end_offset),
         pid=_integer(root["pid"]),
-        groups=tuple(_group(value) for value in _list(root["groups"])),
+        groups=tuple(_group(value, more_inputs) for value in _list(root["groups"])),
     )
+    if more_inputs:
+        raise ValueError("a part of no group")
     problem = inconsistency(manifest)
     if problem is not None:
         raise ValueError(problem)
     return manifest
 
 
-def _group(value: object) -> CleanedSegment:
+def _parsed(content: bytes) -> object:
+    return json.loads(content, object_pairs_hook=_object, parse_float=_no_number, parse_constant=_no_number)
+
+
+def _inputs_of_parts(parts: list[object], read_part: Callable[[str], bytes]) -> dict[int, list[FileIdentity]]:
+    """Return the old files that the parts list, by the base offset of their group."""
+    if len(parts) > MAX_PARTS:
+        raise ValueError(f"{len(parts)} parts")
+    found: dict[int, list[FileIdentity]] = {}
+    for number, value in enumerate(parts):
+        fields = _fields(value, "name", "size", "crc32c")
+        if fields["name"] != _part_name(number):
+            raise ValueError(f"a part with the name {fields['name']!r}")
+        content = read_part(_part_name(number))
+        if (len(content), int(crc32c(content))) != (_integer(fields["size"]), _integer(fields["crc32c"])):
+            raise ValueError(f"{_part_name(number)} has another content")
+        part = _fields(_parsed(content), "base_offset", "inputs")
+        found.setdefault(_integer(part["base_offset"]), []).extend(map(_input, _list(part["inputs"])))
+    return found
+
+
+def _group(value: object, more_inputs: dict[int, list[FileIdentity]]) -> CleanedSegment:
+    """Return a group, and take its old files that are in parts out of `more_inputs`."""
     fields = _fields(value, "base_offset", "outputs", "inputs")
+    base_offset = _integer(fields["base_offset"])
     return CleanedSegment(
-        base_offset=_integer(fields["base_offset"]),
+        base_offset=base_offset,
         files=tuple(_output(file) for file in _list(fields["outputs"])),
-        replaces=tuple(_input(file) for file in _list(fields["inputs"])),
+        replaces=(*map(_input, _list(fields["inputs"])), *more_inputs.pop(base_offset, ())),
     )
 
 

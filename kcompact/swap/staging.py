@@ -136,21 +136,24 @@ def write_manifest(
 
     Every group must be in the manifest on the disk before `replace_segments` begins with it. A round in several waves
     replaces the manifest for each wave, with `end_offset` None except in the last, and never while a swap is
-    unfinished. Raises RefusedError if the manifest is larger than recovery accepts.
+    unfinished: while it is replaced, it may not count. Raises RefusedError if it is larger than recovery accepts.
     """
     manifest = Manifest(topic_partition=topic_partition, end_offset=end_offset, pid=os.getpid(), groups=tuple(segments))
     problem = manifest_format.inconsistency(manifest)
     assert problem is None, problem
-    content = manifest_format.encode(manifest)
+    files = manifest_format.encode(manifest)
     with opened(partition) as directory:
-        if len(content) > manifest_format.MAX_BYTES:
+        if len(files) - 1 > manifest_format.MAX_PARTS or any(
+            len(each) > manifest_format.MAX_BYTES for _, each in files
+        ):
+            replaced = sum(len(segment.replaces) for segment in segments)
             raise RefusedError(
                 path=directory.path,
-                problem=f"too many segments for one round: its manifest would have {len(content):,} bytes, "
-                f"the limit is {manifest_format.MAX_BYTES:,}",
+                problem=f"too many files for one swap: {replaced:,} files would be replaced by {len(segments):,} segments",
                 hint="Write a compacted copy with --output DIR instead.",
             )
-        write_small_file(directory, f"{staging}/{manifest_format.NAME}", content, mode=0o600)
+        for name, content in files:
+            write_small_file(directory, f"{staging}/{name}", content, mode=0o600)
         apply_steps(directory, (SyncDir(),))  # Makes the name of the staging directory durable.
 
 

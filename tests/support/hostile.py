@@ -240,7 +240,7 @@ class Hostile:
         """A manifest of a swap. Its caller expects the errors of a JSON parser."""
         data = _damaged_document(chance, _MANIFEST)
         try:
-            found = manifest.decode(data)
+            found = manifest.decode(data, lambda _: b"")
         except (ValueError, RecursionError):
             return REFUSED
         manifest.encode(found)
@@ -479,7 +479,7 @@ _MANIFEST = json.loads(
                 for base in (0, 17)
             ),
         )
-    )
+    )[-1][1]
 )
 _SUBJECT = Subject(is_whole=True, directories=["/logs/orders-0"], log_dirs={"/logs": None})
 _SUBJECT_JSON = {"version": 1, "is_whole": True, "directories": ["/logs/orders-0"], "log_dirs": {"/logs": None}}

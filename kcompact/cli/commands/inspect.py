@@ -25,6 +25,7 @@ from kcompact.errors import (
     StorageError,
     storage_errors,
 )
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix
 from kcompact.log.directory import LogDir, read_log
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
@@ -49,6 +50,8 @@ class Request:
     print_data: bool = False
     verify: bool = False
     as_json: bool = False
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    """What may be held for a batch."""
 
     @property
     def dumps(self) -> bool:
@@ -70,8 +73,8 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
             logs += _log_files(directory, unusable)
         codes += [_dump(path, label, request) for path, label in logs]
     if request.verify or not request.dumps:
-        entries = list(_entries(directories, options, verify=request.verify))
-        file_entries = [file_entry(file, verify=request.verify) for file in files]
+        entries = list(_entries(directories, options, request))
+        file_entries = [file_entry(file, verify=request.verify, memory_bytes=request.memory_bytes) for file in files]
         doubts = time_notes(entries, options)
         streams.tell_notes(doubts)
         if request.verify:
@@ -149,13 +152,13 @@ def _partitions(paths: Sequence[Path], options: PlanOptions) -> tuple[list[Path]
     ]
 
 
-def _entries(directories: Sequence[Path], options: PlanOptions, *, verify: bool) -> Iterator[InspectedPartition]:
+def _entries(directories: Sequence[Path], options: PlanOptions, request: Request) -> Iterator[InspectedPartition]:
     configs = options.configs_of(directories)
     log_dirs = LogDirs()
     for directory in directories:
         try:
             with storage_errors(directory):
-                yield _entry(directory, configs[directory], options, log_dirs, verify=verify)
+                yield _entry(directory, configs[directory], options, log_dirs, request)
         except ConfigError:
             raise
         except KcompactError as problem:
@@ -163,7 +166,7 @@ def _entries(directories: Sequence[Path], options: PlanOptions, *, verify: bool)
 
 
 def _entry(
-    directory: Path, configured: Configured, options: PlanOptions, log_dirs: LogDirs, *, verify: bool
+    directory: Path, configured: Configured, options: PlanOptions, log_dirs: LogDirs, request: Request
 ) -> InspectedPartition:
     """Return the entry of a partition. For damage outside its segments it has both plan and error."""
     from kcompact.inspect.contents import log_contents
@@ -182,14 +185,18 @@ def _entry(
     plan, damage = _plan(directory, configured.config, options, log_dir)
     plan = noted(plan, configured.notes)
     error = error or damage
-    if not verify:
+    if not request.verify:
         contents = log_contents(plan.log)
         if error is None and not any(segment.damage for segment in contents.segments):
             error = _worst_of(directory, tuple(log_transaction_findings(plan.log, contents.segments)))
         return InspectedPartition(directory=directory, plan=plan, error=error, contents=contents)
-    contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes)
+    contents = verify_log(
+        plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=request.memory_bytes
+    )
     findings += (*contents.findings, *log_dir_findings(log_dir))
     error = error or _worst_of(directory, contents.findings)
+    if error is None:
+        error = next((each.damage for each in contents.segments if each.damage is not None), None)
     return InspectedPartition(directory=directory, plan=plan, error=error, contents=contents, findings=findings)
 
 
@@ -251,6 +258,7 @@ def _dump(path: Path, label: str, request: Request) -> int:
             with_records=request.with_records,
             print_data=request.print_data,
             as_json=request.as_json,
+            memory_bytes=request.memory_bytes,
         ):
             streams.echo(line)
     except KcompactError as problem:

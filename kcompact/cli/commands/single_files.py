@@ -18,7 +18,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def file_entry(path: Path, *, verify: bool) -> FileEntry:
+def file_entry(path: Path, *, verify: bool, memory_bytes: int) -> FileEntry:
     """Return the readable contents of a single file, and the error that ended the reading."""
     entry = FileEntry(path=path)
     try:
@@ -28,24 +28,24 @@ def file_entry(path: Path, *, verify: bool) -> FileEntry:
         if path.name[:1].isdigit():
             entry = replace(entry, base_offset=base_offset_of(path))
         if is_log(path):
-            return _with_contents(entry, verify=verify)
+            return _with_contents(entry, verify=verify, memory_bytes=memory_bytes)
         entry = replace(entry, entries=entries_of(path))
         if verify:
             entry = replace(entry, findings=())
-            return _with_findings_of_index(entry)
+            return _with_findings_of_index(entry, memory_bytes)
     except KcompactError as problem:
         return replace(entry, error=str(problem), exit_code=problem.exit_code)
     return entry
 
 
-def _with_contents(entry: FileEntry, *, verify: bool) -> FileEntry:
+def _with_contents(entry: FileEntry, *, verify: bool, memory_bytes: int) -> FileEntry:
     """Return the entry of a log with its counts and, with `verify`, its findings."""
     from kcompact.inspect.contents import file_contents
     from kcompact.inspect.verify import verify_file
 
     base_offset = base_offset_of(entry.path)
     if verify:
-        verified = verify_file(entry.path, base_offset)
+        verified = verify_file(entry.path, base_offset, memory_bytes=memory_bytes)
         contents = verified.segments[0]
         entry = replace(entry, contents=contents, findings=tuple(verified.findings))
         if verified.is_damaged:
@@ -58,7 +58,7 @@ def _with_contents(entry: FileEntry, *, verify: bool) -> FileEntry:
     return entry
 
 
-def _with_findings_of_index(entry: FileEntry) -> FileEntry:
+def _with_findings_of_index(entry: FileEntry, memory_bytes: int) -> FileEntry:
     """Return the entry of an index with its findings against the log beside it; return any other entry unchanged."""
     log = entry.path.with_suffix(".log")
     if entry.kind not in ("index", "timeindex", "txnindex") or has_second_suffix(entry.path) or not log.exists():
@@ -66,7 +66,7 @@ def _with_findings_of_index(entry: FileEntry) -> FileEntry:
     from kcompact.inspect.findings import Severity
     from kcompact.inspect.verify import verify_file
 
-    verified = verify_file(log, base_offset_of(entry.path))
+    verified = verify_file(log, base_offset_of(entry.path), memory_bytes=memory_bytes)
     findings = tuple(finding for finding in verified.findings if finding.file == entry.path.name)
     entry = replace(entry, findings=findings)
     is_damaged = any(finding.severity is Severity.DAMAGE for finding in findings)

@@ -15,6 +15,7 @@ from kcompact.cli.output.text import safe
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Record, read_records, verify_crc
 from kcompact.format.codec import Codec
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import parse_file_name
 from kcompact.log.batch_headers import ABORT, COMMIT, read_marker
 from kcompact.log.segment_reader import batches
@@ -96,14 +97,24 @@ def _content(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def dump_log(
-    path: Path, label: str, *, with_batches: bool, with_records: bool, print_data: bool, as_json: bool
+    path: Path,
+    label: str,
+    *,
+    with_batches: bool,
+    with_records: bool,
+    print_data: bool,
+    as_json: bool,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> Iterator[str]:
-    """Yield the lines of one log file. `label` names the file in them. Raises CorruptDataError at the damage."""
+    """Yield the lines of one log file. `label` names the file in them.
+
+    Raises CorruptDataError at the damage, BatchTooLargeError for a batch that needs more than `memory_bytes`.
+    """
     name = parse_file_name(path.name)
     if not as_json:
         yield f"Dumping {safe(label)}"
         yield f"Log starting offset: {name.base_offset if name else 0}"
-    for batch in batches(path):
+    for batch in batches(path, memory_bytes=memory_bytes):
         fields = batch_fields(batch)
         if with_batches:
             yield json.dumps({"file": label, **fields}) if as_json else line(fields)
@@ -113,7 +124,7 @@ def dump_log(
             raise CorruptBatchError(
                 file=label, position=batch.position, offset=batch.header.base_offset, problem="the checksum is wrong"
             )
-        for record in read_records(batch, file=label):
+        for record in read_records(batch, file=label, memory_bytes=memory_bytes):
             record_line = record_fields(batch, record, file=label, print_data=print_data)
             yield json.dumps({"file": label, **record_line}) if as_json else "| " + line(record_line)
 

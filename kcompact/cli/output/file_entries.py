@@ -26,7 +26,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.log.files import read_file
+from kcompact.log.files import MAX_INDEX_BYTES, read_file
 
 _OFFSET_CHECKPOINTS = (
     CLEANER_OFFSET_CHECKPOINT,
@@ -64,7 +64,7 @@ def has_second_suffix(path: Path) -> bool:
 
 def entries_of(path: Path) -> list[dict[str, Any]]:
     """Return the entries of a file other than a log. Raises CorruptDataError, RefusedError, StorageError."""
-    data, file, base = read_file(path), str(path), base_offset_of(path)
+    data, file, base = read_file(path, max_bytes=MAX_INDEX_BYTES), str(path), base_offset_of(path)
     readers: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "index": lambda: _offset_entries(data, base, file),
         "timeindex": lambda: _time_entries(data, base, file),

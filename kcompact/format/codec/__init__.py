@@ -6,7 +6,8 @@ which bytes may follow the end. The four share one module:
     stream  the inflated bytes with their cap, and the error of a damaged stream
 
 `compress` writes what Kafka's writers write. `decompress` accepts what Kafka's readers accept. It counts the inflated
-bytes and never trusts a size that the input declares, so hostile input raises `CorruptBatchError` and nothing else.
+bytes and never trusts a size that the input declares, so hostile input raises `CorruptBatchError` or
+`BatchTooLargeError` and nothing else.
 
 Kafka leaves the bytes behind the end of a stream to the codec (`DefaultRecordBatch.ensureNoneRemaining` only asks the
 stream for one more byte):
@@ -24,18 +25,16 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from kcompact.errors import CorruptBatchError
+from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format.codec import gzip, lz4, snappy, zstd
-from kcompact.format.codec.stream import DamagedStreamError, InflatedBytes
+from kcompact.format.codec.stream import DamagedStreamError, InflatedBytes, TooLongError
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 Sizes = TypeVar("Sizes", int, "npt.NDArray[np.int64]")
-
-MAX_INFLATED_BYTES = 256 * 1024 * 1024
-"""The inflation cap: the most bytes a batch may inflate to, unless the caller gives another `max_bytes`."""
 
 
 class Codec(IntEnum):
@@ -82,14 +81,14 @@ def decompress(
     *,
     file: str,
     position: int | None = None,
-    max_bytes: int = MAX_INFLATED_BYTES,
+    max_bytes: int = most_batch_bytes(DEFAULT_MEMORY_BYTES),
     magic: int = 2,
 ) -> bytes:
     """Return a section of records inflated, up to the end of its stream.
 
     `file` and `position` name the batch in the error. Raises `CorruptBatchError` when the bytes are not a stream that
-    Kafka reads, or when they inflate to more than `max_bytes`. `magic` 0 leaves lz4's header checksum unverified, as
-    Kafka does. Rule: Compression.wrapForInput of each codec.
+    Kafka reads, `BatchTooLargeError` when they inflate to more than `max_bytes`. `magic` 0 leaves lz4's header checksum
+    unverified, as Kafka does. Rule: Compression.wrapForInput of each codec.
     """
     output = InflatedBytes(max_bytes)
     source = memoryview(data)
@@ -108,4 +107,9 @@ def decompress(
     except DamagedStreamError as error:
         problem = f"cannot inflate the {codec.name.lower()} section: {error}"
         raise CorruptBatchError(file=file, position=position, problem=problem) from error.__cause__
+    except TooLongError as error:
+        problem = f"a {codec.name.lower()} section of {len(source):,} bytes {error}"
+        raise BatchTooLargeError(
+            file=file, position=position, offset=None, problem=problem, needed_bytes=None
+        ) from None
     return output.joined()

@@ -17,8 +17,12 @@ class DamagedStreamError(Exception):
     """The problem of a compressed stream. `decompress` adds the file and the position of the batch."""
 
 
+class TooLongError(Exception):
+    """A stream inflates to more bytes than its reader allows."""
+
+
 class InflatedBytes:
-    """The inflated pieces of one stream. Raises DamagedStreamError when they exceed `max_bytes` together."""
+    """The inflated pieces of one stream. Raises TooLongError when they exceed `max_bytes` together."""
 
     def __init__(self, max_bytes: int) -> None:
         self._pieces: list[bytes] = []
@@ -32,7 +36,7 @@ class InflatedBytes:
         self._pieces.append(piece)
 
     def raise_too_long(self) -> NoReturn:
-        raise DamagedStreamError(f"it inflates to more than {self.max_bytes:,} bytes")
+        raise TooLongError(f"inflates to more than {self.max_bytes:,} bytes")
 
     def next_piece_bytes(self) -> int:
         """Return how many bytes to ask for next: one more than `max_bytes` allows is enough to detect the excess."""

@@ -204,11 +204,11 @@ def test_an_altered_result_changes_nothing(plan: CleanPlan, compiled: bool, way:
 
 
 def loses_a_record(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("kcompact.clean.scan.read_records", lambda batch, file: read_records(batch, file=file)[:1])
+    patch.setattr("kcompact.clean.scan.read_records", lambda batch, **given: read_records(batch, **given)[:1])
 
 
 def doubles_a_record(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("kcompact.clean.scan.read_records", lambda batch, file: [*read_records(batch, file=file)] * 2)
+    patch.setattr("kcompact.clean.scan.read_records", lambda batch, **given: [*read_records(batch, **given)] * 2)
 
 
 class OtherKernels(SimpleNamespace):

@@ -109,7 +109,7 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("log", LOGS)
 def test_no_lie_of_an_index_changes_the_result(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "_split_bytes", lambda tuning, limit: 150)  # So the indexes decide about splits.
+    monkeypatch.setattr(prepare, "_split_bytes", lambda *_: 150)  # So the indexes decide about splits.
     spec = spec_of(log)
     pristine = log_writer.write(spec, tmp_path / "pristine").parent
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kcompact.clean.filter import clean_batch
 from kcompact.clean.job import CleanJob
-from kcompact.errors import CorruptBatchError, KcompactError
+from kcompact.errors import BatchTooLargeError, CorruptBatchError, KcompactError
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import (
     DELETE_HORIZON_BIT,
@@ -377,8 +377,8 @@ def test_headers_that_cannot_be(fields: dict[str, int], problem: str) -> None:
 
 def test_a_codec_that_inflates_without_end_is_stopped() -> None:
     bomb = build([Record(0, T, b"a", bytes(10_000_000))], codec=Codec.GZIP)
-    with pytest.raises(CorruptBatchError, match="more than 1,000 bytes"):
-        read_records(batch_of(bomb), file="f", max_bytes=1000)
+    with pytest.raises(BatchTooLargeError, match="inflates to more than 10,000,000 bytes"):
+        read_records(batch_of(bomb), file="f", memory_bytes=40_000_000)
 
 
 # --- Damage ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptBatchError
+from kcompact.errors import BatchTooLargeError, CorruptBatchError, UnsupportedError
+from kcompact.format import legacy
 from kcompact.format.batch import Record, parse_batches, read_records, rebuild, verify_crc
 from kcompact.format.codec import Codec, compress
 from kcompact.format.legacy import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, computed_crc, minimum_size, read_prefix
@@ -192,3 +193,19 @@ def test_any_bytes_are_read_or_refused(data: bytes, kept: int) -> None:
     for content in (entry(0, None, data, attributes=Codec.GZIP), wrapper(inner_entries(0)[:kept] + data, offset=2)):
         with contextlib.suppress(CorruptBatchError):
             verified_contents(content)
+
+
+def test_a_wrapper_of_too_many_records_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legacy, "MAX_LEGACY_RECORDS", 3)
+    assert len(verified_contents(wrapper(inner_entries(0), offset=2))) == 3
+    monkeypatch.setattr(legacy, "MAX_LEGACY_RECORDS", 2)
+    with pytest.raises(UnsupportedError, match="more than 2 records of magic 1"):
+        verified_contents(wrapper(inner_entries(0), offset=2))
+
+
+def test_the_objects_of_a_wrapper_must_fit_the_memory() -> None:
+    one = wrapper(b"".join(inner_entries(3 * number) for number in range(1000)), offset=2999)
+    (batch,) = parse_batches(one, file="f")
+    with pytest.raises(BatchTooLargeError, match=r"with 3,000 records in .*\n.*pass --memory 2m or more"):
+        read_records(batch, file="f", memory_bytes=1 << 20)
+    assert len(read_records(batch, file="f", memory_bytes=2 << 20)) == 3000

@@ -53,7 +53,7 @@ def new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(load, "_process", load._Process())
     monkeypatch.setattr(prepare, "COMPILED_BYTES", 0)
-    monkeypatch.setattr(producer_state, "COMPILED_BYTES", 0)
+    monkeypatch.setattr(producer_state, "COMPILED_BATCHES", 0)
     monkeypatch.setattr(verify, "COMPILED_BYTES", 0)
     monkeypatch.setattr(contents, "COMPILED_BATCHES", 0)
 

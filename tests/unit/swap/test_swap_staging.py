@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import RefusedError
+from kcompact.log.files import FileIdentity
 from kcompact.swap import manifest, recovery
+from kcompact.swap.leftovers import read_manifests
+from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, hand_over, take_back, write_manifest
 from tests.support.crash import PARTITION, Scene, assert_lawful, assert_stops, log_of, replace_content, stopped
@@ -118,6 +122,70 @@ def test_a_huge_manifest_is_not_read(scene: Scene) -> None:
     stopped(scene, 7)
     os.truncate(manifest_of(scene), manifest.MAX_BYTES + 1)
     assert_stops(scene, "no kcompact manifest names")
+
+
+@pytest.fixture
+def in_parts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """The scene with a manifest whose old files are listed in parts of two."""
+    monkeypatch.setattr(manifest, "MAX_BYTES", manifest_of(scene).stat().st_size - 1)
+    monkeypatch.setattr(manifest, "_PART_INPUTS", 2)
+    write_manifest(scene.directory, scene.staging, scene.cleaned, topic_partition=PARTITION, end_offset=600)
+    return scene
+
+
+def parts_of(scene: Scene) -> list[Path]:
+    return sorted((scene.directory / scene.staging).glob("manifest-part-*.json"))
+
+
+def test_a_manifest_in_parts_is_the_same_manifest(in_parts: Scene) -> None:
+    with OpenDirectory(in_parts.directory) as directory:
+        (found,) = read_manifests(directory, [in_parts.staging]).values()
+    assert found is not None
+    assert found.groups == in_parts.cleaned
+    assert len(parts_of(in_parts)) > 2
+    assert max(path.stat().st_size for path in (*parts_of(in_parts), manifest_of(in_parts))) <= manifest.MAX_BYTES
+
+
+@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("change", ["missing", "cut", "other", "link"])
+def test_without_one_of_its_parts_a_manifest_counts_as_none(in_parts: Scene, number: int, change: str) -> None:
+    stopped(in_parts, 7)
+    part = parts_of(in_parts)[number]
+    text = part.read_bytes()
+    if change == "cut":
+        os.truncate(part, len(text) - 1)
+    elif change == "other":
+        replace_content(part, text.replace(b'mtime_ns":1', b'mtime_ns":2'))
+    else:
+        part.unlink()
+    if change == "link":
+        (part.parent / "elsewhere").write_bytes(text)
+        part.symlink_to("elsewhere")
+    assert_stops(in_parts, "no kcompact manifest names")
+
+
+def test_a_swap_with_a_manifest_in_parts_is_finished(in_parts: Scene) -> None:
+    stopped(in_parts, 15)
+    recovery.recover(in_parts.directory, log_dir=in_parts.log_dir)
+    assert_lawful(in_parts)
+
+
+def test_a_swap_of_too_many_files_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "MAX_BYTES", manifest_of(scene).stat().st_size - 1)
+    monkeypatch.setattr(manifest, "_PART_INPUTS", 2)
+    monkeypatch.setattr(manifest, "MAX_PARTS", 2)
+    with pytest.raises(RefusedError, match="too many files for one swap"):
+        write_manifest(scene.directory, scene.staging, scene.cleaned, topic_partition=PARTITION, end_offset=600)
+
+
+def test_the_largest_entries_fit_into_a_part() -> None:
+    name = f"{2**63 - 1:020d}.timeindex"
+    largest = FileIdentity(name=name, device=2**64 - 1, inode=2**64 - 1, size_bytes=2**63 - 1, mtime_ns=-(2**63))
+    group = CleanedSegment(base_offset=0, files=(), replaces=(largest,) * 8_000)
+    whole = manifest.Manifest(topic_partition=PARTITION, end_offset=None, pid=2**22, groups=(group,))
+    files = manifest.encode(whole)
+    assert len(files) == 3
+    assert max(len(content) for _, content in files) <= manifest.MAX_BYTES
 
 
 def test_a_manifest_may_be_written_again_for_the_next_wave(scene: Scene) -> None:
