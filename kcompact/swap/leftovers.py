@@ -14,7 +14,7 @@ from kcompact.errors import (
     RefusedError,
 )
 from kcompact.log.directory import STAGING_NAME
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, read_file
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.manifest import Manifest

@@ -149,7 +149,7 @@ def write_manifest(
             replaced = sum(len(segment.replaces) for segment in segments)
             raise RefusedError(
                 path=directory.path,
-                problem=f"too many files for one swap: {replaced:,} files would be replaced by {len(segments):,} segments",
+                problem=f"too many files for one swap: {len(segments):,} segments would replace {replaced:,} files",
                 hint="Write a compacted copy with --output DIR instead.",
             )
         for name, content in files:
