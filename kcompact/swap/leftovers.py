@@ -40,12 +40,14 @@ def read_manifests(directory: OpenDirectory, present: Iterable[str]) -> dict[str
                 hint="kcompact did not create it. Move it to another place, then run again.",
             )
         try:
+            directory.fd(name)
+        except PermissionError:
+            continue
+        try:
             manifests[name] = _read_manifest(directory, name)
         except CorruptCheckpointError:
             # A malformed manifest does no harm while no swap is unfinished. Otherwise `require_in_a_manifest` stops.
             manifests[name] = None
-        except PermissionError:
-            continue
     return manifests
 
 

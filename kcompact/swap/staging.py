@@ -168,7 +168,7 @@ def discard(partition: OpenDirectory | Path, staging: str, *, after_step: Observ
         if staging not in present:
             return
         require_nothing_unfinished(directory, present)
-        manifest = read_manifests(directory, (staging,))[staging]
+        manifest = read_manifests(directory, (staging,)).get(staging)
         if manifest is not None and unfinished_groups(directory, staging, manifest, present):
             raise RecoveryNeededError(
                 path=directory.path,

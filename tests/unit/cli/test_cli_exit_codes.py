@@ -86,6 +86,16 @@ def test_a_clean(call: str, part: str, number: int, code: int, tmp_path: Path, m
     assert clean(directory).code == 0
 
 
+def test_a_staging_directory_that_cannot_be_discarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+    with monkeypatch.context() as patched:
+        fail(patched, "stat", "manifest.json", raising(errno.EACCES))
+        ran = clean(directory)
+    assert (ran.code, os.strerror(errno.EACCES) in ran.err) == (4, True), ran
+    assert kcompact("recover", directory).code == 0
+    assert clean(directory).code == 0
+
+
 COPY_ROWS = [
     ("mkdir", "copy", {"EIO": 1, "ENOSPC": 7, "EDQUOT": 7}),
     ("write", "copy/.kcompact-copy/orders-0", {"EIO": 1, "ENOSPC": 7, "EDQUOT": 7, "EFBIG": 7}),
