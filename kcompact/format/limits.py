@@ -22,6 +22,8 @@ ANY_RATIO_BYTES = 256 << 20
 MAX_LEGACY_RECORDS = 1_000_000
 """The most records of a compressed message of magic 0 or 1, which no kernel reads."""
 
+_LEAST_BUDGET_BYTES = 1 << 20
+"""A smaller budget counts as this."""
 _BATCH_SHARE = (3, 4)
 """The part of the budget that is for batches. The rest is for keys, bits and indexes."""
 
@@ -29,7 +31,7 @@ _BATCH_SHARE = (3, 4)
 def batch_memory_bytes(budget_bytes: int, workers: int = 1) -> int:
     """Return what each of some workers may hold for the batch that it works on."""
     part, whole = _BATCH_SHARE
-    return budget_bytes * part // whole // workers
+    return max(budget_bytes, _LEAST_BUDGET_BYTES) * part // whole // workers
 
 
 def most_batch_bytes(memory_bytes: int) -> int:
