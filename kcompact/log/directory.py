@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kcompact import readable
 from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, RefusedError
 from kcompact.format import index
-from kcompact.format.batch import HEADER_BYTES, read_header
+from kcompact.format.batch import HEADER_BYTES, Header, read_header
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -394,7 +394,7 @@ class _SegmentReader:
             if log.size_bytes:
                 with open_regular(path) as descriptor:
                     prefix = read_at(descriptor, HEADER_BYTES, 0, path=path)
-                first_max_timestamp = read_header(prefix, file=str(path), position=0).max_timestamp
+                first_max_timestamp = self._first_header(prefix, path, base_offset).max_timestamp
             indexes = self._indexes(path, files)
         except CorruptIndexError as problem:
             self.damage.append(index_or_log(problem))
@@ -411,6 +411,18 @@ class _SegmentReader:
             files=tuple(files[suffix] for suffix in Suffix if suffix in files),
         )
 
+    def _first_header(self, prefix: bytes, log: Path, base_offset: int) -> Header:
+        """Return the first header of a segment. Raises CorruptBatchError if it begins below the segment.
+
+        Offsets are not in the checksum, so the name of the file is all that contradicts a wrong one. A broker can write
+        such a batch after a failed append; then it is refused too.
+        """
+        header = read_header(prefix, file=str(log), position=0)
+        if header.base_offset < base_offset:
+            problem = f"offset {header.base_offset} is below the base offset of its segment"
+            raise CorruptBatchError(file=log, problem=problem, position=0, offset=header.base_offset)
+        return header
+
     def _indexes(self, log: Path, files: dict[Suffix, FileIdentity]) -> _Indexes:
         """Return what the planner takes from the indexes, or from ones built from the batches."""
         missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
@@ -426,8 +438,8 @@ class _SegmentReader:
     def log_end_offset(self, active: Segment) -> int:
         """Return the offset after the active segment's last batch, or its base offset when it has no batch.
 
-        Verifies the batches from the last offset index entry on. An offset below the base offset is accepted: after a
-        failed append a broker can leave one. Rule: `LogSegment.readNextOffset`, `LogSegment.ensureOffsetInRange`.
+        Verifies the batches from the last offset index entry on. Rule: `LogSegment.readNextOffset`,
+        `LogSegment.ensureOffsetInRange`.
         """
         limit = min(MAX_OFFSET, active.base_offset + index.MAX_RELATIVE_OFFSET + 1)
         log = self.directory / active.log_name

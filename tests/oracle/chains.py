@@ -110,6 +110,12 @@ class _Chains:
         plan = self.plan(self.theirs, settings)
         plans = self.plan_with_kcompact(self.unloaded, settings)
         loaded = self.load(self.theirs, settings, in_place=True)
+        if any(_leaves_its_segment(self.unloaded / name) and each.log.damage for name, each in plans.items()):
+            # An append failed after it had rolled, and the next batch went into the new file. Kafka's cleaner takes it.
+            self.counts["rounds with offsets below their segment's base: refused"] += 1
+            self.clean_with_kafka(self.theirs, settings)
+            self.drifted, self.same_decisions = None, True
+            return []
         found = self.plan_differences(plan, plans) + _producer_differences(plans, loaded)
         if found:
             return found
@@ -121,11 +127,6 @@ class _Chains:
         self.lost_snapshots |= {name for name, count in settings.get("lost_snapshots", {}).items() if count}
         if any(self.misleads(name, ours) for name in ours.refused.keys() & turns.keys() & self.lost_snapshots):
             self.counts["rounds with a transaction index that contradicts the markers: refused"] += 1
-            self.drifted, self.same_decisions = None, True
-            return []
-        if any(_leaves_its_segment(self.ours / name) for name in ours.refused.keys() & turns.keys()):
-            # An append failed after it had rolled, and the next batch went into the new file. Kafka's cleaner takes it.
-            self.counts["rounds with offsets below their segment's base: refused"] += 1
             self.drifted, self.same_decisions = None, True
             return []
         found = self.result_differences(turns, ours, settings)
