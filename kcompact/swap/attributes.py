@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import RefusedError, is_forbidden, storage_error
+from kcompact.errors import LogChangedError, RefusedError, is_forbidden, storage_error
 from kcompact.format.names import Suffix
 from kcompact.host.access import may_give_to
 from kcompact.swap.open_directory import OpenDirectory, opened
@@ -63,7 +63,8 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
     The model of a file is the group's first old file of the same kind, or else its first `.log`. All files except the
     `.txnindex` get the modification time of the group's last old `.log`, in whole milliseconds. The files are synced.
     Raises RefusedError if an attribute cannot be copied, because the broker takes a log directory with one
-    unreadable file offline; StorageError, NotEnoughSpaceError. Rule: Cleaner.cleanSegments, LogSegment.setLastModified.
+    unreadable file offline; LogChangedError if a staged file is not the single file that was written there;
+    StorageError, NotEnoughSpaceError. Rule: Cleaner.cleanSegments, LogSegment.setLastModified.
     """
     old = replaced_names(cleaned)
     first_log = next(name for name in old if name.endswith(Suffix.LOG))
@@ -75,6 +76,14 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
             try:
                 fd = directory.open(f"{staging}/{file.staged_as}", os.O_RDONLY)
                 try:
+                    # Before anything is given away: whoever links a file of another user here must not get that file.
+                    new_file = os.fstat(fd)
+                    require_single_file(directory, f"{staging}/{file.staged_as}", new_file)
+                    if new_file.st_uid != os.geteuid():
+                        path = directory.path / staging / file.staged_as
+                        raise LogChangedError(
+                            path=path, problem="belongs to another user, so kcompact did not write it"
+                        )
                     with opened_model(directory, model) as source:
                         copy_attributes(source, fd)
                     if mtime_ns is not None:
@@ -88,6 +97,14 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
                 new = directory.path / staging / file.staged_as
                 operation = f"copy the attributes of {model} and sync"
                 raise storage_error(new, error, operation=operation) from error
+
+
+def require_single_file(directory: OpenDirectory, name: str, status: os.stat_result) -> None:
+    """Raise LogChangedError if a staged file has a second name or is on another file system than the directory."""
+    if status.st_nlink != 1 or status.st_dev != os.fstat(directory.fd()).st_dev:
+        raise LogChangedError(
+            path=directory.path / name, problem="has a second name, so another process can write to it"
+        )
 
 
 def _cannot_be_copied(model: Path, why: str | None) -> RefusedError:

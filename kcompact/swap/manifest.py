@@ -64,6 +64,11 @@ def encode(manifest: Manifest) -> list[tuple[str, bytes]]:
     return [*parts, (NAME, _json(document))]
 
 
+def is_file_name(name: str) -> bool:
+    """Return whether a file of this name in a staging directory is the manifest or a part of one."""
+    return name == NAME or name in map(_part_name, range(MAX_PARTS))
+
+
 def _part_name(number: int) -> str:
     return f"manifest-part-{number}.json"
 

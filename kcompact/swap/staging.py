@@ -21,7 +21,7 @@ from kcompact.host.access import remedy, why_not_writable
 from kcompact.log.directory import STAGING_NAME
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
-from kcompact.swap.attributes import give_to_owner
+from kcompact.swap.attributes import give_to_owner, require_single_file
 from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, staged_status, unfinished_groups
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
@@ -91,22 +91,29 @@ def hand_over(partition: OpenDirectory | Path, staging: str, segments: Sequence[
     regular file that was written there.
     """
     with opened(partition) as directory:
-        device, seals = os.fstat(directory.fd()).st_dev, {}
+        seals = {}
         for file in (file for segment in segments for file in segment.files):
             status = staged_status(directory, staging, file)
-            if status.st_nlink != 1 or status.st_dev != device:
-                path = directory.path / staging / file.staged_as
-                raise LogChangedError(path=path, problem="has a second name, so another process can write to it")
+            require_single_file(directory, f"{staging}/{file.staged_as}", status)
             seals[file.staged_as] = status
         give_to_owner(directory, directory.fd(staging))
         return seals
 
 
 def take_back(partition: OpenDirectory | Path, staging: str) -> None:
-    """Make the staging directory root's again, before the files of the next wave are written to it."""
+    """Make the staging directory root's and private again, before the files of the next wave are written to it.
+
+    Raises LogChangedError if there is a file in it that is not the manifest of the last wave.
+    """
     if os.geteuid() == 0:
         with opened(partition) as directory:
+            # The owner may have changed the mode and put files there in the meantime.
             os.fchown(directory.fd(staging), os.geteuid(), os.getegid())
+            os.fchmod(directory.fd(staging), 0o700)
+            unknown = [name for name in directory.names(staging) if not manifest_format.is_file_name(name)]
+            if unknown:
+                path = directory.path / staging / min(unknown)
+                raise LogChangedError(path=path, problem="was put there by another process")
 
 
 def _cannot_be_written(path: Path, problem: OSError) -> KcompactError:

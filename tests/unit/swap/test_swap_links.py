@@ -109,6 +109,27 @@ def test_a_staged_file_with_a_second_name_is_not_handed_over(scene: Scene) -> No
         hand_over(scene.directory, scene.staging, scene.cleaned)
 
 
+def test_a_foreign_file_in_the_place_of_a_staged_one_is_not_given_away(scene: Scene, tmp_path: Path) -> None:
+    staged = scene.directory / scene.staging / scene.cleaned[0].files[0].staged_as
+    foreign = tmp_path / "foreign"
+    staged.rename(foreign)
+    os.link(foreign, staged)
+    foreign.chmod(0o600)
+    (scene.directory / log_of(0)).chmod(0o644)
+    with pytest.raises(LogChangedError, match="has a second name"):
+        carry_over(scene.directory, scene.staging, scene.cleaned[0])
+    assert stat.S_IMODE(foreign.stat().st_mode) == 0o600
+
+
+@needs_root
+def test_a_file_of_another_user_is_not_given_away(scene: Scene) -> None:
+    staged = scene.directory / scene.staging / scene.cleaned[0].files[0].staged_as
+    os.chown(staged, 4321, 4321)
+    with pytest.raises(LogChangedError, match="belongs to another user"):
+        carry_over(scene.directory, scene.staging, scene.cleaned[0])
+    assert staged.stat().st_uid == 4321
+
+
 def test_a_staging_directory_that_is_replaced_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     really = os.mkdir
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import RefusedError
+from kcompact.errors import LogChangedError, RefusedError
 from kcompact.log.files import FileIdentity
 from kcompact.swap import manifest, recovery
 from kcompact.swap.leftovers import read_manifests
@@ -58,6 +58,21 @@ def test_what_root_makes_is_its_own_until_it_is_complete(scene: Scene) -> None:
     assert owners() == [(1234, 2345), (1234, 2345)]
     take_back(scene.directory, staging)
     assert owners() == [(0, 0), (1234, 2345)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_between_two_waves_the_owner_cannot_keep_the_directory_open(scene: Scene) -> None:
+    os.chown(scene.directory, 1234, 2345)
+    staging = create_staging(scene.directory)
+    write_manifest(scene.directory, staging, scene.cleaned, topic_partition=PARTITION, end_offset=None)
+    hand_over(scene.directory, staging, ())
+    (scene.directory / staging).chmod(0o777)
+    (scene.directory / staging / "1.log").touch()
+    with pytest.raises(LogChangedError, match=r"1\.log: was put there by another process"):
+        take_back(scene.directory, staging)
+    (scene.directory / staging / "1.log").unlink()
+    take_back(scene.directory, staging)
+    assert stat.S_IMODE((scene.directory / staging).stat().st_mode) == 0o700
 
 
 def manifest_of(scene: Scene) -> Path:
