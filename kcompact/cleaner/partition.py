@@ -414,12 +414,14 @@ def apply_retention(
         return expired
     if expired:
         require_unused(log.directory)
-    for due in expired:
-        files = due.segment.files
-        snapshot = log.snapshots.get(due.segment.base_offset)
-        remove_segment(log.directory, files if snapshot is None else (*files, snapshot), _held(lock).check)
-    if expired:
-        start_leader_epochs_at(log.directory, log.segments[len(expired)].base_offset)
+        with OpenDirectory(log.directory) as directory:
+            held = _held(lock)
+            held.require_parent_of(directory.path, directory.fd())
+            for due in expired:
+                files = due.segment.files
+                snapshot = log.snapshots.get(due.segment.base_offset)
+                remove_segment(directory, files if snapshot is None else (*files, snapshot), held.check)
+            start_leader_epochs_at(directory, log.segments[len(expired)].base_offset)
     return expired
 
 

@@ -284,7 +284,7 @@ def _planned(
         in_use.look_at(directory)
         if lock is not None:
             with uninterrupted():
-                report = recover(directory, log_dir=directory.parent, lock_check=lock.check)
+                report = recover(directory, log_dir=directory.parent, lock=lock)
             if report.changed:
                 recovered[directory] = report.action
                 # Recovery may have written the checkpoint, so the log directory is read again.

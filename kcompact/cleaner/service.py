@@ -134,7 +134,7 @@ class Cleaner:
             for directory in self._logs.directories():
                 with storage_errors(directory):
                     require_unused(directory)
-                    recover(directory, log_dir=directory.parent, lock_check=self._lock_of(directory).check)
+                    recover(directory, log_dir=directory.parent, lock=self._lock_of(directory))
         except BaseException:
             self._release_locks()
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from kcompact.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
@@ -19,31 +18,29 @@ from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, removal_steps, stale_deleted_names
 
 
-def remove_segment(partition_dir: Path, files: Sequence[FileIdentity], lock_check: Callable[[], None]) -> None:
+def remove_segment(directory: OpenDirectory, files: Sequence[FileIdentity], lock_check: Callable[[], None]) -> None:
     """Delete the files of one segment, the oldest of the log, with its snapshot.
 
     Raises with nothing changed: RecoveryNeededError if a swap is unfinished, LogChangedError if a file differs from
     the plan or the lock is lost.
     """
-    with OpenDirectory(partition_dir) as directory:
-        present = directory.names()
-        require_nothing_unfinished(directory, present)
-        require_unchanged(directory, files)
-        lock_check()
-        names = [file.name for file in files]
-        stale = stale_deleted_names(names, present)
-        apply_steps(directory, (*(Remove(name) for name in stale), *removal_steps(names)))
+    present = directory.names()
+    require_nothing_unfinished(directory, present)
+    require_unchanged(directory, files)
+    lock_check()
+    names = [file.name for file in files]
+    stale = stale_deleted_names(names, present)
+    apply_steps(directory, (*(Remove(name) for name in stale), *removal_steps(names)))
 
 
-def start_leader_epochs_at(partition_dir: Path, start_offset: int) -> None:
+def start_leader_epochs_at(directory: OpenDirectory, start_offset: int) -> None:
     """Rewrite `leader-epoch-checkpoint` so that it starts at the new log start. Does nothing if the file is missing.
 
     Rule: UnifiedLog.maybeIncrementLogStartOffset, LeaderEpochFileCache.truncateFromStart.
     """
-    with OpenDirectory(partition_dir) as directory:
-        if directory.size(LEADER_EPOCH_CHECKPOINT) is None:
-            return
-        path = partition_dir / LEADER_EPOCH_CHECKPOINT
-        entries = parse_leader_epochs(read_file(path, dir_fd=directory.fd()), file=str(path))
-        content = build_leader_epochs(leader_epochs_from(entries, start_offset))
-        write_small_file(directory, LEADER_EPOCH_CHECKPOINT, content, mode=0o644, model=LEADER_EPOCH_CHECKPOINT)
+    if directory.size(LEADER_EPOCH_CHECKPOINT) is None:
+        return
+    path = directory.path / LEADER_EPOCH_CHECKPOINT
+    entries = parse_leader_epochs(read_file(path, dir_fd=directory.fd()), file=str(path))
+    content = build_leader_epochs(leader_epochs_from(entries, start_offset))
+    write_small_file(directory, LEADER_EPOCH_CHECKPOINT, content, mode=0o644, model=LEADER_EPOCH_CHECKPOINT)

@@ -17,6 +17,7 @@ from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, Unsuppo
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.log.directory import partition_of
 from kcompact.log.files import FileIdentity
+from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import read_checkpoint, write_checkpoint
 from kcompact.swap.leftovers import (
@@ -144,12 +145,13 @@ def recover(
     *,
     log_dir: str | os.PathLike[str] | None = None,
     foreign: bool = False,
-    lock_check: Callable[[], None] = lambda: None,
+    lock: LogDirLock | None = None,
     after_step: Observer | None = None,
 ) -> RecoveryReport:
-    """Finish or undo an interrupted round, and return what was done. The caller holds the lock.
+    """Finish or undo an interrupted round, and return what was done.
 
-    `lock_check` is `LogDirLock.check`, called before the first step and before the checkpoint is written.
+    `lock` is the held lock of the log directory. It is checked before the first step and before the checkpoint is
+    written, and the checkpoint is written to the directory that is locked, whatever the path leads to by now.
 
     At most one swap can be unfinished. It is finished if its new files are committed and intact, and undone if the
     old files are complete. Groups whose swap has not begun are removed with the staging directory. With `log_dir` the
@@ -172,6 +174,8 @@ def recover(
         )
     partition_of(partition_dir)
     with OpenDirectory(partition_dir) as directory:
+        if lock is not None:
+            lock.require_parent_of(directory.path, directory.fd())
         present = directory.names()
         manifests = read_manifests(directory, present)
         require_in_a_manifest(directory, present, manifests)
@@ -182,7 +186,7 @@ def recover(
             for group in unfinished_groups(directory, staging, manifest, present)
         ]
         action = _action(directory, present, unfinished)
-        checkpoint = _apply(directory, action, manifests, log_dir=log_dir, lock_check=lock_check, after_step=after_step)
+        checkpoint = _apply(directory, action, manifests, log_dir=log_dir, lock=lock, after_step=after_step)
         base_offset = unfinished[0].base_offset if unfinished else None
         return RecoveryReport(
             finished=base_offset if action.direction == "forward" else None,
@@ -224,17 +228,17 @@ def _apply(
     manifests: Mapping[str, Manifest | None],
     *,
     log_dir: Path | None,
-    lock_check: Callable[[], None],
+    lock: LogDirLock | None,
     after_step: Observer | None,
 ) -> int | None:
     """Apply the action, remove the staging directories and return the checkpoint that was written, or None."""
     try:
         if manifests:
-            lock_check()
+            _check(lock)
             # The renames of a killed process may not be on the disk yet. Recovery must not depend on names that a power
             # cut can still undo.
             apply_steps(directory, (SyncDir(), *action.steps), after_step)
-        checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, manifests, lock_check)
+        checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, manifests, lock)
         for staging in manifests:
             apply_steps(directory, discard_steps(directory, staging), after_step)
     except OSError as error:
@@ -254,7 +258,7 @@ def _finish_checkpoint(
     directory: OpenDirectory,
     log_dir: Path,
     manifests: Mapping[str, Manifest | None],
-    lock_check: Callable[[], None],
+    lock: LogDirLock | None,
 ) -> int | None:
     """Write and return the round's checkpoint if all of its groups are in place, else None."""
     if len(manifests) != 1:
@@ -266,15 +270,20 @@ def _finish_checkpoint(
     if any(file.staged_as in staged for group in manifest.groups for file in group.files):
         return None
     try:
-        with OpenDirectory(log_dir, follow=True) as checkpoints:
+        with OpenDirectory(log_dir, follow=True, fd=None if lock is None else lock.directory_fd) as checkpoints:
             present = read_checkpoint(checkpoints, CLEANER_OFFSET_CHECKPOINT).get(manifest.topic_partition, 0)
-        if present >= manifest.end_offset or not all(_is_in_place(directory, group) for group in manifest.groups):
-            return None
-        lock_check()
-        write_checkpoint(log_dir, manifest.topic_partition, manifest.end_offset)
+            if present >= manifest.end_offset or not all(_is_in_place(directory, group) for group in manifest.groups):
+                return None
+            _check(lock)
+            write_checkpoint(checkpoints, manifest.topic_partition, manifest.end_offset)
     except CorruptCheckpointError:
         return None  # The next plan reports it. The partition itself is recovered.
     return manifest.end_offset
+
+
+def _check(lock: LogDirLock | None) -> None:
+    if lock is not None:
+        lock.check()
 
 
 def _is_in_place(directory: OpenDirectory, group: CleanedSegment) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import clean_partition
+from kcompact.cleaner.partition import apply_retention, clean_partition
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
 from kcompact.log.lock import log_dir_lock
@@ -70,6 +70,7 @@ def make_scene(root: Path) -> Scene:
     elsewhere = root / "elsewhere"
     shutil.copytree(root / "data", elsewhere)
     shutil.copytree(partition, elsewhere, dirs_exist_ok=True)
+    (elsewhere / partition.name / "leader-epoch-checkpoint").write_bytes(b"0\n2\n0 0\n1 4\n")
     for path in (root / "data", *(root / "data").rglob("*")):
         os.chown(path, OWNER, OWNER)
     (root / "out").mkdir()
@@ -95,8 +96,8 @@ Begin = Callable[[], None]
 """Called when what a path leads to is decided: the log directory is locked, the path of the output is resolved."""
 
 
-def plan_of(scene: Scene) -> CleanPlan:
-    spec = log_dsl.parse(DIRTY)
+def plan_of(scene: Scene, settings: str = "") -> CleanPlan:
+    spec = log_dsl.parse(DIRTY.replace("now=10:00", f"now=10:00 {settings}"))
     return plan_partition(scene.partition, spec.config, now_ms=spec.now_ms, force=True)
 
 
@@ -104,6 +105,13 @@ def clean(scene: Scene, begin: Begin) -> None:
     with log_dir_lock(scene.log_dir) as lock:
         begin()
         clean_partition(plan_of(scene), InProcess(parallelism=1), lock=lock)
+
+
+def delete_expired(scene: Scene, begin: Begin) -> None:
+    plan = plan_of(scene, "cleanup.policy=compact,delete retention.bytes=1 min.compaction.lag.ms=99999999")
+    with log_dir_lock(scene.log_dir) as lock:
+        begin()
+        apply_retention(plan, plan.log, lock, CleanOptions(apply_retention=True))
 
 
 def copy_partition(scene: Scene, begin: Begin) -> None:
@@ -136,9 +144,9 @@ def recover_it(scene: Scene, begin: Begin) -> None:
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Stopped):
         patch.setattr("kcompact.swap.replace.apply_steps", stops)
         clean(scene, lambda: None)
-    with log_dir_lock(scene.log_dir):
+    with log_dir_lock(scene.log_dir) as lock:
         begin()
-        recover(scene.partition, log_dir=scene.log_dir)
+        recover(scene.partition, log_dir=scene.log_dir, lock=lock)
 
 
 Act = Callable[[Scene, Begin], None]
@@ -159,6 +167,8 @@ ATTACKS: dict[str, tuple[Act, Target]] = {
     "clean, log directory": (clean, lambda scene: scene.log_dir),
     "recovery, staging": (recover_it, matching(lambda scene: scene.partition, STAGING)),
     "recovery, partition": (recover_it, lambda scene: scene.partition),
+    "recovery, log directory": (recover_it, lambda scene: scene.log_dir),
+    "retention, log directory": (delete_expired, lambda scene: scene.log_dir),
     "copy of a partition, unfinished": (copy_partition, matching(lambda scene: scene.output, "*-delete")),
     "copy of a partition, output": (copy_partition, lambda scene: scene.output),
     "copy of a log directory, marker": (copy_log_dir, matching(lambda scene: scene.output, "copy/.kcompact-copy")),

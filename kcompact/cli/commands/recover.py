@@ -56,7 +56,7 @@ def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopReques
             lock = locks.of(directory)
             assert lock is not None, "only a dry run and a copy take no locks"
             in_use.look_at(directory)
-            report = recover(directory, log_dir=directory.parent, lock_check=lock.check)
+            report = recover(directory, log_dir=directory.parent, lock=lock)
     except KcompactError as problem:
         return _failed(directory, problem)
     return RecoveryEntry(directory=directory, report=report, status=report.action)

@@ -206,6 +206,6 @@ def test_recovery_without_the_lock_changes_nothing(scene: Scene) -> None:
         (scene.log_dir / ".lock").rename(scene.log_dir / ".lock-of-another")
         (scene.log_dir / ".lock-of-another").unlink()
         with pytest.raises(LogChangedError, match="deleted or replaced"):
-            recovery.recover(scene.directory, log_dir=scene.log_dir, lock_check=lock.check)
+            recovery.recover(scene.directory, log_dir=scene.log_dir, lock=lock)
     (scene.log_dir / ".lock").touch()
     assert listing(scene.log_dir) == before
