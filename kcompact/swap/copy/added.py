@@ -25,8 +25,11 @@ def mark(directory: OpenDirectory, stack: ExitStack) -> None:
 
 
 def unmark(directory: OpenDirectory) -> None:
-    """Remove the mark of a directory that is complete."""
-    apply_steps(directory, (Remove(LOCK_NAME), Remove(MARKER)))
+    """Remove the mark of a directory that is complete.
+
+    The mark goes first, durably: with a mark and without a lock, `remove_unfinished` would delete the directory.
+    """
+    apply_steps(directory, (Remove(MARKER), SyncDir(), Remove(LOCK_NAME)))
 
 
 def remove_unfinished(log_dir: OpenDirectory) -> tuple[str, ...]:
