@@ -146,7 +146,7 @@ def clean_partition(
     else:
         written, stopped_by = _write_and_swap(prepared, executor, _held(lock), progress)
         status = Status.CLEANED if stopped_by is None else Status.CHECKPOINT_NOT_WRITTEN
-        after = read_again(plan.log) if options.apply_retention else plan.log
+        after = read_again(plan.log) if options.apply_retention and status is Status.CLEANED else plan.log
     return CleanResult(
         directory=plan.log.directory,
         status=status,

@@ -172,6 +172,20 @@ def test_a_flag_that_forbids_the_swap_is_found_before_it(
     assert digest(tmp_path) == before
 
 
+def test_retention_does_not_hide_that_the_checkpoint_was_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    plan = planned(tmp_path)
+    for name in ("write_checkpoint", "read_again"):
+        monkeypatch.setattr(f"kcompact.cleaner.partition.{name}", fails)
+    with log_dir_lock(tmp_path) as lock:
+        result = clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(apply_retention=True))
+    assert result.status == "checkpoint-not-written"
+
+
 # What the owner of a new file can be: the group of the process, another of its groups, or that of the directory.
 US, OURS, OTHERS = os.geteuid(), os.getegid(), 4_000_000
 
