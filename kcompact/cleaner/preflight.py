@@ -100,8 +100,14 @@ def _renamed(plan: CleanPlan) -> Iterator[str]:
 
 
 def _deletable(plan: CleanPlan) -> Iterator[str]:
+    """Yield the files that retention deletes, and what a broker has left under the names that they get before."""
+    names = []
     for due in expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark):
-        yield from (file.name for file in due.segment.files)
+        names += [file.name for file in due.segment.files]
+        snapshot = plan.log.snapshots.get(due.segment.base_offset)
+        names += [] if snapshot is None else [snapshot.name]
+    yield from names
+    yield from stale_deleted_names(names, plan.log.deleted)
 
 
 def _models(plan: CleanPlan) -> Iterator[str]:

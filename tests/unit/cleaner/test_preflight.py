@@ -172,6 +172,23 @@ def test_a_flag_that_forbids_the_swap_is_found_before_it(
     assert digest(tmp_path) == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can set these flags")
+@pytest.mark.parametrize("name", [f"{3:020d}.snapshot", f"{0:020d}.index.deleted"])
+def test_a_flag_that_forbids_retention_is_found_before_it(
+    name: str, tmp_path: Path, protect: Callable[[str, Path], None]
+) -> None:
+    settings = "cleanup.policy=compact,delete retention.bytes=1 min.compaction.lag.ms=99999999"
+    spec = log_dsl.parse(DIRTY.replace("now=10:00", f"now=10:00 {settings}") + "snapshot 3:\n")
+    directory = log_writer.write(spec, tmp_path / "data")
+    protect("i", directory / name)
+    plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
+    assert not plan.eligible
+    before = digest(tmp_path)
+    with log_dir_lock(directory.parent) as lock, pytest.raises(RefusedError, match=f"{name}: is immutable"):
+        clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(apply_retention=True))
+    assert digest(tmp_path) == before
+
+
 def test_retention_does_not_hide_that_the_checkpoint_was_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
