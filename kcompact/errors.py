@@ -124,7 +124,7 @@ class StorageError(KcompactError):
 
 def _words(problem: OSError, operation: str) -> str:
     """Return what failed and why, such as `read: Input/output error`."""
-    return ": ".join(filter(None, (operation, problem.strerror or shown(problem))))
+    return shown(": ".join(filter(None, (operation, problem.strerror or str(problem)))))
 
 
 class RefusedError(KcompactError):
@@ -309,7 +309,7 @@ class NotEnoughSpaceError(KcompactError):
         self.detail = detail
         sizes = [f"{needed_bytes:,} bytes are needed"] if needed_bytes else []
         sizes += [] if free_bytes is None else [f"{free_bytes:,} are free"]
-        known = [", ".join(sizes), ": ".join(filter(None, (detail, why)))]
+        known = [", ".join(sizes), shown(": ".join(filter(None, (detail, why))))]
         super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{_SPACE_HINT}")
 
     @property
@@ -354,7 +354,7 @@ class ScratchSpaceError(NotEnoughSpaceError):
     def __init__(self, *, path: Path | str, why: str = "No space left on device") -> None:
         self.path = str(path)
         self.why = why
-        KcompactError.__init__(self, f"{self.path}: {self.cause}")
+        KcompactError.__init__(self, f"{shown(self.path)}: {self.cause}")
 
     @property
     def cause(self) -> str:
@@ -377,7 +377,7 @@ class ScratchDamagedError(KcompactError):
         self.source = source
         self.problem = problem
         super().__init__(
-            f"{source}: temporary data of this run was altered: {problem}\n"
+            f"{shown(source)}: temporary data of this run was altered: {shown(problem)}\n"
             "kcompact has discarded the result; the log is not affected. Something is wrong with the memory of "
             "this machine, with the disk of its temporary directory, or with a program that changes files there. "
             "Check them, then run again; another directory: TMPDIR=DIR, for Spark --spark-conf spark.local.dir=DIR."
@@ -395,7 +395,7 @@ class AccountingError(KcompactError):
         self.stage = stage
         self.problem = problem
         super().__init__(
-            f"{self.path}: the {stage} does not add up: {problem}\n"
+            f"{shown(self.path)}: the {stage} does not add up: {shown(problem)}\n"
             "kcompact has discarded the result; the segments that it belongs to are unchanged. This is a bug of "
             "kcompact, or the memory of this machine is faulty. Check the memory and run again. If it happens again, "
             "report this message, the versions of kcompact and Python, and the options of the command."

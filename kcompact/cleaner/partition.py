@@ -309,7 +309,7 @@ def _resumed(plan: CleanPlan, outcome: dict[str, Any], output: Output) -> CleanR
             raise TypeError("not a number")
     except (AttributeError, KeyError, TypeError, ValueError):
         problem = f"the record of {plan.log.directory.name} is damaged"
-        hint = f"Pass another --output directory, or remove {output.path} to begin anew."
+        hint = f"Pass another --output directory, or remove {readable.shell_word(output.path)} to begin anew."
         raise CorruptCheckpointError(file=output.path / MARKER, problem=problem, hint=hint) from None
     return result
 

@@ -1,7 +1,7 @@
 """The machine that kcompact runs on: memory, other processes, the cache directory, a limit on bytes per second.
 
 In: environment variables, `/proc`, `/sys`, a monotonic clock. Out: sizes in bytes, a private directory, delays.
-Imports: nothing of the package.
+Imports: `readable`.
 
     abrupt_end   what is undone when the process ends at once
     access       what this process may do with files

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 from kcompact.host.file_flags import flag_of_directory
+from kcompact.readable import shell_word
 
 _CHOWN, _FOWNER = 0, 3
 """The numbers of the capabilities that give files to others, and that change the mode of files of others."""
@@ -37,7 +38,7 @@ def remedy(problem: OSError) -> str:
     if problem.errno == errno.EROFS:
         return "Mount it read-write, or use --output DIR with a directory on another file system."
     if problem.errno == errno.EPERM and problem.filename and flag_of_directory(Path(problem.filename)):
-        return f"Remove the flag, then run again: chattr -i -a {problem.filename}"
+        return f"Remove the flag, then run again: chattr -i -a {shell_word(problem.filename)}"
     return "Run as the user that owns it (the broker's user), or write a compacted copy with --output DIR."
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from kcompact.errors import RefusedError
 from kcompact.host.file_flags import protecting_flag
+from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory
 
 
@@ -29,7 +30,7 @@ def require_unprotected(directory: OpenDirectory, names: Iterable[str]) -> None:
             raise RefusedError(
                 path=directory.path / name,
                 problem=f"is {flag}, so it cannot be replaced",
-                hint=f"Remove the flag, then run again: chattr -i -a {directory.path / name}",
+                hint=f"Remove the flag, then run again: chattr -i -a {shell_word(directory.path / name)}",
             )
 
 

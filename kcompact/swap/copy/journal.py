@@ -18,6 +18,7 @@ from typing import Any
 
 from kcompact.errors import RefusedError
 from kcompact.log.files import FileIdentity, read_file
+from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
@@ -105,7 +106,7 @@ class Journal:
             raise RefusedError(
                 path=self.path,
                 problem="is the marker of a copy that another user has begun",
-                hint=f"Run as that user, or remove {output.path} to begin anew.",
+                hint=f"Run as that user, or remove {shell_word(output.path)} to begin anew.",
             )
         held = OpenDirectory(self.path, fd=fd)
         self._fd = held.fd()

@@ -34,7 +34,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog, is_log_dir
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
-from kcompact.readable import shown
+from kcompact.readable import shell_word, shown
 from kcompact.swap.attributes import copy_status, copy_times
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.copy.added import mark, unmark
@@ -190,13 +190,13 @@ class Output:
         """Read what an interrupted run has finished. Raises RefusedError if it was making another copy."""
         if self._journal is None:
             raise _appeared_meanwhile(self.path)
-        remove = f"Pass another --output directory, or remove {self.path} to begin anew."
+        remove = f"Pass another --output directory, or remove {shell_word(self.path)} to begin anew."
         if not self._journal.has_subject():
             if present - {LOCK_NAME, MARKER}:
                 raise RefusedError(
                     path=self._journal.path,
                     problem="is left of a copy that is finished",
-                    hint=f"Remove {shown(self._journal.path)}, and a broker can start on {shown(self.path)}.",
+                    hint=f"Remove {shell_word(self._journal.path)}, and a broker can start on {shown(self.path)}.",
                 )
             return
         begun = self._journal.read_subject()
