@@ -355,23 +355,32 @@ def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
 def _lost_end(log_dir: LogDir, partition: TopicPartition, log_end_offset: int) -> list[CorruptDataError]:
     """Return the damage of a log that ends below an offset in a checkpoint of its broker, after a clean shutdown.
 
-    The checkpoint is wrong, or the log has lost its end. A broker reduces the first two offsets to the log end, and
-    deletes every segment when the log start is above it. Rule: `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
+    The log has lost its end, or the checkpoint is old. A crash loses the tail that was not flushed, and recovery then
+    shortens the log. If a clean stop comes before the broker hosts the partition again, the old offset stays beside the
+    clean-shutdown file. A broker reduces the first two offsets to the log end, and deletes every segment when the log
+    start is above it. Rule: `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
     """
     if not log_dir.is_clean_shutdown:
         return []
     checkpoints = (
-        (RECOVERY_POINT_CHECKPOINT, log_dir.recovery_points, "was flushed up to"),
-        (REPLICATION_OFFSET_CHECKPOINT, log_dir.high_watermarks, "has the high watermark"),
-        (LOG_START_OFFSET_CHECKPOINT, log_dir.log_start_offsets, "starts at"),
+        (RECOVERY_POINT_CHECKPOINT, log_dir.recovery_points, "was flushed up to", _REDUCED),
+        (REPLICATION_OFFSET_CHECKPOINT, log_dir.high_watermarks, "has the high watermark", _REDUCED),
+        (LOG_START_OFFSET_CHECKPOINT, log_dir.log_start_offsets, "starts at", _DELETED),
     )
     damage = []
-    for name, offsets, what in checkpoints:
+    for name, offsets, what, hint in checkpoints:
         offset = (offsets or {}).get(partition, 0)
         if offset > log_end_offset:
             problem = f"{partition} {what} offset {offset}, but the log now ends at offset {log_end_offset}"
-            damage.append(CorruptDataError(file=log_dir.path / name, problem=problem))
+            damage.append(CorruptDataError(file=log_dir.path / name, problem=problem, hint=hint))
     return damage
+
+
+_REDUCED = (
+    "Start the broker once and stop it cleanly: it lowers this offset. If records are missing, restore the partition "
+    "first."
+)
+_DELETED = "Do not start a broker: it deletes every segment of this partition. Restore the log."
 
 
 @dataclass(slots=True)

@@ -287,19 +287,21 @@ def test_partition_directories_are_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("name", "problem", "hint"),
     [
-        ("recovery-point-offset-checkpoint", "orders-0 was flushed up to offset 4"),
-        ("replication-offset-checkpoint", "orders-0 has the high watermark offset 4"),
-        ("log-start-offset-checkpoint", "orders-0 starts at offset 4"),
+        ("recovery-point-offset-checkpoint", "orders-0 was flushed up to offset 4", "Start the broker once"),
+        ("replication-offset-checkpoint", "orders-0 has the high watermark offset 4", "Start the broker once"),
+        ("log-start-offset-checkpoint", "orders-0 starts at offset 4", "Do not start a broker"),
     ],
 )
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_checkpoint_beyond_the_log_end(name: str, problem: str, is_clean: bool, tmp_path: Path) -> None:
+def test_a_checkpoint_beyond_the_log_end(name: str, problem: str, hint: str, is_clean: bool, tmp_path: Path) -> None:
     spec = replace(log_dsl.parse("log now=10:00\n0: a=1 b=2\n2: c=3"), unclean=not is_clean)
     directory = log_writer.write(spec, tmp_path)
     for offset, is_beyond in ((3, False), (4, True)):
         (tmp_path / name).write_text(f"0\n1\norders 0 {offset}\n")
-        found = [damage.problem for damage in read_log(directory).damage]
+        damage = read_log(directory).damage
+        assert all(each.hint.startswith(hint) for each in damage)
+        found = [each.problem for each in damage]
         expected = [f"{problem}, but the log now ends at offset 3"] if is_beyond and is_clean else []
         assert found == expected
