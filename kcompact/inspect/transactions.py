@@ -21,7 +21,7 @@ def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentConten
     has_index = any(segment.has(Suffix.TXN_INDEX) for segment in log.segments)
     if has_index or any(segment.control_batches for segment in contents):
         yield from transaction_findings(
-            [log.directory / segment.log_name for segment in log.segments],
+            [(log.directory / segment.log_name, segment.size_bytes) for segment in log.segments],
             compiled=pays(sum(segment.batches for segment in contents), COMPILED_BATCHES, may_compile=False),
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
@@ -29,17 +29,20 @@ def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentConten
 
 
 def transaction_findings(
-    logs: Iterable[Path], *, compiled: bool = False, log_start_offset: int = 0, log_end_offset: int = MAX_OFFSET
+    logs: Iterable[tuple[Path, int]],
+    *,
+    compiled: bool = False,
+    log_start_offset: int = 0,
+    log_end_offset: int = MAX_OFFSET,
 ) -> Iterator[Finding]:
     """Yield the contradictions between log files, in log order, and the `.txnindex` files beside them.
 
-    Raises StorageError, RefusedError.
+    Each log file comes with the size up to which it is read: a broker may be appending to it. Raises StorageError, RefusedError.
     """
     judge = TransactionIndexJudge(log_start_offset=log_start_offset, log_end_offset=log_end_offset)
-    for log in logs:
+    for log, size_bytes in logs:
         path = log.with_suffix(Suffix.TXN_INDEX)
         try:
-            size_bytes = log.stat().st_size
             batches = read_producer_headers(log, end_position=size_bytes, compiled=compiled, transactions_only=True)
         except CorruptDataError as problem:
             # Without the markers of this segment, the entries of later ones cannot be judged.

@@ -109,7 +109,7 @@ def verify_file(path: Path, base_offset: int, *, memory_bytes: int = DEFAULT_MEM
         names = {path.with_suffix(suffix).name for suffix in Suffix if path.with_suffix(suffix).exists()}
         found += verify_indexes(path.parent, verified, names, is_active=file.is_active)
         if not _is_log_damaged(found):
-            found += _without_known(found, transaction_findings([path]))
+            found += _without_known(found, transaction_findings([(path, path.stat().st_size)]))
     return LogContents(segments=(verified.contents,), findings=worst_first(found))
 
 

@@ -10,7 +10,7 @@ import pytest
 from kcompact.format import batch
 from kcompact.format.batch import HEADER_BYTES, parse_batches
 from kcompact.inspect.findings import Severity
-from kcompact.inspect.transactions import transaction_findings
+from kcompact.inspect.transactions import log_transaction_findings, transaction_findings
 from kcompact.inspect.verify import findings, verify_file
 from kcompact.log.directory import read_log
 from tests.support import log_dsl, log_writer
@@ -119,11 +119,23 @@ def test_a_single_file_is_compared_with_the_index_beside_it(tmp_path: Path) -> N
     assert (found.severity, found.offset) == (Severity.DAMAGE, 10)
 
 
+def test_what_is_appended_meanwhile_is_not_judged(tmp_path: Path) -> None:
+    directory = log_writer.write(SPEC, tmp_path)
+    log = read_log(directory)
+    offset = log.log_end_offset
+    with (directory / log.active_segment.log_name).open("ab") as active:
+        active.write(batch.build([batch.Record(offset, 0, b"k", b"v")], transactional=True, producer_id=99))
+        marker = batch.Record(offset + 1, 0, bytes(4), bytes(6))
+        active.write(batch.build([marker], control=True, transactional=True, producer_id=99))
+    assert list(log_transaction_findings(log, ())) == []
+    assert list(log_transaction_findings(read_log(directory), ())) != []
+
+
 def test_a_damaged_marker_ends_the_judgement(tmp_path: Path) -> None:
     directory = log_writer.write(log_dsl.parse("log\n0: a=1(pid=7 txn) commit(pid=7)\n2: b=1"), tmp_path)
     log = directory / f"{0:020d}.log"
     data, marker = list(parse_batches(log.read_bytes(), file=""))
     no_key = batch.Record(marker.header.base_offset, 0, b"", b"")
     log.write_bytes(bytes(data.data) + batch.build([no_key], control=True, transactional=True, producer_id=7))
-    assert len(list(transaction_findings([log]))) == 1
+    assert len(list(transaction_findings([(log, log.stat().st_size)]))) == 1
     assert kcompact("inspect", directory).code in (0, 3)
