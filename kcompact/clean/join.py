@@ -18,11 +18,11 @@ import numpy as np
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.read_back import verify_staged_log
 from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, StagingDirectory, create, sync, write_all
-from kcompact.errors import CorruptDataError, storage_error
+from kcompact.errors import CorruptDataError, storage_error, storage_errors
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
 from kcompact.host.throttle import Pace, Throttle
-from kcompact.log.files import open_regular, read_at, read_file
+from kcompact.log.files import open_regular, read_at
 
 COPY_BYTES = 16 << 20
 
@@ -146,6 +146,9 @@ def _staged_bytes(path: Path, dir_fd: int, data: bytes) -> StagedFile:
         sync(descriptor, path=path)
     finally:
         os.close(descriptor)
-    if read_file(path, max_bytes=max(len(data), 1), dir_fd=dir_fd) != data:
+    with open_regular(path, dir_fd=dir_fd) as descriptor, storage_errors(path, "read back"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # Read from the disk, not from the page cache.
+        written = read_at(descriptor, len(data) + 1, 0, path=path)
+    if written != data:
         raise CorruptDataError(file=path, problem=READ_BACK_MISMATCH)
     return StagedFile(name=path.name, staged_as=path.name, size_bytes=len(data), crc32c=crc32c.crc32c(data))

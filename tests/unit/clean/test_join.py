@@ -27,6 +27,18 @@ def test_an_aborted_transaction_makes_a_file(source: Path, staging: Path) -> Non
     assert files[f"{0:020d}.txnindex"] == build_txn_index([ABORTED])
 
 
+def test_each_file_is_read_back_from_the_disk(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[str] = []
+
+    def advise(descriptor: int, *arguments: int) -> None:
+        assert arguments == (0, 0, os.POSIX_FADV_DONTNEED)
+        dropped.append(Path(f"/proc/self/fd/{descriptor}").readlink().suffix)
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    joined(staging, parts_of(source, staging, 1, 3), aborted=[ABORTED])
+    assert {".index", ".timeindex", ".txnindex"} <= set(dropped)
+
+
 def test_much_data_goes_out_in_pieces(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = joined(staging, parts_of(source, staging))
     monkeypatch.setattr(staged_files, "MAX_PIECES", 1)
