@@ -25,6 +25,10 @@ _CLOCK_TICK_MS = 10
 def require_unused(directory: Path) -> None:
     """Raise PartitionInUseError if a process has a file of this partition open as a broker has. Also OSError."""
     _, files = _looked_up(directory)
+    _require_no_broker(directory, files)
+
+
+def _require_no_broker(directory: Path, files: list[tuple[str, OpenFile]]) -> None:
     for name, use in files:
         if _is_as_a_broker(name, use):
             raise PartitionInUseError(file=directory / name, pid=use.pid, command=use.command, is_mapped=use.is_mapped)
@@ -46,9 +50,9 @@ class UseCheck:
 
     def look_at(self, directory: Path) -> None:
         """Look at one partition. Raises PartitionInUseError as `require_unused` does, and OSError."""
-        if not self._only_notes:
-            require_unused(directory)
         seen, files = _looked_up(directory)
+        if not self._only_notes:
+            _require_no_broker(directory, files)
         self._unseen = seen.unseen
         for name, use in files:
             found = self._brokers if _is_as_a_broker(name, use) else self._readers

@@ -29,7 +29,9 @@ PROC = Path("/proc")
 RECENT_S = 1.0
 """A look that is not older than this need not be repeated."""
 PAUSE_RATIO = 20
-"""A look that takes long is not repeated for this many times its duration, so looking takes 5 % of the time at most."""
+"""A look that takes long is not repeated for this many times its duration, so looking takes about 5 % of the time."""
+OLDEST_S = 5.0
+"""A look that is older than this is always repeated: a broker may have started since."""
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel's fixed number of the namespace of the machine itself (PROC_PID_INIT_INO). A container has another one."""
@@ -76,7 +78,7 @@ class OpenFiles:
     @property
     def is_recent(self) -> bool:
         """Whether a new look is not worth its time yet."""
-        return time.monotonic() - self.looked_at < max(RECENT_S, PAUSE_RATIO * self.duration_s)
+        return time.monotonic() - self.looked_at < max(RECENT_S, min(PAUSE_RATIO * self.duration_s, OLDEST_S))
 
 
 @dataclass(slots=True)
@@ -205,7 +207,9 @@ def _add(
 ) -> None:
     known = found.get(inode)
     if known is None:
-        known = OpenFile(process, command_of(process), is_writable=False, is_mapped=False)
+        # Asking for the name once is enough: a broker has thousands of files open.
+        command = next(iter(found.values())).command if found else command_of(process)
+        known = OpenFile(process, command, is_writable=False, is_mapped=False)
     found[inode] = known._replace(is_writable=known.is_writable or is_writable, is_mapped=known.is_mapped or is_mapped)
 
 

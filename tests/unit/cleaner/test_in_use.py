@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kcompact.cleaner import in_use
 from kcompact.cleaner.in_use import UseCheck, require_unused
 from kcompact.host import open_files
 from tests.support.command_line import COMPACT, COMPACTED, LOG0, clean, digest, kcompact, partition, settings, values
@@ -86,6 +90,49 @@ def test_own_processes_do_not_count(tmp_path: Path) -> None:
         assert open_files.command_of(pid).startswith("python")
 
 
+@pytest.mark.parametrize(
+    ("duration_s", "age_s", "is_recent"),
+    [(0.01, 0.5, True), (0.01, 1.5, False), (0.1, 1.5, True), (0.1, 2.5, False), (30.0, 4.0, True), (30.0, 6.0, False)],
+)
+def test_how_long_a_look_is_used(duration_s: float, age_s: float, is_recent: bool) -> None:
+    looked_at = time.monotonic() - age_s
+    seen = replace(open_files.look(()), looked_at=looked_at, duration_s=duration_s)
+    assert seen.is_recent == is_recent
+
+
+def test_a_process_is_asked_for_its_name_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def command_of(process: int) -> str:
+        asked.append(process)
+        return "java"
+
+    monkeypatch.setattr(open_files, "command_of", command_of)
+    found: dict[open_files.Inode, open_files.OpenFile] = {}
+    monkeypatch.setattr(open_files, "_SEGMENT_FILE", re.compile(rb".*held-\d", re.DOTALL))
+    held = [(tmp_path / f"held-{number}").open("wb") for number in range(3)]
+    open_files._look_at_descriptors(os.getpid(), frozenset({tmp_path.stat().st_dev}), found)
+    assert {use.command for use in found.values()} == {"java"}
+    assert (len(found), asked) == (len(held), [os.getpid()])
+    for file in held:
+        file.close()
+
+
+@pytest.mark.usefixtures("no_sync")
+def test_a_partition_is_listed_once_before_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path)
+    listed: list[Path] = []
+    real = in_use._looked_up
+
+    def looked_up(each: Path) -> tuple[open_files.OpenFiles, list[tuple[str, open_files.OpenFile]]]:
+        listed.append(each)
+        return real(each)
+
+    monkeypatch.setattr(in_use, "_looked_up", looked_up)
+    in_use.UseCheck().look_at(directory)
+    assert listed == [directory]
+
+
 @pytest.mark.usefixtures("no_sync")
 def test_one_look_serves_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[set[int]] = []
@@ -115,7 +162,7 @@ def test_a_broker_that_starts_during_the_cleaning_is_noticed(tmp_path: Path, mon
     def look(devices: set[int]) -> open_files.OpenFiles:
         looks.append(devices)
         seen = real(devices)
-        if len(looks) > 2:
+        if len(looks) > 1:
             status = (directory / LOG0).stat()
             seen.files[status.st_dev, status.st_ino] = [open_files.OpenFile(77, "java", True, False)]
         return seen
