@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -98,6 +99,7 @@ def test_a_batch_with_holes_and_the_right_checksum_is_no_damage(tmp_path: Path) 
         sparse.write(batch[:4096])
         sparse.truncate(len(batch))
     if log.stat().st_blocks * 512 > len(batch) // 2:
+        assert os.geteuid(), "as root, on the machine that checks everything, this test may not be skipped"
         pytest.skip("this file system has no holes")
     assert kcompact("inspect", "--verify", "--memory", "256m", directory).code == 0
     assert clean("--memory", "256m", directory).code == 0
