@@ -37,7 +37,8 @@ def transaction_findings(
 ) -> Iterator[Finding]:
     """Yield the contradictions between log files, in log order, and the `.txnindex` files beside them.
 
-    Each log file comes with the size up to which it is read: a broker may be appending to it. Raises StorageError, RefusedError.
+    Each log file comes with the size up to which it is read: a broker may be appending to it.
+    Raises StorageError, RefusedError.
     """
     judge = TransactionIndexJudge(log_start_offset=log_start_offset, log_end_offset=log_end_offset)
     for log, size_bytes in logs:
