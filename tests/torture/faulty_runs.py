@@ -335,9 +335,15 @@ def _state_of_group(scene: Scene, now: dict[str, str], name: str, group: Sequenc
     for state, files in states.items():
         if found == files:
             return state
-    if scene.expires and not [each for each in found if each.endswith(".log")]:
-        return "expired"
-    return "mixed" if not scene.expires else "new"
+    if not _is_deleted(scene, name, group):
+        return "mixed"
+    return "new" if any(each.endswith(".log") for each in found) else "expired"
+
+
+def _is_deleted(scene: Scene, name: str, group: Sequence[int]) -> bool:
+    """Return whether retention deletes a group, which it does file by file."""
+    is_left = any(each.endswith(".log") for each in _files(scene.after, name, group))
+    return scene.expires and name == "orders-0" and not is_left
 
 
 def _offsets(path: Path) -> list[tuple[str, int]]:
