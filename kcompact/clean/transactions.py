@@ -203,7 +203,11 @@ def _later_batches(
         path = plan.log.directory / segment.log_name
         end = plan.log.end_of(segment)
         for batch in verified_batches(
-            path, base_offset=segment.base_offset, end_offset=end, end_position=segment.size_bytes
+            path,
+            base_offset=segment.base_offset,
+            end_offset=end,
+            end_position=segment.size_bytes,
+            holds_large=False,
         ):
             if not is_needed(batch.header.base_offset):
                 return

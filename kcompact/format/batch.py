@@ -262,12 +262,17 @@ def computed_crc_of(pieces: Iterable[bytes], *, magic: int) -> int:
 def verify_crc(batch: Batch, *, file: str) -> None:
     """Raise CorruptBatchError when the checksum in the header is not that of the bytes."""
     computed = computed_crc(batch.data) if batch.header.magic == 2 else legacy.computed_crc(batch.data)
-    if computed != batch.header.crc:
+    require_crc(computed, batch.header, file=file, position=batch.position)
+
+
+def require_crc(computed: int, header: Header, *, file: str, position: int) -> None:
+    """Raise CorruptBatchError when the checksum in the header is not the computed one."""
+    if computed != header.crc:
         raise CorruptBatchError(
             file=file,
-            position=batch.position,
-            offset=batch.header.base_offset,
-            problem=f"checksum {computed:#010x}, the header says {batch.header.crc:#010x}",
+            position=position,
+            offset=header.base_offset,
+            problem=f"checksum {computed:#010x}, the header says {header.crc:#010x}",
         )
 
 

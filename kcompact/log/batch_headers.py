@@ -60,6 +60,7 @@ def read_headers(path: Path, *, end_position: int) -> Iterator[BatchHeader]:
 
 def with_marker(batch: Batch, *, file: str) -> BatchHeader:
     """Return the header of a batch, with its marker if it is a control batch. Raises CorruptBatchError."""
+    _require_small(batch.header, batch.position, file=file)
     marker = read_marker(batch, file=file) if batch.header.is_control else None
     return BatchHeader(batch.position, batch.header, marker)
 
@@ -68,16 +69,20 @@ def _with_marker(path: Path, position: int, header: Header) -> BatchHeader:
     """Return a header with its marker. Reads the records of a control batch only. Raises CorruptBatchError."""
     if not header.is_control:
         return BatchHeader(position, header, None)
-    if header.size_bytes > _MAX_CONTROL_BYTES:
+    _require_small(header, position, file=str(path))
+    (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
+    verify_crc(batch, file=str(path))
+    return with_marker(batch, file=str(path))
+
+
+def _require_small(header: Header, position: int, *, file: str) -> None:
+    if header.is_control and header.size_bytes > _MAX_CONTROL_BYTES:
         raise CorruptBatchError(
-            file=path,
+            file=file,
             position=position,
             offset=header.base_offset,
             problem=f"a control batch of {header.size_bytes:,} bytes; a marker has about a hundred",
         )
-    (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
-    verify_crc(batch, file=str(path))
-    return with_marker(batch, file=str(path))
 
 
 def read_producer_headers(
@@ -137,6 +142,7 @@ def verified_producer_headers(
             start_position=position,
             end_position=end_position,
             epoch=epoch,
+            holds_large=False,
         )
 
     for number, batch in enumerate(verified(), start=1):
@@ -159,13 +165,14 @@ def verified_producer_headers(
             start_position=position,
             end_position=end_position,
             epoch=epoch,
+            memory_bytes=0,
         ):
             for row in run.table[header_table.decisive_rows(run.table, first_offset)]:
                 yield with_marker(run.batch(row, path), file=str(path))
             if len(run.table):
                 position, next_offset, epoch = header_table.end_of_run(run, epoch)
     except header_table.UnconfirmedError:
-        # Damage, or a batch of magic 0 or 1: the definition reads on.
+        # Damage, a batch of magic 0 or 1, or one that is larger than the window: the definition reads on.
         for batch in verified():
             if batch.header.last_offset >= first_offset and _decides(batch.header):
                 yield with_marker(batch, file=str(path))

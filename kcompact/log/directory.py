@@ -460,7 +460,12 @@ class _SegmentReader:
             damage = index_or_log(problem)
         try:
             for batch in verified_batches(
-                log, base_offset=0, end_offset=limit, start_position=start_position, end_position=active.size_bytes
+                log,
+                base_offset=0,
+                end_offset=limit,
+                start_position=start_position,
+                end_position=active.size_bytes,
+                holds_large=False,
             ):
                 end_offset = batch.header.next_offset
         except CorruptBatchError as problem:

@@ -71,7 +71,7 @@ def index_or_log(problem: CorruptIndexError) -> CorruptDataError:
     """
     log = Path(problem.file).with_suffix(Suffix.LOG)
     try:
-        for _ in verified_batches(log, base_offset=int(log.stem), end_offset=MAX_OFFSET):
+        for _ in verified_batches(log, base_offset=int(log.stem), end_offset=MAX_OFFSET, holds_large=False):
             pass
     except CorruptBatchError as damage:
         return damage

@@ -288,6 +288,7 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
             end_offset=log.end_of(segment),
             start_position=start,
             end_position=segment.size_bytes,
+            holds_large=False,
         ):
             if batch.header.last_offset >= offset:
                 # A compressed batch of format 0 or 1 has its last offset in the header.

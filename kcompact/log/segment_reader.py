@@ -18,6 +18,7 @@ from kcompact.format.batch import (
     computed_crc_of,
     parse_batches,
     read_header,
+    require_crc,
     require_inside,
     verify_crc,
 )
@@ -36,12 +37,14 @@ def batches(
     end_position: int | None = None,
     window_bytes: int = WINDOW_BYTES,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    holds_large: bool = True,
 ) -> Iterator[Batch]:
     """Yield the batches of a log file from `start_position` to `end_position`, the end of the file by default.
 
     Reads windows of `window_bytes`; a batch that is larger is read whole if `require_readable` allows it. Each batch
-    keeps its bytes, so it stays valid after the next one is yielded. Raises CorruptBatchError where the bytes are not
-    one batch after another, RefusedError, StorageError.
+    keeps its bytes, so it stays valid after the next one is yielded. Without `holds_large`, a batch of magic 2 that is
+    larger than the window has only the bytes of its header; its checksum was verified piece by piece.
+    Raises CorruptBatchError where the bytes are not one batch after another, RefusedError, StorageError.
     """
     path = Path(path)
     with open_regular(path) as descriptor:
@@ -59,6 +62,13 @@ def batches(
             if complete == 0:
                 header = read_header(data[:HEADER_BYTES], file=str(path), position=position)
                 require_inside(header, end - position, file=str(path), position=position)
+                if not holds_large and header.magic == 2:
+                    pieces = _pieces(descriptor, position, position + header.size_bytes, path=path)
+                    computed = computed_crc_of(pieces, magic=header.magic)
+                    require_crc(computed, header, file=str(path), position=position)
+                    yield Batch(position, header, memoryview(data)[:HEADER_BYTES])
+                    position += header.size_bytes
+                    continue
                 require_readable(descriptor, header, position, path=path, memory_bytes=memory_bytes)
                 read_bytes = header.size_bytes  # The batch is larger than the window.
                 continue
@@ -135,15 +145,23 @@ def verified_batches(
     end_position: int | None = None,
     epoch: int = -1,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    holds_large: bool = True,
 ) -> Iterator[Batch]:
     """Yield the batches of a segment after checking each one.
 
     Checked: the checksum; offsets rise and are in [`base_offset`, `end_offset`); leader epochs do not decrease from
-    `epoch` on (-1 is unknown). Base offset and leader epoch are outside the checksum, and a broker checks neither.
+    `epoch` on (-1 is unknown); `holds_large` as for `batches`. Base offset and leader epoch are outside the checksum, and a broker checks neither.
     Raises CorruptBatchError, RefusedError, StorageError.
     """
     previous_offset = base_offset - 1
-    for batch in batches(path, start_position=start_position, end_position=end_position, memory_bytes=memory_bytes):
+    found = batches(
+        path,
+        start_position=start_position,
+        end_position=end_position,
+        memory_bytes=memory_bytes,
+        holds_large=holds_large,
+    )
+    for batch in found:
         header = batch.header
         problem = ""
         if header.base_offset <= previous_offset:
@@ -154,6 +172,7 @@ def verified_batches(
             problem = f"leader epoch {header.partition_leader_epoch} after epoch {epoch}"
         if problem:
             raise CorruptBatchError(file=str(path), position=batch.position, offset=header.base_offset, problem=problem)
-        verify_crc(batch, file=str(path))
+        if len(batch.data) == header.size_bytes:  # Of any other, `batches` has verified the checksum.
+            verify_crc(batch, file=str(path))
         previous_offset, epoch = header.last_offset, max(epoch, header.partition_leader_epoch)
         yield batch

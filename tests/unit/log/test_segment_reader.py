@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from kcompact.errors import CorruptBatchError
+from kcompact.format.batch import Record, build
+from kcompact.log import batch_headers, segment_reader
+from kcompact.log.batch_headers import verified_producer_headers
+from kcompact.log.directory import read_log
 from kcompact.log.segment_reader import batches, headers, verified_batches
 from tests.support import log_dsl, log_writer
 
@@ -83,3 +87,46 @@ def test_an_unknown_leader_epoch_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / FIRST
     path.write_bytes(log_dsl.parse("log\n0: a=1(leader=3) b=1(leader=-1) c=1(leader=3)").segments[0].data)
     assert len(list(verified_batches(path, base_offset=0, end_offset=3))) == 3
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log with two small batches around one that is larger than the window and may not be held."""
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("a batch is read whole")
+
+    monkeypatch.setattr(segment_reader, "require_readable", refuse)
+    path = tmp_path / "orders-0" / FIRST
+    path.parent.mkdir()
+    sizes = (1, segment_reader.WINDOW_BYTES + 1, 1)
+    records = [Record(offset, 0, b"k", bytes(size)) for offset, size in enumerate(sizes)]
+    path.write_bytes(b"".join(build([each], producer_id=7, base_sequence=each.offset) for each in records))
+    return path
+
+
+def test_a_header_is_found_without_holding_its_batch(large: Path) -> None:
+    found = verified_batches(large, base_offset=0, end_offset=3, holds_large=False)
+    assert [(each.position, each.header) for each in found] == list(headers(large))
+    assert read_log(large.parent).log_end_offset == 3
+
+
+@pytest.mark.parametrize("compiled_batches", [1, 20_000])
+def test_producers_are_found_without_holding_a_batch(
+    large: Path, monkeypatch: pytest.MonkeyPatch, compiled_batches: int
+) -> None:
+    monkeypatch.setattr(batch_headers, "COMPILED_BATCHES", compiled_batches)
+    monkeypatch.setattr(batch_headers, "_is_compiled", lambda: True)
+    size = large.stat().st_size
+    found = verified_producer_headers(large, base_offset=0, end_offset=3, end_position=size)
+    assert [each.header.base_offset for each in found] == [0, 1, 2]
+
+
+def test_a_batch_that_is_not_held_is_verified(large: Path) -> None:
+    content = bytearray(large.read_bytes())
+    content[segment_reader.WINDOW_BYTES + 50] ^= 1
+    large.write_bytes(content)
+    with pytest.raises(CorruptBatchError, match=r"checksum 0x\w+, the header says"):
+        list(verified_batches(large, base_offset=0, end_offset=3, holds_large=False))
+    (damage,) = read_log(large.parent).damage
+    assert damage.offset == 1
