@@ -135,19 +135,29 @@ def prepare_clean(
         max_bytes_per_second=max_bytes_per_second,
     )
     tasks = _task_count(plan, tuning.task_bytes, workers) if workers == executor.parallelism else workers
+    known = _aborted_and_decisions(plan, compiled=job.compiled)
     try:
-        return _prepared(plan, executor, job, splits, tasks)
+        return _prepared(plan, executor, job, splits, tasks, *known)
     except BatchTooLargeError:
         if workers == 1:
             raise
-        return _prepared(plan, executor, replace(job, memory_bytes=batch_memory_bytes(budget_bytes)), splits, 1)
+        alone = replace(job, memory_bytes=batch_memory_bytes(budget_bytes))
+        return _prepared(plan, executor, alone, splits, 1, *known)
 
 
 def _prepared(
-    plan: CleanPlan, executor: Executor, job: CleanJob, splits: dict[int, list[Split]], task_count: int
+    plan: CleanPlan,
+    executor: Executor,
+    job: CleanJob,
+    splits: dict[int, list[Split]],
+    task_count: int,
+    aborted: Mapping[int, Sequence[AbortedTxn]],
+    decisions: TransactionDecisions | None,
 ) -> PreparedClean:
-    """Scan and reduce the splits in at most so many tasks. Raises as `prepare_clean`."""
-    aborted, decisions = _aborted_and_decisions(plan, compiled=job.compiled)
+    """Scan and reduce the splits in at most so many tasks. The last two are those of `_aborted_and_decisions`.
+
+    Raises as `prepare_clean`.
+    """
     if decisions is not None:
         splits = _with_decisions(splits, decisions)
     tasks = _balanced([split for segment_splits in splits.values() for split in segment_splits], task_count)

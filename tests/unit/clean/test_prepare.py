@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kcompact.clean import prepare
 from kcompact.clean.executor import Progress
+from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.prepare import prepare_clean
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import KcompactError
+from kcompact.errors import BatchTooLargeError, KcompactError
 from tests.support import log_dsl
 from tests.support.stages import THREE, plan_of
 
@@ -24,3 +28,23 @@ def test_progress_can_stop_the_scan_between_splits(tmp_path: Path) -> None:
     spec = log_dsl.parse(THREE)
     with pytest.raises(KcompactError, match="stopped"):
         prepare_clean(plan_of(spec, tmp_path / "logs"), InProcess(progress=Stop()))
+
+
+def test_a_second_try_with_one_worker_does_not_decide_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    real = prepare._aborted_and_decisions
+
+    def decide(*arguments: Any, **options: Any) -> Any:
+        calls.append("decide")
+        return real(*arguments, **options)
+
+    class Full(InProcess):
+        def scan_and_reduce(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> Any:
+            calls.append("scan")
+            if calls.count("scan") == 1:
+                raise BatchTooLargeError(file="x", position=0, offset=0, problem="a batch", needed_bytes=None)
+            return super().scan_and_reduce(job, tasks)
+
+    monkeypatch.setattr(prepare, "_aborted_and_decisions", decide)
+    prepare_clean(plan_of(log_dsl.parse(THREE), tmp_path / "logs"), Full(parallelism=4))
+    assert calls == ["decide", "scan", "scan"]
