@@ -150,7 +150,8 @@ def verified_batches(
     """Yield the batches of a segment after checking each one.
 
     Checked: the checksum; offsets rise and are in [`base_offset`, `end_offset`); leader epochs do not decrease from
-    `epoch` on (-1 is unknown); `holds_large` as for `batches`. Base offset and leader epoch are outside the checksum, and a broker checks neither.
+    `epoch` on (-1 is unknown). Base offset and leader epoch are outside the checksum, and a broker checks neither.
+    `holds_large` as for `batches`.
     Raises CorruptBatchError, RefusedError, StorageError.
     """
     previous_offset = base_offset - 1
