@@ -39,6 +39,7 @@ YOUNG, ACTIVE = 6, 9
 FIELDS: dict[str, tuple[int, int, int]] = {
     # name: which batch of the active segment, position in the batch, bits
     "base offset": (1, 7, 1),
+    "base offset, below the segment": (0, 7, 8),
     "last offset delta": (1, 26, 1),
     "leader epoch": (1, 15, 1),
     "length": (1, 11, 1),
