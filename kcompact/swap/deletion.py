@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kcompact.errors import storage_error
 from kcompact.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     build_leader_epochs,
@@ -15,14 +16,15 @@ from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.small_files import write_small_file
-from kcompact.swap.steps import Remove, removal_steps, stale_deleted_names
+from kcompact.swap.steps import Remove, Rename, Step, removal_steps, stale_deleted_names
 
 
 def remove_segment(directory: OpenDirectory, files: Sequence[FileIdentity], lock_check: Callable[[], None]) -> None:
     """Delete the files of one segment, the oldest of the log, with its snapshot.
 
     Raises with nothing changed: RecoveryNeededError if a swap is unfinished, LogChangedError if a file differs from
-    the plan or the lock is lost.
+    the plan or the lock is lost. Raises StorageError if a step fails; if that is after the `.log` was set aside, the
+    error says so. The log is valid after each step (`removal_steps`).
     """
     present = directory.names()
     require_nothing_unfinished(directory, present)
@@ -30,7 +32,15 @@ def remove_segment(directory: OpenDirectory, files: Sequence[FileIdentity], lock
     lock_check()
     names = [file.name for file in files]
     stale = stale_deleted_names(names, present)
-    apply_steps(directory, (*(Remove(name) for name in stale), *removal_steps(names)))
+    done: list[Step] = []
+    try:
+        apply_steps(directory, (*(Remove(name) for name in stale), *removal_steps(names)), done.append)
+    except OSError as error:
+        if not any(isinstance(step, Rename) for step in done):
+            raise  # Every file of the segment has its name.
+        failed = ", ".join(getattr(error, "__notes__", ()))
+        operation = f"delete a segment by retention, stopped after its .log was set aside; the log is valid ({failed})"
+        raise storage_error(directory.path / names[0], error, operation=operation) from error
 
 
 def start_leader_epochs_at(directory: OpenDirectory, start_offset: int) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import clean_partition
+from kcompact.cleaner.partition import apply_retention, clean_partition
 from kcompact.cleaner.preflight import obstacle
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import KcompactError, RefusedError
+from kcompact.errors import KcompactError, RefusedError, StorageError
 from kcompact.host import access
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
@@ -187,6 +187,25 @@ def test_a_flag_that_forbids_retention_is_found_before_it(
     with log_dir_lock(directory.parent) as lock, pytest.raises(RefusedError, match=f"{name}: is immutable"):
         clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(apply_retention=True))
     assert digest(tmp_path) == before
+
+
+@pytest.mark.parametrize(("failing", "is_told"), [(1, False), (2, True)])
+def test_retention_that_stops_half_way_says_what_is_done(
+    failing: int, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = "cleanup.policy=compact,delete retention.bytes=1 min.compaction.lag.ms=99999999"
+    plan = planned(tmp_path, DIRTY.replace("now=10:00", f"now=10:00 {settings}"))
+    really, renames = os.rename, iter(range(1, 99))
+
+    def rename(*names: Any, **options: Any) -> None:
+        if next(renames) == failing:
+            raise OSError(5, "Input/output error")
+        really(*names, **options)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with log_dir_lock(tmp_path) as lock, pytest.raises(StorageError) as stopped:
+        apply_retention(plan, plan.log, lock, CleanOptions(apply_retention=True))
+    assert ("stopped after its .log was set aside" in str(stopped.value)) is is_told
 
 
 def test_retention_does_not_hide_that_the_checkpoint_was_not_written(
