@@ -27,6 +27,7 @@ MARKER = ".kcompact-copy"
 VERSION = 1
 
 _SUBJECT = "copy.json"
+_MADE_OUTPUT = "made_output"
 
 RECORD_BYTES = 4096
 """At least the size of a record without its files, and of what `copy.json` and the checkpoints say of its directory."""
@@ -90,6 +91,8 @@ class Journal:
         self.path = output / MARKER
         self.subject = subject
         self._number_of = {Path(name).name: number for number, name in enumerate(subject.directories)}
+        self.made_output = False
+        """Whether this run or the one that began the copy has created the output. Known from `begin` on."""
         self._fd: int | None = None
 
     def open(self) -> OpenDirectory:
@@ -115,7 +118,10 @@ class Journal:
     def read_subject(self) -> Subject | None:
         """Return the subject of the copy that was begun; None if it is not readable. Raises StorageError."""
         found = self._read(_SUBJECT)
-        if found is None or found.pop("version", None) != VERSION or found.keys() != asdict(self.subject).keys():
+        if found is None or found.pop("version", None) != VERSION:
+            return None
+        found.pop(_MADE_OUTPUT, None)
+        if found.keys() != asdict(self.subject).keys():
             return None
         return Subject(**found)
 
@@ -144,14 +150,18 @@ class Journal:
                 return None
         return found if isinstance(found, dict) else None
 
-    def begin(self, output: OpenDirectory) -> None:
-        """Write the subject, and remove the directories that an interrupted run did not finish."""
+    def begin(self, output: OpenDirectory, *, made_output: bool) -> None:
+        """Write the subject, and remove the directories that an interrupted run did not finish.
+
+        `made_output`: this run has created the output.
+        """
+        self.made_output = made_output or (self._read(_SUBJECT) or {}).get(_MADE_OUTPUT) is True
         with self.open() as marker:
             for name in marker.names():
                 status = marker.status(name)
                 if status is not None and stat.S_ISDIR(status.st_mode):
                     shutil.rmtree(name, dir_fd=marker.fd())
-            content = {"version": VERSION, **asdict(self.subject)}
+            content = {"version": VERSION, _MADE_OUTPUT: self.made_output, **asdict(self.subject)}
             write_small_file(marker, _SUBJECT, _json(content), mode=0o600)
         apply_steps(output, (SyncDir(),))
 

@@ -265,7 +265,7 @@ class Output:
         self._require_usable(present)
         self._has_others = any(map(TopicPartition.parse, present))
         if self._journal is not None:
-            self._journal.begin(output)
+            self._journal.begin(output, made_output=self._parent is not None)
 
     def _hold(self) -> OpenDirectory:
         """Create the output if it is missing and hold it open until the end; a new one is private until it is whole."""
@@ -472,7 +472,7 @@ class Output:
             else:
                 self._require_source_unchanged(self.log_dir)
                 write_whole(self.log_dir, output, records)
-            if self._parent is not None or self.log_dir is not None:
+            if journal.made_output or self.log_dir is not None:
                 self._give_away(output)
             journal.remove(output)
 
