@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -94,11 +94,12 @@ class OpenDirectory:
         status = self.status(name)
         return None if status is None or not stat.S_ISREG(status.st_mode) else status.st_size
 
-    def digest(self, name: str) -> int:
-        """Return the CRC-32C of a file, read from the disk."""
+    def digest(self, name: str, check: Callable[[], None] = lambda: None) -> int:
+        """Return the CRC-32C of a file, read from the disk. `check` may raise an exception to stop."""
         crc = 0
         for block in self._blocks_from_disk(name):
             crc = int(crc32c(block, crc))
+            check()
         return crc
 
     def read_from_disk(self, name: str) -> bytes:

@@ -16,7 +16,7 @@ from kcompact.errors import CorruptDataError, storage_error, storage_errors
 from kcompact.format.index import build_txn_index
 from kcompact.format.names import Suffix
 from kcompact.log.batch_headers import read_producer_headers
-from kcompact.log.files import FileIdentity, open_regular, read_at
+from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.index_files import build_indexes
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.swap.attributes import copy_status, copy_times, modified_ns, opened_model
@@ -115,12 +115,8 @@ def _copy_file(source: OpenDirectory, target: OpenDirectory, name: str, check: C
 def _require_content(target: OpenDirectory, name: str, expected: int, check: Callable[[], None] = lambda: None) -> None:
     """Raise CorruptDataError unless the disk returns a file with this CRC-32C."""
     path = target.path / name
-    crc, position = 0, 0
-    with open_regular(path, dir_fd=target.fd()) as descriptor, storage_errors(path, "read back"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        while data := read_at(descriptor, _COPY_BYTES, position, path=path):
-            crc, position = int(crc32c(data, crc)), position + len(data)
-            check()
+    with storage_errors(path, "read back"):
+        crc = target.digest(name, check)
     if crc != expected:
         raise CorruptDataError(
             file=path, problem=READ_BACK_MISMATCH, hint="Check the disk, or pass an --output directory on another one."
