@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,11 +26,8 @@ from kcompact.errors import (
 )
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.swap.copy import Output
-from kcompact.swap.copy.added import mark, remove_unfinished, unmark
 from kcompact.swap.copy.journal import MARKER, Journal
-from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.staging import discard
-from kcompact.swap.steps import Step
 from tests.support.command_line import digest, running_broker
 from tests.support.copies import copy_alone, copy_log_dir, copy_one, dies_in_child, made_by, names
 from tests.support.crash import CHECKPOINT_BEFORE, PARTITION, Scene, cleaner_checkpoint, latest_values, log_of
@@ -132,27 +129,6 @@ def test_a_source_that_changes_meanwhile_is_refused(
     with pytest.raises(LogChangedError):
         copy_alone(log, path, lambda: change(log.directory))
     assert names(path) == []
-
-
-def test_a_complete_copy_is_never_taken_for_one_that_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another run sweeps the log directory before each step of the end."""
-    name = f"orders-0.{'0' * 32}-delete"
-    (tmp_path / name).mkdir()
-    really = OpenDirectory.apply_step
-    swept: list[str] = []
-
-    def sweep(directory: OpenDirectory, step: Step) -> None:
-        if directory.path.name == name:
-            with OpenDirectory(tmp_path) as log_dir:
-                swept.extend(remove_unfinished(log_dir))
-        really(directory, step)
-
-    with OpenDirectory(tmp_path / name) as directory, ExitStack() as stack:
-        mark(directory, stack)
-        monkeypatch.setattr(OpenDirectory, "apply_step", sweep)
-        unmark(directory)
-    assert swept == []
-    assert list((tmp_path / name).iterdir()) == []
 
 
 def test_an_existing_copy_is_not_replaced(log: PartitionLog, tmp_path: Path) -> None:
