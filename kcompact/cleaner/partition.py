@@ -72,11 +72,11 @@ class Status(enum.StrEnum):
 class CleanResult:
     """The result of a round on one partition.
 
-    `end_offset` is the new checkpoint. `map_s` is the time until the survivors were known; `sync_s` and `verify_s` are
-    the seconds that all workers together spent on syncing and reading back. `expired` are the segments that retention
-    deleted after the cleaning, or would have deleted in a dry run. `resumed`: an earlier run, which was interrupted,
-    has made this copy. `stopped_by` is the error that the cleaning itself would end with, of a dry run, or why the
-    checkpoint was not written.
+    `end_offset` is the new checkpoint, or what it should be if it was not written. `map_s` is the time until the
+    survivors were known; `sync_s` and `verify_s` are the seconds that all workers together spent on syncing and reading
+    back. `expired` are the segments that retention deleted after the cleaning, or would have deleted in a dry run.
+    `resumed`: an earlier run, which was interrupted, has made this copy. `stopped_by` is the error that the cleaning
+    itself would end with, of a dry run, or why the checkpoint was not written.
     """
 
     directory: Path
@@ -98,7 +98,10 @@ class CleanResult:
             return f"{self.directory.name}: {self.status}"
         sizes = f"{readable.size(self.stats.bytes_read)} -> {readable.size(self.stats.bytes_written)}"
         records = f"{self.stats.messages_read:,} -> {self.stats.messages_written:,} records"
-        return f"{self.directory.name}: {self.status}, {sizes}, {records}, clean up to offset {self.end_offset}"
+        end = f"clean up to offset {self.end_offset}"
+        if self.status is Status.CHECKPOINT_NOT_WRITTEN:
+            end = f"the checkpoint should be {self.end_offset}"
+        return f"{self.directory.name}: {self.status}, {sizes}, {records}, {end}"
 
     def __repr__(self) -> str:
         return f"<CleanResult {self}>"
