@@ -1,7 +1,8 @@
 """Checksums of what leaves the memory of a process: blocks in files, values that Spark carries between processes.
 
-CRC-32C detects every altered byte, and all changes within 32 adjacent bits. The checksum of a block travels apart from
-the block, so a file that takes the place of another is detected too.
+CRC-32C detects every altered byte, and all changes within 32 adjacent bits. In this process the
+checksum of a block is kept apart from the block, so a file that takes the place of another is detected too. The blocks
+of Spark's shuffle carry theirs inside: one in the place of another is found by the counts (`clean.accounting`).
 """
 
 from __future__ import annotations
