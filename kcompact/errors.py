@@ -527,7 +527,7 @@ def as_failure(problem: Exception) -> KcompactError:
 
 
 def is_forbidden(problem: OSError) -> bool:
-    """Return whether this user may not do something, or nobody may: the file system is mounted read-only."""
+    """Return whether this user has no permission, or the file system is mounted read-only."""
     return problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 

@@ -1,14 +1,14 @@
 """Checks that the counts of the stages add up, before the first rename: no record is lost or invented on the way.
 
-Each stage counts what it reads and what it puts out. The driver compares these counts with each other, and with what it
-knows itself: the splits that it gave out, the survivor bits, the sizes of the segments.
+Each stage counts what it reads and what it puts out. The driver compares these counts with each other, and with its
+own values: the splits that it gave out, the survivor bits, the sizes of the segments.
 
     scan      of each split: keyed + unkeyed + control records = the records that its batch headers announce;
               keyed records = survivor bits + records superseded in the same task
     reduce    keys that came in = survivor bits that the scans left set; bits cleared = superseded keys
     write     of each part: kept + superseded + expired + unkeyed + discarded = records of its splits;
               latest records kept, expired or discarded = its survivor bits; kept = latest + markers;
-              sizes and offsets as told
+              sizes and offsets as expected
 
 A difference is a bug, or altered memory. It raises AccountingError.
 """

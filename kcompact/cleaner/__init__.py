@@ -16,7 +16,7 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     space          the free space that a cleaning needs
 
     service        `Cleaner`: threads that clean the dirtiest logs of log directories until it is shut down
-    log_pool       the logs of the service: their states, the choice of the dirtiest, the uncleanable ones
+    log_pool       the logs of the service: which are paused or uncleanable, and which is cleaned next
     states         the states of a partition in the service, and the table of their transitions
     metrics        the metrics of the service, by Kafka's names
 """

@@ -1,4 +1,4 @@
-"""The flags of a file that forbid to change it, whoever asks: immutable and append-only (`chattr +i`, `chattr +a`)."""
+"""The flags of a file that keep every user from changing it: immutable and append-only (`chattr +i`, `chattr +a`)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _base() -> Path:
 
 
 def _belongs_to_another(directory: Path) -> bool:
-    """Return whether a directory, or the nearest one above it that exists, belongs to neither root nor this user.
+    """Return whether a directory, or any above it, exists and belongs to neither root nor this user.
 
     Root must not make directories in the home directory of a user, who could not remove them.
     """

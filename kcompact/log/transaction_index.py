@@ -105,7 +105,7 @@ def read_transaction_index(path: Path) -> tuple[AbortedTxn, ...]:
     return index.parse_txn_index(read_file(path), base_offset=int(path.stem), file=str(path))
 
 
-class _Placed(NamedTuple):
+class _IndexEntry(NamedTuple):
     """An entry, the path of its index and its number there."""
 
     entry: AbortedTxn
@@ -132,7 +132,7 @@ class TransactionIndexJudge:
         self._log_start_offset = log_start_offset
         self._log_end_offset = log_end_offset
         # The entries with the greatest last stable offsets so far, of two producers.
-        self._most_stable: list[_Placed] = []
+        self._most_stable: list[_IndexEntry] = []
 
     def contradictions(
         self,
@@ -147,7 +147,7 @@ class TransactionIndexJudge:
         `batches` may end before the segment does. Then entries whose markers are at or above `judged_end` are left
         out.
         """
-        placed = (_Placed(entry, file, number) for number, entry in enumerate(entries))
+        placed = (_IndexEntry(entry, file, number) for number, entry in enumerate(entries))
         waiting = (each for each in placed if each.entry.last_offset >= self._log_start_offset)
         current = next(waiting, None)
         visible = (batch for batch in batches if batch.header.last_offset >= self._log_start_offset)
@@ -161,12 +161,12 @@ class TransactionIndexJudge:
             elif marker.first_batch is not None:
                 yield _without_entry(file, marker)
             if marker.first_batch is not None:
-                yield from self._hidden(marker, marker.first_batch)
+                yield from self._hides_later(marker, marker.first_batch)
         while current is not None and (judged_end is None or current.entry.last_offset < judged_end):
             yield _without_marker(current)
             current = next(waiting, None)
 
-    def _compared(self, placed: _Placed, marker: AbortMarker) -> Iterator[CorruptTransactionIndexError]:
+    def _compared(self, placed: _IndexEntry, marker: AbortMarker) -> Iterator[CorruptTransactionIndexError]:
         """Yield how an entry contradicts the marker at its last offset."""
         entry = placed.entry
         if entry.producer_id != marker.producer_id:
@@ -190,13 +190,13 @@ class TransactionIndexJudge:
             return
         self._remember(placed)
 
-    def _remember(self, placed: _Placed) -> None:
+    def _remember(self, placed: _IndexEntry) -> None:
         """Keep the entries with the greatest last stable offsets: the greatest, and that of any other producer."""
         ranked = sorted([placed, *self._most_stable], key=lambda each: -each.entry.last_stable_offset)
         others = [each for each in ranked if each.entry.producer_id != ranked[0].entry.producer_id]
         self._most_stable = [ranked[0], *others[:1]]
 
-    def _hidden(self, marker: AbortMarker, first_batch: int) -> Iterator[CorruptTransactionIndexError]:
+    def _hides_later(self, marker: AbortMarker, first_batch: int) -> Iterator[CorruptTransactionIndexError]:
         """Yield an entry of another producer whose last stable offset hides a transaction that was aborted later.
 
         A reader of offsets up to the last stable offset stops its search at that entry. An entry of the same producer
@@ -214,7 +214,7 @@ class TransactionIndexJudge:
                 return
 
 
-def _without_marker(placed: _Placed) -> CorruptTransactionIndexError:
+def _without_marker(placed: _IndexEntry) -> CorruptTransactionIndexError:
     entry = placed.entry
     return placed.contradiction(
         f"there is no ABORT marker of producer {entry.producer_id} at its last offset {entry.last_offset}"

@@ -143,7 +143,7 @@ class OpenDirectory:
 def made_without_links(path: Path) -> OpenDirectory:
     """Return a directory by its canonical path, and make it and those above it if they are missing.
 
-    A canonical path has no links, so a link is one that appeared since the path was resolved. Raises OSError.
+    A canonical path has no links. A link on the way has appeared since the path was resolved, and raises OSError.
     """
     fd = os.open(path.anchor, _ON_THE_WAY)
     try:

@@ -160,7 +160,8 @@ def recover(
 
     Raises RecoveryNeededError, with nothing changed, for `.cleaned` and `.swap` files that no manifest names (a broker
     finishes or removes such files when it starts), and for states in which either direction could lose records. Raises
-    the same error, with some steps done, if a step fails. RefusedError for a directory that is not a partition by its
+    the same error, with some steps done, if a step fails. StorageError or NotEnoughSpaceError if only the checkpoint
+    cannot be written. RefusedError for a directory that is not a partition by its
     name, for example a `-stray` one. `foreign` is reserved for a broker's files and raises
     UnsupportedError. Rule: LogLoader.load, passes 1 to 3.
     """

@@ -80,11 +80,11 @@ def _require_own(directory: OpenDirectory, staging: str) -> None:
         raise LogChangedError(path=directory.path / staging, problem="was replaced as soon as kcompact had created it")
 
 
-Seals = Mapping[str, os.stat_result]
+StagedStatuses = Mapping[str, os.stat_result]
 """What the staged files were when they were complete, by `staged_as`."""
 
 
-def hand_over(partition: OpenDirectory | Path, staging: str, segments: Sequence[CleanedSegment]) -> Seals:
+def hand_over(partition: OpenDirectory | Path, staging: str, segments: Sequence[CleanedSegment]) -> StagedStatuses:
     """Give the complete staging directory to the partition's owner, who must be able to recover an interrupted swap.
 
     Returns what `replace_segments` compares the files with. Raises LogChangedError if a staged file is not the single
