@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.log.batch_headers import BatchHeader
+from kcompact.log.files import FileIdentity
 from kcompact.log.producer_state import LastRecord
 
 NEVER_MS = -(1 << 63)
@@ -65,7 +66,8 @@ class Split:
 
     `number` counts the splits of a cleaning in offset order. `excluded_from_map` and `discardable` are base offsets of
     transactional batches (`transactions.TransactionDecisions`). `keeps_legacy_tombstones` decides about tombstones in
-    batches of magic 0 and 1, which cannot store a delete horizon.
+    batches of magic 0 and 1, which cannot store a delete horizon. `file` is the `.log` that was planned. No other file
+    is read, whatever the path leads to by now; None is not compared.
     """
 
     log_name: str
@@ -78,6 +80,7 @@ class Split:
     discardable: frozenset[int] = frozenset()
     keeps_legacy_tombstones: bool = True
     number: int = 0
+    file: FileIdentity | None = None
 
     @property
     def size_bytes(self) -> int:

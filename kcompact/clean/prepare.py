@@ -113,7 +113,9 @@ def prepare_clean(
     verify_index_ends(plan)
     verify_replayed(plan)
     try:
-        splits = number_splits(plan, split_bytes, batch_memory_bytes(budget_bytes))
+        splits = number_splits(
+            plan, split_bytes, batch_memory_bytes(budget_bytes), on_other_machines=executor.is_on_other_machines
+        )
     except CorruptDataError as problem:
         raise damage_behind(problem, plan) from None
     workers = _workers(splits, split_bytes, batch_memory_bytes(budget_bytes), executor.parallelism)

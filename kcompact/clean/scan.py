@@ -130,6 +130,7 @@ def _batches_with_records(path: Path, split: Split, memory_bytes: int) -> Iterat
         end_offset=split.end_offset,
         start_position=split.start_position,
         end_position=split.end_position,
+        identity=split.file,
         memory_bytes=memory_bytes,
     ):
         records = read_records(batch, file=str(path), memory_bytes=memory_bytes)

@@ -90,7 +90,7 @@ def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
     """Return a split with its batches verified, None if the kernel rejects it."""
     path = Path(job.directory) / split.log_name
     buffer = buffers.bytes_of("source", split.size_bytes)
-    with open_regular(path) as descriptor:
+    with open_regular(path, identity=split.file) as descriptor:
         view = buffer.data[: split.size_bytes]
         if read_into(descriptor, view, split.start_position, path=path) < split.size_bytes:
             return None

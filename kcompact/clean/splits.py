@@ -29,7 +29,11 @@ SPLIT_BYTES = 32 << 20
 
 
 def number_splits(
-    plan: CleanPlan, split_bytes: int, memory_bytes: int = DEFAULT_MEMORY_BYTES
+    plan: CleanPlan,
+    split_bytes: int,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    *,
+    on_other_machines: bool = False,
 ) -> dict[int, list[Split]]:
     """Return the splits of each segment, by base offset. Numbers rise over all segments.
 
@@ -43,7 +47,10 @@ def number_splits(
         for split in splits:
             if split.size_bytes > 2 * split_bytes:
                 _require_readable(plan.log.directory / segment.log_name, split, memory_bytes)
-        found[segment.base_offset] = [replace(split, number=number + index) for index, split in enumerate(splits)]
+        file = segment.files[0].elsewhere() if on_other_machines else segment.files[0]
+        found[segment.base_offset] = [
+            replace(split, number=number + index, file=file) for index, split in enumerate(splits)
+        ]
         number += len(splits)
     return found
 

@@ -113,6 +113,7 @@ def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filt
         end_offset=split.end_offset,
         start_position=split.start_position,
         end_position=split.end_position,
+        identity=split.file,
         memory_bytes=job.memory_bytes,
     )
     row = 0

@@ -34,8 +34,10 @@ from kcompact.errors import (
     CorruptCheckpointError,
     KcompactError,
     KernelsUnavailableError,
+    LogChangedError,
     NotEnoughSpaceError,
     RecoveryNeededError,
+    StorageError,
     as_failure,
 )
 from kcompact.log.directory import PartitionLog, read_again
@@ -341,8 +343,10 @@ def _write_and_swap(
                 discard(directory, staging)
             raise
         problem = _write_end(plan, lock, directory)
-        if problem is None:
-            discard(directory, staging)  # Otherwise recovery writes the checkpoint, from the manifest.
+        if problem is None:  # Otherwise recovery writes the checkpoint, from the manifest.
+            # The partition is cleaned. A staging directory that stays is removed by the next run, or by `recover`.
+            with contextlib.suppress(StorageError, NotEnoughSpaceError, LogChangedError):
+                discard(directory, staging)
         return total, problem
 
 

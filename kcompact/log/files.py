@@ -11,10 +11,10 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kcompact.errors import RefusedError, storage_error, storage_errors
+from kcompact.errors import LogChangedError, RefusedError, storage_error, storage_errors
 
 MAX_SMALL_FILE_BYTES = 64 << 20
 """What is read at once: checkpoints, properties, a snapshot of 1.4 million producers."""
@@ -49,13 +49,25 @@ class FileIdentity:
     def mtime_ms(self) -> int:
         return self.mtime_ns // 1_000_000
 
+    def is_of(self, status: os.stat_result) -> bool:
+        """Return whether a status is that of this file. The number of a device is valid on one machine only."""
+        return FileIdentity.of(self.name, status) == replace(
+            self, device=self.device if self.device >= 0 else status.st_dev
+        )
+
+    def elsewhere(self) -> FileIdentity:
+        """Return the identity for other machines, which give the device another number."""
+        return replace(self, device=-1)
+
 
 @contextmanager
-def open_regular(path: Path, *, dir_fd: int | None = None) -> Iterator[int]:
+def open_regular(path: Path, *, dir_fd: int | None = None, identity: FileIdentity | None = None) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor.
 
-    With `dir_fd` the name is looked up in that open directory, and the rest of the path is only for messages.
-    Raises RefusedError for a symbolic link and for anything else that is not a regular file, StorageError.
+    With `dir_fd` the name is looked up in that open directory, and the rest of the path is only for messages. With
+    `identity` it must be that file: the owner of a directory above it may have put a link in its place.
+    Raises RefusedError for a symbolic link and for anything else that is not a regular file, LogChangedError for
+    another file, StorageError.
     """
     try:
         descriptor = os.open(path if dir_fd is None else path.name, _OPEN_FLAGS, dir_fd=dir_fd)
@@ -65,9 +77,11 @@ def open_regular(path: Path, *, dir_fd: int | None = None) -> Iterator[int]:
         raise storage_error(path, problem, operation="open") from None
     try:
         with storage_errors(path):
-            is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        if not is_regular:
+            status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise RefusedError(path=path, problem="not a regular file")
+        if identity is not None and not identity.is_of(status):
+            raise LogChangedError(path=path, problem="was changed or replaced since the plan was made")
         yield descriptor
     finally:
         os.close(descriptor)

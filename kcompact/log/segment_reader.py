@@ -23,7 +23,7 @@ from kcompact.format.batch import (
     verify_crc,
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, require_size
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import FileIdentity, open_regular, read_at
 
 WINDOW_BYTES = 8 << 20
 _BLOCK_BYTES = 512
@@ -38,16 +38,19 @@ def batches(
     window_bytes: int = WINDOW_BYTES,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     holds_large: bool = True,
+    identity: FileIdentity | None = None,
 ) -> Iterator[Batch]:
     """Yield the batches of a log file from `start_position` to `end_position`, the end of the file by default.
 
     Reads windows of `window_bytes`; a batch that is larger is read whole if `require_readable` allows it. Each batch
     keeps its bytes, so it stays valid after the next one is yielded. Without `holds_large`, a batch of magic 2 that is
     larger than the window has only the bytes of its header; its checksum was verified piece by piece.
-    Raises CorruptBatchError where the bytes are not one batch after another, RefusedError, StorageError.
+    With `identity` the file must be that one.
+    Raises CorruptBatchError where the bytes are not one batch after another, RefusedError, LogChangedError,
+    StorageError.
     """
     path = Path(path)
-    with open_regular(path) as descriptor:
+    with open_regular(path, identity=identity) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
         position = start_position
         read_bytes = window_bytes
@@ -146,6 +149,7 @@ def verified_batches(
     epoch: int = -1,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     holds_large: bool = True,
+    identity: FileIdentity | None = None,
 ) -> Iterator[Batch]:
     """Yield the batches of a segment after checking each one.
 
@@ -161,6 +165,7 @@ def verified_batches(
         end_position=end_position,
         memory_bytes=memory_bytes,
         holds_large=holds_large,
+        identity=identity,
     )
     for batch in found:
         header = batch.header

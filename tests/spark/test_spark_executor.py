@@ -125,9 +125,7 @@ def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, cap
     directory = write_log(tmp_path / "logs")
     plan = plan_of(directory)
     victim = directory / plan.segments[2].log_name
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
+    flip(victim, victim.stat().st_size // 2, 1)
     with pytest.raises(CorruptBatchError) as expected:
         prepare_clean(plan, InProcess())
     log_before = spark_log(on_spark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +65,9 @@ def prepared(text: str, log_dir: Path, damage: dict[str, tuple[int, bytes]] | No
     plan = plan_of(spec, log_dir)
     for name, (position, data) in (damage or {}).items():
         path = plan.log.directory / name
+        status = path.stat()
         content = bytearray(path.read_bytes())
         content[position : position + len(data)] = data
         path.write_bytes(content)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # As a disk that loses bits.
     return prepare_clean(plan, InProcess())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from kcompact.errors import CorruptDataError, CorruptIndexError
-from tests.support.stages import THREE, prepared
+from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.engine.in_process import InProcess
+from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError
+from tests.support.log_dsl import parse
+from tests.support.stages import THREE, plan_of, prepared
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -34,3 +39,17 @@ def test_damage_stops_the_scan(tmp_path: Path, file: str, position: int, data: b
         prepared(THREE, tmp_path / "logs", {file: (position, data)})
     assert file in stopped.value.file
     assert isinstance(stopped.value, CorruptIndexError) == file.endswith("index")
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["readable", "compiled"])
+def test_no_other_log_is_read_than_the_planned_one(tmp_path: Path, compiled: bool) -> None:
+    """The owner of a log directory can exchange a partition for a link while root reads it."""
+    plan = plan_of(parse(THREE), tmp_path / "own")
+    others = plan_of(parse(THREE), tmp_path / "others").log.directory
+    directory = plan.log.directory
+    for name in os.listdir(directory):  # Only the inodes tell the files apart.
+        shutil.copystat(directory / name, others / name)
+    directory.rename(tmp_path / "away")
+    directory.symlink_to(others)
+    with pytest.raises(LogChangedError, match="replaced since the plan"):
+        prepare_clean(plan, InProcess(), tuning=Tuning(compiled=compiled))

@@ -21,6 +21,7 @@ from kcompact.host import access
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.swap.recovery import recover
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import DIRTY, digest
 
@@ -220,6 +221,21 @@ def test_retention_does_not_hide_that_the_checkpoint_was_not_written(
     with log_dir_lock(tmp_path) as lock:
         result = clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(apply_retention=True))
     assert result.status == "checkpoint-not-written"
+
+
+def test_a_staging_directory_that_stays_does_not_hide_that_the_log_is_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StorageError(path=tmp_path, problem=OSError(5, "Input/output error"))
+
+    plan = planned(tmp_path)
+    monkeypatch.setattr("kcompact.cleaner.partition.discard", fails)
+    with log_dir_lock(tmp_path) as lock:
+        assert clean_partition(plan, InProcess(), lock=lock).status == "cleaned"
+    assert list(plan.log.directory.glob(".kcompact-*"))
+    recover(plan.log.directory, log_dir=tmp_path)
+    assert not list(plan.log.directory.glob(".kcompact-*"))
 
 
 # What the owner of a new file can be: the group of the process, another of its groups, or that of the directory.
