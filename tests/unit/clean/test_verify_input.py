@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -47,8 +46,8 @@ def test_no_other_log_is_read_than_the_planned_one(tmp_path: Path, compiled: boo
     plan = plan_of(parse(THREE), tmp_path / "own")
     others = plan_of(parse(THREE), tmp_path / "others").log.directory
     directory = plan.log.directory
-    for name in os.listdir(directory):  # Only the inodes tell the files apart.
-        shutil.copystat(directory / name, others / name)
+    for path in directory.iterdir():  # Only the inodes tell the files apart.
+        shutil.copystat(path, others / path.name)
     directory.rename(tmp_path / "away")
     directory.symlink_to(others)
     with pytest.raises(LogChangedError, match="replaced since the plan"):

@@ -164,6 +164,7 @@ def test_a_flag_that_forbids_the_swap_is_found_before_it(
     plan = plan_partition(log_dir / "orders-0", spec.config, now_ms=spec.now_ms, force=True)
     assert obstacle(plan, CleanOptions()) is None
     protect(flag, log_dir / name)
+    plan = plan_partition(log_dir / "orders-0", spec.config, now_ms=spec.now_ms, force=True)
     before = digest(tmp_path)
     word = {"i": "immutable", "a": "append-only"}[flag]
     with pytest.raises(RefusedError, match=rf"is {word}.*\n.*chattr -i -a {log_dir / name}"):
