@@ -189,7 +189,7 @@ def test_damage_is_the_same_error_whoever_finds_it(
     """A record that does not add up, behind a right checksum; with room for few keys, so that they are merged often."""
     plan = plan_of(tmp_path / "logs")
     path = plan.log.directory / plan.segments[victim].log_name
-    data = path.read_bytes()
+    data, status = path.read_bytes(), path.stat()
     header = read_header(data, file="", position=0)
     size = header.size_bytes
     broken = sealed(header, data[HEADER_BYTES : size - 1] + b"\x7f")
@@ -197,6 +197,7 @@ def test_damage_is_the_same_error_whoever_finds_it(
     path.write_bytes(
         data[:at] + sealed(read_header(data[at:], file="", position=0), broken[HEADER_BYTES:]) + data[at + size :]
     )
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 2))
     monkeypatch.setattr(inflate, "RUN_RECORDS", 30)
     problems = []
