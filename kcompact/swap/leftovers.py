@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Collection, Iterable
@@ -106,9 +107,11 @@ def require_in_a_manifest(
     }
     unknown = [name for name in unfinished_names(present) if name not in named]
     if unknown:
+        closed = sorted(name for name in present if STAGING_NAME.fullmatch(name) and name not in manifests)
+        why = "".join(f"; {name}: {os.strerror(errno.EACCES)}" for name in closed)
         raise RecoveryNeededError(
             path=directory.path,
-            problem="files of an interrupted swap that no kcompact manifest names",
+            problem=f"files of an interrupted swap that no kcompact manifest names{why}",
             files=unknown,
             hint="kcompact changed nothing. If a broker left these files, start that broker once on this log directory "
             "and stop it: it finishes or removes them. Then run kcompact again.",
