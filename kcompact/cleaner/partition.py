@@ -425,9 +425,7 @@ def apply_retention(
             held = _held(lock)
             held.require_parent_of(directory.path, directory.fd())
             for due in expired:
-                files = due.segment.files
-                snapshot = log.snapshots.get(due.segment.base_offset)
-                remove_segment(directory, files if snapshot is None else (*files, snapshot), held.check)
+                remove_segment(directory, log.files_of(due.segment), held.check)
             start_leader_epochs_at(directory, log.segments[len(expired)].base_offset)
     return expired
 

@@ -15,9 +15,10 @@ from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import Suffix
 from kcompact.host.disk import Storage
+from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import require_lockable
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deletion import expired_segments
+from kcompact.plan.deletion import ExpiredSegment, expired_segments
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.checkpoint import require_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
@@ -46,18 +47,20 @@ def obstacle(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool 
 def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool) -> None:
     log_dir = plan.log.log_dir.path
     require_lockable(log_dir)
-    deletes = options.apply_retention and plan.config.compacts and _expires(plan)
-    if (plan.eligible or deletes) and not on_other_machines:
+    expired: tuple[ExpiredSegment, ...] = ()
+    if options.apply_retention and plan.config.compacts:
+        expired = expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
+    if (plan.eligible or expired) and not on_other_machines:
         require_own_storage(plan.log.directory)
     if plan.eligible:
         require_stageable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
             require_same_owners(directory, _models(plan))
             require_unprotected(directory, _renamed(plan))
-    if deletes:
+    if expired:
         require_writable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
-            require_unprotected(directory, _deletable(plan))
+            require_unprotected(directory, _deletable(plan.log, expired))
             require_replaceable(directory, LEADER_EPOCH_CHECKPOINT)
     if plan.eligible or (plan.checkpoint_reset and plan.config.compacts):
         require_checkpoint(log_dir)
@@ -86,10 +89,6 @@ def storage_notes(directories: Iterable[Path]) -> Iterator[str]:
                 yield f"{directory} is on {storage.kind}: a broker on another machine may not see the lock; stop it"
 
 
-def _expires(plan: CleanPlan) -> bool:
-    return bool(expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark))
-
-
 def _renamed(plan: CleanPlan) -> Iterator[str]:
     """Yield the files that the swaps set aside, and what a broker has left under the names that they then get."""
     present = [file.name for segment in plan.segments for file in segment.files]
@@ -99,15 +98,11 @@ def _renamed(plan: CleanPlan) -> Iterator[str]:
     yield from stale_deleted_names(present, plan.log.deleted)
 
 
-def _deletable(plan: CleanPlan) -> Iterator[str]:
+def _deletable(log: PartitionLog, expired: Iterable[ExpiredSegment]) -> Iterator[str]:
     """Yield the files that retention deletes, and what a broker has left under the names that they get before."""
-    names = []
-    for due in expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark):
-        names += [file.name for file in due.segment.files]
-        snapshot = plan.log.snapshots.get(due.segment.base_offset)
-        names += [] if snapshot is None else [snapshot.name]
+    names = [file.name for due in expired for file in log.files_of(due.segment)]
     yield from names
-    yield from stale_deleted_names(names, plan.log.deleted)
+    yield from stale_deleted_names(names, log.deleted)
 
 
 def _models(plan: CleanPlan) -> Iterator[str]:

@@ -147,7 +147,7 @@ def verified_producer_headers(
 
     for number, batch in enumerate(verified(), start=1):
         header = batch.header
-        if header.last_offset >= first_offset and _decides(header):
+        if _decides(header, first_offset):
             yield with_marker(batch, file=str(path))
         if number == COMPILED_BATCHES and _is_compiled():
             position, next_offset = batch.position + header.size_bytes, header.next_offset
@@ -174,12 +174,13 @@ def verified_producer_headers(
     except header_table.UnconfirmedError:
         # Damage, a batch of magic 0 or 1, or one that is larger than the window: the definition reads on.
         for batch in verified():
-            if batch.header.last_offset >= first_offset and _decides(batch.header):
+            if _decides(batch.header, first_offset):
                 yield with_marker(batch, file=str(path))
 
 
-def _decides(header: Header) -> bool:
-    return header.is_control or header.is_transactional or header.has_producer_id
+def _decides(header: Header, first_offset: int) -> bool:
+    is_of_producer = header.is_control or header.is_transactional or header.has_producer_id
+    return is_of_producer and header.last_offset >= first_offset
 
 
 def _is_compiled() -> bool:

@@ -167,6 +167,11 @@ class PartitionLog:
         first = at_or_below[-1] if at_or_below else start_offset
         return tuple(segment for segment in self.segments if first <= segment.base_offset < end_offset)
 
+    def files_of(self, segment: Segment) -> tuple[FileIdentity, ...]:
+        """Return the files of a segment, and the producer snapshot at its base offset, which is deleted with them."""
+        snapshot = self.snapshots.get(segment.base_offset)
+        return segment.files if snapshot is None else (*segment.files, snapshot)
+
     def index_file(self, segment: Segment, suffix: Suffix) -> Path | None:
         """Return the path of a segment's `.index` or `.timeindex`; None if there is none, or if it is to be ignored."""
         if self.ignores_indexes or not segment.has(suffix):

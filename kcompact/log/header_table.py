@@ -86,15 +86,11 @@ def verified_runs(
             window_position, code = position, FULL
             while code == FULL:
                 rest = data[position - window_position :]
-                count, filled_bytes, code = kernels.parse_batches(
-                    rest, len(rest), next_offset, end_offset, epoch, table
-                )
-                batches = table[:count]
-                yield VerifiedRun(rest, batches, position)
+                count, _, code = kernels.parse_batches(rest, len(rest), next_offset, end_offset, epoch, table)
+                run = VerifiedRun(rest, table[:count], position)
+                yield run
                 if count:
-                    next_offset = int(batches[-1, LAST_OFFSET]) + 1
-                    epoch = max(epoch, int(batches[:, EPOCH].max()))
-                    position += filled_bytes
+                    position, next_offset, epoch = end_of_run(run, epoch)
             if position == window_position:
                 window = _window_for_batch(data, min(end - position, most_batch_bytes(memory_bytes)))
 

@@ -92,7 +92,7 @@ class Journal:
         self.subject = subject
         self._number_of = {Path(name).name: number for number, name in enumerate(subject.directories)}
         self.made_output = False
-        """Whether this run or the one that began the copy has created the output. Known from `begin` on."""
+        """Whether kcompact created the output, in this run or in the run that began the copy. `begin` sets it."""
         self._fd: int | None = None
 
     def open(self) -> OpenDirectory:
