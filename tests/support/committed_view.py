@@ -9,17 +9,17 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+from tests.support.plain_records import CONTROL, HEADER, TRANSACTIONAL, Record, records_in
+
 _ENTRY = struct.Struct(">hqqqq")
 
 
-def committed_view(directory: Path) -> dict[bytes, bytes]:
+def committed_view(directory: Path) -> dict[bytes | None, bytes]:
     """Return the newest committed value of each key; keys whose newest record is a tombstone are left out."""
-    waiting: dict[int, list[tuple[int, bytes, bytes | None]]] = {}
-    newest: dict[bytes, tuple[int, bytes | None]] = {}
+    waiting: dict[int, list[Record]] = {}
+    newest: dict[bytes | None, tuple[int, bytes | None]] = {}
 
-    def commit(records: list[tuple[int, bytes, bytes | None]]) -> None:
+    def commit(records: list[Record]) -> None:
         for offset, key, value in records:
             if key not in newest or newest[key][0] < offset:
                 newest[key] = (offset, value)
@@ -27,15 +27,15 @@ def committed_view(directory: Path) -> dict[bytes, bytes]:
     for path in sorted(directory.glob("*.log")):
         data, at = path.read_bytes(), 0
         while at < len(data):
-            fields = _HEADER.unpack_from(data, at)
+            fields = HEADER.unpack_from(data, at)
             end = at + 12 + fields[1]
             base_offset, attributes, producer_id, count = fields[0], fields[5], fields[9], fields[12]
-            records = _records(data[at + _HEADER.size : end], base_offset, count)
-            if attributes & _CONTROL:
+            records = records_in(data[at + HEADER.size : end], base_offset, count)
+            if attributes & CONTROL:
                 ended = waiting.pop(producer_id, []) if records else []
-                if records and records[0][1][3] == 1:
+                if records and _kind(records[0]) == 1:
                     commit(ended)
-            elif attributes & _TRANSACTIONAL:
+            elif attributes & TRANSACTIONAL:
                 waiting.setdefault(producer_id, []).extend(records)
             else:
                 commit(records)
@@ -56,16 +56,16 @@ def misleads(directory: Path, log_start_offset: int) -> bool:
             start, at = at, at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             if data[start + 16] < 2:
                 continue
-            fields = _HEADER.unpack_from(data, start)
+            fields = HEADER.unpack_from(data, start)
             offset, attributes, producer_id = fields[0], fields[5], fields[9]
             if offset + fields[6] < log_start_offset:
                 continue
-            if attributes & _CONTROL:
-                records = _records(data[start + _HEADER.size : at], offset, min(1, fields[12]))
+            if attributes & CONTROL:
+                records = records_in(data[start + HEADER.size : at], offset, min(1, fields[12]))
                 if not records:
                     continue
                 first = begun.pop(producer_id, None)
-                if records[0][1][3] == 0:
+                if _kind(records[0]) == 0:
                     entry = aborted.pop(offset, None)
                     if entry is None and first is not None:
                         return True
@@ -74,35 +74,15 @@ def misleads(directory: Path, log_start_offset: int) -> bool:
                         if not is_right or (first is not None and entry[1] > first):
                             return True
                 ended[producer_id] = offset
-            elif attributes & _TRANSACTIONAL:
+            elif attributes & TRANSACTIONAL:
                 begun.setdefault(producer_id, offset)
         if aborted:
             return True
     return False
 
 
-def _records(data: bytes, base_offset: int, count: int) -> list[tuple[int, bytes, bytes | None]]:
-    found = []
-    at = 0
-    for _ in range(count):
-        length, at = _varint(data, at)
-        end = at + length
-        _, at = _varint(data, at + 1)
-        delta, at = _varint(data, at)
-        size, at = _varint(data, at)
-        key, at = data[at : at + size], at + size
-        size, at = _varint(data, at)
-        found.append((base_offset + delta, key, data[at : at + size] if size >= 0 else None))
-        at = end
-    return found
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
+def _kind(record: Record) -> int:
+    """Return the kind of a marker: 0 is ABORT, 1 is COMMIT."""
+    _, key, _ = record
+    assert key is not None
+    return key[3]

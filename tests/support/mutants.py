@@ -11,6 +11,7 @@ import random
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from kcompact.format import batch as batch_format
 from kcompact.format import legacy
@@ -167,14 +168,14 @@ def sound_records(chance: random.Random, offset: int, count: int, *, gaps: bool 
 def sound_batch(chance: random.Random, offset: int = 0) -> bytes:
     """Return a batch of format 2 in any codec, perhaps a marker or an emptied batch."""
     kind = chance.randrange(10)
-    producer = {"producer_id": chance.choice((0, 3)), "producer_epoch": 0, "partition_leader_epoch": 5}
+    producer: dict[str, Any] = {"producer_id": chance.choice((0, 3)), "producer_epoch": 0, "partition_leader_epoch": 5}
     if kind == 0:
         marker = Record(offset, T, bytes([0, 0, 0, chance.choice((0, 1, 1, 4))]), bytes(6))
-        return build([marker], transactional=True, control=True, **producer)  # type: ignore[arg-type]
+        return build([marker], transactional=True, control=True, **producer)
     records = sound_records(chance, offset, chance.choice((1, 1, 2, 3, 5, 9, 30)))
     codec = chance.choice(list(Codec))
     if kind == 1:
-        data = build(records, codec=codec, base_sequence=7, transactional=True, **producer)  # type: ignore[arg-type]
+        data = build(records, codec=codec, base_sequence=7, transactional=True, **producer)
     else:
         data = build(records, codec=codec, partition_leader_epoch=5, log_append_time=kind == 2)
     if kind == 3:

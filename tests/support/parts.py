@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import numpy as np
@@ -80,9 +81,9 @@ def parts_of(
     return [write_part(job, task, where, PACE) for task in tasks_at(*cuts, is_only=is_only)]
 
 
-def joined(staging: Path, parts: list[WrittenPart], **options: object) -> dict[str, bytes]:
-    arguments: dict[str, object] = {"index_interval_bytes": 60, "index_max_bytes": 10_000, **options}
-    files = join_parts(staging_at(staging), 0, parts, **arguments).files  # type: ignore[arg-type]
+def joined(staging: Path, parts: list[WrittenPart], **options: Any) -> dict[str, bytes]:
+    arguments: dict[str, Any] = {"index_interval_bytes": 60, "index_max_bytes": 10_000, **options}
+    files = join_parts(staging_at(staging), 0, parts, **arguments).files
     for file in files:
         assert (staging / file.staged_as).stat().st_size == file.size_bytes
         assert (staging / file.staged_as).stat().st_mode & 0o777 == 0o600

@@ -7,8 +7,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+from tests.support.plain_records import CONTROL, HEADER, TRANSACTIONAL, records_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,54 +33,22 @@ def read_view(directory: Path) -> View:
     for log in logs:
         data, position = log.read_bytes(), 0
         while position < len(data):
-            base, length, _, magic, _, attributes, delta, _, _, producer, _, _, count = _HEADER.unpack_from(
+            base, length, _, magic, _, attributes, delta, _, _, producer, _, _, count = HEADER.unpack_from(
                 data, position
             )
             if magic != 2 or attributes & 7 or position + 12 + length > len(data):
                 raise ValueError(f"{log.name}: no plain batch at {position}")
             rises &= base >= end
             end = base + delta + 1
-            is_aborted = attributes & _TRANSACTIONAL and any(
+            is_aborted = attributes & TRANSACTIONAL and any(
                 producer == each and first <= base <= last for each, first, last in aborted
             )
-            if not attributes & _CONTROL and not is_aborted:
-                for offset, key, value in _records(data[position + _HEADER.size : position + 12 + length], base, count):
+            if not attributes & CONTROL and not is_aborted:
+                content = data[position + HEADER.size : position + 12 + length]
+                for offset, key, value in records_in(content, base, count):
                     latest[key] = (offset, value)
             position += 12 + length
     return View(int(logs[0].stem), end, latest, rises)
-
-
-def _records(data: bytes, base: int, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
-    found, at = [], 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if not byte & 0x80:
-                return (value >> 1) ^ -(value & 1)
-
-    def content() -> bytes | None:
-        nonlocal at
-        size = number()
-        if size < 0:
-            return None
-        at += size
-        return data[at - size : at]
-
-    for _ in range(count):
-        end = number()
-        end += at
-        at += 1
-        number()
-        offset = base + number()
-        found.append((offset, content(), content()))
-        at = end
-    return found
 
 
 def contents(directory: Path) -> dict[str, str]:

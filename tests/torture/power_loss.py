@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kcompact.errors import KcompactError
 from kcompact.swap.recovery import recover
@@ -63,8 +64,8 @@ def recorded(log_dir: Path, work: Path) -> dict[str, Recording]:
     return found
 
 
-def _clean(log_dir: Path, **options: object) -> None:
-    scene.clean(log_dir, topics=("orders",), **options).raise_failure()  # type: ignore[arg-type]
+def _clean(log_dir: Path, **options: Any) -> None:
+    scene.clean(log_dir, topics=("orders",), **options).raise_failure()
 
 
 def log_starts(name: str) -> Collection[int]:
