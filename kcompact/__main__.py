@@ -1,7 +1,13 @@
 """Runs the command line: the command `kcompact`, and `python -m kcompact`."""
 
+import _signal  # type: ignore[import-not-found]  # mypy has no stub of it
 import os
 import sys
+
+# Until the handlers are set, Ctrl-C must not show where an import was. `_signal` is part of the interpreter: no file of
+# the current directory can take its place.
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def _import_from_no_current_directory() -> None:

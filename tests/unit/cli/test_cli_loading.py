@@ -78,7 +78,7 @@ def test_nothing_is_imported_from_the_current_directory(python_path: str, tmp_pa
     directory = partition(tmp_path)
     for name in PLANTED[:2] if python_path.startswith(":") else PLANTED:
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} from the current directory')")
-    for arguments in (["inspect", "--verify"], ["clean", "--engine", "in-process", *COMPACT]):
+    for arguments in (["inspect", "--verify"], ["clean", "--quiet", "--engine", "in-process", *COMPACT]):
         ran = subprocess.run(
             [sys.executable, "-m", "kcompact", *arguments, directory.name],
             cwd=tmp_path,

@@ -161,6 +161,12 @@ def test_a_signal_ends_the_command_and_shows_no_traceback(
     assert digest(tmp_path) == before
 
 
+def test_ctrl_c_before_the_handlers_are_set_shows_no_traceback() -> None:
+    words = [sys.executable, "-c", AT_ONCE, str(int(signal.SIGINT)), "kcompact.cli.import", "--version"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, env=environment())
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+
+
 IN_RECOVERY = """
 import os, signal, sys
 from kcompact.swap import recovery
