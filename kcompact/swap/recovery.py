@@ -14,7 +14,7 @@ from typing import Literal
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, UnsupportedError
-from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
 from kcompact.log.directory import partition_of
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
@@ -35,6 +35,7 @@ from kcompact.swap.steps import (
     DELETED,
     SWAP,
     Observer,
+    Remove,
     Step,
     SyncDir,
     log_last,
@@ -43,6 +44,9 @@ from kcompact.swap.steps import (
     steps_after_commit,
     undo_steps,
 )
+
+_UNFINISHED_EPOCHS = f"{LEADER_EPOCH_CHECKPOINT}.tmp"
+"""Left by retention or by a broker that was killed while writing. Nothing reads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +67,8 @@ class RecoveryReport:
     """What recovery did.
 
     `finished` or `undone` is the base offset of the group whose swap was unfinished, `checkpoint` the offset that was
-    written, `removed_staging` the staging directories that were removed. `left_behind` are `.deleted` files that
-    do not belong to a swap of kcompact; the broker deletes them when it starts.
+    written, `removed_staging` the staging directories that were removed, and an unfinished `leader-epoch-checkpoint`.
+    `left_behind` are `.deleted` files that do not belong to a swap of kcompact; the broker deletes them when it starts.
     """
 
     finished: int | None = None
@@ -188,12 +192,16 @@ def recover(
         ]
         action = _action(directory, present, unfinished)
         checkpoint = _apply(directory, action, manifests, log_dir=log_dir, lock=lock, after_step=after_step)
+        is_epochs_left = _UNFINISHED_EPOCHS in present and directory.size(_UNFINISHED_EPOCHS) is not None
+        if is_epochs_left:
+            _check(lock)
+            apply_steps(directory, (Remove(_UNFINISHED_EPOCHS), SyncDir()))
         base_offset = unfinished[0].base_offset if unfinished else None
         return RecoveryReport(
             finished=base_offset if action.direction == "forward" else None,
             undone=base_offset if action.direction == "back" else None,
             checkpoint=checkpoint,
-            removed_staging=tuple(manifests),
+            removed_staging=(*manifests, _UNFINISHED_EPOCHS) if is_epochs_left else tuple(manifests),
             left_behind=tuple(sorted(name for name in directory.names() if name.endswith(DELETED))),
         )
 

@@ -164,6 +164,16 @@ def test_staging_without_a_manifest_is_removed(scene: Scene) -> None:
     assert assert_lawful(scene) == [False, False]
 
 
+def test_a_small_file_that_was_not_finished_is_removed(scene: Scene) -> None:
+    name = "leader-epoch-checkpoint.tmp"
+    stopped(scene, len(all_steps(scene)))
+    recovery.recover(scene.directory)
+    (scene.directory / name).write_text("0\n")
+    assert recovery.recover(scene.directory).removed_staging == (name,)
+    assert not recovery.recover(scene.directory).changed
+    assert_lawful(scene)
+
+
 def test_two_rounds_that_never_began_are_removed(scene: Scene) -> None:
     other = create_staging(scene.directory)
     assert recovery.recover(scene.directory, log_dir=scene.log_dir).removed_staging == tuple(
