@@ -8,6 +8,7 @@ hostile_bytes     damaged files of every kind, read by the parsers, the planner,
 bit_flips         every bit of a small log is flipped: detected, or harmless to a reader
 reader_agreement  damaged batches that Kafka's own reader refuses are refused
 races             brokers, other runs and other programs at the same time
+brokers           a real broker is started beside a cleaning, and a cleaning beside a real broker
 spark_kills       Spark's processes die at random times, and the disk for Spark's files is full
 scene             a log directory that the real Kafka wrote
 system_calls      sees each call that changes a file, and kills the process there

@@ -16,6 +16,7 @@ PARTS = (
     "bit_flips",
     "reader_agreement",
     "races",
+    "brokers",
     "links",
     "spark_kills",
 )
