@@ -1,12 +1,15 @@
-"""File systems: their free space, and their kind, which decides what a rename and a lock are worth.
+"""File systems: their free space, their kind, which decides what a rename and a lock are worth, and mounts over files.
 
-The kind is the name in `/proc/self/mountinfo`, found by the number of the mount that a descriptor belongs to. The type
-number of `statfs` says less: all file systems of user space have the same one.
+All mounts are in `/proc/self/mountinfo`, by their numbers; the mount of a descriptor is in its `fdinfo`. The type
+number of `statfs` says less than the kind there: all file systems of user space have the same one.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,17 +64,55 @@ class Storage(NamedTuple):
         return self.kind in _OVERLAYS
 
 
+def covered_names(fd: int) -> frozenset[str]:
+    """Return the names in an open directory over which something is mounted: they can be neither renamed nor deleted.
+
+    The mount may be of the same file system. Empty without `/proc`.
+    """
+    return frozenset(_covered_names(fd))
+
+
+def _covered_names(fd: int) -> Iterator[str]:
+    mount = _mount_of(fd)
+    for each in _mounts():
+        if each.parent == mount:
+            with suppress(OSError):  # It lies outside of the root directory of this process, for example.
+                if os.path.samestat(each.point.parent.stat(), os.fstat(fd)):
+                    yield each.point.name
+
+
 def _kind_of_mount(fd: int) -> str:
-    try:
-        about = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
-        mount = next(line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:"))
+    mount = _mount_of(fd)
+    return next((each.kind for each in _mounts() if each.number == mount), "")
+
+
+class _Mount(NamedTuple):
+    """A mount: its number, that of the mount that it lies on, where it lies, and the kind of its file system."""
+
+    number: int
+    parent: int
+    point: Path
+    kind: str
+
+
+def _mounts() -> Iterator[_Mount]:
+    with suppress(OSError, IndexError, ValueError):
         for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
             fields, _, rest = line.partition(b" - ")
-            if fields.split()[0].decode() == mount:
-                return os.fsdecode(rest.split()[0])
-    except (OSError, StopIteration, IndexError):
-        pass
-    return ""
+            number, parent, _, _, point = fields.split()[:5]
+            yield _Mount(int(number), int(parent), Path(os.fsdecode(_unescaped(point))), os.fsdecode(rest.split()[0]))
+
+
+def _unescaped(point: bytes) -> bytes:
+    """Return a path of `mountinfo`, which has spaces and other characters as `\\040`."""
+    return re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), point)
+
+
+def _mount_of(fd: int) -> int | None:
+    with suppress(OSError, StopIteration, IndexError, ValueError):
+        about = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
+        return int(next(line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:")))
+    return None
 
 
 def nearest_existing(path: Path) -> Path:

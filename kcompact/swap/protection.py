@@ -7,17 +7,26 @@ import stat
 from collections.abc import Iterable
 
 from kcompact.errors import RefusedError
+from kcompact.host.disk import covered_names
 from kcompact.host.file_flags import protecting_flag
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory
 
 
 def require_unprotected(directory: OpenDirectory, names: Iterable[str]) -> None:
-    """Raise RefusedError if one of these files is immutable or append-only.
+    """Raise RefusedError if one of these files is immutable or append-only, or if something is mounted over it.
 
     A name without a file is ignored, and a file that cannot be opened. `require_writable` looks at the directory.
     """
+    covered = covered_names(directory.fd())
     for name in names:
+        if name in covered:
+            raise RefusedError(
+                path=directory.path / name,
+                problem="another file is mounted over it, so it cannot be replaced",
+                hint="Find out which of both belongs to the log. Take the mount away, then run again: "
+                f"umount {shell_word(directory.path / name)}",
+            )
         try:
             fd = directory.open(name, os.O_RDONLY)
         except OSError:
