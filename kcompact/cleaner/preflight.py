@@ -22,7 +22,7 @@ from kcompact.plan.deletion import ExpiredSegment, expired_segments
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.checkpoint import require_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.protection import require_replaceable, require_unprotected
+from kcompact.swap.protection import require_project, require_replaceable, require_unprotected
 from kcompact.swap.staging import require_stageable, require_writable
 from kcompact.swap.steps import stale_deleted_names
 
@@ -57,10 +57,12 @@ def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_mach
         with OpenDirectory(plan.log.directory) as directory:
             require_same_owners(directory, _models(plan))
             require_unprotected(directory, _renamed(plan))
+            require_project(directory, _renamed(plan))
     if expired:
         require_writable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
             require_unprotected(directory, _deletable(plan.log, expired))
+            require_project(directory, _deletable(plan.log, expired))
             require_replaceable(directory, LEADER_EPOCH_CHECKPOINT)
     if plan.eligible or (plan.checkpoint_reset and plan.config.compacts):
         require_checkpoint(log_dir)

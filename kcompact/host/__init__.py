@@ -7,8 +7,8 @@ Imports: `readable`.
     access       what this process may do with files
     clock        the wall clock
     core_dumps   forbids core dumps
-    disk         the free space and the kind of a file system
-    file_flags   flags that forbid to change a file
+    disk         the free space and the kind of a file system, and mounts over files
+    file_flags   flags that forbid to change a file, and projects
     memory       how much memory a cleaning may use
     open_files   which other processes have files open
     throttle     the limit of `--max-bytes-per-second`

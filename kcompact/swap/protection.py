@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from kcompact.errors import RefusedError
 from kcompact.host.disk import covered_names
-from kcompact.host.file_flags import protecting_flag
+from kcompact.host.file_flags import project_of, protecting_flag
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory
 
@@ -40,6 +40,32 @@ def require_unprotected(directory: OpenDirectory, names: Iterable[str]) -> None:
                 path=directory.path / name,
                 problem=f"is {flag}, so it cannot be replaced",
                 hint=f"Remove the flag, then run again: chattr -i -a {shell_word(directory.path / name)}",
+            )
+
+
+def require_project(directory: OpenDirectory, names: Iterable[str]) -> None:
+    """Raise RefusedError if one of these files is of another project than a directory that passes on its own.
+
+    The kernel renames no such file in that directory (EXDEV), and a swap would stop half-way.
+    """
+    project = project_of(directory.fd())
+    if not project.is_inherited:
+        return
+    for name in names:
+        try:
+            fd = directory.open(name, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            number = project_of(fd).number
+        finally:
+            os.close(fd)
+        if number != project.number:
+            raise RefusedError(
+                path=directory.path / name,
+                problem=f"is of project {number}, its directory of project {project.number}, so it cannot be renamed",
+                hint="Give all files the project of the directory, then run again: "
+                f"chattr -R -p {project.number} {shell_word(directory.path)}",
             )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from kcompact.cleaner.preflight import obstacle
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError, RefusedError, StorageError
 from kcompact.host import access
+from kcompact.host.file_flags import Project, project_of
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
@@ -81,6 +84,19 @@ def checkpoint_is(make: Callable[[Path], object], suffix: str = "") -> Harm:
     return harm
 
 
+def project_differs(name: str) -> Harm:
+    """The directory passes on its project, and one file has none: its rename fails with EXDEV."""
+
+    def harm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        inode = (directory / name).stat().st_ino
+        monkeypatch.setattr(
+            "kcompact.swap.protection.project_of",
+            lambda fd: Project(0 if os.fstat(fd).st_ino == inode else 77, is_inherited=True),
+        )
+
+    return harm
+
+
 OBSTACLES: list[tuple[str, Harm, str]] = [
     ("read-only mount", read_only, "the file system is mounted read-only"),
     ("partition", no_permission("orders-0"), "orders-0: cannot be written to: Permission denied"),
@@ -92,6 +108,7 @@ OBSTACLES: list[tuple[str, Harm, str]] = [
         "00.timeindex: its owner, mode or attributes cannot",
     ),
     ("owner of the checkpoint", someone_else("cleaner-offset-checkpoint"), "checkpoint: its owner, mode"),
+    ("project of an index", project_differs(f"{3:020d}.index"), "index: is of project 0, its directory of project 77"),
     ("checkpoint leads nowhere", checkpoint_is(lambda path: path.symlink_to("nowhere")), "is not a regular file"),
     ("checkpoint is a directory", checkpoint_is(Path.mkdir), "is not a regular file"),
     ("checkpoint is a pipe", checkpoint_is(os.mkfifo), "is not a regular file"),
@@ -237,6 +254,14 @@ def test_a_staging_directory_that_stays_does_not_hide_that_the_log_is_clean(
     assert list(plan.log.directory.glob(".kcompact-*"))
     recover(plan.log.directory, log_dir=tmp_path)
     assert not list(plan.log.directory.glob(".kcompact-*"))
+
+
+def test_the_project_of_a_file_is_read_as_the_kernel_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        assert project_of(file.fileno()) == (0, False)
+        answer = struct.pack("5I8x", 0x200, 1, 2, 77, 3)
+        monkeypatch.setattr(fcntl, "ioctl", lambda fd, request, buffer: answer if len(buffer) == 28 else None)
+        assert project_of(file.fileno()) == (77, True)
 
 
 # What the owner of a new file can be: the group of the process, another of its groups, or that of the directory.
