@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +40,7 @@ from kcompact.format.names import (
 )
 from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kcompact.log.files import FileIdentity, open_regular, read_at, read_file
+from kcompact.log.files import FileIdentity, open_regular, read_at, read_file, require_regular
 from kcompact.log.index_files import (
     build_indexes,
     index_or_log,
@@ -238,7 +237,7 @@ def read_log(
     With `rebuild_indexes` the log ignores its index files, here and wherever it is used. Indexes that are missing or
     ignored are computed from the batches, as a broker with this `index.interval.bytes` does. Damage to batches
     and indexes is collected in `PartitionLog.damage`, that of batches first. Raises RefusedError for a directory that
-    is not a partition and for a log file that is not a regular file, CorruptCheckpointError, StorageError.
+    is not a partition and for a file of Kafka that is not a regular file, CorruptCheckpointError, StorageError.
     """
     directory = Path(directory)
     partition = partition_of(directory)
@@ -327,7 +326,7 @@ class _Listing:
 
 
 def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
-    """Return the files of a partition directory. Raises RefusedError when one of the log is not a regular file."""
+    """Return the files of a partition directory. Raises RefusedError if one of Kafka's is not a regular file."""
     found = _Listing()
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         name = parse_file_name(entry.name)
@@ -341,14 +340,15 @@ def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
             is_raft = partition.topic == CLUSTER_METADATA_TOPIC and is_raft_file(entry.name)
             if entry.name not in _SMALL_FILES and not is_raft:
                 found.foreign.append(entry.name)
+            else:
+                require_regular(directory / entry.name, entry.stat(follow_symlinks=False))
         elif name.temporary is Temporary.DELETED:
             found.deleted.append(entry.name)
         elif name.temporary is not Temporary.NO:
             found.leftovers.append(entry.name)
         else:
             status = entry.stat(follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode):
-                raise RefusedError(path=directory / entry.name, problem="not a regular file")
+            require_regular(directory / entry.name, status)
             identity = FileIdentity.of(entry.name, status)
             if name.suffix is Suffix.SNAPSHOT:
                 found.snapshots[name.base_offset] = identity

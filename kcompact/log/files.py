@@ -78,13 +78,22 @@ def open_regular(path: Path, *, dir_fd: int | None = None, identity: FileIdentit
     try:
         with storage_errors(path):
             status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise RefusedError(path=path, problem="not a regular file")
+        require_regular(path, status)
         if identity is not None and not identity.is_of(status):
             raise LogChangedError(path=path, problem="was changed or replaced since the plan was made")
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def require_regular(path: Path, status: os.stat_result) -> None:
+    """Raise RefusedError if the status of a file, links not followed, is that of anything but a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        raise RefusedError(
+            path=path,
+            problem="not a regular file",
+            hint="Find out what created it. Put the file itself there, or move this away. Then run again.",
+        )
 
 
 def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> bytes:

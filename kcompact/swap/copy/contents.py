@@ -27,7 +27,7 @@ from kcompact.format.names import (
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kcompact.log.directory import BROKER_CHECKPOINTS
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, require_regular
 from kcompact.log.lock import LOCK_NAME
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import DELETED, SWAP
@@ -90,7 +90,8 @@ class LogDirContents:
 def read_partition_contents(directory: Path) -> PartitionContents:
     """Return what a broker keeps of a partition directory, whatever the kind of the directory.
 
-    Raises RefusedError if the directory is a link or cannot be opened, StorageError.
+    Raises RefusedError if the directory is a link or cannot be opened, or if one of these files is not a regular file;
+    StorageError.
     Rule: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.loadSegmentFiles.
     """
     files, left_out = [], []
@@ -101,17 +102,16 @@ def read_partition_contents(directory: Path) -> PartitionContents:
             status = opened.status(name)
             if status is None:
                 continue
-            reason = _why_left_out(name, status.st_mode, present, is_metadata=is_metadata)
+            reason = _why_left_out(name, present, is_metadata=is_metadata)
             if reason is None:
+                require_regular(directory / name, status)
                 files.append(FileIdentity.of(name, status))
             else:
                 left_out.append(_left_out(directory / name, f"{directory.name}/{name}", reason))
     return PartitionContents(files=tuple(files), left_out=tuple(left_out))
 
 
-def _why_left_out(name: str, mode: int, present: Collection[str], *, is_metadata: bool) -> str | None:
-    if not stat.S_ISREG(mode):
-        return "not a regular file"
+def _why_left_out(name: str, present: Collection[str], *, is_metadata: bool) -> str | None:
     parsed = parse_file_name(name)
     if parsed is not None and parsed.temporary is not Temporary.DELETED:
         log = log_name(parsed.base_offset)
@@ -132,7 +132,8 @@ def read_log_dir_contents(log_dir: Path) -> LogDirContents:
     """Return what a broker keeps of a log directory.
 
     A broker deletes `-delete` directories. It continues to fill a `-future` directory, and it leaves a `-stray` one to
-    the operator. Raises RefusedError if the log directory cannot be opened, StorageError.
+    the operator. Raises RefusedError if the log directory cannot be opened or one of its files is not a regular file,
+    StorageError.
     Rule: LogManager.loadLogs, LogManager.loadLog.
     """
     partitions, set_aside, files, left_out = [], [], [], []
@@ -146,7 +147,8 @@ def read_log_dir_contents(log_dir: Path) -> LogDirContents:
                 partitions.append(name)
             elif is_directory and parsed is not None and parsed.kind is not DirectoryKind.DELETE:
                 set_aside.append(name)
-            elif name in LOG_DIR_FILES and stat.S_ISREG(status.st_mode):
+            elif name in LOG_DIR_FILES:
+                require_regular(log_dir / name, status)
                 files.append(FileIdentity.of(name, status))
             else:
                 left_out.append(_left_out(log_dir / name, name, _why_not_kept(name, is_directory=is_directory)))
@@ -156,6 +158,15 @@ def read_log_dir_contents(log_dir: Path) -> LogDirContents:
     return LogDirContents(
         partitions=tuple(partitions), set_aside=tuple(set_aside), files=tuple(files), left_out=tuple(left_out)
     )
+
+
+def require_regular_files(log_dir: Path) -> None:
+    """Raise RefusedError if one of the files that a log directory's partitions share is not a regular file."""
+    with OpenDirectory(log_dir, follow=True) as opened:
+        for name in LOG_DIR_FILES:
+            status = opened.status(name)
+            if status is not None:
+                require_regular(log_dir / name, status)
 
 
 def _why_not_kept(name: str, *, is_directory: bool) -> str:

@@ -43,6 +43,7 @@ from kcompact.swap.copy.contents import (
     NotCopied,
     read_log_dir_contents,
     read_partition_contents,
+    require_regular_files,
 )
 from kcompact.swap.copy.files import build_missing_indexes, fill, is_rebuilt_index
 from kcompact.swap.copy.journal import (
@@ -131,7 +132,8 @@ class Output:
 
     The constructor checks the output and writes nothing. It raises RefusedError if the output lies inside a source, has
     one of the partitions, is not empty although a complete copy is to be made, or has an unfinished copy of something
-    else; LogDirLockedError, StorageError. Entering checks again, under the lock, and raises the same.
+    else, and if a file of a log directory is not a regular one; LogDirLockedError, StorageError. Entering checks the
+    output again, under the lock, and raises the same.
     """
 
     def __init__(
@@ -155,6 +157,8 @@ class Output:
         self._has_others = True
         require_separate(self.path, self._log_dirs if log_dir is None else [log_dir], self._directories)
         require_creatable(self.path)
+        for each in self._log_dirs:
+            require_regular_files(each)
         present = _names(self.path)
         self._is_resumable = resumable
         self._journal: Journal | None = None
@@ -388,7 +392,8 @@ class Output:
                 opened_source = stack.enter_context(OpenDirectory(source))
                 unfinished = UnfinishedCopy(directory=target, source=opened_source, files=contents.files)
                 yield unfinished
-                now = read_partition_contents(source).files
+                with _changes():
+                    now = read_partition_contents(source).files
                 if now != contents.files:
                     raise _changed(source, contents.files, now)
                 if self._journal is None:
@@ -484,7 +489,8 @@ class Output:
     def _require_source_unchanged(self, log_dir: Path) -> None:
         require_unlocked(log_dir)
         assert self._contents is not None
-        now = read_log_dir_contents(log_dir)
+        with _changes():
+            now = read_log_dir_contents(log_dir)
         if now.files != self._contents.files:
             raise _changed(log_dir, self._contents.files, now.files)
         before = {*self._contents.partitions, *self._contents.set_aside}
@@ -549,6 +555,18 @@ def _marked_for_deletion(source: Path) -> str:
     return str(name)
 
 
+@contextmanager
+def _changes() -> Iterator[None]:
+    """Raise a RefusedError of the block as a LogChangedError: before the copying the same files were accepted."""
+    try:
+        yield
+    except RefusedError as problem:
+        raise LogChangedError(path=problem.path, problem=_CHANGED) from None
+
+
+_CHANGED = "was changed or replaced while it was copied"
+
+
 def _changed(directory: Path, before: Sequence[FileIdentity], now: Sequence[FileIdentity]) -> LogChangedError:
     name = min(file.name for file in {*before} ^ {*now})
-    return LogChangedError(path=directory / name, problem="was changed or replaced while it was copied")
+    return LogChangedError(path=directory / name, problem=_CHANGED)

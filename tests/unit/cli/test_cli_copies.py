@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +104,72 @@ def test_a_dry_run_says_what_the_run_copies(
     assert (dry.code, run.code) == (0, 0)
     assert (statuses(dry)["inventory-0"], statuses(run)["inventory-0"]) == (dry_status, status)
     assert statuses(dry) | {"inventory-0": status} == statuses(run)
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [link, pipe])
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
+def test_a_small_file_that_is_none_is_found_first(name: str, make: Callable[[Path], None], tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data")
+    (directory / name).write_bytes(b"0\n0\n")
+    make(directory / name)
+    before = digest(tmp_path)
+    for arguments in (
+        ("inspect",),
+        ("plan",),
+        ("clean", "--dry-run", "--engine", "in-process"),
+        ("clean", "--engine", "in-process"),
+        ("clean", "--engine", "in-process", "--output", tmp_path / "out"),
+    ):
+        ran = kcompact(*arguments, "--json", "--config", "cleanup.policy=compact", *NOW, directory)
+        assert (ran.code, ran.partition["exit_code"]) == (4, 4)
+        assert f"{name}: not a regular file" in ran.partition["error"]
+        assert digest(tmp_path) == before
+
+
+@pytest.mark.parametrize("make", [link, pipe])
+@pytest.mark.parametrize("chosen", [(), ("--topic", "*")], ids=["a log directory", "chosen topics"])
+@pytest.mark.parametrize("name", [".kafka_cleanshutdown", "cleaner-offset-checkpoint", "bootstrap.checkpoint"])
+def test_a_shared_file_that_is_none_is_found_before_copying(
+    name: str, chosen: tuple[str, ...], make: Callable[[Path], None], log_dir: Path, tmp_path: Path
+) -> None:
+    (log_dir / name).touch()
+    make(log_dir / name)
+    for dry_run in (("--dry-run",), ()):
+        ran = copy(tmp_path / "out", *dry_run, *chosen, log_dir)
+        assert (ran.code, (tmp_path / "out").exists()) == (4, False)
+        assert f"{name}: not a regular file" in ran.err
+
+
+def test_a_pipe_in_a_future_directory_is_found_before_copying(log_dir: Path, tmp_path: Path) -> None:
+    future = log_dir / f"inventory-0.{'0' * 32}-future"
+    shutil.copytree(log_dir / "inventory-0", future)
+    pipe(future / "leader-epoch-checkpoint")
+    ran = copy(tmp_path / "out", log_dir)
+    assert (ran.code, (tmp_path / "out").exists()) == (4, False)
+    assert "leader-epoch-checkpoint: not a regular file" in ran.err
+
+
+def test_a_file_that_becomes_a_link_while_it_is_copied(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*arguments: Any, **options: Any) -> Any:
+        link(log_dir / "inventory-0" / "partition.metadata")
+        return write_groups(*arguments, **options)
+
+    monkeypatch.setattr(cleaner, "write_groups", write)
+    ran = copy(tmp_path / "out", "--topic", "inventory", log_dir)
+    assert ran.code in (4, 6)
+    assert not (tmp_path / "out" / "inventory-0").exists()
 
 
 def test_a_damaged_partition_leaves_the_copy_unfinished(log_dir: Path, tmp_path: Path) -> None:

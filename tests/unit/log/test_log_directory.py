@@ -240,6 +240,16 @@ def test_special_files_are_refused(directory: Path, make_special: Callable[[Path
 
 
 @pytest.mark.parametrize("make_special", [symlink, fifo, subdirectory])
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata", "partition.metadata.tmp"])
+def test_special_small_files_are_refused(directory: Path, make_special: Callable[[Path], None], name: str) -> None:
+    (directory / name).touch()
+    read_log(directory)
+    make_special(directory / name)
+    with pytest.raises(RefusedError, match=f"{name}: not a regular file"):
+        read_log(directory)
+
+
+@pytest.mark.parametrize("make_special", [symlink, fifo, subdirectory])
 def test_special_files_are_not_opened(directory: Path, make_special: Callable[[Path], None]) -> None:
     make_special(directory / FIRST)
     with pytest.raises(RefusedError):
