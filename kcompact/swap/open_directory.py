@@ -74,7 +74,13 @@ class OpenDirectory:
 
     def names(self, name: str = "") -> frozenset[str]:
         """Return the names in a sub-directory, or in the directory itself."""
-        return frozenset(os.listdir(self.fd(name)))  # noqa: PTH208 - a Path has no descriptor
+        # A new descriptor each time: a duplicate shares its position in the directory, and if going back to the start
+        # fails after a listing, the next one is empty, without an error (`os.listdir`, rewinddir).
+        fd = os.open(".", _OPEN_DIRECTORY, dir_fd=self.fd(name))
+        try:
+            return frozenset(os.listdir(fd))  # noqa: PTH208 - a Path has no descriptor
+        finally:
+            os.close(fd)
 
     def open(self, name: str, flags: int, mode: int = 0) -> int:
         """Return a new descriptor of a file; the caller closes it."""

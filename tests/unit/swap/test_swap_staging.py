@@ -212,3 +212,11 @@ def test_a_manifest_may_be_written_again_for_the_next_wave(scene: Scene) -> None
     report = recovery.recover(scene.directory, log_dir=scene.log_dir)
     assert report.checkpoint == 600
     assert assert_lawful(scene) == [True, True]
+
+
+def test_a_listing_does_not_depend_on_the_one_before(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).touch()
+    with OpenDirectory(tmp_path) as directory, os.scandir(directory.fd()) as unfinished:
+        next(unfinished)
+        assert directory.names() == {"a", "b", "c"}
