@@ -3,6 +3,7 @@
 import _signal  # type: ignore[import-not-found]  # mypy has no stub of it
 import os
 import sys
+from contextlib import suppress
 
 # Until the handlers are set, Ctrl-C must not show where an import was. `_signal` is part of the interpreter: no file of
 # the current directory can take its place.
@@ -27,11 +28,20 @@ def _import_from_no_current_directory() -> None:
 
 _import_from_no_current_directory()
 
-from kcompact.cli import signals  # noqa: E402 - `signal`, too, must come from the right directory
-
 
 def main() -> None:
     """Run a command line and end the process with its exit code."""
+    try:
+        _run()
+    except (OSError, ImportError) as problem:  # The module that handles errors could not be loaded.
+        if "--debug" in sys.argv:
+            raise
+        sys.exit(_told(problem))
+
+
+def _run() -> None:
+    from kcompact.cli import signals
+
     signals.end_at_signals()  # Before the other imports, which take the longest time of a short command.
     from kcompact.cli.app import main as run
     from kcompact.host.core_dumps import forbid_core_dumps
@@ -41,6 +51,20 @@ def main() -> None:
         run(prog_name="kcompact")
     finally:
         signals.leave_signals_alone()
+
+
+def _told(problem: OSError | ImportError) -> int:
+    """Print an error with as little other code as possible, and return its exit code."""
+    try:
+        from kcompact.errors import as_failure
+
+        failure = as_failure(problem)
+        message, code = str(failure), failure.exit_code
+    except (OSError, ImportError):
+        message, code = f"a part of kcompact cannot be loaded: {problem}", 1
+    with suppress(OSError):
+        os.write(2, f"error: {message}\n".encode(errors="backslashreplace"))
+    return code
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class StorageError(KcompactError):
         self.problem = problem
         self.position = position
         self.operation = operation
-        self.exit_code, self.hint = _CODES_AND_HINTS.get(problem.errno or 0, (KcompactError.exit_code, ""))
+        self.exit_code, self.hint = _code_and_hint(problem)
         where = "" if position is None else f", position {position}"
         super().__init__(
             f"{shown(self.path)}{where}: {_words(problem, operation)}" + (f"\n{self.hint}" if self.hint else "")
@@ -348,6 +348,10 @@ _CODES_AND_HINTS = {
 """The exit code and the hint of an error number; any other number has the exit code 1. The table in `docs/cli.md`."""
 
 
+def _code_and_hint(problem: OSError) -> tuple[int, str]:
+    return _CODES_AND_HINTS.get(problem.errno or 0, (KcompactError.exit_code, ""))
+
+
 class ScratchSpaceError(NotEnoughSpaceError):
     """The directory for temporary files is full. `why` are the words of the operating system."""
 
@@ -501,6 +505,17 @@ class CleanerStateError(KcompactError):
         super().__init__(f"{shown(partition)}: '{event}' is not possible in the state '{state}'\n{hint}")
 
 
+class NotLoadedError(KcompactError):
+    """A module of kcompact, or of a library, is missing or cannot be used. The exception is the `__cause__`."""
+
+    def __init__(self, problem: ImportError) -> None:
+        self.__cause__ = problem
+        super().__init__(
+            f"a part of kcompact cannot be loaded: {shown(problem)}\n"
+            "Install kcompact again, with what it depends on, then run again."
+        )
+
+
 class UnexpectedError(KcompactError):
     """An exception that kcompact does not expect: a bug of kcompact. The exception is the `__cause__`."""
 
@@ -520,6 +535,10 @@ def as_failure(problem: Exception) -> KcompactError:
         failure: KcompactError = storage_error(Path(os.fsdecode(problem.filename)), problem)
     elif isinstance(problem, OSError) and problem.strerror:
         failure = KcompactError(f"{problem.strerror}\nRun again with --debug to see where it happened.")
+        is_full = problem.errno in _NO_SPACE_NUMBERS
+        failure.exit_code = NotEnoughSpaceError.exit_code if is_full else _code_and_hint(problem)[0]
+    elif isinstance(problem, ImportError):
+        failure = NotLoadedError(problem)
     else:
         failure = UnexpectedError(problem)
     failure.__cause__ = problem

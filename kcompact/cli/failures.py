@@ -48,11 +48,11 @@ def complain(problem: KcompactError, *, traced: bool = False, directories: Seque
     from kcompact.cli.output import streams
     from kcompact.cli.output.lists import some_of
     from kcompact.cli.output.text import relative_to_here, within
-    from kcompact.errors import EngineError, UnexpectedError
+    from kcompact.errors import EngineError, NotLoadedError, UnexpectedError
 
     command = click.get_current_context(silent=True)
     is_debugging = command is not None and command.meta.get(DEBUG)
-    if is_debugging and not traced and isinstance(problem, UnexpectedError | EngineError):
+    if is_debugging and not traced and isinstance(problem, UnexpectedError | NotLoadedError | EngineError):
         _show_traceback(problem)
     message = str(problem)
     if len(directories) > 1:

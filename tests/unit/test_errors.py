@@ -54,6 +54,7 @@ NAMING = [
     errors.CheckpointNotWrittenError(path=HOSTILE, problem=STORAGE),
     errors.CleaningAbortedError(path=HOSTILE),
     errors.CleanerStateError(partition=HOSTILE, state="paused", event="resume"),
+    errors.NotLoadedError(ImportError(HOSTILE)),
     errors.UnexpectedError(ValueError(HOSTILE)),
 ]
 NAMELESS = {errors.EngineError, errors.KernelsUnavailableError}

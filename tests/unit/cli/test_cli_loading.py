@@ -97,3 +97,49 @@ def test_no_core_dump_is_left() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment())
     assert ran.stdout.splitlines()[-1] == "(0, 0)"
+
+
+CANNOT_LOAD = """
+import errno, os, sys
+from kcompact.__main__ import main
+module, number, *sys.argv[1:] = sys.argv[1:]
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == module and number:
+            raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
+        if name == module:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "number", "code", "message"),
+    [
+        ("kcompact.cli.app", "EIO", 1, "error: Input/output error\n"),
+        ("kcompact.cli.signals", "EACCES", 4, "error: Permission denied\n"),
+        ("kcompact.errors", "EIO", 1, "error: a part of kcompact cannot be loaded: [Errno 5] Input/output error\n"),
+        ("kcompact.cli.commands.plan", "EDQUOT", 7, "error: Disk quota exceeded\n"),
+        ("kcompact.plan.partition", "", 1, "error: a part of kcompact cannot be loaded: No module named 'kcompact.pl"),
+        (
+            "kcompact.cli.output.streams",
+            "",
+            1,
+            "error: a part of kcompact cannot be loaded: cannot import name 'streams'",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_loaded(module: str, number: str, code: int, message: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    for debug in ([], ["--debug"]):
+        ran = subprocess.run(
+            [sys.executable, "-c", CANNOT_LOAD, module, number, "plan", *debug, str(directory)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(),
+        )
+        assert ("Traceback" in ran.stderr) == bool(debug)
+        if not debug:
+            assert (ran.returncode, ran.stderr[: len(message)]) == (code, message)
