@@ -78,7 +78,8 @@ class CleanResult:
     survivors were known; `sync_s` and `verify_s` are the seconds that all workers together spent on syncing and reading
     back. `expired` are the segments that retention deleted after the cleaning, or would have deleted in a dry run.
     `resumed`: an earlier run, which was interrupted, has made this copy. `stopped_by` is the error that the cleaning
-    itself would end with, of a dry run, or why the checkpoint was not written.
+    itself would end with, of a dry run, why the checkpoint was not written, or who replaced the staging directory.
+    `notes` are remarks for the user.
     """
 
     directory: Path
@@ -94,6 +95,7 @@ class CleanResult:
     expired: tuple[ExpiredSegment, ...] = ()
     resumed: bool = False
     stopped_by: KcompactError | None = None
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.end_offset is None:
@@ -144,14 +146,16 @@ def clean_partition(
     map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
     progress.check()
     written, after, status = Written([], CleanerStats(), 0.0, 0.0), plan.log, Status.DRY_RUN
+    notes: tuple[str, ...] = ()
     if options.dry_run:
         stats, sizes, after = count_groups(prepared, executor)
         written = written._replace(stats=stats)
         stopped_by = stopped_by or _shortage(plan, sizes, options)
     else:
-        written, stopped_by = _write_and_swap(prepared, executor, _held(lock), progress)
-        status = Status.CLEANED if stopped_by is None else Status.CHECKPOINT_NOT_WRITTEN
-        after = read_again(plan.log) if options.apply_retention and status is Status.CLEANED else plan.log
+        written, stopped_by, notes = _write_and_swap(prepared, executor, _held(lock), progress)
+        is_unwritten = isinstance(stopped_by, CheckpointNotWrittenError)
+        status = Status.CHECKPOINT_NOT_WRITTEN if is_unwritten else Status.CLEANED
+        after = read_again(plan.log) if options.apply_retention and stopped_by is None else plan.log
     return CleanResult(
         directory=plan.log.directory,
         status=status,
@@ -162,9 +166,10 @@ def clean_partition(
         map_s=map_s,
         sync_s=written.sync_s,
         verify_s=written.verify_s,
-        expired=apply_retention(plan, after, lock, options) if status != Status.CHECKPOINT_NOT_WRITTEN else (),
+        expired=apply_retention(plan, after, lock, options) if stopped_by is None or options.dry_run else (),
         elapsed_s=time.monotonic() - started,
         stopped_by=stopped_by,
+        notes=notes,
     )
 
 
@@ -321,8 +326,10 @@ def _resumed(plan: CleanPlan, outcome: dict[str, Any], output: Output) -> CleanR
 
 def _write_and_swap(
     prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress
-) -> tuple[Written, CheckpointNotWrittenError | None]:
-    """Write the groups wave by wave, swap them in, and write the checkpoint; return the error if only that fails.
+) -> tuple[Written, KcompactError | None, tuple[str, ...]]:
+    """Write the groups wave by wave, swap them in, write the checkpoint, and remove the staging directory.
+
+    Return also the error if the log is cleaned and only the rest has failed, and notes for the user.
 
     The partition directory, the staging directory and the log directory are held open from here on, and everything is
     reached through these descriptors: their owner may put links in their places meanwhile.
@@ -342,12 +349,23 @@ def _write_and_swap(
             with contextlib.suppress(KcompactError, OSError):
                 discard(directory, staging)
             raise
-        problem = _write_end(plan, lock, directory)
-        if problem is None:  # Otherwise recovery writes the checkpoint, from the manifest.
-            # The partition is cleaned. A staging directory that stays is removed by the next run, or by `recover`.
-            with contextlib.suppress(StorageError, NotEnoughSpaceError, LogChangedError):
-                discard(directory, staging)
-        return total, problem
+        unwritten = _write_end(plan, lock, directory)
+        if unwritten is not None:
+            return total, unwritten, ()  # Recovery writes the checkpoint, from the manifest.
+        try:
+            discard(directory, staging)
+        except LogChangedError as problem:
+            return total, problem, ()
+        except (StorageError, NotEnoughSpaceError) as problem:
+            return total, None, (_still_there(problem, directory.path / staging),)
+        return total, None, ()
+
+
+def _still_there(problem: KcompactError, staging: Path) -> str:
+    why = str(problem).splitlines()[0]
+    return (
+        f"{staging} stays: {why}; the log is cleaned, and the next clean, or `kcompact recover`, removes the directory"
+    )
 
 
 def _write_end(plan: CleanPlan, lock: LogDirLock, directory: OpenDirectory) -> CheckpointNotWrittenError | None:

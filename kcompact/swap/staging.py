@@ -168,12 +168,14 @@ def discard(partition: OpenDirectory | Path, staging: str, *, after_step: Observ
     """Remove the staging directory of this round and nothing else. Does nothing if the directory is missing.
 
     Raises RecoveryNeededError, with nothing removed, while a swap is unfinished: recovery needs the manifest.
+    LogChangedError if another process replaced the directory.
     """
     assert STAGING_NAME.fullmatch(staging), staging
     with opened(partition) as directory:
         present = directory.names()
         if staging not in present:
             return
+        _require_same(directory, staging)
         require_nothing_unfinished(directory, present)
         manifest = read_manifests(directory, (staging,)).get(staging)
         if manifest is not None and unfinished_groups(directory, staging, manifest, present):
@@ -182,7 +184,25 @@ def discard(partition: OpenDirectory | Path, staging: str, *, after_step: Observ
                 problem="an earlier swap is unfinished: its old files are not all deleted",
                 hint=f"Run `kcompact recover {shell_word(directory.path)}` first.",
             )
-        apply_steps(directory, discard_steps(directory, staging), after_step)
+        try:
+            apply_steps(directory, discard_steps(directory, staging), after_step)
+        except NotADirectoryError:
+            raise _replaced(directory, staging) from None
+
+
+def _require_same(directory: OpenDirectory, staging: str) -> None:
+    """Raise LogChangedError if the name is not that of the staging directory which is held open."""
+    status = directory.status(staging)
+    try:
+        is_same = status is not None and os.path.samestat(status, os.fstat(directory.fd(staging)))
+    except NotADirectoryError:
+        is_same = False
+    if not is_same:
+        raise _replaced(directory, staging)
+
+
+def _replaced(directory: OpenDirectory, staging: str) -> LogChangedError:
+    return LogChangedError(path=directory.path / staging, problem="was replaced while kcompact was using it")
 
 
 def discard_steps(directory: OpenDirectory, staging: str) -> tuple[Step, ...]:

@@ -136,7 +136,11 @@ def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | 
 
 
 def _complain_of(result: RoundResult) -> None:
-    """Print the errors. A request to stop is one message about all partitions that it kept from being cleaned."""
+    """Print the errors, and the notes on cleaned partitions.
+
+    A request to stop is one message about all partitions that it kept from being cleaned.
+    """
+    streams.tell_notes(note for each in result.partitions if each.result is not None for note in each.result.notes)
     stopped = [each for each in result.partitions if isinstance(each.error, CleaningAbortedError)]
     complain_of([each for each in result.partitions if not isinstance(each.error, CleaningAbortedError)])
     unfinished = None if result.copied is None else result.copied.error

@@ -203,6 +203,7 @@ def clean_entry(entry: PartitionOutcome) -> dict[str, Any]:
             map_keys = entry.result.stats.map_keys
             fields["kafka_passes_at_most"] = kafka_passes_at_most(entry.plan, map_keys=map_keys)
             fields["kafka_passes_at_least"] = kafka_passes_at_least(entry.plan, map_keys=map_keys)
+        fields["notes"] += entry.result.notes
         fields["engine"] = entry.result.engine
         fields["resumed"] = entry.result.resumed
         fields["elapsed_s"] = round(entry.result.elapsed_s, 3)

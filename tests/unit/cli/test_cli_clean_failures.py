@@ -239,6 +239,59 @@ def test_a_log_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (directory / LOG3).exists()
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_staging_directory_that_stays_is_named(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path / "data")
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "rmdir", fails)
+    ran = clean(directory)
+    monkeypatch.undo()
+    (staging,) = directory.glob(".kcompact-*")
+    assert (ran.code, ran.partition["status"], ran.partition["error"]) == (0, "cleaned", None)
+    note = ran.partition["notes"][-1]
+    assert str(staging) in note
+    assert os.strerror(number) in note
+    assert f"note: {note}" in ran.err
+    assert clean(directory).code == 0
+    assert not staging.exists()
+
+
+def link(staging: Path) -> None:
+    staging.symlink_to(staging.with_name("moved"))
+
+
+@pytest.mark.parametrize("replace", [link, Path.touch, Path.mkdir])
+@pytest.mark.parametrize("call", ["listdir", "rmdir"])
+def test_a_staging_directory_that_is_replaced_at_the_end(
+    call: str, replace: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = partition(tmp_path / "data")
+    really, discard = getattr(os, call), cleaner.discard
+
+    def replaced(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(os, call, really)
+        (staging,) = directory.glob(".kcompact-*")
+        staging.rename(directory / "moved")
+        replace(staging)
+        return really(*arguments, **options)
+
+    def begin(*arguments: Any) -> None:
+        monkeypatch.setattr(os, call, replaced)
+        discard(*arguments)
+
+    monkeypatch.setattr(cleaner, "discard", begin)
+    ran = clean(directory)
+    if (call, replace) == ("rmdir", Path.mkdir):  # Empty, as the own one was.
+        assert ran.code == 0
+        return
+    assert (ran.code, ran.partition["status"]) == (6, "cleaned")
+    assert "was replaced while kcompact was using it" in ran.partition["error"]
+    assert values(directory) == COMPACTED
+
+
 def test_a_fault_of_ours_is_one_partitions_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directories = [partition(tmp_path / name, settings(f"name={name}-0")) for name in ("a", "b")]
     prepare_clean = prepare.prepare_clean
