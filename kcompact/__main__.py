@@ -3,7 +3,6 @@
 import _signal  # type: ignore[import-not-found]  # mypy has no stub of it
 import os
 import sys
-from contextlib import suppress
 
 # Until the handlers are set, Ctrl-C must not show where an import was. `_signal` is part of the interpreter: no file of
 # the current directory can take its place.
@@ -55,6 +54,8 @@ def _run() -> None:
 
 def _told(problem: OSError | ImportError) -> int:
     """Print an error with as little other code as possible, and return its exit code."""
+    from contextlib import suppress
+
     try:
         from kcompact.errors import as_failure
 

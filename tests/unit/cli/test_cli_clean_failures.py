@@ -18,6 +18,7 @@ from kcompact.clean import prepare
 from kcompact.cleaner import partition as cleaner
 from kcompact.errors import LogChangedError, NotEnoughSpaceError
 from kcompact.plan import partitions
+from kcompact.swap import staging
 from tests.support.command_line import (
     COMPACT,
     COMPACTED,
@@ -249,18 +250,18 @@ def test_a_staging_directory_that_stays_is_named(number: int, tmp_path: Path, mo
     monkeypatch.setattr(os, "rmdir", fails)
     ran = clean(directory)
     monkeypatch.undo()
-    (staging,) = directory.glob(".kcompact-*")
+    (left,) = directory.glob(".kcompact-*")
     assert (ran.code, ran.partition["status"], ran.partition["error"]) == (0, "cleaned", None)
     note = ran.partition["notes"][-1]
-    assert str(staging) in note
+    assert str(left) in note
     assert os.strerror(number) in note
     assert f"note: {note}" in ran.err
     assert clean(directory).code == 0
-    assert not staging.exists()
+    assert not left.exists()
 
 
-def link(staging: Path) -> None:
-    staging.symlink_to(staging.with_name("moved"))
+def link(path: Path) -> None:
+    path.symlink_to(path.with_name("moved"))
 
 
 @pytest.mark.parametrize("replace", [link, Path.touch, Path.mkdir])
@@ -269,18 +270,18 @@ def test_a_staging_directory_that_is_replaced_at_the_end(
     call: str, replace: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = partition(tmp_path / "data")
-    really, discard = getattr(os, call), cleaner.discard
+    really = getattr(os, call)
 
     def replaced(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(os, call, really)
-        (staging,) = directory.glob(".kcompact-*")
-        staging.rename(directory / "moved")
-        replace(staging)
+        (path,) = directory.glob(".kcompact-*")
+        path.rename(directory / "moved")
+        replace(path)
         return really(*arguments, **options)
 
     def begin(*arguments: Any) -> None:
         monkeypatch.setattr(os, call, replaced)
-        discard(*arguments)
+        staging.discard(*arguments)
 
     monkeypatch.setattr(cleaner, "discard", begin)
     ran = clean(directory)
