@@ -71,7 +71,8 @@ from kcompact.kernels import (
     Table,
 )
 from kcompact.log.batch_headers import BatchHeader, with_marker
-from kcompact.log.files import MAX_INDEX_BYTES, open_regular, read_file, read_into
+from kcompact.log.files import open_regular, read_into
+from kcompact.log.index_files import read_entries
 from kcompact.log.inflate import Buffers, inflated_runs
 
 
@@ -182,7 +183,7 @@ def _index_agrees(path: Path, split: Split, table: Table) -> bool:
     """Return whether each index entry of this split is the position and the last offset of a batch."""
     if not split.check_index:
         return True
-    data = read_file(path.with_suffix(Suffix.INDEX), max_bytes=MAX_INDEX_BYTES)
+    data = read_entries(path.with_suffix(Suffix.INDEX), index.OFFSET_ENTRY_BYTES)
     entries = np.frombuffer(data, ">i4", len(data) // index.OFFSET_ENTRY_BYTES * 2).reshape(-1, 2)
     positions = entries[:, 1].astype(np.int64)
     within = (positions >= split.start_position) & (positions < split.end_position)

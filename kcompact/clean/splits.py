@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kcompact.clean.job import Split
 from kcompact.format.batch import legacy_base_offset
+from kcompact.format.index import EntryColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix
 from kcompact.log.directory import PartitionLog, Segment
@@ -103,7 +104,10 @@ def _starts(log: PartitionLog, segment: Segment, split_bytes: int) -> list[int]:
         positions = np.fromiter((position for position, _ in headers(path)), np.int64)
         return [0, *(int(positions[number]) for number in _every(split_bytes, positions))]
     entries = read_offset_index(index_path)
-    positions = np.fromiter((entry.position for entry in entries), np.int64, len(entries))
+    if isinstance(entries, EntryColumns):
+        positions = entries.second.astype(np.int64)
+    else:
+        positions = np.fromiter((entry.position for entry in entries), np.int64, len(entries))
     chosen = [entries[number] for number in _every(split_bytes, positions)]
     for entry in chosen:
         is_true = is_batch(path, entry.position, segment.base_offset + entry.relative_offset)

@@ -129,7 +129,7 @@ def read_transaction_headers(plan: CleanPlan, *, compiled: bool) -> dict[int, Se
     }
 
 
-def aborted_of_indexes(plan: CleanPlan) -> dict[int, tuple[AbortedTxn, ...]]:
+def aborted_of_indexes(plan: CleanPlan) -> dict[int, Sequence[AbortedTxn]]:
     """Return the `.txnindex` entries of each segment, by base offset. Raises CorruptDataError.
 
     Without any entry no batch is excluded from the offset map. Then the headers that the scan returns are enough.
@@ -149,13 +149,13 @@ def _index_path(log: PartitionLog, segment: Segment) -> Path:
 
 def aborted_of_markers(
     plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]]
-) -> dict[int, tuple[AbortedTxn, ...]]:
+) -> dict[int, Sequence[AbortedTxn]]:
     """Return the entries that the markers of the log give, by base offset of the segment. No `.txnindex` is read.
 
     Raises CorruptDataError.
     """
     transactions = Transactions()
-    found = {
+    found: dict[int, Sequence[AbortedTxn]] = {
         segment.base_offset: aborted_by_markers(transactions, headers[segment.base_offset]) for segment in plan.segments
     }
     for segment, batches in _later_batches(plan, transactions):

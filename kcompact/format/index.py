@@ -11,10 +11,11 @@ Kafka cannot have written.
 from __future__ import annotations
 
 import bisect
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from kcompact.errors import CorruptIndexError, CorruptTransactionIndexError, RefusedError
 from kcompact.format.names import MAX_OFFSET
@@ -38,8 +39,13 @@ ABORTED_TXN_VERSION = 0
 
 LARGE_INDEX_BYTES = 1 << 16
 """Indexes of this size and above are parsed with numpy. For a few smaller ones, importing numpy takes longer."""
+WINDOW_ENTRIES = 1 << 16
+"""So many entries of a large index are compared at a time, which takes a few MB for an index of any size."""
 
-_Entry = TypeVar("_Entry")
+_ZEROS = bytes(1 << 12)
+
+_Entry = TypeVar("_Entry", bound=tuple[int, int])
+_Fields: TypeAlias = tuple[Any, Any]
 
 
 class OffsetEntry(NamedTuple):
@@ -92,13 +98,13 @@ class AbortedTxn:
 class EntryColumns(Sequence[_Entry]):
     """The entries of a large index as two columns: a sequence that creates an entry only when it is accessed.
 
-    `first` and `second` are the two fields of the entries, int64[n] in file order.
+    `first` and `second` are the two fields of the entries in file order, as the file stores them: no copy is made.
     """
 
     __slots__ = ("_make", "first", "second")
 
     def __init__(
-        self, first: NDArray[np.int64], second: NDArray[np.int64], make: Callable[[Iterable[int]], _Entry]
+        self, first: NDArray[np.integer], second: NDArray[np.integer], make: Callable[[Iterable[int]], _Entry]
     ) -> None:
         self.first, self.second, self._make = first, second, make
 
@@ -115,7 +121,46 @@ class EntryColumns(Sequence[_Entry]):
         return self._make((int(self.first[index]), int(self.second[index])))
 
     def __iter__(self) -> Iterator[_Entry]:
-        return map(self._make, zip(self.first.tolist(), self.second.tolist(), strict=True))
+        for _, first, second in self.windows():
+            yield from map(self._make, zip(first.tolist(), second.tolist(), strict=True))
+
+    def windows(self) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield the number of the first entry of each window, and its columns in the byte order of the machine."""
+        for start in range(0, len(self), WINDOW_ENTRIES):
+            window = slice(start, start + WINDOW_ENTRIES)
+            yield start, self.first[window].astype("i8"), self.second[window].astype("i8")
+
+
+class _Form(NamedTuple, Generic[_Entry]):
+    """What tells the two indexes apart.
+
+    `before` stands for the entry before the first. `follows` says of an entry and the one before, given as pairs of
+    numbers or of columns, whether they may follow each other, up to a greatest relative offset.
+    """
+
+    entry: struct.Struct
+    fields: tuple[str, str]
+    make: Callable[[Iterable[int]], _Entry]
+    offset_field: int
+    before: tuple[int, int]
+    follows: Callable[[_Fields, _Fields, int], Any]
+    rising: str
+
+
+def _offset_follows(before: _Fields, entry: _Fields, most: int) -> Any:
+    return (before[0] < entry[0]) & (entry[0] <= most) & (before[1] < entry[1])
+
+
+def _time_follows(before: _Fields, entry: _Fields, most: int) -> Any:
+    return (before[0] < entry[0]) & (before[1] <= entry[1]) & (entry[1] <= most)
+
+
+_OFFSET_INDEX = _Form(
+    OFFSET_ENTRY_STRUCT, (">i4", ">i4"), OffsetEntry._make, 0, (-1, -1), _offset_follows, "offset or position"
+)
+_TIME_INDEX = _Form(
+    TIME_ENTRY_STRUCT, (">i8", ">i4"), TimeEntry._make, 1, (-1, 0), _time_follows, "timestamp or offset"
+)
 
 
 def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> Sequence[OffsetEntry]:
@@ -125,19 +170,7 @@ def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bo
     rise strictly, or when entries follow the zeros. With `tolerant` it returns the entries before the first such
     problem instead, for the active segment after a crash. Rule: OffsetIndex.append, OffsetIndex.sanityCheck.
     """
-    valid = _valid_offset_index(data, base_offset)
-    if valid is not None:
-        return valid
-    data = _written(data, OFFSET_ENTRY_BYTES, file=file, tolerant=tolerant)
-    entries = list(map(OffsetEntry._make, OFFSET_ENTRY_STRUCT.iter_unpack(data)))
-    limit = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
-    previous = OffsetEntry(-1, -1)
-    for number, entry in enumerate(entries):
-        if not (previous.relative_offset < entry.relative_offset <= limit and previous.position < entry.position):
-            problem = f"entry {number} {tuple(entry)} after {tuple(previous)}: offset or position does not rise"
-            return _damaged(entries, number, OFFSET_ENTRY_BYTES, problem, file=file, tolerant=tolerant)
-        previous = entry
-    return entries
+    return _parse(data, _OFFSET_INDEX, base_offset=base_offset, file=file, tolerant=tolerant)
 
 
 def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> Sequence[TimeEntry]:
@@ -147,102 +180,94 @@ def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool
     strictly, when offsets fall, or when entries follow the zeros. `tolerant` as in `parse_offset_index`.
     Rule: TimeIndex.maybeAppend, TimeIndex.sanityCheck.
     """
-    valid = _valid_time_index(data, base_offset)
-    if valid is not None:
-        return valid
-    data = _written(data, TIME_ENTRY_BYTES, file=file, tolerant=tolerant)
-    entries = list(map(TimeEntry._make, TIME_ENTRY_STRUCT.iter_unpack(data)))
-    limit = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
-    previous = TimeEntry(-1, 0)
-    for number, entry in enumerate(entries):
-        if not (previous.timestamp < entry.timestamp and previous.relative_offset <= entry.relative_offset <= limit):
-            problem = f"entry {number} {tuple(entry)} after {tuple(previous)}: timestamp or offset does not rise"
-            return _damaged(entries, number, TIME_ENTRY_BYTES, problem, file=file, tolerant=tolerant)
-        previous = entry
-    return entries
+    return _parse(data, _TIME_INDEX, base_offset=base_offset, file=file, tolerant=tolerant)
 
 
-def _valid_offset_index(data: bytes, base_offset: int) -> EntryColumns[OffsetEntry] | None:
-    """Return the entries of a large and valid index, else None: `parse_offset_index` then reads each entry."""
-    entries = _large_entries(data, [("relative_offset", ">i4"), ("position", ">i4")])
-    if entries is None:
-        return None
-    offsets, positions = entries["relative_offset"].astype("i8"), entries["position"].astype("i8")
-    is_sound = (
-        offsets[0] >= 0
-        and positions[0] >= 0
-        and offsets[-1] <= MAX_OFFSET - base_offset
-        and (offsets[1:] > offsets[:-1]).all()
-        and (positions[1:] > positions[:-1]).all()
-    )
-    return EntryColumns(offsets, positions, OffsetEntry._make) if is_sound else None
-
-
-def _valid_time_index(data: bytes, base_offset: int) -> EntryColumns[TimeEntry] | None:
-    """As `_valid_offset_index`. Only the first relative offset may be zero."""
-    entries = _large_entries(data, [("timestamp", ">i8"), ("relative_offset", ">i4")])
-    if entries is None:
-        return None
-    timestamps, offsets = entries["timestamp"].astype("i8"), entries["relative_offset"].astype("i8")
-    is_sound = (
-        timestamps[0] >= 0
-        and offsets[0] >= 0
-        and offsets[1] > 0
-        and offsets[-1] <= MAX_OFFSET - base_offset
-        and (timestamps[1:] > timestamps[:-1]).all()
-        and (offsets[1:] >= offsets[:-1]).all()
-    )
-    return EntryColumns(timestamps, offsets, TimeEntry._make) if is_sound else None
-
-
-def _large_entries(data: bytes, fields: list[tuple[str, str]]) -> NDArray[Any] | None:
-    """Return the entries of a large index without the zeros at its end; None for a small one or incomplete entries."""
-    if len(data) < LARGE_INDEX_BYTES:
-        return None
-    written_bytes = len(data.rstrip(b"\0"))
-    if written_bytes < LARGE_INDEX_BYTES:
-        return None
-    import numpy as np
-
-    entry = np.dtype(fields)
-    if len(data) % entry.itemsize:
-        return None
-    return np.frombuffer(data, entry, count=-(-written_bytes // entry.itemsize))
-
-
-def _written(data: bytes, entry_bytes: int, *, file: str, tolerant: bool) -> bytes:
-    """Return the bytes of the entries. A relative offset of zero, except in the first entry, ends them.
-
-    Raises CorruptIndexError, unless `tolerant`, for an incomplete entry and for entries behind the zeros.
-    """
-    rest = len(data) % entry_bytes
-    if rest and not tolerant:
-        problem = f"{len(data):,} bytes are not a multiple of the {entry_bytes} bytes of an entry"
-        raise CorruptIndexError(file=file, position=len(data) - rest, problem=problem)
-    data = data[: len(data) - rest]
-    # An active index ends in up to a million zero entries, so `rstrip` removes them rather than a loop.
-    used = -(-len(data.rstrip(b"\0")) // entry_bytes) * entry_bytes
-    if used == 0:
-        # All zeros. A single entry of zeros is valid: the first batch of a segment. More is unused space.
-        return data if len(data) == entry_bytes else b""
-    for position in range(entry_bytes, used, entry_bytes):
-        offset_at = position if entry_bytes == OFFSET_ENTRY_BYTES else position + 8
-        if data[offset_at : offset_at + 4] == bytes(4):
-            if not tolerant:
-                number = position // entry_bytes
-                problem = f"entry {number} is empty, but entries follow it"
-                raise CorruptIndexError(file=file, position=position, problem=problem)
-            return data[:position]
-    return data[:used]
-
-
-def _damaged(
-    entries: list[_Entry], number: int, entry_bytes: int, problem: str, *, file: str, tolerant: bool
-) -> list[_Entry]:
-    """Return the entries before `number` when `tolerant`, else raise CorruptIndexError with the problem."""
+def _parse(data: bytes, form: _Form[_Entry], *, base_offset: int, file: str, tolerant: bool) -> Sequence[_Entry]:
+    entry_bytes = form.entry.size
+    if not tolerant:
+        verify_size(len(data), entry_bytes, file=file)
+    entries = _entries(data, form)
+    # A relative offset of zero, except in the first entry, ends the entries.
+    end = _first_wrong(entries[1:], form.before, lambda _, entry: entry[form.offset_field] != 0)
+    if end is not None:
+        if not tolerant:
+            problem = f"entry {end + 1} is empty, but entries follow it"
+            raise CorruptIndexError(file=file, position=(end + 1) * entry_bytes, problem=problem)
+        entries = entries[: end + 1]
+    most = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
+    number = _first_wrong(entries, form.before, lambda before, entry: form.follows(before, entry, most))
+    if number is None:
+        return entries
     if tolerant:
         return entries[:number]
+    before = tuple(entries[number - 1]) if number else form.before
+    problem = f"entry {number} {tuple(entries[number])} after {before}: {form.rising} does not rise"
     raise CorruptIndexError(file=file, position=number * entry_bytes, problem=problem)
+
+
+def verify_size(size_bytes: int, entry_bytes: int, *, file: str) -> None:
+    """Raise CorruptIndexError if the last entry of an `.index` or a `.timeindex` of `size_bytes` is incomplete."""
+    rest = size_bytes % entry_bytes
+    if rest:
+        problem = f"{size_bytes:,} bytes are not a multiple of the {entry_bytes} bytes of an entry"
+        raise CorruptIndexError(file=file, position=size_bytes - rest, problem=problem)
+
+
+def _entries(data: bytes, form: _Form[_Entry]) -> Sequence[_Entry]:
+    """Return the whole entries up to the zeros at the end."""
+    entry_bytes = form.entry.size
+    whole = memoryview(data)[: len(data) // entry_bytes * entry_bytes]
+    # All zeros are unused space, except for a single entry: that of the first batch of a segment.
+    count = 1 if len(whole) == entry_bytes else -(-written_bytes(whole) // entry_bytes)
+    if count * entry_bytes < LARGE_INDEX_BYTES:
+        return list(map(form.make, form.entry.iter_unpack(whole[: count * entry_bytes])))
+    import numpy as np
+
+    columns = np.frombuffer(whole, np.dtype([("first", form.fields[0]), ("second", form.fields[1])]), count)
+    return EntryColumns(columns["first"], columns["second"], form.make)
+
+
+def written_bytes(data: bytes | memoryview) -> int:
+    """Return the length of `data` without the zeros at its end: an active index ends in up to a million zero entries.
+
+    It goes back piece by piece, because `rstrip` would copy the rest.
+    """
+    end = len(data)
+    while end and bytes(data[max(0, end - len(_ZEROS)) : end]) == _ZEROS[:end]:
+        end = max(0, end - len(_ZEROS))
+    start = max(0, end - len(_ZEROS))
+    return start + len(bytes(data[start:end]).rstrip(b"\0"))
+
+
+def _first_wrong(
+    entries: Sequence[tuple[int, int]], before: tuple[int, int], is_right: Callable[[_Fields, _Fields], Any]
+) -> int | None:
+    """Return the number of the first entry of which `is_right` is false, given the entry before and the entry.
+
+    `is_right` is given single entries, or the columns of a window of a large index.
+    """
+    if isinstance(entries, EntryColumns):
+        return _first_wrong_in_columns(entries, before, is_right)
+    for number, entry in enumerate(entries):
+        if not is_right(before, entry):
+            return number
+        before = entry
+    return None
+
+
+def _first_wrong_in_columns(
+    entries: EntryColumns[Any], before: tuple[int, int], is_right: Callable[[_Fields, _Fields], Any]
+) -> int | None:
+    import numpy as np
+
+    for number, *window in entries.windows():
+        first, second = (np.append(value, column) for value, column in zip(before, window, strict=True))
+        right = is_right((first[:-1], second[:-1]), (first[1:], second[1:]))
+        if not right.all():
+            return number + int(right.argmin())
+        before = (first[-1], second[-1])
+    return None
 
 
 def verify_end(entries: Sequence[OffsetEntry], *, size_bytes: int, file: str) -> None:
@@ -361,39 +386,92 @@ class IndexBuilder:
 # .txnindex
 
 
-def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> tuple[AbortedTxn, ...]:
+class AbortedTxnColumns(Sequence[AbortedTxn]):
+    """The entries of a large `.txnindex` as a sequence that creates an entry only when it is accessed.
+
+    `table` has the fields of `AbortedTxn` as columns, in their order: int64[n, 4].
+    """
+
+    __slots__ = ("table",)
+
+    def __init__(self, table: NDArray[np.int64]) -> None:
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @overload
+    def __getitem__(self, index: int) -> AbortedTxn: ...
+    @overload
+    def __getitem__(self, index: slice) -> AbortedTxnColumns: ...
+    def __getitem__(self, index: int | slice) -> AbortedTxn | AbortedTxnColumns:
+        if isinstance(index, slice):
+            return AbortedTxnColumns(self.table[index])
+        return _aborted_txn(*self.table[index].tolist())
+
+    def __iter__(self) -> Iterator[AbortedTxn]:
+        for start in range(0, len(self), WINDOW_ENTRIES):
+            yield from itertools.starmap(_aborted_txn, self.table[start : start + WINDOW_ENTRIES].tolist())
+
+
+def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> Sequence[AbortedTxn]:
     """Return the aborted transactions of a `.txnindex`. An incomplete last entry is ignored.
 
     Raises CorruptTransactionIndexError for a version other than 0, for last offsets that do not rise strictly or lie
     below the base offset, and for a first offset above the last. Rule: TransactionIndex.iterator,
     TransactionIndex.sanityCheck, TransactionIndex.append.
     """
+    whole = memoryview(data)[: len(data) // TXN_ENTRY_BYTES * TXN_ENTRY_BYTES]
+    if len(whole) >= LARGE_INDEX_BYTES:
+        return _aborted_txn_columns(whole, base_offset=base_offset, file=file)
     found: list[AbortedTxn] = []
-    whole = len(data) // TXN_ENTRY_BYTES * TXN_ENTRY_BYTES
     last_offset = base_offset - 1
-    for number, fields in enumerate(ABORTED_TXN_STRUCT.iter_unpack(memoryview(data)[:whole])):
-        version, producer_id, first_offset, txn_last_offset, last_stable_offset = fields
-        problem = ""
-        if version != ABORTED_TXN_VERSION:
-            problem = f"version {version} is unknown"
-        elif txn_last_offset <= last_offset:
-            problem = f"last offset {txn_last_offset} does not rise above {last_offset}"
-        elif not 0 <= first_offset <= txn_last_offset:
-            problem = f"first offset {first_offset} is not between 0 and the last offset {txn_last_offset}"
-        if problem:
-            raise CorruptTransactionIndexError(
-                file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}"
-            )
-        last_offset = txn_last_offset
-        found.append(
-            AbortedTxn(
-                producer_id=producer_id,
-                first_offset=first_offset,
-                last_offset=txn_last_offset,
-                last_stable_offset=last_stable_offset,
-            )
-        )
+    for number, (version, *fields) in enumerate(ABORTED_TXN_STRUCT.iter_unpack(whole)):
+        entry = _aborted_txn(*fields)
+        _verify_aborted_txn(entry, number, version, last_offset, file=file)
+        last_offset = entry.last_offset
+        found.append(entry)
     return tuple(found)
+
+
+def _aborted_txn(producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int) -> AbortedTxn:
+    return AbortedTxn(
+        producer_id=producer_id,
+        first_offset=first_offset,
+        last_offset=last_offset,
+        last_stable_offset=last_stable_offset,
+    )
+
+
+def _verify_aborted_txn(entry: AbortedTxn, number: int, version: int, last_offset: int, *, file: str) -> None:
+    """Raise CorruptTransactionIndexError for a wrong entry. `last_offset` is that of the entry before."""
+    problem = ""
+    if version != ABORTED_TXN_VERSION:
+        problem = f"version {version} is unknown"
+    elif entry.last_offset <= last_offset:
+        problem = f"last offset {entry.last_offset} does not rise above {last_offset}"
+    elif not 0 <= entry.first_offset <= entry.last_offset:
+        problem = f"first offset {entry.first_offset} is not between 0 and the last offset {entry.last_offset}"
+    if problem:
+        raise CorruptTransactionIndexError(
+            file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}"
+        )
+
+
+def _aborted_txn_columns(whole: memoryview, *, base_offset: int, file: str) -> AbortedTxnColumns:
+    """Return the entries of a large index. Columns find the first wrong entry, `_verify_aborted_txn` says why."""
+    import numpy as np
+
+    stored = np.frombuffer(whole, np.dtype([("version", ">i2"), ("fields", ">i8", 4)]))
+    table = stored["fields"].astype("i8")
+    _, first, last, _ = table.T
+    before = np.append(base_offset - 1, last[:-1])
+    right = (stored["version"] == ABORTED_TXN_VERSION) & (before < last) & (first >= 0) & (first <= last)
+    entries = AbortedTxnColumns(table)
+    if not right.all():
+        number = int(right.argmin())
+        _verify_aborted_txn(entries[number], number, int(stored["version"][number]), int(before[number]), file=file)
+    return entries
 
 
 def build_txn_index(transactions: Sequence[AbortedTxn]) -> bytes:

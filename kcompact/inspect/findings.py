@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from kcompact.errors import CorruptDataError
+
+MOST_LISTED = 20
+"""So many findings of one kind about one file are listed; one more counts the rest."""
+
+_Item = TypeVar("_Item")
 
 
 class Severity(StrEnum):
@@ -33,6 +40,21 @@ def worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings by severity, damage first. Findings of one severity keep their order."""
     order = list(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+
+
+def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], Finding], *, what: str) -> Iterator[Finding]:
+    """Yield the findings of the first items about one file, and one that counts the others.
+
+    A damaged file may have millions. `what` names the items.
+    """
+    waiting = iter(items)
+    last = None
+    for item in islice(waiting, MOST_LISTED):
+        last = finding_of(item)
+        yield last
+    others = sum(1 for _ in waiting)
+    if last is not None and others:
+        yield Finding(severity=last.severity, file=last.file, problem=f"and {others:,} more {what} like these")
 
 
 def of_error(problem: CorruptDataError, severity: Severity = Severity.DAMAGE) -> Finding:

@@ -6,6 +6,7 @@ allocates the index of an active segment at full size.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,11 @@ from pathlib import Path
 from kcompact.errors import CorruptDataError
 from kcompact.format import index
 from kcompact.format.names import FileName, Suffix
-from kcompact.inspect.findings import Finding, Severity, of_error
+from kcompact.inspect.contents import file_size
+from kcompact.inspect.findings import Finding, Severity, first_of, of_error
 from kcompact.inspect.verified_segment import OffsetPositions, VerifiedSegment
-from kcompact.log.files import MAX_INDEX_BYTES, read_file
+from kcompact.log.index_files import read_offset_index, read_time_index
+from kcompact.log.transaction_index import read_transaction_index
 
 
 def verify_indexes(
@@ -39,8 +42,7 @@ def verify_indexes(
         name = str(FileName(base_offset=segment.contents.base_offset, suffix=suffix))
         if name in names:
             try:
-                data = read_file(directory / name, max_bytes=MAX_INDEX_BYTES)
-                yield from check(_IndexFile(name, data, segment, is_active, interval_bytes))
+                yield from check(_IndexFile(directory / name, segment, is_active, interval_bytes))
             except CorruptDataError as problem:
                 yield of_error(problem)
         elif suffix is not Suffix.TXN_INDEX:
@@ -52,11 +54,14 @@ def verify_indexes(
 class _IndexFile:
     """An index file, and the segment that it belongs to."""
 
-    name: str
-    data: bytes
+    path: Path
     segment: VerifiedSegment
     is_active: bool
     interval_bytes: int
+
+    @property
+    def name(self) -> str:
+        return self.path.name
 
     @property
     def base_offset(self) -> int:
@@ -69,7 +74,7 @@ class _IndexFile:
 
     def padding(self, entry_count: int, entry_bytes: int) -> Iterator[Finding]:
         """Yield a finding if zeros follow the entries. The parser rejects an index with other bytes there."""
-        padding_bytes = len(self.data) - entry_count * entry_bytes
+        padding_bytes = file_size(self.path) - entry_count * entry_bytes
         if padding_bytes > 0:
             problem = (
                 f"{padding_bytes:,} zero bytes after the last entry; they count in the size of the index when "
@@ -79,7 +84,7 @@ class _IndexFile:
 
 
 def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
-    entries = index.parse_offset_index(file.data, base_offset=file.base_offset, file=file.name)
+    entries = read_offset_index(file.path)
     yield from _wrong_entries(file, entries)
     if file.is_active:
         return
@@ -95,26 +100,23 @@ def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
 
 def _wrong_entries(file: _IndexFile, entries: Sequence[index.OffsetEntry]) -> Iterator[Finding]:
     """Yield the entries that are not the start and the last offset of a batch."""
-    offset_positions = file.segment.offset_positions
-    if isinstance(entries, index.EntryColumns) and offset_positions.include(entries, file.base_offset):
-        return
-    for number, (relative_offset, position) in enumerate(entries):
-        if file.is_cut_short and position >= file.segment.contents.end_position:
-            break
-        offset = file.base_offset + relative_offset
+    offset_positions, contents = file.segment.offset_positions, file.segment.contents
+    if file.is_cut_short:
+        entries = entries[: bisect_left(entries, contents.end_position, key=lambda entry: entry.position)]
+
+    def finding_of(number: int) -> Finding:
+        offset, position = file.base_offset + entries[number].relative_offset, entries[number].position
         last_offset = offset_positions.last_offset_at(position)
-        if last_offset == offset:
-            continue
-        problem = f"entry {number} (offset {offset}, position {position}): " + (
-            "no batch starts there" if last_offset is None else f"the batch there ends at offset {last_offset}"
-        )
-        yield Finding(
+        problem = "no batch starts there" if last_offset is None else f"the batch there ends at offset {last_offset}"
+        return Finding(
             severity=Severity.DAMAGE,
             file=file.name,
             position=number * index.OFFSET_ENTRY_BYTES,
             offset=offset,
-            problem=problem,
+            problem=f"entry {number} (offset {offset}, position {position}): {problem}",
         )
+
+    yield from first_of(offset_positions.wrong_entries(entries, file.base_offset), finding_of, what="entries")
 
 
 def _expected_entries(offset_positions: OffsetPositions, interval_bytes: int) -> int:
@@ -128,7 +130,7 @@ def _expected_entries(offset_positions: OffsetPositions, interval_bytes: int) ->
 
 def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
     contents = file.segment.contents
-    entries = index.parse_time_index(file.data, base_offset=file.base_offset, file=file.name)
+    entries = read_time_index(file.path)
     greatest = contents.largest_timestamp_ms
     if not file.is_active:
         yield from file.padding(len(entries), index.TIME_ENTRY_BYTES)
@@ -152,11 +154,12 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
 
 def _txn_index_findings(file: _IndexFile) -> Iterator[Finding]:
     """Yield an incomplete entry. `inspect.transactions` compares the entries with the markers of the whole log."""
-    if rest := len(file.data) % index.TXN_ENTRY_BYTES:
+    size_bytes = file_size(file.path)
+    if rest := size_bytes % index.TXN_ENTRY_BYTES:
         yield Finding(
             severity=Severity.WARNING,
             file=file.name,
-            position=len(file.data) - rest,
+            position=size_bytes - rest,
             problem=f"{rest} bytes after the last entry are an incomplete entry; a broker ignores them",
         )
-    index.parse_txn_index(file.data, base_offset=file.base_offset, file=file.name)
+    read_transaction_index(file.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,16 +62,26 @@ class OffsetPositions:
         is_start = row < len(self._positions) and self._positions[row] == position
         return self._last_offsets[row] if is_start else None
 
-    def include(self, entries: EntryColumns[OffsetEntry], base_offset: int) -> bool:
-        """Return whether each entry of a large offset index is the start and the last offset of a batch."""
+    def wrong_entries(self, entries: Sequence[OffsetEntry], base_offset: int) -> Iterator[int]:
+        """Yield the numbers of the entries of an offset index that are not the start and the last offset of a batch."""
+        if isinstance(entries, EntryColumns):
+            yield from self._wrong_in_columns(entries, base_offset)
+            return
+        for number, (relative_offset, position) in enumerate(entries):
+            if self.last_offset_at(position) != base_offset + relative_offset:
+                yield number
+
+    def _wrong_in_columns(self, entries: EntryColumns[OffsetEntry], base_offset: int) -> Iterator[int]:
         import numpy as np
 
+        if not self._positions:
+            yield from range(len(entries))
+            return
         positions, last_offsets = np.asarray(self._positions), np.asarray(self._last_offsets)
-        rows = positions.searchsorted(entries.second)
-        if len(rows) and rows[-1] >= len(positions):
-            return False
-        is_start = positions[rows] == entries.second
-        return bool((is_start & (last_offsets[rows] == entries.first + base_offset)).all())
+        for number, relative_offsets, starts in entries.windows():
+            rows = positions.searchsorted(starts).clip(max=len(positions) - 1)
+            is_right = (positions[rows] == starts) & (last_offsets[rows] == relative_offsets + base_offset)
+            yield from (number + np.flatnonzero(~is_right)).tolist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

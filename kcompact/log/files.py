@@ -18,8 +18,6 @@ from kcompact.errors import LogChangedError, RefusedError, storage_error, storag
 
 MAX_SMALL_FILE_BYTES = 64 << 20
 """What is read at once: checkpoints, properties, a snapshot of 1.4 million producers."""
-MAX_INDEX_BYTES = 256 << 20
-"""A broker allocates the index of an active segment with `segment.index.bytes`, 10 MiB by default."""
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

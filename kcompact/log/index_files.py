@@ -6,29 +6,98 @@ after its log has been read and verified from the start: if the log is damaged, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError
-from kcompact.format import index
+from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, RefusedError, storage_errors
+from kcompact.format import index, legacy
 from kcompact.format.index import IndexBuilder, OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
-from kcompact.log.files import MAX_INDEX_BYTES, read_file
+from kcompact.log.files import open_regular, read_at
 from kcompact.log.segment_reader import headers, verified_batches
+
+MAX_INDEX_BYTES = (1 << 31) - 1
+"""The greatest `segment.index.bytes`: a broker allocates the index of an active segment with so many bytes."""
+MAX_ENTRIES_BYTES = 64 << 20
+"""What is held of an index: ten times what the default `index.interval.bytes` gives for the largest segment."""
+LEAST_BATCH_BYTES = legacy.LOG_OVERHEAD_BYTES + legacy.minimum_size(0)
+
+_WINDOW_BYTES = 3 << 17
+"""An index up to this size is read at once. The end of a larger one is searched in pieces of whole entries."""
 
 
 def read_offset_index(path: Path) -> Sequence[OffsetEntry]:
     """Return the entries of an `.index`. Raises CorruptIndexError, RefusedError, StorageError."""
-    return index.parse_offset_index(
-        read_file(path, max_bytes=MAX_INDEX_BYTES), base_offset=int(path.stem), file=str(path)
-    )
+    data = read_entries(path, index.OFFSET_ENTRY_BYTES)
+    return index.parse_offset_index(data, base_offset=int(path.stem), file=str(path))
 
 
 def read_time_index(path: Path) -> Sequence[TimeEntry]:
     """Return the entries of a `.timeindex`. Raises CorruptIndexError, RefusedError, StorageError."""
-    return index.parse_time_index(
-        read_file(path, max_bytes=MAX_INDEX_BYTES), base_offset=int(path.stem), file=str(path)
-    )
+    data = read_entries(path, index.TIME_ENTRY_BYTES)
+    return index.parse_time_index(data, base_offset=int(path.stem), file=str(path))
+
+
+def read_entries(path: Path, entry_bytes: int) -> bytes:
+    """Return the bytes of an `.index` or a `.timeindex`; of a large one without the zeros at its end.
+
+    So an index costs little more than its entries, however large its file is. Raises CorruptIndexError for an
+    incomplete entry and as `verify_count`, RefusedError for more entries than are held, StorageError.
+    """
+    with open_regular(path) as descriptor:
+        size_bytes = os.fstat(descriptor).st_size
+        if size_bytes > MAX_INDEX_BYTES:
+            raise RefusedError(path=path, problem=f"larger than {MAX_INDEX_BYTES:,} bytes, the limit for an index")
+        index.verify_size(size_bytes, entry_bytes, file=str(path))
+        used_bytes = size_bytes
+        if size_bytes > _WINDOW_BYTES:
+            used_bytes = -(-_written_bytes(descriptor, size_bytes, path) // entry_bytes) * entry_bytes
+        verify_count(path, used_bytes, entry_bytes)
+        if used_bytes > MAX_ENTRIES_BYTES:
+            raise RefusedError(
+                path=path,
+                problem=f"has {used_bytes:,} bytes of entries, more than the {MAX_ENTRIES_BYTES:,} that kcompact holds",
+                hint="--rebuild-indexes reads the batches instead.",
+            )
+        return read_at(descriptor, used_bytes, 0, path=path)
+
+
+def _written_bytes(descriptor: int, size_bytes: int, path: Path) -> int:
+    """Return the size of an index without the zeros at its end. Raises StorageError."""
+    for end in range(size_bytes, 0, -_WINDOW_BYTES):
+        start = max(0, end - _WINDOW_BYTES)
+        if written := index.written_bytes(read_at(descriptor, end - start, start, path=path)):
+            return start + written
+    return 0
+
+
+def verify_count(
+    path: Path,
+    used_bytes: int,
+    entry_bytes: int,
+    *,
+    batch_bytes: int = LEAST_BATCH_BYTES,
+    error: type[CorruptIndexError] = CorruptIndexError,
+) -> None:
+    """Raise `error` if an index has more entries than its log can have batches of at least `batch_bytes`.
+
+    Each entry is of another batch; a time index may have one more. A small index is not compared, and none without a
+    log. Raises StorageError.
+    """
+    log = path.with_suffix(Suffix.LOG)
+    if used_bytes <= _WINDOW_BYTES or not log.exists():
+        return
+    with storage_errors(log):
+        log_bytes = log.stat().st_size
+    most = log_bytes // batch_bytes + 1
+    if used_bytes > most * entry_bytes:
+        raise error(
+            file=path,
+            position=most * entry_bytes,
+            problem=f"has {used_bytes // entry_bytes:,} entries, but a log of {log_bytes:,} bytes has at most "
+            f"{most - 1:,} batches: the log has lost its end, or the index is wrong",
+        )
 
 
 def build_indexes(log: Path, *, interval_bytes: int) -> tuple[bytes, bytes]:

@@ -23,9 +23,11 @@ from typing import NamedTuple
 
 from kcompact.errors import CorruptTransactionIndexError
 from kcompact.format import index
+from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.index import AbortedTxn
 from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader
 from kcompact.log.files import read_file
+from kcompact.log.index_files import verify_count
 
 NO_MARKER = -1
 
@@ -100,9 +102,11 @@ def aborted_by_markers(transactions: Transactions, batches: Iterable[BatchHeader
     )
 
 
-def read_transaction_index(path: Path) -> tuple[AbortedTxn, ...]:
+def read_transaction_index(path: Path) -> Sequence[AbortedTxn]:
     """Return the entries of a `.txnindex`. Raises CorruptTransactionIndexError, RefusedError, StorageError."""
-    return index.parse_txn_index(read_file(path), base_offset=int(path.stem), file=str(path))
+    data = read_file(path)
+    verify_count(path, len(data), index.TXN_ENTRY_BYTES, batch_bytes=HEADER_BYTES, error=CorruptTransactionIndexError)
+    return index.parse_txn_index(data, base_offset=int(path.stem), file=str(path))
 
 
 class _IndexEntry(NamedTuple):

@@ -24,7 +24,7 @@ def read_segments(directory: Path) -> tuple[SegmentSpec, ...]:
 def read_aborted(directory: Path) -> dict[int, tuple[AbortedTxn, ...]]:
     """Return the aborted transactions of each `.txnindex` by the base offset of its segment."""
     return {
-        int(path.stem): parse_txn_index(path.read_bytes(), base_offset=int(path.stem), file=path.name)
+        int(path.stem): tuple(parse_txn_index(path.read_bytes(), base_offset=int(path.stem), file=path.name))
         for path in sorted(directory.glob("*.txnindex"))
     }
 

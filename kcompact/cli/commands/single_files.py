@@ -29,7 +29,7 @@ def file_entry(path: Path, *, verify: bool, memory_bytes: int) -> FileEntry:
             entry = replace(entry, base_offset=base_offset_of(path))
         if is_log(path):
             return _with_contents(entry, verify=verify, memory_bytes=memory_bytes)
-        entry = replace(entry, entries=entries_of(path))
+        entry = replace(entry, entries=entries_of(path, memory_bytes=memory_bytes))
         if verify:
             entry = replace(entry, findings=())
             return _with_findings_of_index(entry, memory_bytes)

@@ -19,6 +19,7 @@ from kcompact.format.checkpoint import (
     parse_offset_checkpoint,
 )
 from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.producer_snapshot import ENTRY_BYTES as PRODUCER_ENTRY_BYTES
 from kcompact.format.producer_snapshot import parse_snapshot
 from kcompact.format.properties import (
     META_PROPERTIES,
@@ -26,7 +27,8 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.log.files import MAX_INDEX_BYTES, read_file
+from kcompact.log.files import read_file
+from kcompact.log.index_files import read_entries
 
 _OFFSET_CHECKPOINTS = (
     CLEANER_OFFSET_CHECKPOINT,
@@ -34,6 +36,15 @@ _OFFSET_CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
+
+_ENTRY_BYTES = {
+    "index": index.OFFSET_ENTRY_BYTES,
+    "timeindex": index.TIME_ENTRY_BYTES,
+    "txnindex": index.TXN_ENTRY_BYTES,
+    "snapshot": PRODUCER_ENTRY_BYTES,
+}
+_LISTED_BYTES = 1000
+"""What a listed entry takes: its fields, and its line or its part of the JSON."""
 
 
 def kind_of(path: Path) -> str:
@@ -62,9 +73,21 @@ def has_second_suffix(path: Path) -> bool:
     return parsed is not None and parsed.temporary is not Temporary.NO
 
 
-def entries_of(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a file other than a log. Raises CorruptDataError, RefusedError, StorageError."""
-    data, file, base = read_file(path, max_bytes=MAX_INDEX_BYTES), str(path), base_offset_of(path)
+def entries_of(path: Path, *, memory_bytes: int) -> list[dict[str, Any]]:
+    """Return the entries of a file other than a log.
+
+    Raises CorruptDataError, RefusedError for more entries than `memory_bytes` can hold, StorageError.
+    """
+    kind, file, base = kind_of(path), str(path), base_offset_of(path)
+    is_sparse = kind in ("index", "timeindex")
+    data = read_entries(path, _ENTRY_BYTES[kind]) if is_sparse else read_file(path)
+    count = len(data) // _ENTRY_BYTES[kind] if kind in _ENTRY_BYTES else data.count(b"\n")
+    if count * _LISTED_BYTES > memory_bytes:
+        raise RefusedError(
+            path=path,
+            problem=f"{count:,} entries are too many to list with the memory that may be used",
+            hint="With a greater --memory they are listed.",
+        )
     readers: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "index": lambda: _offset_entries(data, base, file),
         "timeindex": lambda: _time_entries(data, base, file),
@@ -76,7 +99,7 @@ def entries_of(path: Path) -> list[dict[str, Any]]:
         PARTITION_METADATA: lambda: [asdict(parse_partition_metadata(data, file=file))],
         META_PROPERTIES: lambda: [asdict(parse_meta_properties(data, file=file))],
     } | dict.fromkeys(_OFFSET_CHECKPOINTS, lambda: _checkpoint_entries(data, file))
-    return readers[kind_of(path)]()
+    return readers[kind]()
 
 
 def _offset_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcompact.format import index as index_format
 from kcompact.format.index import EntryColumns, OffsetEntry
 from kcompact.inspect.verified_segment import OffsetPositions
 
@@ -26,8 +29,13 @@ def test_positions_of_batches(positions: list[int], in_one_piece: bool, index: l
     assert list(found) == positions
     for position in range(-1, 62):
         assert found.last_offset_at(position) == batches.get(position)
-    for wrong in (0, 1):
-        offsets = [position // 2 + wrong for position in index]
-        entries = EntryColumns(np.array(offsets, np.int64), np.array(index, np.int64), OffsetEntry._make)
-        expected = all(batches.get(at) == BASE_OFFSET + offset for offset, at in zip(offsets, index, strict=True))
-        assert found.include(entries, BASE_OFFSET) is expected
+    for wrong in ([], [0], [2, 4], range(100)):
+        offsets = [position // 2 + (number in wrong) for number, position in enumerate(index)]
+        entries = [OffsetEntry(*pair) for pair in zip(offsets, index, strict=True)]
+        expected = [
+            number for number, entry in enumerate(entries) if batches.get(entry.position) != BASE_OFFSET + entry[0]
+        ]
+        assert list(found.wrong_entries(entries, BASE_OFFSET)) == expected
+        with mock.patch.object(index_format, "WINDOW_ENTRIES", 3):
+            columns = EntryColumns(np.array(offsets, np.int64), np.array(index, np.int64), OffsetEntry._make)
+            assert list(found.wrong_entries(columns, BASE_OFFSET)) == expected
