@@ -156,6 +156,31 @@ def test_a_directory_of_someone_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without permission")
+def test_an_ordinary_user_needs_no_more_than_the_files() -> None:
+    cleaning = ("clean", "--engine", "in-process", *COMPACT)
+    answers: list[tuple[int, str]] = []
+    for user in (lambda run: (run().code, ""), as_nobody):  # The first time all modules are loaded.
+        with tempfile.TemporaryDirectory() as root:
+            directory = partition(Path(root) / "data")
+            for path in (Path(root), *Path(root).rglob("*")):
+                os.chown(path, NOBODY, NOBODY)
+            answers = [
+                user(bound(kcompact, *arguments, directory))
+                for arguments in (
+                    ("inspect", "--verify", *COMPACT),
+                    ("plan", *COMPACT),
+                    (*cleaning, "--dry-run"),
+                    (*cleaning, "--output", f"{root}/copy"),
+                    cleaning,
+                    ("recover",),
+                )
+            ]
+            assert values(directory) == values(Path(root) / "copy" / directory.name) == COMPACTED
+    assert [code for code, _ in answers] == [0] * len(answers)
+    assert ["not seen are the open files of" in err for _, err in answers] == [False, False, False, True, True, False]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without permission")
 @pytest.mark.parametrize("name", ["", LOG0])
 def test_what_nobody_may_read(name: str, tmp_path: Path) -> None:
     # All modules are loaded: nobody may not read them.
