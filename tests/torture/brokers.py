@@ -48,6 +48,8 @@ from tests.torture.tally import Tally
 
 CLEAN = ("clean", "--engine", "in-process", "--force", "--yes", "--config", "segment.bytes=40000")
 """Each segment of the fixture is a group of its own, so there are three swaps."""
+POLICY = ("--config", "cleanup.policy=compact")
+"""For a partition without the metadata log of its broker beside it."""
 REFUSAL = "Failed to acquire lock on file .lock"
 NOT_STOPPED = "the broker was not shut down cleanly"
 CLEANED = 1_000
@@ -260,7 +262,7 @@ def _beside(turn: Turn, tally: Tally) -> None:
     before = digest(turn.partition)
     for name, (path_of, by) in PATHS.items():
         with path_of(turn) as path:
-            ran = _clean(path)
+            ran = _clean(path, *POLICY)
         assert (ran.code, by in ran.err) == (5, True), f"beside the broker, {name}: {ran}"
         assert digest(turn.partition) == before, f"beside the broker, {name}: the partition was changed"
         tally.count("beside a broker: refused")
@@ -346,7 +348,7 @@ def _killed(turn: Turn, broker: Broker, tally: Tally) -> None:
     assert (ran.code, NOT_STOPPED in ran.err) == (4, True), f"after the broker is killed: {ran}"
     copied = turn.home / "taken out" / PARTITION
     shutil.copytree(turn.partition, copied)
-    ran = _clean(copied, "--config", "cleanup.policy=compact")
+    ran = _clean(copied, *POLICY)
     assert ran.code == 0, f"a copy of the partition of a killed broker: {ran}"
     assert digest(turn.partition) == before, "a cleaning after the broker was killed has changed the partition"
     tally.count("killed: untouched until the broker has started again")

@@ -63,15 +63,14 @@ def other_file(kind: str, directory: Path, mount: Mount) -> Path:
     return directory / "a file"
 
 
-@pytest.mark.parametrize("kind", ["the same", "another"])
 @pytest.mark.parametrize(
-    "name",
+    ("name", "kind"),
     [
-        f"orders-0/{LOG0}",
-        f"orders-0/{LOG3}",
-        f"orders-0/{LOG3.replace('.log', '.timeindex')}",
-        f"orders-0/{SNAPSHOT3}",
-        CHECKPOINT,
+        (f"orders-0/{LOG0}", "the same"),
+        (f"orders-0/{LOG3}", "another"),
+        (f"orders-0/{LOG3.replace('.log', '.timeindex')}", "the same"),
+        (f"orders-0/{SNAPSHOT3}", "the same"),
+        (CHECKPOINT, "another"),
     ],
 )
 def test_a_file_with_a_mount_over_it_is_found_before_the_swap(
