@@ -42,7 +42,7 @@ LARGE_INDEX_BYTES = 1 << 16
 WINDOW_ENTRIES = 1 << 16
 """So many entries of a large index are compared at a time, which takes a few MB for an index of any size."""
 
-_ZEROS = bytes(1 << 12)
+_ZEROS = bytes(1 << 14)
 
 _Entry = TypeVar("_Entry", bound=tuple[int, int])
 _Fields: TypeAlias = tuple[Any, Any]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from kcompact.errors import CorruptDataError
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.inspect.contents import COMPILED_BATCHES, pays
-from kcompact.inspect.findings import Finding, of_error
+from kcompact.inspect.findings import MOST_LISTED, Finding, of_error
 from kcompact.inspect.segment_contents import SegmentContents
 from kcompact.log.batch_headers import read_producer_headers
 from kcompact.log.directory import PartitionLog
@@ -37,6 +39,7 @@ def transaction_findings(
 ) -> Iterator[Finding]:
     """Yield the contradictions between log files, in log order, and the `.txnindex` files beside them.
 
+    Ends with the first index that has many: every entry of a large file may be wrong.
     Each log file comes with the size up to which it is read: a broker may be appending to it.
     Raises StorageError, RefusedError.
     """
@@ -55,4 +58,9 @@ def transaction_findings(
             yield of_error(problem)
             deque(judge.transactions.abort_markers(batches), maxlen=0)
             continue
-        yield from map(of_error, judge.contradictions(path, entries, batches))
+        found = map(of_error, judge.contradictions(path, entries, batches))
+        yield from islice(found, MOST_LISTED)
+        one_more = next(found, None)
+        if one_more is not None:
+            yield replace(one_more, problem=f"{one_more.problem}; further contradictions of this log are not listed")
+            return

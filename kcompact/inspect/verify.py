@@ -14,6 +14,7 @@ has something to do first) or *information*.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_head
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, parse_file_name
 from kcompact.inspect.contents import LogContents, file_size, pays
-from kcompact.inspect.findings import Finding, Severity, of_error, worst_first
+from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import verify_indexes
 from kcompact.inspect.segment_contents import BatchCounter, SegmentContents
 from kcompact.inspect.small_files import name_findings, small_file_findings
@@ -183,6 +184,7 @@ class _SegmentChecks:
         self.counter = BatchCounter(SegmentContents(base_offset=file.base_offset))
         self.findings: list[Finding] = []
         self.unchecked: BatchTooLargeError | None = None
+        self._counts: Counter[Severity] = Counter()
         self._offset_positions = OffsetPositions()
         self._largest_offset = file.base_offset - 1
         self._first_epoch, self._largest_epoch = -1, epoch
@@ -219,6 +221,9 @@ class _SegmentChecks:
             self._null_keys += sum(record.key is None for record in records)
 
     def _add_finding(self, batch: Batch, severity: Severity, problem: str) -> None:
+        self._counts[severity] += 1
+        if self._counts[severity] > MOST_LISTED:
+            return
         self.findings.append(
             Finding(
                 severity=severity,
@@ -232,6 +237,10 @@ class _SegmentChecks:
     def segment(self, damage: KcompactError | None = None) -> VerifiedSegment:
         """Return what was read; `damage` is why reading ended early."""
         contents = self.counter.contents()
+        for severity, count in self._counts.items():
+            if count > MOST_LISTED:
+                problem = f"and {count - MOST_LISTED:,} more findings about batches"
+                self.findings.append(Finding(severity=severity, file=self.file.path.name, problem=problem))
         return VerifiedSegment(
             contents=replace(
                 contents,

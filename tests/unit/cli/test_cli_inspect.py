@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,14 @@ def test_single_file(name: str, kind: str, verify: tuple[str, ...], tmp_path: Pa
     assert (look["kind"], look["error"]) == (kind, None)
     assert (look["contents"] is not None) == (kind == "log")
     assert kcompact("inspect", *verify, path).code == 0
+
+
+def test_more_entries_than_memory_can_hold_are_not_listed(tmp_path: Path) -> None:
+    index = partition(tmp_path) / "00000000000000000000.index"
+    index.write_bytes(b"".join(struct.pack(">ii", number + 1, number + 1) for number in range(2000)))
+    shown = kcompact("inspect", "--memory", "1m", index)
+    assert shown.code == 4
+    assert "2,000 entries are too many to list" in shown.out
 
 
 def cut(path: Path) -> None:

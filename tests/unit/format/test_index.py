@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptIndexError, RefusedError
+from kcompact.errors import CorruptIndexError, CorruptTransactionIndexError, RefusedError
 from kcompact.format import index as index_format
 from kcompact.format.index import (
     AbortedTxn,
+    AbortedTxnColumns,
     IndexBuilder,
     OffsetPosition,
     TimestampOffset,
@@ -246,7 +247,7 @@ def test_any_bytes_are_an_index_or_corrupt(data: bytes, tolerant: bool) -> None:
 def read_by(parse: Callable[..., object], data: bytes, base_offset: int, tolerant: bool, *, columns: bool) -> object:
     """Return the entries, or the position and message of the error. Columns need at least two entries."""
     large_bytes = 16 if columns else 1 << 60
-    with mock.patch.object(index_format, "LARGE_INDEX_BYTES", large_bytes):
+    with mock.patch.multiple(index_format, LARGE_INDEX_BYTES=large_bytes, WINDOW_ENTRIES=3):
         try:
             entries = parse(data, base_offset=base_offset, file="f", tolerant=tolerant)
         except CorruptIndexError as problem:
@@ -309,6 +310,45 @@ def test_columns_are_what_the_entries_are(
 def test_columns_have_the_same_limits(parse: Callable[..., object], data: bytes, tolerant: bool) -> None:
     expected = read_by(parse, data, 100, tolerant, columns=False)
     assert read_by(parse, data, 100, tolerant, columns=True) == expected
+
+
+def read_transactions(data: bytes, base_offset: int, *, columns: bool) -> object:
+    """Return the entries of a `.txnindex`, or the position and message of the error."""
+    with mock.patch.multiple(index_format, LARGE_INDEX_BYTES=34 if columns else 1 << 60, WINDOW_ENTRIES=3):
+        try:
+            entries = parse_txn_index(data, base_offset=base_offset, file="f")
+            return [entries[number] for number in range(len(entries))], list(entries), list(entries[1:3])
+        except CorruptTransactionIndexError as problem:
+            return (problem.position, str(problem))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(1, 9)), max_size=12),
+    st.none() | st.tuples(st.integers(0, 12 * 34), st.integers(0, 255)),
+    st.sampled_from([0, 100, 2**63 - 1]),
+)
+def test_transactions_in_columns_are_what_the_entries_are(
+    steps: list[tuple[int, int, int]], damage: tuple[int, int] | None, base_offset: int
+) -> None:
+    data, last_offset = bytearray(), 99
+    for producer_id, length, step in steps:
+        last_offset += step
+        data += struct.pack(">hqqqq", 0, producer_id, last_offset - length, last_offset, last_offset + 1)
+    if damage is not None and damage[0] < len(data):
+        data[damage[0]] = damage[1]
+    expected = read_transactions(bytes(data), base_offset, columns=False)
+    assert read_transactions(bytes(data), base_offset, columns=True) == expected
+
+
+def test_a_large_transaction_index_looks_like_a_sequence_of_entries() -> None:
+    transactions = [
+        AbortedTxn(producer_id=7, first_offset=number, last_offset=number, last_stable_offset=number + 1)
+        for number in range(index_format.LARGE_INDEX_BYTES // 34 + 1)
+    ]
+    entries = parse_txn_index(build_txn_index(transactions), base_offset=0, file="f")
+    assert isinstance(entries, AbortedTxnColumns)
+    assert (list(entries), entries[-1], list(entries[3:5])) == (transactions, transactions[-1], transactions[3:5])
+    assert entries.table[3].tolist() == [7, 3, 3, 4]
 
 
 def test_a_large_index_looks_like_a_list_of_entries() -> None:

@@ -259,3 +259,47 @@ def test_any_flipped_byte_is_found_except_in_a_leader_epoch(tmp_path: Path) -> N
         rewrite(log, whole)
     # The checksum does not cover the leader epoch; only an epoch that falls is found, and -1 is no epoch.
     assert unseen <= {batch * size + byte for batch in range(3) for byte in range(12, 16)}
+
+
+# A damaged file may have millions of wrong entries.
+
+MANY = "log now=10:00 index.interval.bytes=0\n0: " + " ".join(f"k{number:02}=1" for number in range(30)) + "\n30: z=1\n"
+
+
+def wrong_entries(directory: Path) -> str:
+    entries = struct.unpack(f">{2 * 29}i", (directory / INDEX).read_bytes())
+    rewrite(
+        directory / INDEX, struct.pack(f">{2 * 29}i", *(entry + number % 2 for number, entry in enumerate(entries)))
+    )
+    return INDEX
+
+
+def wrong_checksums(directory: Path) -> str:
+    data = bytearray((directory / LOG).read_bytes())
+    for position in range(0, len(data), len(data) // 30):
+        data[position + 17] ^= 1
+    rewrite(directory / LOG, bytes(data))
+    return LOG
+
+
+def entries_without_markers(directory: Path) -> str:
+    entries = [struct.pack(">hqqqq", 0, 1, number, number, number + 1) for number in range(30)]
+    (directory / "00000000000000000000.txnindex").write_bytes(b"".join(entries))
+    return "00000000000000000000.txnindex"
+
+
+@pytest.mark.parametrize(
+    ("damage", "rest"),
+    [
+        (wrong_entries, "and 9 more entries like these"),
+        (wrong_checksums, "and 10 more findings about batches"),
+        (entries_without_markers, "further contradictions of this log are not listed"),
+    ],
+)
+def test_few_of_many_findings_are_listed(damage: Callable[[Path], str], rest: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path, MANY)
+    name = damage(directory)
+    found_here = [each for each in found(directory) if each.file == name and each.severity is Severity.DAMAGE]
+    assert len(found_here) == 21
+    assert rest in found_here[-1].problem
+    assert not any(rest in each.problem for each in found_here[:-1])
