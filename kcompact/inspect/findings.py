@@ -12,7 +12,7 @@ from typing import TypeVar
 from kcompact.errors import CorruptDataError
 
 MOST_LISTED = 20
-"""So many findings of one kind about one file are listed; one more counts the rest."""
+"""So many findings of one kind are listed; one more counts the rest."""
 
 _Item = TypeVar("_Item")
 
@@ -43,9 +43,9 @@ def worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], Finding], *, what: str) -> Iterator[Finding]:
-    """Yield the findings of the first items about one file, and one that counts the others.
+    """Yield the findings of the first items, and one that counts the others: there may be millions.
 
-    A damaged file may have millions. `what` names the items.
+    `what` names the items. They are entries of one file, or files of one kind.
     """
     waiting = iter(items)
     last = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from kcompact.errors import CorruptDataError
 from kcompact.format.checkpoint import (
@@ -20,7 +21,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.inspect.findings import Finding, Severity, of_error
+from kcompact.inspect.findings import Finding, Severity, first_of, of_error
 from kcompact.log.directory import LogDir, PartitionLog, read_snapshot
 from kcompact.log.files import read_file
 
@@ -117,17 +118,22 @@ _MEANINGS = {
 
 def name_findings(log: PartitionLog) -> Iterator[Finding]:
     """Yield the files that interrupted work left, indexes without a log, and names that are not Kafka's."""
-    for name in (*log.leftovers, *log.deleted):
-        parsed = parse_file_name(name)
-        meaning = _MEANINGS[parsed.temporary] if parsed else ""
-        severity = Severity.INFO if parsed and parsed.temporary is Temporary.DELETED else Severity.WARNING
-        yield Finding(severity=severity, file=name, problem=meaning)
-    for name in log.staging:
-        text = "left by an interrupted run of kcompact; kcompact recover finishes or undoes that run"
-        yield Finding(severity=Severity.WARNING, file=name, problem=text)
-    for name in log.foreign:
-        text = "not a file of Kafka; a broker may refuse to start because of it. kcompact does not change it"
-        yield Finding(severity=Severity.WARNING, file=name, problem=text)
-    for orphan in log.orphans:
-        text = "an index without a log; a broker deletes it when it starts"
-        yield Finding(severity=Severity.WARNING, file=orphan.name, problem=text)
+    for names in (log.leftovers, log.deleted):
+        yield from first_of(names, _interrupted, what="files")
+    staging = "left by an interrupted run of kcompact; kcompact recover finishes or undoes that run"
+    foreign = "not a file of Kafka; a broker may refuse to start because of it. kcompact does not change it"
+    orphan = "an index without a log; a broker deletes it when it starts"
+    orphans = tuple(file.name for file in log.orphans)
+    for names, text in ((log.staging, staging), (log.foreign, foreign), (orphans, orphan)):
+        yield from first_of(names, partial(_warning, problem=text), what="files")
+
+
+def _interrupted(name: str) -> Finding:
+    parsed = parse_file_name(name)
+    meaning = _MEANINGS[parsed.temporary] if parsed else ""
+    severity = Severity.INFO if parsed and parsed.temporary is Temporary.DELETED else Severity.WARNING
+    return Finding(severity=severity, file=name, problem=meaning)
+
+
+def _warning(name: str, problem: str) -> Finding:
+    return Finding(severity=Severity.WARNING, file=name, problem=problem)

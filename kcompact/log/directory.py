@@ -58,6 +58,8 @@ _SMALL_FILES = frozenset(
 )
 """The other files of a partition directory. A broker that is killed while it writes one leaves a `.tmp` file."""
 
+_MOST_NOTED = 20
+
 BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
 """The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
 
@@ -259,7 +261,9 @@ def read_log(
         "that user removes it"
         for name in found.staging_of_others
     ]
-    reader.notes += [f"{file.name} has no .log beside it; a broker would delete it" for file in orphans]
+    reader.notes += [f"{file.name} has no .log beside it; a broker would delete it" for file in orphans[:_MOST_NOTED]]
+    if len(orphans) > _MOST_NOTED:
+        reader.notes.append(f"and {len(orphans) - _MOST_NOTED:,} more indexes have no .log beside them")
     segments = tuple(reader.read(base, found.segment_files[base]) for base in bases)
     log_end_offset = reader.log_end_offset(segments[-1])
     damage = [*reader.damage, *_lost_end(log_dir, partition, log_end_offset)]

@@ -31,7 +31,7 @@ def scan(directory: Path) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    return log_writer.write(log_dsl.parse("log\n0: a=1 b=2 a=3"), tmp_path / "logs")
+    return log_writer.write(log_dsl.parse("log index.interval.bytes=0\n0: a=1 b=2 a=3"), tmp_path / "logs")
 
 
 def test_an_index_behind_a_link_is_refused(directory: Path, tmp_path: Path) -> None:

@@ -303,3 +303,15 @@ def test_few_of_many_findings_are_listed(damage: Callable[[Path], str], rest: st
     assert len(found_here) == 21
     assert rest in found_here[-1].problem
     assert not any(rest in each.problem for each in found_here[:-1])
+
+
+def test_few_of_many_names_are_listed(tmp_path: Path) -> None:
+    directory = partition(tmp_path, SCENE)
+    for number in range(30):
+        aside(directory, f"note-{number}")
+        aside(directory, f"{100 + number:020d}.index")
+    problems = [each.problem for each in found(directory)]
+    assert len(problems) == 42
+    assert problems.count("and 10 more files like these") == 2
+    notes = read_log(directory).notes
+    assert (len(notes), notes[-1]) == (21, "and 10 more indexes have no .log beside them")
