@@ -21,8 +21,21 @@ if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions
 
 
-class Commands(click.Group):
+class Helpful(click.Command):
+    """A command whose help is printed as its answers are: a failure is one of standard output."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return the option `--help`."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _show_help
+        return option
+
+
+class Commands(Helpful, click.Group):
     """The group of commands. Every error of a command becomes a message and an exit code here."""
+
+    command_class = Helpful
 
     def main(self, args: Any = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
         """Run a command line and end the process with its exit code."""
@@ -62,6 +75,15 @@ class Commands(click.Group):
             raise
         except Exception as problem:
             return exit_code_of(problem, debug=bool(ctx.meta.get(DEBUG)))
+
+
+def _show_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from kcompact.cli.output import streams
+
+    streams.echo(ctx.get_help())
+    ctx.exit()
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
