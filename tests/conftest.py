@@ -7,6 +7,7 @@ profile, the same examples each time; `fast` takes the first few of them, for `m
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("ci")
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    # Whoever starts the tests in the background may have turned them off, and every command would inherit that.
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
