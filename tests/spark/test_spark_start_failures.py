@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from kcompact.engine.spark import jvm, spark_context
 from kcompact.errors import EngineError
-from tests.support.command_line import COMPACT, kcompact, partition
+from tests.support.command_line import COMPACT, environment, kcompact, partition
 from tests.support.fake_java import PRINTS_17, write_java
 from tests.support.spark_runs import SPARK, processes_of
 
@@ -68,6 +70,35 @@ def test_only_debug_shows_the_stack_trace(tmp_path: Path, monkeypatch: pytest.Mo
         ran = kcompact(*arguments, *options)
         assert (ran.code, "    at a.b.C.d(C.java:1)" in ran.err) == (1, is_shown)
         assert "error: Spark: the start failed: Java ended before Spark was ready\n  CException: why\n" in ran.err
+
+
+KILLED = """
+import signal, threading
+from kcompact.engine.spark import jvm
+connect = jvm.Jvm.connect
+def killed(self):
+    gateway = connect(self)
+    self._process.send_signal(signal.SIGSTOP)  # So it dies while an answer is awaited.
+    threading.Timer(0.3, self._process.kill).start()
+    return gateway
+jvm.Jvm.connect = killed
+from kcompact.__main__ import main
+main()
+"""
+
+
+def test_a_java_that_is_killed_at_its_start_gives_one_message(tmp_path: Path) -> None:
+    partition(tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, "clean", "--master", "local[1]", *COMPACT, tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "error: Spark: the start failed" in ended.stderr
 
 
 def test_a_java_that_never_answers_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,13 +231,18 @@ def _spark_conf(settings: Mapping[str, str]) -> SparkConf:
 
 @contextlib.contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """Turn off the messages of Py4J about a dead JVM: kcompact raises an error, or has killed the JVM itself."""
-    logger = logging.getLogger("py4j")
+    """Turn off the messages of Py4J about a dead JVM: kcompact raises an error, or has killed the JVM itself.
+
+    Py4J also writes to the root logger, which without a handler would print the traceback.
+    """
+    logger, root, silent = logging.getLogger("py4j"), logging.getLogger(), logging.NullHandler()
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
+    root.addHandler(silent)
     try:
         yield
     finally:
+        root.removeHandler(silent)
         logger.setLevel(level)
 
 
