@@ -156,7 +156,8 @@ def _all_states(
     tally: Tally, cuts: Cuts, name: str, recording: Recording, *, share: float, seed: int, hand: int, work: Path
 ) -> None:
     chance, dice, seen = random.Random(f"{seed} {name}"), random.Random(f"{seed} {hand}"), set()
-    limit = max(LEAST_LIMIT, round(LIMIT * share))
+    # The square, because most operations have fewer states than a small share of the limit.
+    limit = max(LEAST_LIMIT, round(LIMIT * share**2))
     cut_each = max(1, round(len(recording.operations) * PROCESSES / (RECOVERIES_CUT * share)))
     for number, disk in recording.disks():
         if hand == 0:
