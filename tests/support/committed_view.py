@@ -1,7 +1,6 @@
 """What a reader of committed records sees in a partition directory, by its markers alone.
 
-Reads the bytes of the files itself and shares no code with kcompact. For the records themselves batches must be
-uncompressed, of format 2.
+Reads the bytes of the files itself and shares no code with kcompact. `committed_view` is for batches of format 2.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from tests.support.plain_records import CONTROL, HEADER, TRANSACTIONAL, Record, records_in
+from tests.support.plain_records import CONTROL, HEADER, TRANSACTIONAL, Record, inflated, records_in
 
 _ENTRY = struct.Struct(">hqqqq")
 
@@ -30,7 +29,7 @@ def committed_view(directory: Path) -> dict[bytes | None, bytes]:
             fields = HEADER.unpack_from(data, at)
             end = at + 12 + fields[1]
             base_offset, attributes, producer_id, count = fields[0], fields[5], fields[9], fields[12]
-            records = records_in(data[at + HEADER.size : end], base_offset, count)
+            records = records_in(inflated(data[at + HEADER.size : end], attributes), base_offset, count)
             if attributes & CONTROL:
                 ended = waiting.pop(producer_id, []) if records else []
                 if records and _kind(records[0]) == 1:
@@ -61,11 +60,12 @@ def misleads(directory: Path, log_start_offset: int) -> bool:
             if offset + fields[6] < log_start_offset:
                 continue
             if attributes & CONTROL:
-                records = records_in(data[start + HEADER.size : at], offset, min(1, fields[12]))
-                if not records:
+                if not fields[12]:
                     continue
+                content = inflated(data[start + HEADER.size : at], attributes)
+                marker, *_ = records_in(content, offset, 1)
                 first = begun.pop(producer_id, None)
-                if _kind(records[0]) == 0:
+                if _kind(marker) == 0:
                     entry = aborted.pop(offset, None)
                     if entry is None and first is not None:
                         return True
