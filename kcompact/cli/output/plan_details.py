@@ -12,6 +12,8 @@ from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
 
 FIXED_LINES = 8
 """The lines of details, with the empty line before them, apart from groups and retention."""
+MOST_BASES = 12
+"""How many segments of a group are named before the middle ones are only counted."""
 
 
 def has_details(plan: CleanPlan) -> bool:
@@ -45,9 +47,11 @@ def _show_groups(plan: CleanPlan, printer: Printer) -> None:
         f"  {readable.counted(len(plan.segments), 'segment')} to {readable.counted(len(plan.groups), 'segment')}"
     )
     for group in plan.groups:
-        bases = " + ".join(str(segment.base_offset) for segment in group)
+        bases = [str(segment.base_offset) for segment in group]
+        if len(bases) > MOST_BASES:
+            bases = [*bases[:3], f"… {len(bases) - 4:,} more …", bases[-1]]
         total_bytes = sum(segment.size_bytes for segment in group)
-        printer.line(f"    {bases} -> {group[0].base_offset}, from {readable.size(total_bytes)}")
+        printer.line(f"    {' + '.join(bases)} -> {group[0].base_offset}, from {readable.size(total_bytes)}")
     checkpoint = "none" if plan.log.checkpoint_offset is None else plan.log.checkpoint_offset
     printer.line(f"  checkpoint {checkpoint} -> {plan.first_uncleanable_offset}")
     passes = kafka_passes_at_most(plan)

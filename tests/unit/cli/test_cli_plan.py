@@ -191,6 +191,12 @@ def test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_of_many_segments_in_a_group_the_middle_ones_are_counted(tmp_path: Path) -> None:
+    segments = "".join(f"\n{offset}: a={offset}" for offset in range(31))
+    out = kcompact("plan", *COMPACT, partition(tmp_path, f"log now=10:00 hw=31{segments}")).out
+    assert "    0 + 1 + 2 + … 26 more … + 29 -> 0, from" in out
+
+
 # The passes of Kafka's own cleaner
 
 SMALL_MAP = ("--config", "log.cleaner.dedupe.buffer.size=1100000")
