@@ -14,39 +14,43 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.bench import cases, logs, plot, results
+from tests.bench import cases, logs, plot, results, shapes
 from tests.bench.measured import CommandFailedError
 from tests.bench.runner import Bench, Measured, WrongResultError
 from tests.oracle import real_kafka
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGE_RECORDS = 60_000_000
-SCENARIOS = (cases.DIRTY, cases.CLEAN_AND_DIRTY, cases.LISTING, cases.UNIQUE)
+ALL = "all"
 
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__.splitlines()[0] if __doc__ else None
     )
-    chosen = parser.add_argument_group("cases", "without any of the first four, a usual list")
+    listed = parser.add_argument_group("lists of cases", "without any of these, the usual list")
+    listed.add_argument("--quick", action="store_true", help="of the usual list only 10 MB and 117 MB")
+    listed.add_argument("--goals", action="store_true", help="the logs of the goals, each engine that cleans")
+    listed.add_argument("--scaling", action="store_true", help="each cleaner on 1, 2, 4 … all cores, for each codec")
+    listed.add_argument("--large", action="store_true", help=f"also {shapes.FIXED_RECORDS:,} unique keys, once")
+    chosen = parser.add_argument_group("cases", "instead of a list, each combination of these")
+    chosen.add_argument("--sizes", type=_words(shapes.SIZES), default=[], metavar="NAME,…", help=_list(shapes.SIZES))
+    chosen.add_argument("--codecs", type=_words(shapes.CODECS), default=[], metavar="NAME,…", help=_list(shapes.CODECS))
+    chosen.add_argument("--survive", type=_numbers(100), default=[], metavar="PERCENT,…", help="how much: 10,50,100")
+    chosen.add_argument("--batches", type=_numbers(5000), default=[], metavar="N,…", help="records a batch: 1,10")
     chosen.add_argument(
-        "--sizes", type=_words(cases.SIZES), default=[], metavar="NAME,…", help=f"{', '.join(cases.SIZES)}"
+        "--shapes",
+        type=_shapes,
+        default=[],
+        metavar="NAME,…",
+        help=f"{_list(shapes.SHAPES)}, {_list(shapes.FIXED_SHAPES)}, or {ALL} but the last two, which take long",
     )
-    chosen.add_argument(
-        "--codecs", type=_words(cases.CODECS), default=[], metavar="NAME,…", help=", ".join(cases.CODECS)
-    )
-    chosen.add_argument(
-        "--survive", type=_percents, default=[], metavar="PERCENT,…", help="how much is kept: 10,50,100"
-    )
-    chosen.add_argument("--scenario", type=_words(SCENARIOS), default=[], metavar="NAME,…", help=", ".join(SCENARIOS))
-    chosen.add_argument("--quick", action="store_true", help="of the usual list only 10 MB and 117 MB")
-    chosen.add_argument("--large", action="store_true", help=f"also {LARGE_RECORDS:,} unique keys, once")
-    chosen.add_argument("--large-records", type=int, metavar="N", help="that many instead; implies --large")
+    chosen.add_argument("--large-records", type=int, metavar="N", help="so many unique keys; implies --large")
+    chosen.add_argument("--article-scale", type=float, default=1.0, metavar="F", help="a part of its log: 0.1")
     chosen.add_argument("--seed", type=int, default=1, help="of keys and values (default: 1)")
     how = parser.add_argument_group("measuring")
     how.add_argument("--runs", type=int, default=5, help="rounds of each case (default: 5)")
-    how.add_argument("--large-runs", type=int, default=1, help="rounds of --large (default: 1)")
-    how.add_argument("--engines", type=_words(cases.ENGINES), default=list(cases.ENGINES), metavar="NAME,…")
+    how.add_argument("--large-runs", type=int, default=1, help="rounds of unique and article (default: 1)")
+    how.add_argument("--engines", type=_words(cases.ENGINES), default=[], metavar="NAME,…", help=_list(cases.ENGINES))
     how.add_argument(
         "--kcompact", type=shlex.split, metavar="COMMAND", help="how kcompact is started (default: this one)"
     )
@@ -54,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         "--dedupe-buffer-bytes", type=int, default=logs.DEDUPE_BUFFER_BYTES, help="Kafka's (default: 128 MiB)"
     )
     where = parser.add_argument_group("directories")
-    where.add_argument("--output", type=Path, default=ROOT / ".bench" / "results", help="bench.md, .json and .svg")
+    where.add_argument("--output", type=Path, default=ROOT / ".bench" / "results", help="bench.md, .json, .svg")
     where.add_argument("--cache", type=Path, default=ROOT / ".bench" / "logs", help="where built logs are kept")
     where.add_argument("--work", type=Path, default=ROOT / ".bench" / "work", help="where copies are cleaned")
     return parser
@@ -62,19 +66,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     wanted = parser().parse_args()
-    large_records = wanted.large_records or (LARGE_RECORDS if wanted.large or cases.UNIQUE in wanted.scenario else 0)
-    planned = cases.chosen(
-        quick=wanted.quick,
-        sizes=wanted.sizes,
-        codecs=wanted.codecs,
-        survive=wanted.survive,
-        scenarios=wanted.scenario,
-        engines=wanted.engines,
-        runs=wanted.runs,
-        seed=wanted.seed,
-        large_records=large_records,
-        large_runs=wanted.large_runs,
-    )
+    try:
+        planned = shapes.chosen(_options(wanted))
+    except ValueError as error:
+        parser().error(str(error))
     real_kafka.build()
     wanted.cache.mkdir(parents=True, exist_ok=True)
     refuse_without_room(planned, wanted.cache.resolve())
@@ -104,28 +99,53 @@ def main() -> int:
         return 1
     finally:
         shutil.rmtree(bench.work, ignore_errors=True)
-    lines = [results.cells(row) for result in measured for row in results.rows(result)]
-    print(f"\n{results.plain_table(lines)}")
-    print("\n".join(results.about_case(result) for result in measured))
+    every = [row for result in measured for row in results.rows(result)]
+    print("\n" + "\n".join(results.plain_table(*table) for table in results.tables(every)))
+    print("\n".join([*results.extremes(every), *(results.about_case(result) for result in measured)]))
     print(f"\n{time.monotonic() - started:.0f} s; saved in {wanted.output}")
     return 0
+
+
+def _options(wanted: argparse.Namespace) -> shapes.Options:
+    return shapes.Options(
+        quick=wanted.quick,
+        goals=wanted.goals,
+        scaling=wanted.scaling,
+        large=wanted.large or wanted.large_records is not None,
+        sizes=wanted.sizes,
+        codecs=wanted.codecs,
+        survive=wanted.survive,
+        batches=wanted.batches,
+        shapes=wanted.shapes,
+        engines=wanted.engines,
+        runs=wanted.runs,
+        large_runs=wanted.large_runs,
+        large_records=wanted.large_records or shapes.FIXED_RECORDS,
+        article_scale=wanted.article_scale,
+        seed=wanted.seed,
+    )
 
 
 def _report(measured: list[Measured], about: dict[str, str], output: Path) -> None:
     """Save what there is after each case: a later one may fail."""
     results.save(output, measured, about, ["python", "-m", "tests.bench", *sys.argv[1:]])
-    drawn = plot.svg([row for result in measured for row in results.rows(result)])
-    (output / "bench.svg").write_text(drawn, encoding="utf-8")
+    every = [row for result in measured for row in results.rows(result)]
+    for name, drawn in plot.plots(every).items():
+        (output / f"{name}.svg").write_text(drawn, encoding="utf-8")
 
 
 def refuse_without_room(planned: list[cases.Case], cache: Path) -> None:
-    """Exit when the logs that are not built yet, and the copies of the largest, do not fit on the disk."""
-    missing = {case.log.name: case.log.estimated_bytes for case in planned if not (cache / case.log.name).is_dir()}
-    copied = [case.log.estimated_bytes for case in planned if set(case.engines) & set(cases.CLEANS)]
-    needed = sum(missing.values()) + 3 * max(copied, default=0)
+    """Exit when the logs that are not built yet, and what the largest case writes beside its log, do not fit."""
+    specs = [spec for case in planned for spec in (case.log, case.beside) if spec]
+    missing = {spec.name: spec.estimated_bytes for spec in specs if not (cache / spec.name).is_dir()}
+    needed = sum(missing.values()) + max((case.disk_bytes for case in planned), default=0)
     free = shutil.disk_usage(cache).free
     if free < needed:
         sys.exit(f"{cache} has {free / 1e9:.1f} GB free; these cases need about {needed / 1e9:.1f} GB")
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)
 
 
 def _words(known: Iterable[str]) -> Callable[[str], list[str]]:
@@ -135,17 +155,26 @@ def _words(known: Iterable[str]) -> Callable[[str], list[str]]:
         found = text.split(",")
         for name in found:
             if name not in names:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(names)}")
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {_list(names)}")
         return found
 
     return parse
 
 
-def _percents(text: str) -> list[int]:
-    found = [int(word) for word in text.split(",")]
-    if not all(0 < percent <= 100 for percent in found):
-        raise argparse.ArgumentTypeError("between 1 and 100")
-    return found
+def _shapes(text: str) -> list[str]:
+    if text == ALL:
+        return [*shapes.SHAPES, shapes.LISTING]
+    return _words([*shapes.SHAPES, *shapes.FIXED_SHAPES])(text)
+
+
+def _numbers(most: int) -> Callable[[str], list[int]]:
+    def parse(text: str) -> list[int]:
+        found = [int(word) for word in text.split(",")]
+        if not all(0 < number <= most for number in found):
+            raise argparse.ArgumentTypeError(f"between 1 and {most}")
+        return found
+
+    return parse
 
 
 if __name__ == "__main__":

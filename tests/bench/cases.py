@@ -1,11 +1,11 @@
-"""What is measured: logs, cases, and the goals that stand beside the figures."""
+"""What a measurement consists of: a log, what is run on it in which order, and the goals beside the figures."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from itertools import product
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import NamedTuple, TypeVar
 
 GENERATOR_VERSION = 1
 """Part of the name of a cached log: raise it when the generator writes other bytes."""
@@ -23,42 +23,34 @@ ENGINES = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS, DRY_RUN, INSPECT, PLAN, VERIFY)
 CLEANS = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS)
 """Those that rewrite the log: each gets a copy of its own, and its result is compared."""
 
-DIRTY = "dirty"
-CLEAN_AND_DIRTY = "clean-and-dirty"
-LISTING = "listing"
-UNIQUE = "unique"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """How many records, with values of how many bytes."""
-
-    records: int
-    value_bytes: int
-
-
-SIZES = {
-    "10MB": Size(records=85_000, value_bytes=91),
-    "117MB": Size(records=1_000_000, value_bytes=91),
-    "200MB": Size(records=1_700_000, value_bytes=91),
-    "1.2GB": Size(records=10_000_000, value_bytes=100),
-}
-"""Named for what they take up uncompressed: 117 bytes a record, 126 the last, with everything around the value."""
-
-CODECS = ("none", "lz4", "zstd", "gzip", "snappy")
-SURVIVE_PERCENT = (10, 50, 100)
+BATCH_HEADER_BYTES = 61
+MARKER_BYTES = 78
+NAMED_IN_SHORT = {"records", "value_bytes", "values", "keys", "codec", "clean_records", "seed"}
+OLD_FORMAT_BYTES = 24
+"""About what a record of magic 0 or 1 takes up more than one of magic 2 in a batch of many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpec:
-    """A log to be built; `keys` 0 gives each record its own, `clean_records` are cleaned before the others come."""
+    """A log to be built; the fields are options of the generator, which `BuildLog.java` describes.
+
+    `records` are those of each partition. `keys` 0 gives each record its own, `batch_records` 0 closes a batch by its
+    size, `tail_value_bytes` 0 is `value_bytes`.
+    """
 
     records: int
     value_bytes: int
     keys: int
     codec: str = "none"
     clean_records: int = 0
+    base_records: int = 0
+    tail_value_bytes: int = 0
     values: str = "random"
+    batch_records: int = 0
+    transaction_records: int = 0
+    abort_every: int = 0
+    magic: int = 2
+    partitions: int = 1
     seed: int = 1
 
     @property
@@ -67,6 +59,11 @@ class LogSpec:
         parts = [f"v{GENERATOR_VERSION}", f"{self.records}x{self.value_bytes}", self.values]
         parts += [f"keys{self.keys}" if self.keys else "unique", self.codec]
         parts += [f"clean{self.clean_records}"] if self.clean_records else []
+        parts += [
+            f"{field.name.replace('_', '-')}{getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name not in NAMED_IN_SHORT and getattr(self, field.name) != field.default
+        ]
         return "-".join([*parts, f"seed{self.seed}"])
 
     @property
@@ -82,53 +79,102 @@ class LogSpec:
     def arguments(self) -> list[str]:
         """The generator's options, without the directory."""
         options = asdict(self) | {"start_ms": START_MS}
+        if not self.tail_value_bytes:
+            del options["tail_value_bytes"]
         return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
     @property
     def estimated_bytes(self) -> int:
         """About how much it takes up on the disk, uncompressed."""
-        return self.records * (self.value_bytes + 27)
+        largest = max(self.value_bytes, self.tail_value_bytes)
+        base = self.base_records * (largest - self.value_bytes)
+        return self.partitions * (self.records * (largest + 27 + self._bytes_around_a_record) - base)
+
+    @property
+    def _bytes_around_a_record(self) -> int:
+        """What batches of few records, markers of short transactions and old formats take up for each record."""
+        batch = BATCH_HEADER_BYTES // self.batch_records if self.batch_records else 0
+        marker = MARKER_BYTES // self.transaction_records if self.transaction_records else 0
+        return batch + marker + (OLD_FORMAT_BYTES if self.magic < 2 else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A limit for one figure of one engine: `of` is a column of the results, at most or at least `limit`."""
+    """A limit for one figure of one engine: `of` is a field of `results.Row`, at most or at least `limit`.
+
+    `cores` is how many the engine was bound to; None: to none.
+    """
 
     engine: str
     of: str
     limit: float
     at_least: bool = False
+    cores: int | None = None
 
     def __str__(self) -> str:
-        sign = "≥" if self.at_least else "≤"
+        return f"{'≥' if self.at_least else '≤'} {self.in_words(self.limit)}"
+
+    def in_words(self, value: float) -> str:
+        """Return a figure with its unit."""
         match self.of:
             case "ratio":
-                return f"{sign} {self.limit:g} x Kafka"
+                return f"{value:.3g} x Kafka"
+            case "beside":
+                return f"{value:.3g} x the same without transactions"
+            case "one_core":
+                return f"{value:.3g} x one core"
             case "wall_s":
-                return f"{sign} {self.limit:g} s"
+                return f"{value:.3g} s"
             case "peak_bytes":
-                return f"{sign} {self.limit / 1e9:g} GB"
+                return f"{value / 1e9:.3g} GB" if value >= 1e9 else f"{value / 1e6:.3g} MB"
             case "bytes_per_cpu_s":
-                return f"{sign} {self.limit / 1e9:g} GB/s a core"
+                return f"{value / 1e9:.3g} GB/s a core"
         raise AssertionError(self.of)
 
     def is_met(self, value: float) -> bool:
         return value >= self.limit if self.at_least else value <= self.limit
 
 
+class Turn(NamedTuple):
+    """An engine's turn in a round: bound to so many cores, or to none; on the case's log, or on the one beside it."""
+
+    engine: str
+    cores: int | None = None
+    beside: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A log, what is run on it, how often, and what is hoped for."""
+    """A log, what is run on it, how often, and what is hoped for.
+
+    With `cores` each engine has a turn on each of these numbers of cores. `beside` is a log that kcompact cleans as
+    well, to compare the times. A `linked` log is too large for a copy: its closed `.log` files are linked instead, so
+    that the original keeps them.
+    """
 
     name: str
     log: LogSpec
     engines: tuple[str, ...]
     runs: int
     goals: tuple[Goal, ...] = ()
+    cores: tuple[int, ...] = ()
+    beside: LogSpec | None = None
+    linked: bool = False
 
-    def runs_in(self, engine: str, round_number: int) -> bool:
-        """Whether an engine has its turn in this round; the warm Kafka costs two cleanings and has every other one."""
-        return engine != KAFKA_WARM or round_number % 2 == 0
+    def turns(self, round_number: int) -> list[Turn]:
+        """Return who has a turn in this round; the warm Kafka costs two cleanings and has every other one."""
+        engines = [name for name in self.engines if name != KAFKA_WARM or round_number % 2 == 0]
+        turns = [Turn(engine, cores) for engine in engines for cores in self.cores or [None]]
+        if self.beside:
+            turns += [Turn(engine, beside=True) for engine in engines if engine in (SPARK, IN_PROCESS)]
+        return order(turns, round_number)
+
+    @property
+    def disk_bytes(self) -> int:
+        """About what its turns need on the disk beside the original: a copy, its result, and that of the floor."""
+        if not set(self.engines) & set(CLEANS):
+            return 0
+        return (1 if self.linked else 3) * self.log.estimated_bytes
 
 
 def keys_for(records: int, survive_percent: float) -> int:
@@ -150,135 +196,9 @@ def keys_for(records: int, survive_percent: float) -> int:
     return max(1, round(records / low))
 
 
-def order(engines: Sequence[str], round_number: int) -> list[str]:
+T = TypeVar("T")
+
+
+def order(turns: Sequence[T], round_number: int) -> list[T]:
     """Return the order of a round: there, and back in the next, so that no engine always follows the same one."""
-    return list(engines) if round_number % 2 == 0 else list(reversed(engines))
-
-
-def goals_of(size: str, codec: str, scenario: str) -> tuple[Goal, ...]:
-    """Return the goals that a cleaning of a wholly dirty log of this size has."""
-    if scenario != DIRTY:
-        return ()
-    if size == "10MB":
-        return (
-            Goal(engine=SPARK, of="wall_s", limit=3.0),
-            Goal(engine=IN_PROCESS, of="wall_s", limit=0.7),
-        )
-    limits = {
-        ("117MB", "none"): (1.6, 0.4),
-        ("1.2GB", "none"): (0.5, 0.25),
-        ("1.2GB", "lz4"): (0.6, 0.4),
-        ("1.2GB", "zstd"): (0.6, 0.4),
-    }.get((size, codec))
-    if limits is None:
-        return ()
-    return (
-        Goal(engine=SPARK, of="ratio", limit=limits[0]),
-        Goal(engine=IN_PROCESS, of="ratio", limit=limits[1]),
-    )
-
-
-def case(
-    size: str, codec: str, survive_percent: int, scenario: str, *, engines: Iterable[str], runs: int, seed: int
-) -> Case:
-    """Return one case of the usual kind."""
-    records, value_bytes = SIZES[size].records, SIZES[size].value_bytes
-    keys = keys_for(records, survive_percent)
-    name = f"{size} {codec} {survive_percent}%"
-    log = LogSpec(records=records, value_bytes=value_bytes, keys=keys, codec=codec, seed=seed)
-    if scenario == CLEAN_AND_DIRTY:
-        # As many bytes on the disk: what is left of the first part (37 %), and a tail of 60 % with the same keys.
-        name = f"{size} {codec} {CLEAN_AND_DIRTY}"
-        log = LogSpec(
-            records=records + records * 6 // 10,
-            clean_records=records,
-            value_bytes=value_bytes,
-            keys=records * 4 // 10,
-            codec=codec,
-            seed=seed,
-        )
-    return Case(name=name, log=log, engines=tuple(engines), runs=runs, goals=goals_of(size, codec, scenario))
-
-
-def listing_case(*, engines: Iterable[str], runs: int, seed: int) -> Case:
-    """Return the case of a partition of 10 GB that is only looked at: few records, all with the same value."""
-    return Case(
-        name="10GB none, only read",
-        log=LogSpec(records=9_700_000, value_bytes=1000, keys=0, values="fixed", seed=seed),
-        engines=tuple(engine for engine in engines if engine in (INSPECT, PLAN, VERIFY)),
-        runs=runs,
-        goals=(
-            Goal(engine=INSPECT, of="wall_s", limit=1.0),
-            Goal(engine=PLAN, of="wall_s", limit=1.0),
-            Goal(engine=VERIFY, of="bytes_per_cpu_s", limit=1e9, at_least=True),
-        ),
-    )
-
-
-def unique_case(records: int, *, engines: Iterable[str], runs: int, seed: int) -> Case:
-    """Return the case of more keys than Kafka's offset map holds: each record has its own."""
-    return Case(
-        name=f"{records / 1e6:g} M unique keys",
-        log=LogSpec(records=records, value_bytes=84, keys=0, seed=seed),
-        engines=tuple(engine for engine in engines if engine in (KAFKA, SPARK, IN_PROCESS)),
-        runs=runs,
-        goals=(
-            Goal(engine=SPARK, of="ratio", limit=0.15),
-            Goal(engine=SPARK, of="peak_bytes", limit=2e9),
-        ),
-    )
-
-
-QUICK = [("10MB", "none", 10, DIRTY), ("117MB", "none", 10, DIRTY)]
-USUAL = [
-    *QUICK,
-    ("117MB", "lz4", 10, DIRTY),
-    ("117MB", "zstd", 10, DIRTY),
-    ("117MB", "none", 50, DIRTY),
-    ("117MB", "none", 100, DIRTY),
-    ("200MB", "none", 10, DIRTY),
-    ("1.2GB", "none", 10, DIRTY),
-    ("1.2GB", "none", 50, DIRTY),
-    ("1.2GB", "none", 100, DIRTY),
-    ("1.2GB", "lz4", 10, DIRTY),
-    ("1.2GB", "zstd", 10, DIRTY),
-    ("1.2GB", "none", 0, CLEAN_AND_DIRTY),
-]
-"""Not every combination: from the plain log, one thing is varied at a time."""
-
-
-def chosen(
-    *,
-    quick: bool,
-    sizes: Sequence[str],
-    codecs: Sequence[str],
-    survive: Sequence[int],
-    scenarios: Sequence[str],
-    engines: Sequence[str],
-    runs: int,
-    seed: int,
-    large_records: int,
-    large_runs: int = 1,
-) -> list[Case]:
-    """Return the cases that the options ask for.
-
-    Without any of `sizes`, `codecs`, `survive` and `scenarios` the usual list; with any, each combination of them,
-    where what is missing is a plain one. `large_records` above 0 adds the case of unique keys.
-    """
-    usual = not (sizes or codecs or survive or scenarios)
-    if usual:
-        wanted = QUICK if quick else USUAL
-    else:
-        dirty = [name for name in scenarios or [DIRTY] if name == DIRTY]
-        wanted = list(product(sizes or ["117MB"], codecs or ["none"], survive or [10], dirty))
-        if CLEAN_AND_DIRTY in scenarios:
-            wanted += list(product(sizes or ["117MB"], codecs or ["none"], [0], [CLEAN_AND_DIRTY]))
-    cases = [
-        case(size, codec, percent or 100, scenario, engines=engines, runs=runs, seed=seed)
-        for size, codec, percent, scenario in wanted
-    ]
-    if LISTING in scenarios or (usual and not quick):
-        cases.append(listing_case(engines=engines, runs=runs, seed=seed))
-    if large_records:
-        cases.append(unique_case(large_records, engines=engines, runs=large_runs, seed=seed))
-    return cases
+    return list(turns) if round_number % 2 == 0 else list(reversed(turns))

@@ -1,6 +1,6 @@
 """What no cleaner can do without: `python -m tests.bench.floor SOURCE RESULT_BYTES TARGET`.
 
-Reads every `.log` of a partition directory, computes its CRC-32C, writes as many bytes as the result has and syncs
+Reads every `.log` of a log directory, computes its CRC-32C, writes as many bytes as the result has and syncs
 them, on one core and through one buffer of 64 MiB. Prints a JSON object with the seconds that took, without the start
 of Python.
 """
@@ -18,10 +18,10 @@ import crc32c
 BUFFER_BYTES = 64 << 20
 
 
-def read_all(partition: Path, buffer: memoryview) -> int:
+def read_all(log_dir: Path, buffer: memoryview) -> int:
     """Read and checksum every log file; return how many bytes they have."""
     total = 0
-    for path in sorted(partition.glob("*.log")):
+    for path in sorted(log_dir.glob("*/*.log")):
         checksum = 0
         with open(path, "rb", buffering=0) as file:
             while count := file.readinto(buffer):

@@ -10,13 +10,14 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kcompact.format.codec import Codec, decompress
 from tests.bench.cases import LogSpec
 from tests.oracle import real_kafka
 
-PARTITION = "prices-0"
+TOPIC = "prices"
 CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 """The ratio of 0 lets Kafka go on until nothing is dirty, when its offset map is too small for the log."""
 
@@ -31,10 +32,15 @@ DEDUPE_BUFFER_BYTES = 128 << 20
 COPY_BYTES = 16 << 20
 NOT_COMPARED = {".lock", ".kafka_cleanshutdown", "meta.properties"}
 
-HEADER = struct.Struct(">qiIbIhiqqqhii")
-"""Of a batch of magic 2: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp,
+OFFSET_AND_LENGTH = struct.Struct(">qi")
+MAGIC_AT = 4  # after offset and length, in every format
+HEADER = struct.Struct(">IbIhiqqqhii")
+"""The rest of the header of a batch of magic 2: leader epoch, magic, crc, attributes, last offset delta, base and
 largest timestamp, producer id and epoch, base sequence, number of records."""
-BEFORE_LENGTH_COUNTS = 12
+OLD_HEADERS = {0: struct.Struct(">Ibb"), 1: struct.Struct(">Ibbq")}
+"""The same of a record of magic 0 or 1, or of compressed ones in one: crc, magic, attributes, timestamp."""
+OLD_LENGTHS = 8  # of the key, which compressed records have none of, and of the value
+CODEC_BITS = 7
 
 
 def java_command(program: str, *, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES) -> list[str]:
@@ -57,7 +63,7 @@ def build(spec: LogSpec, cache: Path) -> Path:
     unfinished = cache / f"{spec.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    command = [*java_command("BuildLog"), "--log-dir", str(unfinished), "--partition", PARTITION, *spec.arguments]
+    command = [*java_command("BuildLog"), "--log-dir", str(unfinished), "--topic", TOPIC, *spec.arguments]
     done = subprocess.run([*command, *config_arguments()], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"building {spec.name} failed:\n{done.stderr}{done.stdout}")
@@ -68,13 +74,26 @@ def build(spec: LogSpec, cache: Path) -> Path:
 
 
 def source_bytes(log_dir: Path) -> int:
-    """Return the size of the partition's `.log` files."""
-    return sum(path.stat().st_size for path in (log_dir / PARTITION).glob("*.log"))
+    """Return the size of all `.log` files."""
+    return sum(path.stat().st_size for path in log_dir.glob("*/*.log"))
 
 
 def copy(source: Path, target: Path) -> None:
     """Copy a log directory with its file times: every byte is written, no extent is shared with the original."""
     shutil.copytree(source, target, copy_function=_copy_file)
+
+
+def link(source: Path, target: Path) -> None:
+    """Copy a log directory, but link the closed `.log` files, which a cleaner reads, replaces and never changes."""
+    active = {max(partition.glob("*.log")) for partition in source.iterdir() if partition.is_dir()}
+
+    def linked_or_copied(file: str, copied: str) -> str:
+        if file.endswith(".log") and Path(file) not in active:
+            os.link(file, copied)
+            return copied
+        return _copy_file(file, copied)
+
+    shutil.copytree(source, target, copy_function=linked_or_copied)
 
 
 def _copy_file(source: str, target: str) -> str:
@@ -120,16 +139,17 @@ def fingerprint(log_dir: Path) -> dict[str, str]:
     checksum, and the inflated records, since the compressed bytes depend on the library; its indexes are only named,
     since they depend on those bytes.
     """
-    partition = log_dir / PARTITION
-    compressed = {path.stem for path in partition.glob("*.log") if any(batch[0][5] & 7 for batch in _batches(path))}
     found = {}
-    for path in sorted(partition.iterdir()):
-        if path.name in NOT_COMPARED:
-            continue
-        if path.stem not in compressed or path.suffix == ".snapshot":
-            found[path.name] = f"{path.stat().st_size} bytes, {_sha256(path)}"
-        else:
-            found[path.name] = _contents(path) if path.suffix == ".log" else "index"
+    for partition in sorted(path for path in log_dir.iterdir() if path.is_dir()):
+        compressed = {path.stem for path in partition.glob("*.log") if any(batch.codec for batch in _batches(path))}
+        for path in sorted(partition.iterdir()):
+            if path.name in NOT_COMPARED:
+                continue
+            name = f"{partition.name}/{path.name}"
+            if path.stem not in compressed or path.suffix == ".snapshot":
+                found[name] = f"{path.stat().st_size} bytes, {_sha256(path)}"
+            else:
+                found[name] = _contents(path) if path.suffix == ".log" else "index"
     checkpoint = log_dir / CLEANER_OFFSET_CHECKPOINT
     entries = parse_offset_checkpoint(checkpoint.read_bytes(), file=str(checkpoint)) if checkpoint.exists() else {}
     return found | {f"checkpoint of {name}": str(offset) for name, offset in entries.items()}
@@ -153,21 +173,45 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _batches(path: Path) -> Iterator[tuple[tuple[int, ...], bytes]]:
-    """Yield each batch's header and its records as stored; kcompact, which is measured, is not used for it."""
+class _Batch(NamedTuple):
+    """A batch as it is stored: its header without length and checksum, and its records."""
+
+    header: tuple[int, ...]
+    magic: int
+    codec: Codec
+    stored: bytes
+
+
+def _batches(path: Path) -> Iterator[_Batch]:
+    """Yield each batch; kcompact, which is measured, is not used for it."""
     with open(path, "rb", buffering=1 << 20) as file:
-        while start := file.read(HEADER.size):
-            header = HEADER.unpack(start)
-            yield header, file.read(header[1] + BEFORE_LENGTH_COUNTS - HEADER.size)
+        while start := file.read(OFFSET_AND_LENGTH.size):
+            base_offset, length = OFFSET_AND_LENGTH.unpack(start)
+            rest = file.read(length)
+            magic = rest[MAGIC_AT]
+            if magic in OLD_HEADERS:
+                yield _old_batch(base_offset, magic, rest)
+            else:
+                leader_epoch, _, _, *fields = HEADER.unpack_from(rest)
+                header = (base_offset, leader_epoch, magic, *fields)
+                yield _Batch(header, magic, Codec(fields[0] & CODEC_BITS), rest[HEADER.size :])
+
+
+def _old_batch(offset: int, magic: int, rest: bytes) -> _Batch:
+    """Return a record of magic 0 or 1: where its value is compressed, only that, since there is no key then."""
+    layout = OLD_HEADERS[magic]
+    _, _, attributes, *timestamp = layout.unpack_from(rest)
+    codec = Codec(attributes & CODEC_BITS)
+    stored = rest[layout.size :]
+    return _Batch((offset, magic, attributes, *timestamp), magic, codec, stored[OLD_LENGTHS:] if codec else stored)
 
 
 def _contents(path: Path) -> str:
     digest = hashlib.sha256()
     count = 0
-    for header, stored in _batches(path):
-        base_offset, _, leader_epoch, magic, _, *rest = header
-        digest.update(repr((base_offset, leader_epoch, magic, *rest)).encode())
+    for header, magic, codec, stored in _batches(path):
+        digest.update(repr(header).encode())
         # An empty batch keeps its codec and has nothing to inflate.
-        digest.update(decompress(Codec(rest[0] & 7), stored, file=str(path)) if stored else b"")
-        count += rest[-1]
-    return f"{count} records, {digest.hexdigest()}"
+        digest.update(decompress(codec, stored, file=str(path), magic=magic) if stored else b"")
+        count += 1
+    return f"{count} batches, {digest.hexdigest()}"

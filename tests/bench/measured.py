@@ -49,6 +49,7 @@ class Used:
     """What one command took. Times in seconds; `peak_resident_bytes` counts shared pages once for each process.
 
     `others_cpu_s` is what all other processes of the machine took meanwhile: where it is much, the times mean little.
+    `waits` is how often a thread gave its processor away because it had to wait, `preemptions` how often it lost it.
     """
 
     wall_s: float
@@ -58,17 +59,26 @@ class Used:
     processes: int
     lingered_s: float
     others_cpu_s: float
+    waits: int
+    preemptions: int
     output: str
 
 
-def run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, timeout_s: float = 3600) -> Used:
+def run(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 3600,
+    cores: int | None = None,
+) -> Used:
     """Run a command to its end and return what it took; its standard output is in `output`.
 
-    `cwd` keeps what it printed. Raises `CommandFailedError` on another exit code than 0, when it takes longer than
-    `timeout_s`, or when it leaves processes running.
+    All its processes are bound to so many `cores`, if given. `cwd` keeps what it printed. Raises `CommandFailedError`
+    on another exit code than 0, when it takes longer than `timeout_s`, or when it leaves processes running.
     """
     report = cwd / "used.json"
-    parent = [sys.executable, "-P", __file__, str(report), str(timeout_s), *command]
+    parent = [sys.executable, "-P", __file__, str(report), str(timeout_s), str(cores or 0), *command]
     with open(cwd / "stdout.txt", "wb") as out, open(cwd / "stderr.txt", "wb") as err:
         done = subprocess.run(parent, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
     output = (cwd / "stdout.txt").read_text(encoding="utf-8", errors="replace")
@@ -80,15 +90,16 @@ def run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = No
 
 def main() -> None:
     """Measure the command of the arguments; write the result into the file that the first argument names."""
-    report, timeout_s, *command = sys.argv[1:]
-    Path(report).write_text(json.dumps(_measure(command, timeout_s=float(timeout_s))), encoding="utf-8")
+    report, timeout_s, cores, *command = sys.argv[1:]
+    used = _measure(command, timeout_s=float(timeout_s), cores=int(cores))
+    Path(report).write_text(json.dumps(used), encoding="utf-8")
 
 
-def _measure(command: Sequence[str], *, timeout_s: float) -> dict[str, float]:
+def _measure(command: Sequence[str], *, timeout_s: float, cores: int) -> dict[str, float]:
     _inherit_orphans()
     busy_s = _busy_s()
     started = time.perf_counter()
-    process = subprocess.Popen(command)
+    process = _start(command, cores)
     sampler = _Sampler(process.pid)
     alarm = threading.Timer(timeout_s, process.kill)
     alarm.start()
@@ -96,12 +107,13 @@ def _measure(command: Sequence[str], *, timeout_s: float) -> dict[str, float]:
     ended = time.perf_counter()
     alarm.cancel()
     process.returncode = os.waitstatus_to_exitcode(status)
-    orphans_s, all_ended = _reap_orphans(sampler)
+    orphans, all_ended = _reap_orphans(sampler)
+    usages = [usage, *orphans]
     lingered_s = time.perf_counter() - ended
     sampler.stop()
     busy_s = _busy_s() - busy_s
     own = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = usage.ru_utime + usage.ru_stime + orphans_s
+    cpu_s = sum(one.ru_utime + one.ru_stime for one in usages)
     if process.returncode != 0:
         sys.exit(f"ended with {process.returncode}")
     if not all_ended:
@@ -114,7 +126,20 @@ def _measure(command: Sequence[str], *, timeout_s: float) -> dict[str, float]:
         "processes": len(sampler.members),
         "lingered_s": lingered_s,
         "others_cpu_s": max(0.0, busy_s - cpu_s - own.ru_utime - own.ru_stime),
+        "waits": sum(one.ru_nvcsw for one in usages),
+        "preemptions": sum(one.ru_nivcsw for one in usages),
     }
+
+
+def _start(command: Sequence[str], cores: int) -> subprocess.Popen[bytes]:
+    """Start the command on the first so many cores, or on all; this process itself stays on all."""
+    allowed = os.sched_getaffinity(0)
+    if cores:
+        os.sched_setaffinity(0, sorted(allowed)[:cores])
+    try:
+        return subprocess.Popen(command)
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _busy_s() -> float:
@@ -129,18 +154,18 @@ def _inherit_orphans() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def _reap_orphans(sampler: _Sampler) -> tuple[float, bool]:
-    """Wait for what the command left behind; return its processor time, and whether all of it ended by itself."""
-    cpu_s = 0.0
+def _reap_orphans(sampler: _Sampler) -> tuple[list[resource.struct_rusage], bool]:
+    """Wait for what the command left behind; return what it used, and whether all of it ended by itself."""
+    usages: list[resource.struct_rusage] = []
     killed = False
     deadline = time.monotonic() + MAY_LINGER_S
     while True:
         try:
             pid, _, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
-            return cpu_s, not killed
+            return usages, not killed
         if pid != 0:
-            cpu_s += usage.ru_utime + usage.ru_stime
+            usages.append(usage)
         elif time.monotonic() < deadline or killed:
             time.sleep(0.002)
         else:

@@ -8,13 +8,13 @@ import os
 import platform
 import shlex
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.cases import ENGINES, KAFKA, Goal
+from tests.bench.cases import ENGINES, IN_PROCESS, KAFKA, SPARK, Goal
 from tests.bench.runner import Measured, Run
 from tests.oracle import real_kafka
 
@@ -24,10 +24,15 @@ PACKAGES = ("kcompact", "pyspark", "numpy", "numba", "lz4", "xxhash", "zstandard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The figures of one engine in one case: medians over its runs. `ratio` is to Kafka, `floor` to the floor."""
+    """The figures of one engine in one case: medians over its runs.
+
+    `ratio` is to Kafka on as many cores, `floor` to the floor, `beside` to the same engine on the case's other log,
+    `one_core` to the same engine on one core.
+    """
 
     case: str
     engine: str
+    cores: int | None
     runs: int
     wall_s: float
     fastest_s: float
@@ -38,42 +43,57 @@ class Row:
     bytes_per_s: float
     bytes_per_cpu_s: float | None
     records_per_s: float
+    waits: float | None
     ratio: float | None
+    beside: float | None
+    one_core: float | None
     floor: float | None
     passes: int | None
-    goals: tuple[tuple[Goal, bool], ...]
+    goals: tuple[tuple[Goal, float], ...]
+
+    @property
+    def efficiency(self) -> float | None:
+        """What share of its cores an engine makes use of: 1 where n cores take 1/n of the time of one."""
+        return 1 / (self.one_core * self.cores) if self.one_core and self.cores else None
 
 
-def paired_ratio(runs: Sequence[Run], engine: str, other: str) -> float | None:
+def paired_ratio(runs: Iterable[Run], others: Iterable[Run]) -> float | None:
     """Return the median of the ratios of wall times within a round, or None where no round has both."""
-    times = {(run.engine, run.round): run.wall_s for run in runs}
-    ratios = [
-        wall_s / times[other, number]
-        for (name, number), wall_s in times.items()
-        if name == engine and (other, number) in times
-    ]
+    times = {run.round: run.wall_s for run in others}
+    ratios = [run.wall_s / times[run.round] for run in runs if run.round in times]
     return median(ratios) if ratios else None
 
 
 def rows(result: Measured) -> list[Row]:
-    """Return a row for each engine that ran, in the order of `cases.ENGINES`."""
-    return [_row(result, engine) for engine in ENGINES if any(run.engine == engine for run in result.runs)]
+    """Return a row for each engine and number of cores that ran, in the order of `cases.ENGINES`."""
+    ran = {(run.engine, run.cores) for run in result.runs if not run.beside}
+    return [
+        _row(result, engine, cores)
+        for engine in ENGINES
+        for cores in sorted((cores for name, cores in ran if name == engine), key=lambda cores: cores or 0)
+    ]
 
 
-def _row(result: Measured, engine: str) -> Row:
-    runs = [run for run in result.runs if run.engine == engine]
+def _row(result: Measured, engine: str, cores: int | None) -> Row:
+    def runs_of(name: str, number: int | None, *, beside: bool = False) -> list[Run]:
+        return [run for run in result.runs if (run.engine, run.cores, run.beside) == (name, number, beside)]
+
+    runs = runs_of(engine, cores)
     wall_s = median(run.wall_s for run in runs)
     cpu_s = _median(run.cpu_s for run in runs)
     figures: dict[str, Any] = {
         "wall_s": wall_s,
         "peak_bytes": _median(run.peak_bytes for run in runs),
         "bytes_per_cpu_s": result.source_bytes / cpu_s if cpu_s else None,
-        "ratio": None if engine == KAFKA else paired_ratio(result.runs, engine, KAFKA),
+        "ratio": None if engine == KAFKA else paired_ratio(runs, runs_of(KAFKA, cores)),
+        "beside": paired_ratio(runs, runs_of(engine, cores, beside=True)),
+        "one_core": paired_ratio(runs, runs_of(engine, 1)) if cores else None,
     }
-    goals = [goal for goal in result.case.goals if goal.engine == engine and figures[goal.of] is not None]
+    goals = [goal for goal in result.case.goals if (goal.engine, goal.cores) == (engine, cores)]
     return Row(
         case=result.case.name,
         engine=engine,
+        cores=cores,
         runs=len(runs),
         fastest_s=min(run.wall_s for run in runs),
         slowest_s=max(run.wall_s for run in runs),
@@ -81,9 +101,10 @@ def _row(result: Measured, engine: str) -> Row:
         cpu_s=cpu_s,
         bytes_per_s=result.source_bytes / wall_s,
         records_per_s=result.records / wall_s,
+        waits=_median(run.waits for run in runs),
         floor=_to_floor(runs, result.floor_s),
         passes=runs[0].passes,
-        goals=tuple((goal, goal.is_met(figures[goal.of])) for goal in goals),
+        goals=tuple((goal, figures[goal.of]) for goal in goals if figures[goal.of] is not None),
         **figures,
     )
 
@@ -104,58 +125,101 @@ def others_share(result: Measured) -> float:
     return sum(others for others, _ in known) / (wall_s * len(os.sched_getaffinity(0))) if known else 0.0
 
 
-# -- the table --------------------
+# -- the tables --------------------
 
-TITLES = (
-    *("case", "engine", "runs", "wall s", "min-max", "alone s", "CPU s", "peak MB", "MB/s", "k records/s"),
-    *("x Kafka", "x floor", "passes", "goal"),
-)
+Columns = Mapping[str, Callable[[Row], str]]
+
+_NAMED: Columns = {"case": lambda row: row.case, "engine": lambda row: row.engine}
+_TIMED: Columns = {
+    "runs": lambda row: str(row.runs),
+    "wall s": lambda row: _figure(row.wall_s, 2),
+    "min-max": lambda row: f"{row.fastest_s:.2f}-{row.slowest_s:.2f}",
+}
+_USED: Columns = {
+    "CPU s": lambda row: _figure(row.cpu_s, 2),
+    "k waits": lambda row: _figure(row.waits, 1, 1e3),
+    "peak MB": lambda row: _figure(row.peak_bytes, 0, 1e6),
+}
+
+COLUMNS: Columns = {
+    **_NAMED,
+    **_TIMED,
+    "alone s": lambda row: _figure(row.clean_s, 2),
+    **_USED,
+    "MB/s": lambda row: _figure(row.bytes_per_s, 0, 1e6),
+    "k records/s": lambda row: _figure(row.records_per_s, 0, 1e3),
+    "x Kafka": lambda row: _figure(row.ratio, 2),
+    "x floor": lambda row: _figure(row.floor, 1),
+    "passes": lambda row: "" if row.passes is None else str(row.passes),
+    "goal": lambda row: _goals(row),
+}
+
+SCALING_COLUMNS: Columns = {
+    **_NAMED,
+    "cores": lambda row: str(row.cores),
+    **_TIMED,
+    **_USED,
+    "x one core": lambda row: _figure(row.one_core, 2),
+    "efficiency": lambda row: _figure(row.efficiency, 2),
+    "x Kafka": lambda row: _figure(row.ratio, 2),
+    "goal": lambda row: _goals(row),
+}
+
 LEFT = {"case", "engine", "goal"}
 
 
-def cells(row: Row) -> list[str]:
-    """Return the cells of a row, under `TITLES`."""
-    goals = "; ".join(f"{goal}: {'met' if is_met else 'MISSED'}" for goal, is_met in row.goals)
-    return [
-        row.case,
-        row.engine,
-        str(row.runs),
-        _figure(row.wall_s, 2),
-        f"{row.fastest_s:.2f}-{row.slowest_s:.2f}",
-        _figure(row.clean_s, 2),
-        _figure(row.cpu_s, 2),
-        _figure(row.peak_bytes, 0, 1e6),
-        _figure(row.bytes_per_s, 0, 1e6),
-        _figure(row.records_per_s, 0, 1e3),
-        _figure(row.ratio, 2),
-        _figure(row.floor, 1),
-        "" if row.passes is None else str(row.passes),
-        goals,
-    ]
+def _goals(row: Row) -> str:
+    said = []
+    for goal, value in row.goals:
+        # The other figures stand in columns of their own.
+        figure = f"{value:.2f}, " if goal.of == "beside" else ""
+        said.append(f"{goal}: {figure}{'met' if goal.is_met(value) else 'MISSED'}")
+    return "; ".join(said)
 
 
 def _figure(value: float | None, digits: int, unit: float = 1) -> str:
     return "" if value is None else f"{value / unit:,.{digits}f}"
 
 
-def plain_table(lines: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells below `TITLES`, in columns; words to the left, figures to the right."""
-    table = [list(TITLES), *map(list, lines)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(TITLES))]
+def tables(every: Sequence[Row]) -> list[tuple[Columns, list[Row]]]:
+    """Return the tables that these rows make: the main one, and that of scaling, where they are not empty."""
+    both = [
+        (COLUMNS, [row for row in every if row.cores is None]),
+        (SCALING_COLUMNS, [row for row in every if row.cores is not None]),
+    ]
+    return [(columns, of_table) for columns, of_table in both if of_table]
+
+
+def plain_table(columns: Columns, of_table: Sequence[Row]) -> str:
+    """Return rows below titles, in columns; words to the left, figures to the right."""
+    table = [list(columns), *([cell(row) for cell in columns.values()] for row in of_table)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(columns))]
     text = []
     for line in table:
         padded = [
             cell.ljust(width) if title in LEFT else cell.rjust(width)
-            for cell, width, title in zip(line, widths, TITLES, strict=True)
+            for cell, width, title in zip(line, widths, columns, strict=True)
         ]
         text.append("  ".join(padded).rstrip())
     return "\n".join(text) + "\n"
 
 
-def markdown_table(lines: Sequence[Sequence[str]]) -> str:
+def markdown_table(columns: Columns, of_table: Sequence[Row]) -> str:
     """Return the same as a table in Markdown."""
-    rule = ["---" if title in LEFT else "--:" for title in TITLES]
-    return "".join("| " + " | ".join(line) + " |\n" for line in [TITLES, rule, *lines])
+    rule = ["---" if title in LEFT else "--:" for title in columns]
+    lines = [list(columns), rule, *([cell(row) for cell in columns.values()] for row in of_table)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def extremes(every: Sequence[Row]) -> list[str]:
+    """Return a line for each of kcompact's cleaners: its best and its worst ratio to Kafka, and on which log."""
+    lines = []
+    for engine in (IN_PROCESS, SPARK):
+        found = [(row.ratio, row.case) for row in every if row.engine == engine and not row.cores and row.ratio]
+        if found:
+            (best, good), (worst, bad) = min(found), max(found)
+            lines.append(f"{engine}, x Kafka: best {best:.2f} ({good}), worst {worst:.2f} ({bad})")
+    return lines
 
 
 # -- the machine --------------------
@@ -233,10 +297,11 @@ def save(directory: Path, results: Sequence[Measured], about: dict[str, str], co
     """Write `bench.md` and `bench.json`: the table, and every run with the machine."""
     directory.mkdir(parents=True, exist_ok=True)
     every = [row for result in results for row in rows(result)]
-    lines = [cells(row) for row in every]
-    said = "".join(f"- {name}: {value}\n" for name, value in about.items())
+    told = "\n".join(markdown_table(*table) for table in tables(every))
+    ratios = "".join(f"- {line}\n" for line in extremes(every))
     logs = "".join(f"- {about_case(result)}\n" for result in results)
-    page = f"`{shlex.join(command)}`\n\n{markdown_table(lines)}\n{logs}\n{said}"
+    said = "".join(f"- {name}: {value}\n" for name, value in about.items())
+    page = "\n".join([f"`{shlex.join(command)}`\n", told, *([ratios] if ratios else []), logs, said])
     (directory / "bench.md").write_text(page, encoding="utf-8")
     document = {
         "command": list(command),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import cases, logs, measured
-from tests.bench.cases import Case, LogSpec
+from tests.bench.cases import Case, LogSpec, Turn
 
 WARM_UP_RECORDS = 1_000_000
 MOST_WARM_UPS = 8
@@ -27,21 +27,25 @@ class WrongResultError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One measured run. `clean_s` is the cleaning alone, as the engine itself reports it, if it does.
+    """One measured run of a `Turn`.
 
-    A warm Kafka has only been measured from inside: its processor time and memory are those of the warming up as well,
-    and are left out.
+    `clean_s` is the cleaning alone, as the engine itself reports it, if it does. A warm Kafka has only been measured
+    from inside: its processor time and memory are those of the warming up as well, and are left out.
     """
 
     engine: str
     round: int
     wall_s: float
+    cores: int | None = None
+    beside: bool = False
     cpu_s: float | None = None
     peak_bytes: int | None = None
     peak_resident_bytes: int | None = None
     processes: int | None = None
     lingered_s: float | None = None
     others_cpu_s: float | None = None
+    waits: int | None = None
+    preemptions: int | None = None
     clean_s: float | None = None
     passes: int | None = None
     records_read: int | None = None
@@ -75,51 +79,56 @@ class Bench:
         cleaners = [engine for engine in (cases.KAFKA, cases.SPARK, cases.IN_PROCESS) if engine in engines]
         for engine, codec in product(cleaners, ("none", "lz4")):
             spec = LogSpec(records=10_000, value_bytes=91, keys=1000, codec=codec)
-            self._turn(engine, 0, spec, logs.build(spec, self.cache))
+            case = Case(name="first", log=spec, engines=(), runs=1)
+            self._turn(Turn(engine), 0, case, logs.build(spec, self.cache))
 
     def measure(self, case: Case) -> Measured:
         """Run a case to its end and return its figures. Raises `WrongResultError` and `CommandFailedError`."""
-        source = logs.build(case.log, self.cache)
-        result = Measured(case=case, source_bytes=logs.source_bytes(source), records=case.log.records)
-        left: dict[str, dict[str, str]] = {}
+        source = {False: logs.build(case.log, self.cache)}
+        if case.beside:
+            source[True] = logs.build(case.beside, self.cache)
+        records = case.log.records * case.log.partitions
+        result = Measured(case=case, source_bytes=logs.source_bytes(source[False]), records=records)
+        left: dict[Run, dict[str, str]] = {}
         for number in range(case.runs):
-            for engine in cases.order([name for name in case.engines if case.runs_in(name, number)], number):
-                run = self._turn(engine, number, case.log, source)
+            for turn in case.turns(number):
+                run = self._turn(turn, number, case, source[turn.beside])
                 result.runs.append(run)
-                if engine in cases.CLEANS:
-                    log_dir = self._work_directory(engine)
-                    left[f"{engine}, run {number + 1}"] = logs.fingerprint(log_dir)
+                if turn.engine in cases.CLEANS and not turn.beside:
+                    log_dir = self._work_directory(turn.engine)
+                    left[run] = logs.fingerprint(log_dir)
                     result.result_bytes = logs.source_bytes(log_dir)
-                if run.records_read:
-                    result.records = run.records_read
+                    result.records = run.records_read or result.records
                 self._tidy()
                 _say(case, run)
             if result.result_bytes:
-                result.floor_s.append(self._floor(source, result.result_bytes))
+                result.floor_s.append(self._floor(source[False], result.result_bytes))
             _compare(case, left)
         return result
 
-    def _turn(self, engine: str, number: int, spec: LogSpec, source: Path) -> Run:
+    def _turn(self, turn: Turn, number: int, case: Case, source: Path) -> Run:
         self._tidy()
         self.work.mkdir(parents=True, exist_ok=True)
+        engine, spec = turn.engine, case.log
         if engine == cases.KAFKA_WARM:
             return self._warm_kafka(number, spec, source)
+        log_dir = source
         if engine in cases.CLEANS:
             log_dir = self._work_directory(engine)
-            self._copy(source, log_dir)
-        else:
-            log_dir = source
+            self._copy(source, log_dir, linked=case.linked)
         before = logs.stamp(source)
         command = self._kafka(spec, log_dir) if engine == cases.KAFKA else self._kcompact(engine, spec, log_dir)
         os.sync()  # What was written before must not be written back while we measure.
-        logs.read_into_memory(log_dir)  # A kernel short of memory, or with a reclaiming daemon, may have dropped some.
-        used = measured.run(command, cwd=self.work, env=self.environment)
+        _prepare_page_cache(log_dir)
+        used = measured.run(command, cwd=self.work, env=self.environment, cores=turn.cores)
         if logs.stamp(source) != before:
             raise WrongResultError(f"{engine} changed {source}")
         fields = _of_kafka(used.output) if engine == cases.KAFKA else _of_kcompact(engine, used.output)
         return Run(
             engine=engine,
             round=number,
+            cores=turn.cores,
+            beside=turn.beside,
             wall_s=used.wall_s,
             cpu_s=used.cpu_s,
             peak_bytes=used.peak_bytes,
@@ -127,6 +136,8 @@ class Bench:
             processes=used.processes,
             lingered_s=used.lingered_s,
             others_cpu_s=used.others_cpu_s,
+            waits=used.waits,
+            preemptions=used.preemptions,
             **fields,
         )
 
@@ -144,7 +155,10 @@ class Bench:
         wall_s = (reply["open_ms"] + reply["clean_ms"] + reply["close_ms"]) / 1000
         return Run(engine=cases.KAFKA_WARM, round=number, wall_s=wall_s, **_of_kafka(output))
 
-    def _copy(self, source: Path, target: Path) -> None:
+    def _copy(self, source: Path, target: Path, *, linked: bool = False) -> None:
+        if linked:
+            logs.link(source, target)
+            return
         logs.copy(source, target)
         if logs.source_bytes(source) > MEMORY_SHARE * _free_memory_bytes():
             logs.drop_from_memory(source)
@@ -176,8 +190,8 @@ class Bench:
         self._tidy()
         self.work.mkdir(parents=True)
         os.sync()
-        logs.read_into_memory(source)
-        options = [str(source / logs.PARTITION), str(result_bytes), str(self.work / "written")]
+        _prepare_page_cache(source)
+        options = [str(source), str(result_bytes), str(self.work / "written")]
         environment = dict(self.environment) | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         command = [sys.executable, "-m", "tests.bench.floor", *options]
         reply = json.loads(measured.run(command, cwd=self.work, env=environment).output)
@@ -185,40 +199,56 @@ class Bench:
         return float(reply["total_s"])
 
 
+def _prepare_page_cache(log_dir: Path) -> None:
+    """Read a log into memory, since some of it may have been dropped. One that has no room there is read cold."""
+    if logs.source_bytes(log_dir) < _free_memory_bytes():
+        logs.read_into_memory(log_dir)
+    else:
+        logs.drop_from_memory(log_dir)
+
+
 def _of_kafka(output: str) -> dict[str, Any]:
     reply = json.loads(output)
-    passes = reply["passes"]
+    last = {one["partition"]: one for one in reply["passes"]}.values()
     return {
         "clean_s": reply["clean_ms"] / 1000,
-        "passes": len(passes),
-        "records_read": passes[-1]["messages_read"],
-        "records_written": passes[-1]["messages_written"],
+        "passes": len(reply["passes"]),
+        "records_read": sum(one["messages_read"] for one in last),
+        "records_written": sum(one["messages_written"] for one in last),
     }
 
 
 def _of_kcompact(engine: str, output: str) -> dict[str, Any]:
-    (partition,) = json.loads(output)["partitions"]
+    partitions = json.loads(output)["partitions"]
     if engine not in (cases.SPARK, cases.IN_PROCESS, cases.DRY_RUN):
         return {}
     expected = "dry-run" if engine == cases.DRY_RUN else "cleaned"
-    if partition["status"] != expected:
-        raise WrongResultError(f"{engine}: {partition['status']}, not {expected}: {partition}")
+    for partition in partitions:
+        if partition["status"] != expected:
+            raise WrongResultError(f"{engine}: {partition['status']}, not {expected}: {partition}")
     return {
-        "clean_s": partition["elapsed_s"],
-        "passes": 1,
-        "records_read": partition["messages_read"],
-        "records_written": partition["messages_written"],
+        "clean_s": sum(partition["elapsed_s"] for partition in partitions),
+        "passes": len(partitions),
+        "records_read": sum(partition["messages_read"] for partition in partitions),
+        "records_written": sum(partition["messages_written"] for partition in partitions),
     }
 
 
-def _compare(case: Case, left: Mapping[str, dict[str, str]]) -> None:
+def _name(run: Run) -> str:
+    on = f" on {run.cores} cores" if run.cores else ""
+    return f"{run.engine}{on}, run {run.round + 1}"
+
+
+def _compare(case: Case, left: Mapping[Run, dict[str, str]]) -> None:
     """Hold each result so far against Kafka's first."""
-    kafkas = next((found for name, found in left.items() if name.startswith(f"{cases.KAFKA},")), None)
+    kafkas = next((found for run, found in left.items() if run.engine == cases.KAFKA), None)
     if kafkas is None:
         return
-    for name, found in left.items():
+    for run, found in left.items():
         if different := logs.differences(found, kafkas):
-            raise WrongResultError("\n  ".join([f"{case.name}: {name} left something else than Kafka", *different]))
+            raise WrongResultError(
+                "\n  ".join([f"{case.name}: {_name(run)} left something else than Kafka", *different])
+            )
 
 
 def _free_memory_bytes() -> int:
@@ -230,4 +260,5 @@ def _free_memory_bytes() -> int:
 def _say(case: Case, run: Run) -> None:
     peak = f", {run.peak_bytes / 1e6:6,.0f} MB" if run.peak_bytes is not None else ""
     cpu = f", {run.cpu_s:7.2f} s of processors" if run.cpu_s is not None else ""
-    print(f"  {case.name}: {run.round + 1} {run.engine:<11}{run.wall_s:8.2f} s{cpu}{peak}", flush=True)
+    how = f" on {run.cores} cores" if run.cores else ", without transactions" if run.beside else ""
+    print(f"  {case.name}{how}: {run.round + 1} {run.engine:<11}{run.wall_s:8.2f} s{cpu}{peak}", flush=True)

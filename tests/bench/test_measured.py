@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import struct
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
 from fixtures.checkout import copy_directory
 from kcompact.format.batch import Record, build
-from kcompact.format.codec import Codec
-from kcompact.format.names import index_name
+from kcompact.format.codec import Codec, compress
+from kcompact.format.names import index_name, log_name
 from tests.bench import logs, measured
 from tests.support import log_writer
 from tests.support.log_writer import LogSpec, SegmentSpec
 
+PARTITION = "prices-0"
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
 HOLD = "import time\nheld = bytearray(b'x') * (64 << 20)\ntime.sleep(1.5)\n"
 
 
 def python(program: str, cwd: Path) -> measured.Used:
     return measured.run([sys.executable, "-c", program], cwd=cwd, timeout_s=30)
+
+
+def test_a_command_and_its_children_are_bound_to_so_many_cores(tmp_path: Path) -> None:
+    program = "import os, subprocess, sys\nprint(len(os.sched_getaffinity(0)), flush=True)\n"
+    program += f"subprocess.run([sys.executable, '-c', {program!r}])"
+    command = [sys.executable, "-c", program]
+    assert measured.run(command, cwd=tmp_path, timeout_s=30, cores=1).output == "1\n1\n"
+    every = len(os.sched_getaffinity(0))
+    assert measured.run(command, cwd=tmp_path, timeout_s=30).output == f"{every}\n{every}\n"
+
+
+def test_waiting_is_counted(tmp_path: Path) -> None:
+    used = python("import time\nfor _ in range(300): time.sleep(0.0001)", tmp_path)
+    assert used.waits >= 300
 
 
 @pytest.mark.long
@@ -75,7 +93,7 @@ def write_partition(log_dir: Path, codec: Codec, value: bytes, *, index: bytes =
     """Write a partition of one batch, its checkpoint, and these bytes as its `.index`; return the log directory."""
     records = [Record(n, 1000 + n, b"key-%d" % n, value * 50, ()) for n in range(20)]
     segment = SegmentSpec(base_offset=0, batches=(build(records, codec=codec),))
-    spec = LogSpec(name=logs.PARTITION, segments=(segment,), checkpoint=20, files={index_name(0): index}, lone=True)
+    spec = LogSpec(name=PARTITION, segments=(segment,), checkpoint=20, files={index_name(0): index}, lone=True)
     log_writer.write(spec, log_dir)
     return log_dir
 
@@ -91,17 +109,58 @@ def test_another_value_makes_another_fingerprint(tmp_path: Path) -> None:
         one = logs.fingerprint(write_partition(tmp_path / f"a{codec}", codec, b"x"))
         other = logs.fingerprint(write_partition(tmp_path / f"b{codec}", codec, b"y"))
         (line,) = logs.differences(other, one)
-        assert line.startswith("00000000000000000000.log: ")
+        assert line.startswith("prices-0/00000000000000000000.log: ")
 
 
 def test_of_a_compressed_log_the_indexes_are_not_compared_but_must_be_there(tmp_path: Path) -> None:
     one = logs.fingerprint(write_partition(tmp_path / "a", Codec.ZSTD, b"x", index=b"12345678"))
     other = logs.fingerprint(write_partition(tmp_path / "b", Codec.ZSTD, b"x"))
     assert logs.differences(other, one) == []
-    (tmp_path / "b" / logs.PARTITION / "00000000000000000000.index").unlink()
+    (tmp_path / "b" / PARTITION / "00000000000000000000.index").unlink()
     assert logs.differences(logs.fingerprint(tmp_path / "b"), one) == [
-        "00000000000000000000.index: missing; Kafka: index"
+        "prices-0/00000000000000000000.index: missing; Kafka: index"
     ]
+
+
+def write_old(log_dir: Path, *, magic: int, value: bytes, codec: Codec) -> Path:
+    """Write a partition of one record of an old format, compressed or not; return the log directory."""
+    (log_dir / PARTITION).mkdir(parents=True)
+    timestamp = struct.pack(">q", 1000) if magic else b""
+    stored = compress(codec, value * 50)
+    fields = struct.pack(">bb", magic, codec) + timestamp + struct.pack(">ii", -1, len(stored)) + stored
+    message = struct.pack(">I", zlib.crc32(fields)) + fields
+    (log_dir / PARTITION / log_name(0)).write_bytes(struct.pack(">qi", 7, len(message)) + message)
+    return log_dir
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_old_formats_are_compared_by_what_they_hold(tmp_path: Path, magic: int, codec: Codec) -> None:
+    one = logs.fingerprint(write_old(tmp_path / "a", magic=magic, value=b"x", codec=codec))
+    same = logs.fingerprint(write_old(tmp_path / "b", magic=magic, value=b"x", codec=codec))
+    other = logs.fingerprint(write_old(tmp_path / "c", magic=magic, value=b"y", codec=codec))
+    assert logs.differences(same, one) == []
+    assert len(logs.differences(other, one)) == 1
+
+
+def test_a_missing_partition_differs(tmp_path: Path) -> None:
+    one = write_partition(tmp_path / "a", Codec.NONE, b"x")
+    shutil.copytree(one / PARTITION, one / "prices-1")
+    other = logs.fingerprint(write_partition(tmp_path / "b", Codec.NONE, b"x"))
+    assert all(line.startswith("prices-1/") for line in logs.differences(other, logs.fingerprint(one)))
+    assert logs.differences(other, logs.fingerprint(one))
+
+
+def test_a_linked_copy_shares_the_closed_logs_and_nothing_else(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / PARTITION).mkdir(parents=True)
+    names = [log_name(0), index_name(0), log_name(5), index_name(5)]
+    for name in names:
+        (source / PARTITION / name).write_bytes(name.encode())
+    logs.link(source, tmp_path / "copy")
+    shared = [name for name in names if (tmp_path / "copy" / PARTITION / name).stat().st_nlink > 1]
+    assert shared == [log_name(0)]
+    assert logs.stamp(tmp_path / "copy") == logs.stamp(source)
 
 
 def test_a_missing_file_and_another_checkpoint_differ(tmp_path: Path) -> None:

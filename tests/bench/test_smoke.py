@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.bench import __main__ as command
-from tests.bench import cases, logs, results, runner
+from tests.bench import cases, logs, results, runner, shapes
 from tests.bench.cases import Case, LogSpec
+from tests.bench.shapes import Wanted
 from tests.oracle import real_kafka
 
 pytestmark = pytest.mark.oracle
@@ -32,7 +34,7 @@ def bench(tmp_path: Path) -> runner.Bench:
 
 def test_every_engine_on_a_plain_log(bench: runner.Bench) -> None:
     spec = LogSpec(records=9000, value_bytes=91, keys=1500)
-    case = Case(name="tiny", log=spec, engines=cases.ENGINES, runs=1, goals=cases.goals_of("10MB", "none", cases.DIRTY))
+    case = Case(name="tiny", log=spec, engines=cases.ENGINES, runs=1, goals=shapes.goals_of(Wanted(size="10MB")))
     rows = {row.engine: row for row in results.rows(bench.measure(case))}
     assert tuple(rows) == cases.ENGINES
     assert all(row.wall_s > 0 for row in rows.values())
@@ -50,6 +52,13 @@ def test_every_engine_on_a_plain_log(bench: runner.Bench) -> None:
         LogSpec(records=9000, value_bytes=91, keys=3000, codec="zstd"),
         LogSpec(records=9000, value_bytes=91, keys=0, codec="lz4"),
         LogSpec(records=9000, clean_records=6000, value_bytes=91, keys=2000),
+        LogSpec(records=9000, base_records=6000, value_bytes=50, tail_value_bytes=91, keys=1000),
+        LogSpec(records=900, value_bytes=33, keys=300, batch_records=1, transaction_records=3, abort_every=5),
+        LogSpec(records=900, value_bytes=0, keys=300, values="none"),
+        LogSpec(records=90, value_bytes=102_400, keys=30, codec="zstd", values="half"),
+        LogSpec(records=900, value_bytes=91, keys=300, partitions=3),
+        LogSpec(records=900, value_bytes=91, keys=300, magic=0, codec="gzip"),
+        LogSpec(records=900, value_bytes=91, keys=300, magic=1),
     ],
     ids=lambda spec: spec.name,
 )
@@ -60,6 +69,17 @@ def test_other_logs(bench: runner.Bench, spec: LogSpec) -> None:
     assert len(result.floor_s) == 1
 
 
+def test_the_log_beside_and_numbers_of_cores(bench: runner.Bench) -> None:
+    spec = LogSpec(records=900, value_bytes=33, keys=300, batch_records=1, transaction_records=100)
+    case = Case(name="tiny", log=spec, engines=(cases.IN_PROCESS,), runs=1, beside=replace(spec, transaction_records=0))
+    (row,) = results.rows(bench.measure(case))
+    assert row.beside
+    case = Case(name="tiny", log=spec, engines=(cases.KAFKA, cases.IN_PROCESS), runs=1, cores=(1, 2), linked=True)
+    rows = results.rows(bench.measure(case))
+    assert [(row.engine, row.cores) for row in rows] == [(engine, cores) for engine in case.engines for cores in (1, 2)]
+    assert all(row.one_core and row.efficiency and row.ratio for row in rows if row.engine == cases.IN_PROCESS)
+
+
 def test_the_generator_does_what_it_is_asked(bench: runner.Bench) -> None:
     spec = LogSpec(records=9000, value_bytes=91, keys=900)
     source = logs.build(spec, bench.cache)
@@ -67,7 +87,7 @@ def test_the_generator_does_what_it_is_asked(bench: runner.Bench) -> None:
     again = logs.build(spec, bench.cache / "again")
     assert logs.fingerprint(again) | {"partition.metadata": ""} == logs.fingerprint(source) | {"partition.metadata": ""}
     with real_kafka.RealKafka() as kafka:
-        (segment, _) = sorted((source / logs.PARTITION).glob("*.log"))
+        (segment, _) = sorted((source / "prices-0").glob("*.log"))
         batches = kafka.records(segment)["batches"]
     assert len({record.key for batch in batches for record in batch["records"]}) == 900
     assert sum(len(batch["records"]) for batch in batches) == 9000
@@ -128,7 +148,7 @@ def test_what_only_reads_must_not_write(bench: runner.Bench, tmp_path: Path) -> 
 def test_the_command_saves_table_runs_and_plot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(cases.SIZES, "10MB", cases.Size(records=9000, value_bytes=91))
+    monkeypatch.setitem(shapes.SIZES, "10MB", shapes.Size(records=9000, value_bytes=91))
     directories = [f"--{name}={tmp_path / name}" for name in ("output", "cache", "work")]
     words = ["bench", "--sizes=10MB", "--runs=1", "--engines=kafka,in-process,plan", *directories]
     monkeypatch.setattr(sys, "argv", words)
