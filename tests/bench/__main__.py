@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     listed.add_argument("--quick", action="store_true", help="of the usual list only 10 MB and 117 MB")
     listed.add_argument("--goals", action="store_true", help="the logs of the goals, each engine that cleans")
     listed.add_argument("--scaling", action="store_true", help="each cleaner on 1, 2, 4 … all cores, for each codec")
-    listed.add_argument("--large", action="store_true", help=f"also {shapes.FIXED_RECORDS:,} unique keys, once")
+    listed.add_argument("--large", action="store_true", help=f"also {shapes.UNIQUE_RECORDS:,} unique keys, once")
     chosen = parser.add_argument_group("cases", "instead of a list, each combination of these")
     chosen.add_argument("--sizes", type=_words(shapes.SIZES), default=[], metavar="NAME,…", help=_list(shapes.SIZES))
     chosen.add_argument("--codecs", type=_words(shapes.CODECS), default=[], metavar="NAME,…", help=_list(shapes.CODECS))
@@ -120,7 +120,7 @@ def _options(wanted: argparse.Namespace) -> shapes.Options:
         engines=wanted.engines,
         runs=wanted.runs,
         large_runs=wanted.large_runs,
-        large_records=wanted.large_records or shapes.FIXED_RECORDS,
+        large_records=wanted.large_records or shapes.UNIQUE_RECORDS,
         article_scale=wanted.article_scale,
         seed=wanted.seed,
     )

@@ -100,7 +100,7 @@ ARTICLE = "article"
 FIXED_SHAPES = (LISTING, UNIQUE, ARTICLE)
 """Shapes that exist in one size only, uncompressed."""
 
-FIXED_RECORDS = 60_000_000
+UNIQUE_RECORDS = 60_000_000
 ARTICLE_RECORDS = 49_042_590
 ARTICLE_SURVIVORS = 33_931_680
 ARTICLE_KEYS = 5_300_000
@@ -123,7 +123,7 @@ class Options:
     engines: Sequence[str] = ()
     runs: int = 5
     large_runs: int = 1
-    large_records: int = FIXED_RECORDS
+    large_records: int = UNIQUE_RECORDS
     article_scale: float = 1.0
     seed: int = 1
 
