@@ -90,8 +90,8 @@ SHAPES = {
     # As many bytes on the disk: what is left of the first part (37 %), and a tail of 60 % with the same keys.
     CLEAN_AND_DIRTY: Shape(),
     PARTITIONS: Shape(log={"partitions": 200}, size="1GB"),
-    "magic-0": Shape(log={"magic": 0}, record_bytes=133),
-    "magic-1": Shape(log={"magic": 1}, record_bytes=141),
+    "magic-0": Shape(log={"magic": 0}, size="10MB", record_bytes=133),
+    "magic-1": Shape(log={"magic": 1}, size="10MB", record_bytes=141),
 }
 
 LISTING = "listing"
@@ -155,7 +155,7 @@ USUAL = [
     Wanted(size="1.2GB", shape=CLEAN_AND_DIRTY),
     *(Wanted(size="1.2GB", codec=codec, shape=HALF) for codec in ("zstd", "gzip", "snappy")),
     *(Wanted(size=SHAPES[name].size, shape=name) for name in (ONE_RECORD, TRANSACTIONAL, SHORT_TRANSACTIONS)),
-    *(Wanted(size="117MB", shape=name) for name in ("tombstones", "1KiB-values", "100KiB-values", "magic-1")),
+    *(Wanted(size=SHAPES[name].size, shape=name) for name in ("tombstones", "1KiB-values", "100KiB-values", "magic-1")),
     Wanted(size="1GB", shape=PARTITIONS),
 ]
 """Not every combination: from the plain log, one thing is varied at a time."""
