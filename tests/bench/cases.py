@@ -196,6 +196,10 @@ def keys_for(records: int, survive_percent: float) -> int:
     return max(1, round(records / low))
 
 
+def cores_in_words(number: int) -> str:
+    return f"{number} core{'s' if number != 1 else ''}"
+
+
 T = TypeVar("T")
 
 

@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
-from tests.bench.cases import DRY_RUN, IN_PROCESS, INSPECT, KAFKA, KAFKA_WARM, PLAN, SPARK, VERIFY
+from tests.bench.cases import DRY_RUN, IN_PROCESS, INSPECT, KAFKA, KAFKA_WARM, PLAN, SPARK, VERIFY, cores_in_words
 from tests.bench.results import Row
 
 COLOURS = {
@@ -77,7 +77,7 @@ def _scaling(rows: Iterable[Row]) -> Groups:
     for (case, engine), group in groupby(rows, key=lambda row: (row.case, row.engine)):
         bars = [
             Bar(
-                f"{row.cores} core{'s' if row.cores != 1 else ''}",
+                cores_in_words(row.cores),
                 row.one_core,
                 f"{row.wall_s:.2f} s, efficiency {row.efficiency:.2f}",
                 COLOURS[engine],

@@ -235,7 +235,7 @@ def _of_kcompact(engine: str, output: str) -> dict[str, Any]:
 
 
 def _name(run: Run) -> str:
-    on = f" on {run.cores} cores" if run.cores else ""
+    on = f" on {cases.cores_in_words(run.cores)}" if run.cores else ""
     return f"{run.engine}{on}, run {run.round + 1}"
 
 
@@ -260,5 +260,5 @@ def _free_memory_bytes() -> int:
 def _say(case: Case, run: Run) -> None:
     peak = f", {run.peak_bytes / 1e6:6,.0f} MB" if run.peak_bytes is not None else ""
     cpu = f", {run.cpu_s:7.2f} s of processors" if run.cpu_s is not None else ""
-    how = f" on {run.cores} cores" if run.cores else ", without transactions" if run.beside else ""
+    how = f" on {cases.cores_in_words(run.cores)}" if run.cores else ", without transactions" if run.beside else ""
     print(f"  {case.name}{how}: {run.round + 1} {run.engine:<11}{run.wall_s:8.2f} s{cpu}{peak}", flush=True)
