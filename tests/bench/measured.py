@@ -33,7 +33,7 @@ SAMPLE_EVERY_S = 0.02
 SHARE_OF_TIME = 0.05
 """The most of the time that is spent on adding up memory."""
 
-MAY_LINGER_S = float(os.environ.get("KCOMPACT_BENCH_MAY_LINGER_S", "20"))
+MAY_LINGER_S = float(os.environ.get("KCOMPACT_BENCH_MAY_LINGER_S", "60"))
 """How long what a command started may go on when the command itself has ended."""
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -83,8 +83,8 @@ def run(
         done = subprocess.run(parent, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
     output = (cwd / "stdout.txt").read_text(encoding="utf-8", errors="replace")
     if done.returncode != 0:
-        said = (cwd / "stderr.txt").read_text(encoding="utf-8", errors="replace") + output
-        raise CommandFailedError(f"{shlex.join(command)}\n{said[-3000:]}")
+        problem = (cwd / "stderr.txt").read_text(encoding="utf-8", errors="replace")
+        raise CommandFailedError(f"{shlex.join(command)}\n{output[-1000:]}{problem[-3000:]}")
     return Used(**json.loads(report.read_text(encoding="utf-8")), output=output)
 
 
