@@ -7,24 +7,25 @@
 In: `CleanPlan`. Out: `CleanedSegment`, staged files that are complete, synced and read back.
 Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
 
-    job             values that travel between the driver and the tasks
-    executor        the interfaces of executors and of progress
-    prepare         from a plan to a `PreparedClean`: scan, reduce, transactions; then every survivor is known
-    splits          cuts segments into pieces of work
-    verify_input    checks of indexes and leader epochs that need more than one split
-    scan            stage 1
-    offset_map      which records are superseded
-    accounting      checks that the counts of the stages add up
-    transactions    which transactional batches and markers can be dropped
-    growth          the most bytes that a batch can have after a cleaning
-    batch_fates     what happens to each batch, decided from headers and survivor bits
-    rules           which records survive, and until when: the definition
-    filter          what remains of one batch: the definition
-    split_kernels   scans and filters whole splits with the kernels
-    write           stage 3: one part of a group
-    part_file       the file that a part is written to
-    staged_files    new private files in the staging directory
-    join            joins the parts of a group to one segment with its indexes
-    read_back       reads a staged log back from the disk and compares it
-    groups          writes or counts the segments of whole groups
+    job                   values that travel between the driver and the tasks
+    executor              the interfaces of executors and of progress
+    prepare               from a plan to a `PreparedClean`: scan, reduce, transactions; then every survivor is known
+    splits                cuts segments into pieces of work
+    verify_input          checks of indexes and leader epochs that need more than one split
+    scan                  stage 1
+    offset_map            which records are superseded
+    accounting            checks that the counts of the stages add up
+    transactions          which transactional batches and markers can be dropped
+    transaction_kernels   decides the same for a large log
+    growth                the most bytes that a batch can have after a cleaning
+    batch_fates           what happens to each batch, decided from headers and survivor bits
+    rules                 which records survive, and until when: the definition
+    filter                what remains of one batch: the definition
+    split_kernels         scans and filters whole splits with the kernels
+    write                 stage 3: one part of a group
+    part_file             the file that a part is written to
+    staged_files          new private files in the staging directory
+    join                  joins the parts of a group to one segment with its indexes
+    read_back             reads a staged log back from the disk and compares it
+    groups                writes or counts the segments of whole groups
 """

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.log.batch_headers import BatchHeader
 from kcompact.log.files import FileIdentity
 from kcompact.log.producer_state import LastRecord
 
@@ -60,14 +59,18 @@ class RecordCounts:
         return RecordCounts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
+def _no_offsets() -> npt.NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """A run of whole batches of one segment: its positions in the file, and the range of its offsets.
 
     `number` counts the splits of a cleaning in offset order. `excluded_from_map` and `discardable` are base offsets of
-    transactional batches (`transactions.TransactionDecisions`). `keeps_legacy_tombstones` decides about tombstones in
-    batches of magic 0 and 1, which cannot store a delete horizon. `file` is the `.log` that was planned. No other file
-    is read, whatever the path leads to by now; None is not compared.
+    transactional batches, i64[n] ascending (`transactions.TransactionDecisions`). `keeps_legacy_tombstones` decides
+    about tombstones in batches of magic 0 and 1, which cannot store a delete horizon. `file` is the `.log` that was
+    planned. No other file is read, whatever the path leads to by now; None is not compared.
     """
 
     log_name: str
@@ -76,8 +79,8 @@ class Split:
     base_offset: int
     end_offset: int
     check_index: bool = True
-    excluded_from_map: frozenset[int] = frozenset()
-    discardable: frozenset[int] = frozenset()
+    excluded_from_map: npt.NDArray[np.int64] = field(default_factory=_no_offsets, compare=False)
+    discardable: npt.NDArray[np.int64] = field(default_factory=_no_offsets, compare=False)
     keeps_legacy_tombstones: bool = True
     number: int = 0
     file: FileIdentity | None = None
@@ -121,7 +124,8 @@ class SplitSummary(NamedTuple):
     `records` is the sum of the counts in the batch headers. The others are counted record by record: `keyed` and
     `unkeyed` data records, `tombstones` among the keyed ones, `control` records. `first_epoch` and `last_epoch` are the
     leader epochs of the first and the last batch that have one, -1 for none. `transactional` holds the transactional
-    and the control batches. `most_bytes` is the most that the cleaned split can have.
+    and the control batches, as a table of `log.transaction_batches`. `most_bytes` is the most that the cleaned split
+    can have.
     """
 
     records: int
@@ -132,7 +136,7 @@ class SplitSummary(NamedTuple):
     max_timestamp: int
     first_epoch: int
     last_epoch: int
-    transactional: tuple[BatchHeader, ...]
+    transactional: npt.NDArray[np.int64]
     most_bytes: int
 
     @property

@@ -22,11 +22,12 @@ from kcompact.clean.offset_map import KEY_BYTES, count_bits
 from kcompact.clean.scan import Scanned
 from kcompact.clean.splits import SPLIT_BYTES, number_splits
 from kcompact.clean.transactions import (
+    Batches,
     TransactionDecisions,
     aborted_of_indexes,
     aborted_of_markers,
     decide_transactions,
-    read_transaction_headers,
+    read_transaction_batches,
     verify_transaction_indexes,
 )
 from kcompact.clean.verify_input import (
@@ -41,7 +42,7 @@ from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
 from kcompact.format.limits import MEMORY_FACTOR, batch_memory_bytes
 from kcompact.host.memory import default_memory_bytes
-from kcompact.log.batch_headers import BatchHeader
+from kcompact.kernels import Column, Table
 from kcompact.log.producer_state import last_records
 from kcompact.log.workload import expected_work
 from kcompact.plan.clean_plan import CleanPlan
@@ -170,11 +171,11 @@ def _prepared(
     check_scan(plan.log.directory, tasks, scanned)
     verify_epochs(plan, scanned)
     verify_time_indexes(plan, scanned)
-    headers = _transactional_headers(plan, scanned)
+    batches = _transactional_batches(plan, scanned)
     if not plan.log.ignores_indexes:
-        verify_transaction_indexes(plan, headers, aborted)
+        verify_transaction_indexes(plan, batches, aborted, compiled=job.compiled)
     if decisions is None:
-        decisions = decide_transactions(plan, headers, aborted)
+        decisions = decide_transactions(plan, batches, aborted, compiled=job.compiled)
         splits = _with_decisions(splits, decisions)
     survivors, map_keys = _survivors(plan, scanned, list(reduced))
     summaries = {scan.split.number: scan.summary for scan in scanned}
@@ -197,13 +198,14 @@ def _aborted_and_decisions(
     any, the headers that the scan returns are enough.
     """
     if plan.log.ignores_indexes:
-        headers = read_transaction_headers(plan, compiled=compiled)
-        aborted = aborted_of_markers(plan, headers)
-        return aborted, decide_transactions(plan, headers, aborted)
+        batches = read_transaction_batches(plan, compiled=compiled)
+        aborted = aborted_of_markers(plan, batches, compiled=compiled)
+        return aborted, decide_transactions(plan, batches, aborted, compiled=compiled)
     aborted = aborted_of_indexes(plan)
     if not any(aborted.values()):
         return aborted, None
-    return aborted, decide_transactions(plan, read_transaction_headers(plan, compiled=compiled), aborted)
+    batches = read_transaction_batches(plan, compiled=compiled)
+    return aborted, decide_transactions(plan, batches, aborted, compiled=compiled)
 
 
 def _survivors(plan: CleanPlan, scanned: Sequence[Scanned], reduced: Sequence[Reduced]) -> tuple[dict[int, Bytes], int]:
@@ -291,35 +293,34 @@ def _parts(
             )
 
 
-def _transactional_headers(plan: CleanPlan, scanned: Iterable[Scanned]) -> dict[int, Sequence[BatchHeader]]:
+def _transactional_batches(plan: CleanPlan, scanned: Iterable[Scanned]) -> Batches:
     """Return the transactional and control batches that the scan found in each segment, by base offset."""
     base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
-    found: dict[int, Sequence[BatchHeader]] = dict.fromkeys(base_of.values(), ())
+    found: dict[int, list[Table]] = {base_offset: [] for base_offset in base_of.values()}
     for scan in sorted(scanned, key=lambda scan: scan.split.number):
-        base_offset = base_of[scan.split.log_name]
-        found[base_offset] = (*found[base_offset], *scan.summary.transactional)
+        found[base_of[scan.split.log_name]].append(scan.summary.transactional)
     return found
 
 
 def _with_decisions(splits: Mapping[int, Sequence[Split]], decisions: TransactionDecisions) -> dict[int, list[Split]]:
     """Return the splits with the decisions about their batches."""
-    found = {}
-    for base_offset, segment_splits in splits.items():
-        excluded_from_map = decisions.excluded_from_map.get(base_offset, frozenset())
-        discardable = decisions.discardable[base_offset]
-        if excluded_from_map or discardable:
-            segment_splits = [
-                replace(
-                    split, excluded_from_map=_within(excluded_from_map, split), discardable=_within(discardable, split)
-                )
-                for split in segment_splits
-            ]
-        found[base_offset] = list(segment_splits)
-    return found
+    none: Column = np.empty(0, np.int64)
+    return {
+        base_offset: [
+            replace(
+                split,
+                excluded_from_map=_within(decisions.excluded_from_map.get(base_offset, none), split),
+                discardable=_within(decisions.discardable[base_offset], split),
+            )
+            for split in segment_splits
+        ]
+        for base_offset, segment_splits in splits.items()
+    }
 
 
-def _within(offsets: frozenset[int], split: Split) -> frozenset[int]:
-    return frozenset(offset for offset in offsets if split.base_offset <= offset < split.end_offset)
+def _within(offsets: Column, split: Split) -> Column:
+    first, end = np.searchsorted(offsets, (split.base_offset, split.end_offset)).tolist()
+    return offsets[first:end].copy()  # A part of an array would be pickled with all of it.
 
 
 def _task_count(plan: CleanPlan, task_bytes: int, workers: int) -> int:

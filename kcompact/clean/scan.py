@@ -25,6 +25,7 @@ from kcompact.host.throttle import Pace
 from kcompact.log.batch_headers import BatchHeader, with_marker
 from kcompact.log.index_files import read_offset_index, wrong_entry
 from kcompact.log.segment_reader import verified_batches
+from kcompact.log.transaction_batches import TransactionBatch, of_headers, table_of
 
 
 class Scanned(NamedTuple):
@@ -94,6 +95,7 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     hashes: list[bytes] = []
     record_refs: list[int] = []
     summary = _SummaryBuilder()
+    excluded_from_map = set(split.excluded_from_map.tolist())
     row = announced = unkeyed = tombstones = control = 0
     for batch, records in _batches_with_records(path, split, job.memory_bytes):
         header = batch.header
@@ -102,7 +104,7 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
         if header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
             control += len(records)
         else:
-            is_excluded_from_map = header.base_offset in split.excluded_from_map
+            is_excluded_from_map = header.base_offset in excluded_from_map
             for number, record in enumerate(records):
                 if record.key is None:
                     unkeyed += 1
@@ -154,7 +156,7 @@ class _SummaryBuilder:
     first_epoch: int = -1
     last_epoch: int = -1
     most_bytes: int = 0
-    transactional: list[BatchHeader] = field(default_factory=list)
+    transactional: list[TransactionBatch] = field(default_factory=list)
     last_offset_at: dict[int, int] = field(default_factory=dict)
 
     def add(self, batch: BatchHeader) -> None:
@@ -164,8 +166,7 @@ class _SummaryBuilder:
         if header.partition_leader_epoch >= 0:
             self.first_epoch = header.partition_leader_epoch if self.first_epoch < 0 else self.first_epoch
             self.last_epoch = header.partition_leader_epoch
-        if header.is_control or header.is_transactional:
-            self.transactional.append(batch)
+        self.transactional += of_headers([batch])
 
     def finish(self, *, records: int, keyed: int, unkeyed: int, tombstones: int, control: int) -> SplitSummary:
         return SplitSummary(
@@ -177,7 +178,7 @@ class _SummaryBuilder:
             max_timestamp=self.max_timestamp,
             first_epoch=self.first_epoch,
             last_epoch=self.last_epoch,
-            transactional=tuple(self.transactional),
+            transactional=table_of(self.transactional),
             most_bytes=self.most_bytes,
         )
 

@@ -64,16 +64,16 @@ from kcompact.kernels import (
     SECTION_START,
     SIZE,
     SUPERSEDED,
-    TRANSACTIONAL_BIT,
     UNKNOWN,
     Bytes,
     Column,
     Table,
 )
-from kcompact.log.batch_headers import BatchHeader, with_marker
+from kcompact.log.batch_headers import with_marker
 from kcompact.log.files import open_regular, read_into
 from kcompact.log.index_files import read_entries
 from kcompact.log.inflate import Buffers, inflated_runs
+from kcompact.log.transaction_kernels import find_transactions
 
 
 class _Loaded(NamedTuple):
@@ -101,9 +101,9 @@ def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
         return None
     table = table[:count]
     for flag, offsets in ((EXCLUDED_FROM_MAP, split.excluded_from_map), (DISCARDABLE, split.discardable)):
-        if offsets:
-            flagged = np.isin(table[:, BASE_OFFSET], np.fromiter(offsets, np.int64, len(offsets)))
-            table[flagged, FLAGS] |= flag
+        if len(offsets):
+            flagged = np.minimum(np.searchsorted(table[:, BASE_OFFSET], offsets), count - 1)
+            table[flagged[table[flagged, BASE_OFFSET] == offsets], FLAGS] |= flag
     return _Loaded(buffer, table)
 
 
@@ -152,7 +152,9 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
             unkeyed, tombstones, control = unkeyed + others[0], tombstones + others[1], control + others[2]
             most_bytes += most_bytes_of_table(table[first:end], header_bytes)
             collector.commit(split.number, loaded.records, entries)
-        transactional = _transactional(job, split, loaded)
+        transactional = find_transactions(
+            loaded.buffer, table, lambda number: with_marker(_batch(split, loaded, number), file=split.log_name)
+        )
     except CorruptBatchError:
         return None
     epochs = table[table[:, EPOCH] >= 0, EPOCH]
@@ -168,15 +170,6 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         transactional=transactional,
         most_bytes=most_bytes,
     )
-
-
-def _transactional(job: CleanJob, split: Split, loaded: _Loaded) -> tuple[BatchHeader, ...]:
-    """Return the transactional and the control batches of a split. Raises CorruptBatchError."""
-    found = []
-    for number in np.flatnonzero(loaded.table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)).tolist():
-        batch = _batch(split, loaded, number)
-        found.append(with_marker(batch, file=split.log_name))
-    return tuple(found)
 
 
 def _index_agrees(path: Path, split: Split, table: Table) -> bool:
@@ -393,7 +386,7 @@ def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:
         bits(survivors, int(loaded.table[number, ROW]), batch.header.records_count),
         fate,
         keeps_header=keeps_header,
-        is_discardable=batch.header.base_offset in split.discardable,
+        is_discardable=bool(loaded.table[number, FLAGS] & DISCARDABLE),
         keeps_legacy_tombstones=split.keeps_legacy_tombstones,
         file=str(filtering.path),
     )

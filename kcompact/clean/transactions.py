@@ -1,8 +1,9 @@
 """Decides which transactional batches and markers can be dropped, on the driver, before anything is written.
 
 The decision about a marker depends on every batch before it, in all segments and groups, so a task that writes one part
-cannot make it. Only headers and the kinds of markers are needed. A `TransactionTracker` reads them once, in log order.
-Each split then receives the base offsets of its own batches.
+cannot make it. Only headers and the kinds of markers are needed, which `log.transaction_batches` holds in columns. A
+`TransactionTracker` reads them once, in log order; for a large log a kernel does. Each split then receives the base
+offsets of its own batches.
 """
 
 from __future__ import annotations
@@ -11,22 +12,44 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from kcompact.format import index
-from kcompact.format.batch import Header
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
-from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader, read_producer_headers, with_marker
+from kcompact.kernels import ABORT, COMMIT, DATA, EMPTIED, TXN_BASE_OFFSET, TXN_KIND, TXN_LAST_OFFSET, Column, Table
+from kcompact.log.batch_headers import with_marker
 from kcompact.log.directory import PartitionLog, Segment
 from kcompact.log.index_files import build_indexes, read_offset_index
 from kcompact.log.segment_reader import verified_batches
+from kcompact.log.transaction_batches import TransactionBatch, of_headers, read_transactions, rows_of, table_of
 from kcompact.log.transaction_index import (
+    IndexEntry,
     TransactionIndexJudge,
     Transactions,
     aborted_by_markers,
     read_transaction_index,
 )
 from kcompact.plan.clean_plan import CleanPlan
+
+Batches = Mapping[int, Sequence[Table]]
+"""The transactional and the control batches of a log: by base offset of the segment, one or more tables in order."""
+
+
+class Decided(NamedTuple):
+    """Which batches of a table can be dropped, and the entries of the index that stay because of its markers."""
+
+    is_discardable: npt.NDArray[np.bool_]
+    kept: list[AbortedTxn]
+
+
+class Tracker(Protocol):
+    """Decides about the batches of a log, table by table."""
+
+    def decide(self, batches: Table) -> Decided: ...
 
 
 class TransactionTracker:
@@ -57,76 +80,91 @@ class TransactionTracker:
             _, _, transaction = heapq.heappop(self._upcoming)
             self._aborted.setdefault(transaction.producer_id, transaction)
 
-    def see_data(self, header: Header) -> bool:
+    def see_data(self, batch: TransactionBatch) -> bool:
         """Return whether a transactional data batch belongs to an aborted transaction."""
-        self._reach(header.last_offset)
-        if header.producer_id in self._aborted:
-            self._observed.add(header.producer_id)
+        self._reach(batch.last_offset)
+        if batch.producer_id in self._aborted:
+            self._observed.add(batch.producer_id)
             return True
-        self._committed.add(header.producer_id)
+        self._committed.add(batch.producer_id)
         return False
 
-    def see_marker(self, header: Header, kind: int | None) -> tuple[bool, AbortedTxn | None]:
+    def see_marker(self, batch: TransactionBatch) -> tuple[bool, AbortedTxn | None]:
         """Return whether the transaction of a control batch has no batch left, and its index entry if both stay.
 
-        `kind` is None for an empty control batch. Markers other than ABORT and COMMIT always stay.
+        Markers other than ABORT and COMMIT always stay.
         """
-        self._reach(header.last_offset)
-        producer_id = header.producer_id
-        if kind is None:
+        self._reach(batch.last_offset)
+        producer_id = batch.producer_id
+        if batch.kind == EMPTIED:
             return True, None
-        if kind == ABORT:
+        if batch.kind == ABORT:
             transaction = self._aborted.pop(producer_id, None)
             observed = producer_id in self._observed
             self._observed.discard(producer_id)
             return (False, transaction) if transaction is not None and observed else (True, None)
-        if kind == COMMIT:
+        if batch.kind == COMMIT:
             had_data = producer_id in self._committed
             self._committed.discard(producer_id)
             return not had_data, None
         return False, None
+
+    def decide(self, batches: Table) -> Decided:
+        """Return what `see_data` and `see_marker` return for the next batches."""
+        decided = Decided(np.zeros(len(batches), np.bool_), [])
+        for row, batch in enumerate(rows_of(batches)):
+            if batch.kind == DATA:
+                decided.is_discardable[row] = self.see_data(batch)
+                continue
+            decided.is_discardable[row], entry = self.see_marker(batch)
+            if entry is not None:
+                decided.kept.append(entry)
+        return decided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDecisions:
     """The decisions about the transactional and control batches of a log.
 
-    `excluded_from_map` and `discardable` hold base offsets of batches, by base offset of the segment. Records of the
-    batches in `excluded_from_map` do not enter the offset map. The batches in `discardable` belong to aborted
-    transactions, or are markers whose transactions have no batch left. `kept_index` holds the entries of each output
-    `.txnindex`, by number of the group.
+    `excluded_from_map` and `discardable` hold the base offsets of batches, ascending, by base offset of the segment.
+    Records of the batches in `excluded_from_map` do not enter the offset map. The batches in `discardable` belong to
+    aborted transactions, or are markers whose transactions have no batch left. `kept_index` holds the entries of each
+    output `.txnindex`, by number of the group.
     """
 
-    excluded_from_map: Mapping[int, frozenset[int]]
-    discardable: Mapping[int, frozenset[int]]
+    excluded_from_map: Mapping[int, Column]
+    discardable: Mapping[int, Column]
     kept_index: Mapping[int, tuple[AbortedTxn, ...]]
 
 
 def decide_transactions(
-    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
 ) -> TransactionDecisions:
     """Return the decisions about all transactional and control batches of the plan's segments.
 
-    `headers` and `aborted`, the entries of the transaction indexes, are by base offset of the segment.
+    `aborted` are the entries of the transaction indexes, by base offset of the segment.
     Raises CorruptDataError. Rule: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
-    discardable, kept_index = _discardable_and_kept_index(plan, headers, aborted)
+    discardable, kept_index = _discardable_and_kept_index(plan, batches, aborted, compiled=compiled)
     return TransactionDecisions(
-        excluded_from_map=_excluded_from_map(plan, headers, aborted), discardable=discardable, kept_index=kept_index
+        excluded_from_map=_excluded_from_map(plan, batches, aborted, compiled=compiled),
+        discardable=discardable,
+        kept_index=kept_index,
     )
 
 
-def read_transaction_headers(plan: CleanPlan, *, compiled: bool) -> dict[int, Sequence[BatchHeader]]:
+def read_transaction_batches(plan: CleanPlan, *, compiled: bool) -> dict[int, Sequence[Table]]:
     """Return the transactional and control batches of each segment, by base offset. Raises CorruptBatchError."""
-    return {
-        segment.base_offset: read_producer_headers(
-            plan.log.directory / segment.log_name,
-            end_position=segment.size_bytes,
-            compiled=compiled,
-            transactions_only=True,
-        )
-        for segment in plan.segments
-    }
+    found: dict[int, Sequence[Table]] = {}
+    for segment in plan.segments:
+        path = plan.log.directory / segment.log_name
+        if compiled:
+            from kcompact.log.transaction_kernels import read_transaction_tables
+
+            found[segment.base_offset] = read_transaction_tables(path, end_position=segment.size_bytes)
+        else:
+            found[segment.base_offset] = [table_of(read_transactions(path, end_position=segment.size_bytes))]
+    return found
 
 
 def aborted_of_indexes(plan: CleanPlan) -> dict[int, Sequence[AbortedTxn]]:
@@ -147,48 +185,102 @@ def _index_path(log: PartitionLog, segment: Segment) -> Path:
     return (log.directory / segment.log_name).with_suffix(Suffix.TXN_INDEX)
 
 
-def aborted_of_markers(
-    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]]
-) -> dict[int, Sequence[AbortedTxn]]:
+def aborted_of_markers(plan: CleanPlan, batches: Batches, *, compiled: bool) -> dict[int, Sequence[AbortedTxn]]:
     """Return the entries that the markers of the log give, by base offset of the segment. No `.txnindex` is read.
 
     Raises CorruptDataError.
     """
-    transactions = Transactions()
-    found: dict[int, Sequence[AbortedTxn]] = {
-        segment.base_offset: aborted_by_markers(transactions, headers[segment.base_offset]) for segment in plan.segments
-    }
-    for segment, batches in _later_batches(plan, transactions):
-        found[segment.base_offset] = aborted_by_markers(transactions, batches)
+    if compiled:
+        from kcompact.log import transaction_kernels
+
+        followed = transaction_kernels.CompiledTransactions(
+            transaction_kernels.ProducerNumbers.in_tables(_all(batches))
+        )
+        found: dict[int, Sequence[AbortedTxn]] = {
+            segment.base_offset: transaction_kernels.aborted_by_markers(followed, batches[segment.base_offset])
+            for segment in plan.segments
+        }
+        transactions = followed.as_definition()
+    else:
+        transactions = Transactions()
+        found = {
+            segment.base_offset: aborted_by_markers(transactions, _rows(batches[segment.base_offset]))
+            for segment in plan.segments
+        }
+    for segment, later in _later_batches(plan, transactions):
+        found[segment.base_offset] = aborted_by_markers(transactions, later)
     return found
 
 
+def _rows(tables: Iterable[Table]) -> Iterator[TransactionBatch]:
+    for table in tables:
+        yield from rows_of(table)
+
+
+def _all(batches: Batches) -> list[Table]:
+    return [table for tables in batches.values() for table in tables]
+
+
 def verify_transaction_indexes(
-    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]], aborted: Mapping[int, Sequence[AbortedTxn]]
+    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
 ) -> None:
     """Raise CorruptTransactionIndexError where the indexes contradict the markers of the log.
 
     Raises CorruptBatchError for damage in the segments after the cleanable range.
     """
     log = plan.log
-    judge = TransactionIndexJudge(log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
-    for segment in plan.segments:
-        path, entries = _index_path(log, segment), aborted[segment.base_offset]
-        for problem in judge.contradictions(path, entries, headers[segment.base_offset]):
-            raise problem
+    judge = (compiled and _judged_by_kernels(plan, batches, aborted)) or _judged(plan, batches, aborted)
     # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
     later = [entry for segment in log.segments[len(plan.segments) :] for entry in aborted[segment.base_offset]]
     reaching_back = [entry for entry in later if entry.first_offset < plan.first_uncleanable_offset]
     end_offset = max((entry.last_offset + 1 for entry in reaching_back), default=0)
-    for segment, batches in _later_batches(plan, judge.transactions, end_offset):
+    for segment, rows in _later_batches(plan, judge.transactions, end_offset):
         path, entries = _index_path(log, segment), aborted[segment.base_offset]
-        for problem in judge.contradictions(path, entries, batches, judged_end=end_offset):
+        for problem in judge.contradictions(path, entries, rows, judged_end=end_offset):
             raise problem
+
+
+def _judged(plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]) -> TransactionIndexJudge:
+    """Return the judge after the segments of the plan. Raises CorruptTransactionIndexError."""
+    judge = TransactionIndexJudge(log_start_offset=plan.log.log_start_offset, log_end_offset=plan.log.log_end_offset)
+    for segment in plan.segments:
+        path, entries = _index_path(plan.log, segment), aborted[segment.base_offset]
+        for problem in judge.contradictions(path, entries, _rows(batches[segment.base_offset])):
+            raise problem
+    return judge
+
+
+def _judged_by_kernels(
+    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]
+) -> TransactionIndexJudge | None:
+    """Return the same, or None if there is a contradiction: `_judged` then says which."""
+    from kcompact.log.transaction_kernels import CompiledJudge, ProducerNumbers
+
+    log = plan.log
+    judge = CompiledJudge(
+        ProducerNumbers.in_tables(_all(batches)),
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+    )
+    for segment in plan.segments:
+        if not judge.agrees(aborted[segment.base_offset], batches[segment.base_offset]):
+            return None
+    most_stable = [
+        IndexEntry(aborted[segment.base_offset][number], _index_path(log, segment), number)
+        for file, number in judge.most_stable()
+        for segment in [plan.segments[file]]
+    ]
+    return TransactionIndexJudge(
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        transactions=judge.transactions.as_definition(),
+        most_stable=most_stable,
+    )
 
 
 def _later_batches(
     plan: CleanPlan, transactions: Transactions, end_offset: int = 0
-) -> Iterator[tuple[Segment, Iterator[BatchHeader]]]:
+) -> Iterator[tuple[Segment, Iterator[TransactionBatch]]]:
     """Yield the segments after the cleanable range, each with its transactional and control batches.
 
     Ends at `end_offset`, and not before all transactions that begin in the range have ended. The caller passes the
@@ -199,7 +291,7 @@ def _later_batches(
         oldest_open = transactions.oldest_open
         return offset < end_offset or (oldest_open is not None and oldest_open < plan.first_uncleanable_offset)
 
-    def batches_of(segment: Segment) -> Iterator[BatchHeader]:
+    def batches_of(segment: Segment) -> Iterator[TransactionBatch]:
         path = plan.log.directory / segment.log_name
         end = plan.log.end_of(segment)
         for batch in verified_batches(
@@ -211,8 +303,7 @@ def _later_batches(
         ):
             if not is_needed(batch.header.base_offset):
                 return
-            if batch.header.is_control or batch.header.is_transactional:
-                yield with_marker(batch, file=str(path))
+            yield from of_headers([with_marker(batch, file=str(path))])
 
     for segment in plan.log.segments[len(plan.segments) :]:
         if is_needed(segment.base_offset):
@@ -240,30 +331,44 @@ def collect(
     ]
 
 
-def _excluded_from_map(
-    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]], aborted: Mapping[int, Sequence[AbortedTxn]]
-) -> dict[int, frozenset[int]]:
+def _tracker(expected: Sequence[AbortedTxn], batches: Batches, *, compiled: bool) -> Tracker:
+    """Return a tracker that expects these aborted transactions."""
+    if compiled:
+        from kcompact.clean.transaction_kernels import CompiledTracker
+
+        return CompiledTracker(expected, _all(batches))
     tracker = TransactionTracker()
-    tracker.expect(collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset))
+    tracker.expect(expected)
+    return tracker
+
+
+def _excluded_from_map(
+    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
+) -> dict[int, Column]:
+    expected = collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset)
+    if not expected:
+        return {}
+    tracker = _tracker(expected, batches, compiled=compiled)
     excluded_from_map = {}
     for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset):
-        start_position = map_start_position(plan.log, segment, plan.first_dirty_offset)
-        skipped = set()
-        for batch in headers[segment.base_offset]:
-            if batch.position < start_position:
-                continue
-            if batch.header.is_control:
-                tracker.see_marker(batch.header, _kind(batch))
-            elif tracker.see_data(batch.header):
-                skipped.add(batch.header.base_offset)
-        excluded_from_map[segment.base_offset] = frozenset(skipped)
+        start_offset = map_start_offset(plan.log, segment, plan.first_dirty_offset)
+        skipped = []
+        for table in batches[segment.base_offset]:
+            read = table[table[:, TXN_LAST_OFFSET] >= start_offset]
+            is_data = read[:, TXN_KIND] == DATA
+            skipped.append(read[tracker.decide(read).is_discardable & is_data, TXN_BASE_OFFSET])
+        excluded_from_map[segment.base_offset] = _joined(skipped)
     return excluded_from_map
 
 
-def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> int:
-    """Return the position at which Kafka begins to read a segment for its offset map. Raises CorruptDataError.
+def _joined(columns: Sequence[Column]) -> Column:
+    return np.concatenate([np.empty(0, np.int64), *columns])
 
-    Rule: `Cleaner.buildOffsetMapForSegment`.
+
+def map_start_offset(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> int:
+    """Return the last offset of the batch at which Kafka begins to read a segment for its offset map; 0 for the first.
+
+    Raises CorruptDataError. Rule: `Cleaner.buildOffsetMapForSegment`.
     """
     if first_dirty_offset <= segment.base_offset:
         return 0
@@ -276,34 +381,25 @@ def map_start_position(log: PartitionLog, segment: Segment, first_dirty_offset: 
         log_path = log.directory / segment.log_name
         data, _ = build_indexes(log_path, interval_bytes=log.index_interval_bytes)
         entries = index.parse_offset_index(data, base_offset=segment.base_offset, file=str(log_path))
-    return index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset).position
+    entry = index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset)
+    return entry.offset if entry.position else 0
 
 
 def _discardable_and_kept_index(
-    plan: CleanPlan, headers: Mapping[int, Sequence[BatchHeader]], aborted: Mapping[int, Sequence[AbortedTxn]]
-) -> tuple[dict[int, frozenset[int]], dict[int, tuple[AbortedTxn, ...]]]:
-    tracker = TransactionTracker()
+    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
+) -> tuple[dict[int, Column], dict[int, tuple[AbortedTxn, ...]]]:
     # Kafka adds the entries segment by segment. An entry matters from its first offset on, whenever it is added.
-    tracker.expect(collect(plan.log, aborted, plan.log.segments[0].base_offset, plan.first_uncleanable_offset))
+    expected = collect(plan.log, aborted, plan.log.segments[0].base_offset, plan.first_uncleanable_offset)
+    tracker = _tracker(expected, batches, compiled=compiled)
     discardable, kept_index = {}, {}
     for number, group in enumerate(plan.groups):
         kept: list[AbortedTxn] = []
         for segment in group:
-            marked = set()
-            for batch in headers[segment.base_offset]:
-                entry = None
-                if batch.header.is_control:
-                    is_discardable, entry = tracker.see_marker(batch.header, _kind(batch))
-                else:
-                    is_discardable = tracker.see_data(batch.header)
-                if is_discardable:
-                    marked.add(batch.header.base_offset)
-                if entry is not None:
-                    kept.append(entry)
-            discardable[segment.base_offset] = frozenset(marked)
+            marked = []
+            for table in batches[segment.base_offset]:
+                decided = tracker.decide(table)
+                marked.append(table[decided.is_discardable, TXN_BASE_OFFSET])
+                kept += decided.kept
+            discardable[segment.base_offset] = _joined(marked)
         kept_index[number] = tuple(kept)
     return discardable, kept_index
-
-
-def _kind(batch: BatchHeader) -> int | None:
-    return None if batch.marker is None else batch.marker.kind

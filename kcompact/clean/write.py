@@ -117,8 +117,9 @@ def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filt
         memory_bytes=job.memory_bytes,
     )
     row = 0
+    discardable = set(split.discardable.tolist())
     for run in _runs(batches):
-        is_discardable = [batch.header.base_offset in split.discardable for batch in run]
+        is_discardable = [batch.header.base_offset in discardable for batch in run]
         fates = decide_batch_fates(table_of([batch.header for batch in run], is_discardable=is_discardable), job)
         for number, batch in enumerate(run):
             # The header of a compressed legacy batch has no number of records; only the inflated section has it.

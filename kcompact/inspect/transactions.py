@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from kcompact.errors import CorruptDataError
@@ -13,8 +13,8 @@ from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.inspect.contents import COMPILED_BATCHES, pays
 from kcompact.inspect.findings import MOST_LISTED, Finding, of_error
 from kcompact.inspect.segment_contents import SegmentContents
-from kcompact.log.batch_headers import read_producer_headers
 from kcompact.log.directory import PartitionLog
+from kcompact.log.transaction_batches import TransactionBatch, read_transactions, rows_of
 from kcompact.log.transaction_index import TransactionIndexJudge, read_transaction_index
 
 
@@ -47,7 +47,7 @@ def transaction_findings(
     for log, size_bytes in logs:
         path = log.with_suffix(Suffix.TXN_INDEX)
         try:
-            batches = read_producer_headers(log, end_position=size_bytes, compiled=compiled, transactions_only=True)
+            batches = _batches(log, size_bytes, compiled=compiled)
         except CorruptDataError as problem:
             # Without the markers of this segment, the entries of later ones cannot be judged.
             yield of_error(problem)
@@ -64,3 +64,12 @@ def transaction_findings(
         if one_more is not None:
             yield replace(one_more, problem=f"{one_more.problem}; further contradictions of this log are not listed")
             return
+
+
+def _batches(log: Path, size_bytes: int, *, compiled: bool) -> Iterable[TransactionBatch]:
+    """Return the transactional and the control batches. Raises CorruptDataError, StorageError, RefusedError."""
+    if not compiled:
+        return list(read_transactions(log, end_position=size_bytes))
+    from kcompact.log.transaction_kernels import read_transaction_tables
+
+    return chain.from_iterable(map(rows_of, read_transaction_tables(log, end_position=size_bytes)))

@@ -56,6 +56,8 @@ DELETE_HORIZON_BIT = 0x40
 HEADER_BYTES = 61
 MAX_OFFSET = (1 << 63) - 1
 """The largest number that the field of an offset holds. No record has it, because the offset after it must exist."""
+SMALL_BATCH_BYTES = 4096
+"""Headers of smaller batches are read together with what lies between them."""
 MIN_RECORD_BYTES = 7
 """A record without key, value and headers: one byte for each of its seven fields."""
 RECORD_GROWTH_BYTES = 16
@@ -80,3 +82,39 @@ COPIED, ENCODED, EMPTIED, UNKNOWN = 0, 1, 2, 3
     NEW_ATTRIBUTES,
 ) = range(11)
 OUTCOMES = 11
+
+# The columns of a table of transactional and control batches, `log.transaction_batches`.
+
+TXN_BASE_OFFSET, TXN_LAST_OFFSET, TXN_PRODUCER_ID, TXN_KIND = range(4)
+TXN_COLUMNS = 4
+
+ABORT, COMMIT = 0, 1
+"""The kind of a marker, a 16-bit number. The other control types of Kafka have other numbers."""
+DATA, EMPTIED, UNREAD = 1 << 16, 1 << 17, 1 << 18
+"""Kinds of what is no marker: a data batch; a control batch without its record; one that the definition must read."""
+
+MARKER_COLUMNS = 5
+(
+    MARKER_PRODUCER_ID,
+    MARKER_OFFSET,
+    MARKER_FIRST_BATCH,
+    MARKER_PREVIOUS,
+    MARKER_LAST_STABLE_OFFSET,
+) = range(5)
+"""The columns of a table of ABORT markers: the fields of `log.transaction_index.AbortMarker`, -1 for none."""
+
+ENTRY_PRODUCER_ID, ENTRY_FIRST_OFFSET, ENTRY_LAST_OFFSET, ENTRY_LAST_STABLE_OFFSET = range(4)
+"""The columns of a table of `.txnindex` entries."""
+
+OPEN_FIRST, OPEN_NEXT, OPEN_PREVIOUS, ENDED_AT = range(4)
+"""The columns of the state of `follow_transactions`, a row for each producer and one more.
+
+The open transactions are a ring in the order of their first offsets. The last row is its beginning and its end.
+"""
+
+ABORTED_ENTRY, OBSERVED, COMMITTED = range(3)
+"""The columns of the state of `decide_transactions`, a row for each producer: `clean.transactions.TransactionTracker`.
+"""
+
+STABLE_OFFSET, STABLE_PRODUCER_ID, STABLE_FILE, STABLE_NUMBER = range(4)
+"""The columns of the entries with the greatest last stable offsets, two rows; the offset -1 is none."""

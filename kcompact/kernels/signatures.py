@@ -79,6 +79,8 @@ def _signature(*parameters: Parameter, results: str = "") -> Signature:
 _BUFFER = _read("buffer", "u8")
 _INFLATED = _read("inflated", "u8")
 _TABLE = _read("table", "i64", 2)
+_TRANSACTIONAL = _read("batches", "i64", 2)
+_ENTRIES = _read("entries", "i64", 2)
 _BATCHES = (_number("first"), _number("end"))
 _HASH_KEY = (_number("k0", "u64"), _number("k1", "u64"))
 _KEYS = (_read("hash_high", "u64"), _read("hash_low", "u64"), _read("record_refs", "i64"))
@@ -109,6 +111,27 @@ KERNELS = {
     "verify_records": _signature(
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _written("found", "i64", 2)),
         results="batches records code",
+    ),
+    "transactional_batches": _signature(_BUFFER, _TABLE, _written("found", "i64", 2), results="batches code"),
+    "scan_transactions": _signature(
+        *(_number("descriptor"), _number("start"), _number("end"), _written("scratch", "u8")),
+        *(_written("row", "i64", 2), _written("found", "i64", 2)),
+        results="batches position code",
+    ),
+    "follow_transactions": _signature(
+        *(_TRANSACTIONAL, _read("producers", "i64"), _number("start_offset")),
+        *(_written("state", "i64", 2), _written("markers", "i64", 2)),
+        results="markers code",
+    ),
+    "judge_entries": _signature(
+        *(_read("markers", "i64", 2), _ENTRIES, _number("file"), _number("start_offset"), _number("log_end_offset")),
+        _written("stable", "i64", 2),
+        results="code",
+    ),
+    "decide_transactions": _signature(
+        *(_TRANSACTIONAL, _read("producers", "i64"), _ENTRIES, _read("entry_producers", "i64"), _number("next_entry")),
+        *(_written("state", "i64", 2), _written("is_discardable", "u8"), _written("kept", "i64")),
+        results="next_entry kept",
     ),
     "mark_latest": _signature(
         *(*_KEYS, _written("is_latest", "u8"), _written("starts", "i64"), _written("dealt", "u64", 2)),

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, read_records, verify_crc
+from kcompact.kernels import ABORT, COMMIT
 from kcompact.log.segment_reader import batches, headers, verified_batches
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-
-ABORT, COMMIT = 0, 1
 
 _MAX_CONTROL_BYTES = 1 << 20
 """Far more than any marker has. Headers are read without a budget, so nothing larger is read for one."""
@@ -85,13 +84,11 @@ def _require_small(header: Header, position: int, *, file: str) -> None:
         )
 
 
-def read_producer_headers(
-    path: Path, *, end_position: int, compiled: bool, transactions_only: bool = False
-) -> list[BatchHeader]:
+def read_producer_headers(path: Path, *, end_position: int, compiled: bool) -> list[BatchHeader]:
     """Return the headers of control batches, transactional batches and other batches with a producer id.
 
-    With `transactions_only` batches of the last kind are left out. With `compiled` a kernel reads the headers; when the
-    kernel finds a problem or an old format, `read_headers` reads the file again and raises the detailed error.
+    With `compiled` a kernel reads the headers; when the kernel finds a problem or an old format, `read_headers` reads
+    the file again and raises the detailed error.
     Raises CorruptBatchError, RefusedError, StorageError.
     """
     if compiled:
@@ -99,23 +96,16 @@ def read_producer_headers(
 
         table = header_table.read_header_table(path, end_position=end_position)
         if table is not None:
-            return _producer_headers(path, table, transactions_only=transactions_only)
-    found = []
-    for batch in read_headers(path, end_position=end_position):
-        is_wanted = batch.header.is_control or batch.header.is_transactional
-        if is_wanted or (batch.header.has_producer_id and not transactions_only):
-            found.append(batch)
-    return found
+            return _producer_headers(path, table)
+    return [batch for batch in read_headers(path, end_position=end_position) if _decides(batch.header, 0)]
 
 
-def _producer_headers(path: Path, table: npt.NDArray[np.int64], *, transactions_only: bool) -> list[BatchHeader]:
+def _producer_headers(path: Path, table: npt.NDArray[np.int64]) -> list[BatchHeader]:
     """Return the same from a table of all headers of the file."""
     from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, POSITION, PRODUCER_ID, TRANSACTIONAL_BIT
     from kcompact.log import header_table
 
-    wanted = table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0
-    if not transactions_only:
-        wanted |= table[:, PRODUCER_ID] >= 0
+    wanted = (table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0) | (table[:, PRODUCER_ID] >= 0)
     return [_with_marker(path, int(row[POSITION]), header_table.header_of_row(row)) for row in table[wanted]]
 
 

@@ -17,7 +17,7 @@ of its transaction may have an entry. Rules: `ProducerAppendInfo.appendEndTxnMar
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +25,10 @@ from kcompact.errors import CorruptTransactionIndexError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.index import AbortedTxn
-from kcompact.log.batch_headers import ABORT, COMMIT, BatchHeader
+from kcompact.kernels import ABORT, COMMIT, DATA
 from kcompact.log.files import read_file
 from kcompact.log.index_files import verify_count
+from kcompact.log.transaction_batches import TransactionBatch
 
 NO_MARKER = -1
 
@@ -48,44 +49,46 @@ class AbortMarker(NamedTuple):
 
 
 class Transactions:
-    """Follows the transactions of a log from batch to batch, in log order."""
+    """Follows the transactions of a log from batch to batch, in log order.
 
-    def __init__(self) -> None:
+    `opened` has the first offsets of the transactions that are open before the first batch, by producer and in their
+    order; `ended` has the offsets of the last markers.
+    """
+
+    def __init__(self, opened: Mapping[int, int] | None = None, ended: Mapping[int, int] | None = None) -> None:
         # In the order of the first offsets, because each transaction is added at its first batch.
-        self._open: OrderedDict[int, int] = OrderedDict()
-        self._ended: dict[int, int] = {}
+        self._open: OrderedDict[int, int] = OrderedDict(opened or {})
+        self._ended: dict[int, int] = dict(ended or {})
 
     @property
     def oldest_open(self) -> int | None:
         """The offset of the first batch of the oldest open transaction."""
         return next(iter(self._open.values()), None)
 
-    def abort_markers(self, batches: Iterable[BatchHeader]) -> Iterator[AbortMarker]:
-        """Yield the ABORT markers of the next batches. Only transactional and control batches matter.
+    def abort_markers(self, batches: Iterable[TransactionBatch]) -> Iterator[AbortMarker]:
+        """Yield the ABORT markers of the next batches.
 
         As for a broker, an emptied control batch ends no transaction: its data is gone.
         """
-        for _, header, marker in batches:
-            producer_id = header.producer_id
+        for base_offset, _, producer_id, kind in batches:
             if producer_id < 0:
                 continue
-            if not header.is_control:
-                if header.is_transactional:
-                    self._open.setdefault(producer_id, header.base_offset)
-            elif marker is not None and marker.kind in (ABORT, COMMIT):
+            if kind == DATA:
+                self._open.setdefault(producer_id, base_offset)
+            elif kind in (ABORT, COMMIT):
                 first_batch = self._open.pop(producer_id, None)
-                if marker.kind == ABORT:
+                if kind == ABORT:
                     yield AbortMarker(
                         producer_id=producer_id,
-                        offset=header.base_offset,
+                        offset=base_offset,
                         first_batch=first_batch,
                         previous_marker=self._ended.get(producer_id, NO_MARKER),
-                        last_stable_offset=next(iter(self._open.values()), header.base_offset + 1),
+                        last_stable_offset=next(iter(self._open.values()), base_offset + 1),
                     )
-                self._ended[producer_id] = header.base_offset
+                self._ended[producer_id] = base_offset
 
 
-def aborted_by_markers(transactions: Transactions, batches: Iterable[BatchHeader]) -> tuple[AbortedTxn, ...]:
+def aborted_by_markers(transactions: Transactions, batches: Iterable[TransactionBatch]) -> tuple[AbortedTxn, ...]:
     """Return the `.txnindex` entries of a segment with these batches, as a broker builds them from the log.
 
     Rule: `LogSegment.recover`, with a producer state that begins at the first batch of the log.
@@ -109,7 +112,7 @@ def read_transaction_index(path: Path) -> Sequence[AbortedTxn]:
     return index.parse_txn_index(data, base_offset=int(path.stem), file=str(path))
 
 
-class _IndexEntry(NamedTuple):
+class IndexEntry(NamedTuple):
     """An entry, the path of its index and its number there."""
 
     entry: AbortedTxn
@@ -128,21 +131,28 @@ class _IndexEntry(NamedTuple):
 class TransactionIndexJudge:
     """Compares the `.txnindex` files of a log with its markers, segment by segment in log order.
 
-    What lies below the log start is not judged: nobody reads it. `transactions` are those of the batches so far.
+    What lies below the log start is not judged: nobody reads it. `transactions` are those of the batches so far,
+    `most_stable` the entries with the greatest last stable offsets so far, of two producers.
     """
 
-    def __init__(self, *, log_start_offset: int, log_end_offset: int) -> None:
-        self.transactions = Transactions()
+    def __init__(
+        self,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        transactions: Transactions | None = None,
+        most_stable: Iterable[IndexEntry] = (),
+    ) -> None:
+        self.transactions = transactions or Transactions()
         self._log_start_offset = log_start_offset
         self._log_end_offset = log_end_offset
-        # The entries with the greatest last stable offsets so far, of two producers.
-        self._most_stable: list[_IndexEntry] = []
+        self._most_stable = list(most_stable)
 
     def contradictions(
         self,
         file: Path,
         entries: Sequence[AbortedTxn],
-        batches: Iterable[BatchHeader],
+        batches: Iterable[TransactionBatch],
         *,
         judged_end: int | None = None,
     ) -> Iterator[CorruptTransactionIndexError]:
@@ -151,10 +161,10 @@ class TransactionIndexJudge:
         `batches` may end before the segment does. Then entries whose markers are at or above `judged_end` are left
         out.
         """
-        placed = (_IndexEntry(entry, file, number) for number, entry in enumerate(entries))
+        placed = (IndexEntry(entry, file, number) for number, entry in enumerate(entries))
         waiting = (each for each in placed if each.entry.last_offset >= self._log_start_offset)
         current = next(waiting, None)
-        visible = (batch for batch in batches if batch.header.last_offset >= self._log_start_offset)
+        visible = (batch for batch in batches if batch.last_offset >= self._log_start_offset)
         for marker in self.transactions.abort_markers(visible):
             while current is not None and current.entry.last_offset < marker.offset:
                 yield _without_marker(current)
@@ -170,7 +180,7 @@ class TransactionIndexJudge:
             yield _without_marker(current)
             current = next(waiting, None)
 
-    def _compared(self, placed: _IndexEntry, marker: AbortMarker) -> Iterator[CorruptTransactionIndexError]:
+    def _compared(self, placed: IndexEntry, marker: AbortMarker) -> Iterator[CorruptTransactionIndexError]:
         """Yield how an entry contradicts the marker at its last offset."""
         entry = placed.entry
         if entry.producer_id != marker.producer_id:
@@ -194,7 +204,7 @@ class TransactionIndexJudge:
             return
         self._remember(placed)
 
-    def _remember(self, placed: _IndexEntry) -> None:
+    def _remember(self, placed: IndexEntry) -> None:
         """Keep the entries with the greatest last stable offsets: the greatest, and that of any other producer."""
         ranked = sorted([placed, *self._most_stable], key=lambda each: -each.entry.last_stable_offset)
         others = [each for each in ranked if each.entry.producer_id != ranked[0].entry.producer_id]
@@ -218,7 +228,7 @@ class TransactionIndexJudge:
                 return
 
 
-def _without_marker(placed: _IndexEntry) -> CorruptTransactionIndexError:
+def _without_marker(placed: IndexEntry) -> CorruptTransactionIndexError:
     entry = placed.entry
     return placed.contradiction(
         f"there is no ABORT marker of producer {entry.producer_id} at its last offset {entry.last_offset}"

@@ -17,7 +17,8 @@ from kcompact.format.batch import Batch, Record, read_records, verify_crc
 from kcompact.format.codec import Codec
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import parse_file_name
-from kcompact.log.batch_headers import ABORT, COMMIT, read_marker
+from kcompact.kernels import ABORT, COMMIT
+from kcompact.log.batch_headers import read_marker
 from kcompact.log.segment_reader import batches
 
 

@@ -1,14 +1,15 @@
 """The kernels as Python functions that numba compiles. Only `build` imports this package.
 
-    memory      words of any alignment, in either byte order; copies
-    checksum    CRC-32C
-    siphash     the hash of a key
-    headers     the header of a batch; tables of batches, from memory or from a file
-    records     a record of a batch; the records of a run of batches
-    latest      the latest record of each key
-    bitmaps     a bit for each record
-    filter      what each batch is after a cleaning
-    indexes     the entries of the offset index and the time index
+    memory        words of any alignment, in either byte order; copies
+    checksum      CRC-32C
+    siphash       the hash of a key
+    headers       the header of a batch; tables of batches, from memory or from a file
+    records       a record of a batch; the records of a run of batches
+    transactions  the transactional and the control batches; which transactions were aborted, and what can be dropped
+    latest        the latest record of each key
+    bitmaps       a bit for each record
+    filter        what each batch is after a cleaning
+    indexes       the entries of the offset index and the time index
 
 Each kernel repeats a readable definition, which its docstring names; the tests compare the two. A kernel trusts no byte
 that it reads: every read stays inside its array, and every loop has a bound. A kernel raises nothing and allocates
@@ -30,3 +31,8 @@ from kcompact.kernels.loops.latest import mark_latest as mark_latest
 from kcompact.kernels.loops.records import scan_records as scan_records
 from kcompact.kernels.loops.records import verify_records as verify_records
 from kcompact.kernels.loops.siphash import siphash128 as siphash128
+from kcompact.kernels.loops.transactions import decide_transactions as decide_transactions
+from kcompact.kernels.loops.transactions import follow_transactions as follow_transactions
+from kcompact.kernels.loops.transactions import judge_entries as judge_entries
+from kcompact.kernels.loops.transactions import scan_transactions as scan_transactions
+from kcompact.kernels.loops.transactions import transactional_batches as transactional_batches

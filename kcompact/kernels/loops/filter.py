@@ -238,7 +238,8 @@ def filter_batches(
         attributes = row[ATTRIBUTES]
         is_control = attributes & CONTROL_BIT != 0
         has_horizon = attributes & DELETE_HORIZON_BIT != 0
-        if row[FLAGS] & DISCARDABLE or (has_horizon and row[BASE_TIMESTAMP] < 0) or (is_control and count == 0):
+        is_discardable = row[FLAGS] & DISCARDABLE != 0
+        if (has_horizon and row[BASE_TIMESTAMP] < 0) or (count == 0 if is_control else is_discardable):
             outcome[ACTION] = UNKNOWN
             continue
         section = inflated if attributes & CODEC_MASK else buffer
@@ -257,7 +258,8 @@ def filter_batches(
         if kept == 0:
             outcome[ACTION] = EMPTIED
             continue
-        needs_horizon = has_tombstone and not has_horizon
+        # A discardable batch with records to decide about is a marker: other ones have their fate.
+        needs_horizon = (has_tombstone or is_discardable) and not has_horizon
         if kept == count and not needs_horizon:
             outcome[ACTION] = COPIED
             continue
@@ -265,7 +267,7 @@ def filter_batches(
         if (
             lowest < -1
             or (attributes & TRANSACTIONAL_BIT and not has_producer)
-            or (has_producer and (row[PRODUCER_EPOCH] == -1 or row[BASE_SEQUENCE] < 0))
+            or (has_producer and (row[PRODUCER_EPOCH] == -1 or (row[BASE_SEQUENCE] < 0 and not is_control)))
         ):
             outcome[ACTION] = UNKNOWN  # Kafka's writer refuses such a batch.
             continue

@@ -15,9 +15,9 @@ from kcompact.clean.staged_files import READ_BACK_MISMATCH, CleanedSegment, crea
 from kcompact.errors import CorruptDataError, storage_error, storage_errors
 from kcompact.format.index import build_txn_index
 from kcompact.format.names import Suffix
-from kcompact.log.batch_headers import read_producer_headers
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.index_files import build_indexes
+from kcompact.log.transaction_batches import read_transactions
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.swap.attributes import copy_status, copy_times, modified_ns, opened_model
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
@@ -67,8 +67,7 @@ def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> N
         log = held / name
         with open_regular(directory.path / name, dir_fd=directory.fd()) as reader:
             end_position = os.fstat(reader).st_size
-            batches = read_producer_headers(log, end_position=end_position, compiled=False, transactions_only=True)
-            aborted = aborted_by_markers(transactions, batches)
+            aborted = aborted_by_markers(transactions, read_transactions(log, end_position=end_position))
             if log.with_suffix(Suffix.INDEX).name in present:
                 continue
             offset_index, time_index = build_indexes(log, interval_bytes=interval_bytes)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kcompact.clean.transactions import TransactionTracker
-from kcompact.format.batch import Header
 from kcompact.format.index import AbortedTxn
-from kcompact.log.batch_headers import ABORT, COMMIT
-from tests.support.header_values import header
+from kcompact.kernels import ABORT, COMMIT, DATA, EMPTIED
+from kcompact.log.transaction_batches import TransactionBatch
 
 
 def aborted(producer_id: int, first_offset: int, last_offset: int) -> AbortedTxn:
@@ -20,12 +19,12 @@ def aborted(producer_id: int, first_offset: int, last_offset: int) -> AbortedTxn
     )
 
 
-def data(producer_id: int, offset: int) -> Header:
-    return header(base_offset=offset, last_offset=offset, producer_id=producer_id)
+def data(producer_id: int, offset: int) -> TransactionBatch:
+    return TransactionBatch(offset, offset, producer_id, DATA)
 
 
-def marker(producer_id: int, offset: int) -> Header:
-    return header(base_offset=offset, last_offset=offset, producer_id=producer_id, control=True)
+def marker(producer_id: int, offset: int, kind: int) -> TransactionBatch:
+    return TransactionBatch(offset, offset, producer_id, kind)
 
 
 def test_an_aborted_transaction_and_its_marker() -> None:
@@ -35,15 +34,15 @@ def test_an_aborted_transaction_and_its_marker() -> None:
     assert not tracker.see_data(data(7, 0))  # of a transaction before
     assert tracker.see_data(data(7, 1))
     assert not tracker.see_data(data(8, 2))
-    assert tracker.see_marker(marker(7, 3), ABORT) == (False, entry)
+    assert tracker.see_marker(marker(7, 3, ABORT)) == (False, entry)
     assert not tracker.see_data(data(7, 4))
 
 
 def test_the_marker_of_data_that_is_gone() -> None:
     tracker = TransactionTracker()
     tracker.expect([aborted(7, 1, 3)])
-    assert tracker.see_marker(marker(7, 3), ABORT) == (True, None)
-    assert tracker.see_marker(marker(7, 5), ABORT) == (True, None)  # not even in the index
+    assert tracker.see_marker(marker(7, 3, ABORT)) == (True, None)
+    assert tracker.see_marker(marker(7, 5, ABORT)) == (True, None)  # not even in the index
 
 
 @pytest.mark.parametrize("is_left", [True, False])
@@ -51,8 +50,8 @@ def test_a_commit_marker_stays_while_a_batch_is_left(is_left: bool) -> None:
     tracker = TransactionTracker()
     if is_left:
         tracker.see_data(data(7, 1))
-    assert tracker.see_marker(marker(7, 2), COMMIT) == (not is_left, None)
-    assert tracker.see_marker(marker(7, 3), COMMIT) == (True, None)
+    assert tracker.see_marker(marker(7, 2, COMMIT)) == (not is_left, None)
+    assert tracker.see_marker(marker(7, 3, COMMIT)) == (True, None)
 
 
 def test_an_entry_that_is_announced_twice_does_no_harm() -> None:
@@ -61,10 +60,10 @@ def test_an_entry_that_is_announced_twice_does_no_harm() -> None:
     tracker.expect([entry])
     assert tracker.see_data(data(7, 1))
     tracker.expect([entry])
-    assert tracker.see_marker(marker(7, 2), ABORT) == (False, entry)
+    assert tracker.see_marker(marker(7, 2, ABORT)) == (False, entry)
 
 
 def test_markers_of_other_kinds_stay_and_emptied_ones_go() -> None:
     tracker = TransactionTracker()
-    assert tracker.see_marker(marker(7, 1), 2) == (False, None)
-    assert tracker.see_marker(marker(7, 2), None) == (True, None)
+    assert tracker.see_marker(marker(7, 1, 2)) == (False, None)
+    assert tracker.see_marker(marker(7, 2, EMPTIED)) == (True, None)

@@ -18,7 +18,8 @@ from kcompact.format.index import AbortedTxn
 from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_file_name
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.format.properties import MetaProperties, PartitionMetadata
-from kcompact.log.batch_headers import ABORT, read_marker
+from kcompact.kernels import ABORT
+from kcompact.log.batch_headers import read_marker
 
 PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^```((?:hex|text) [^\n]+)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE))

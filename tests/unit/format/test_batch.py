@@ -38,7 +38,8 @@ from kcompact.format.batch import (
     write_varint,
 )
 from kcompact.format.codec import Codec
-from kcompact.log.batch_headers import COMMIT, Marker, read_marker
+from kcompact.kernels import COMMIT
+from kcompact.log.batch_headers import Marker, read_marker
 from kcompact.log.producer_state import LastRecord
 from kcompact.log.segment_reader import verified_batches
 from tests.support import strategies

@@ -61,6 +61,7 @@ WRITING_FUNCTIONS = {
     "_keep_records": (5,),
     "_encode_records": (0,),
     "_write_header": (0,),
+    "_remember": (0,),
 }
 """Functions of the loops that write an array, and the positions of those arguments."""
 

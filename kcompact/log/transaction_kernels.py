@@ -1,0 +1,172 @@
+"""The transactions of a large log, found, followed and judged by kernels, from tables of `transaction_batches`.
+
+The definitions are `transaction_batches.of_headers` and the classes of `transaction_index`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kcompact import kernels
+from kcompact.format.index import AbortedTxn
+from kcompact.kernels import (
+    ABORT,
+    ATTRIBUTES,
+    COLUMNS,
+    CONTROL_BIT,
+    DONE,
+    ENDED_AT,
+    FULL,
+    MARKER_COLUMNS,
+    MARKER_FIRST_BATCH,
+    MARKER_LAST_STABLE_OFFSET,
+    MARKER_OFFSET,
+    MARKER_PRODUCER_ID,
+    OPEN_FIRST,
+    OPEN_NEXT,
+    OPEN_PREVIOUS,
+    STABLE_FILE,
+    STABLE_NUMBER,
+    STABLE_OFFSET,
+    TRANSACTIONAL_BIT,
+    TXN_COLUMNS,
+    TXN_KIND,
+    TXN_PRODUCER_ID,
+    UNREAD,
+    Bytes,
+    Column,
+    Table,
+)
+from kcompact.log.batch_headers import BatchHeader
+from kcompact.log.files import open_regular
+from kcompact.log.transaction_batches import of_headers, read_transactions, table_of
+from kcompact.log.transaction_index import Transactions
+
+WINDOW_BYTES = 64 << 10
+TABLE_ROWS = 16_384
+
+ENTRY_COLUMNS = (MARKER_PRODUCER_ID, MARKER_FIRST_BATCH, MARKER_OFFSET, MARKER_LAST_STABLE_OFFSET)
+"""The columns of a table of ABORT markers that make the entries of a `.txnindex`."""
+
+
+def find_transactions(buffer: Bytes, table: Table, read: Callable[[int], BatchHeader]) -> Table:
+    """Return the transactional and the control batches among those of a table whose bytes are in `buffer`.
+
+    `read` returns the header and the marker of a row by the definition: it is called for unusual control batches.
+    """
+    rows = np.flatnonzero(table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT))
+    found = np.empty((len(rows), TXN_COLUMNS), np.int64)
+    if len(rows):
+        kernels.transactional_batches(buffer, table, found)
+    for number in np.flatnonzero(found[:, TXN_KIND] == UNREAD).tolist():
+        (found[number],) = of_headers([read(int(rows[number]))])
+    return found
+
+
+def read_transaction_tables(path: Path, *, end_position: int) -> list[Table]:
+    """Return the transactional and the control batches of a log file, in one or more tables.
+
+    Raises as `read_transactions`, which reads the file if the kernel cannot.
+    """
+    scratch, row = np.empty(WINDOW_BYTES, np.uint8), np.empty((1, COLUMNS), np.int64)
+    tables, position, code = [], 0, FULL
+    with open_regular(path) as descriptor:
+        while code == FULL:
+            found = np.empty((TABLE_ROWS, TXN_COLUMNS), np.int64)
+            count, position, code = kernels.scan_transactions(descriptor, position, end_position, scratch, row, found)
+            tables.append(found[:count] if code == FULL else found[:count].copy())
+    return tables if code == DONE else [table_of(read_transactions(path, end_position=end_position))]
+
+
+def entry_table(entries: Sequence[AbortedTxn]) -> Table:
+    """Return the entries of a `.txnindex` as a table i64[n, 4]."""
+    fields = ((each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset) for each in entries)
+    return np.array(list(fields), np.int64).reshape(-1, 4)
+
+
+class ProducerNumbers:
+    """Numbers the producers of a log from 0 on, so that their state fits an array."""
+
+    def __init__(self, producer_ids: Iterable[Column]) -> None:
+        found = [np.unique(each) for each in producer_ids]
+        self._producer_ids = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    @classmethod
+    def in_tables(cls, tables: Iterable[Table]) -> ProducerNumbers:
+        """Return the numbers of the producers of these batches."""
+        return cls([table[:, TXN_PRODUCER_ID] for table in tables])
+
+    def __len__(self) -> int:
+        return len(self._producer_ids)
+
+    def of(self, producer_ids: Column) -> Column:
+        """Return the numbers of these producers, which must be among those of the log."""
+        numbers: Column = np.searchsorted(self._producer_ids, producer_ids)
+        return numbers
+
+    def id_of(self, number: int) -> int:
+        """Return the id of the producer with a number."""
+        return int(self._producer_ids[number])
+
+
+class CompiledTransactions:
+    """Follows the transactions of a log from table to table: `transaction_index.Transactions`."""
+
+    def __init__(self, producers: ProducerNumbers, *, start_offset: int = 0) -> None:
+        self._producers, self._start_offset = producers, start_offset
+        self._state = np.full((len(producers) + 1, 4), -1, np.int64)
+        self._state[-1, [OPEN_NEXT, OPEN_PREVIOUS]] = len(producers)
+
+    def abort_markers(self, batches: Table) -> Table:
+        """Return the ABORT markers of the next batches, with the fields of `AbortMarker`."""
+        markers = np.empty((np.count_nonzero(batches[:, TXN_KIND] == ABORT), MARKER_COLUMNS), np.int64)
+        producers = self._producers.of(batches[:, TXN_PRODUCER_ID])
+        count, _ = kernels.follow_transactions(batches, producers, self._start_offset, self._state, markers)
+        return markers[:count]
+
+    def as_definition(self) -> Transactions:
+        """Return the definition in the same state."""
+        opened, ended = {}, np.flatnonzero(self._state[:-1, ENDED_AT] >= 0).tolist()
+        number = ring = len(self._producers)
+        while (number := int(self._state[number, OPEN_NEXT])) != ring:
+            opened[self._producers.id_of(number)] = int(self._state[number, OPEN_FIRST])
+        return Transactions(opened, {self._producers.id_of(each): int(self._state[each, ENDED_AT]) for each in ended})
+
+
+def aborted_by_markers(transactions: CompiledTransactions, batches: Iterable[Table]) -> tuple[AbortedTxn, ...]:
+    """Return the entries that `transaction_index.aborted_by_markers` returns."""
+    return tuple(
+        AbortedTxn(producer_id=producer, first_offset=first, last_offset=last, last_stable_offset=stable)
+        for table in batches
+        for markers in [transactions.abort_markers(table)]
+        for producer, first, last, stable in markers[markers[:, MARKER_FIRST_BATCH] >= 0][:, ENTRY_COLUMNS].tolist()
+    )
+
+
+class CompiledJudge:
+    """Compares the `.txnindex` files of a log with its markers: `transaction_index.TransactionIndexJudge`."""
+
+    def __init__(self, producers: ProducerNumbers, *, log_start_offset: int, log_end_offset: int) -> None:
+        self.transactions = CompiledTransactions(producers, start_offset=log_start_offset)
+        self._log_start_offset, self._log_end_offset = log_start_offset, log_end_offset
+        self._stable = np.full((2, 4), -1, np.int64)
+        self._files = 0
+
+    def agrees(self, entries: Sequence[AbortedTxn], batches: Sequence[Table]) -> bool:
+        """Return whether the entries of the next segment's index agree with its batches and with what came before."""
+        markers = np.concatenate(
+            [np.empty((0, MARKER_COLUMNS), np.int64), *map(self.transactions.abort_markers, batches)]
+        )
+        code = kernels.judge_entries(
+            markers, entry_table(entries), self._files, self._log_start_offset, self._log_end_offset, self._stable
+        )
+        self._files += 1
+        return bool(code == DONE)
+
+    def most_stable(self) -> list[tuple[int, int]]:
+        """Return the entries with the greatest last stable offsets: the number of the segment, that of the entry."""
+        known = self._stable[self._stable[:, STABLE_OFFSET] >= 0]
+        return [(file, number) for file, number in known[:, [STABLE_FILE, STABLE_NUMBER]].tolist()]

@@ -1,0 +1,166 @@
+"""The kernels that find, follow, judge and decide transactions, compared with their definitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcompact import kernels
+from kcompact.clean.transaction_kernels import CompiledTracker
+from kcompact.clean.transactions import TransactionTracker
+from kcompact.format.batch import Record, build, parse_batches, sealed
+from kcompact.format.codec import Codec
+from kcompact.format.index import AbortedTxn
+from kcompact.kernels import ABORT, COMMIT, DATA, EMPTIED, HEADER_BYTES, MARKER_COLUMNS, Table
+from kcompact.log.batch_headers import with_marker
+from kcompact.log.transaction_batches import TransactionBatch, of_headers, table_of
+from kcompact.log.transaction_index import TransactionIndexJudge, Transactions, aborted_by_markers
+from kcompact.log.transaction_kernels import CompiledJudge, CompiledTransactions, ProducerNumbers, find_transactions
+from kcompact.log.transaction_kernels import aborted_by_markers as compiled_aborted_by_markers
+from tests.support import strategies
+from tests.support.kernel_inputs import array, same_offsets
+from tests.support.kernel_inputs import table_of as batches_of
+
+FILE = Path(f"{0:020d}.txnindex")
+
+
+class History(NamedTuple):
+    """The transactional and control batches of some segments, and the entries of their transaction indexes."""
+
+    segments: list[list[TransactionBatch]]
+    entries: list[list[AbortedTxn]]
+    log_start_offset: int
+    log_end_offset: int
+
+    @property
+    def tables(self) -> list[Table]:
+        return [table_of(batches) for batches in self.segments]
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, wrong: bool) -> History:
+    """Open and hanging transactions, emptied markers, unknown control types, producers without an id."""
+    offset, segments = draw(st.integers(0, 3)), []
+    kinds = st.sampled_from([DATA, DATA, DATA, ABORT, ABORT, COMMIT, EMPTIED, 2, 5, -1])
+    for _ in range(draw(st.integers(1, 3))):
+        segment = []
+        for _ in range(draw(st.integers(0, 12))):
+            last_offset = offset + draw(st.sampled_from([0, 0, 2]))
+            producer_id = draw(st.sampled_from([-1, 0, 7, 8, 2**62]))
+            segment.append(TransactionBatch(offset, last_offset, producer_id, draw(kinds)))
+            offset = last_offset + draw(st.sampled_from([1, 1, 3]))
+        segments.append(segment)
+    transactions = Transactions()
+    entries = [list(aborted_by_markers(transactions, batches)) for batches in segments]
+    if wrong:
+        numbers = st.sampled_from([-1, 0, 1, 7, 8, 2**62]) | st.integers(0, offset)
+        for segment_entries in entries:
+            for number, entry in enumerate(segment_entries):
+                fields = {name: getattr(entry, name) for name in AbortedTxn.__slots__}
+                for name in draw(st.sets(st.sampled_from(["producer_id", "first_offset", "last_stable_offset"]))):
+                    fields[name] = draw(numbers)
+                segment_entries[number] = AbortedTxn(**fields)
+            if segment_entries and draw(st.booleans()):
+                segment_entries.pop(draw(st.integers(0, len(segment_entries) - 1)))
+    return History(segments, entries, draw(st.sampled_from([0, 0, 0, offset // 2])), offset)
+
+
+def producers_of(history: History) -> ProducerNumbers:
+    return ProducerNumbers.in_tables(history.tables)
+
+
+@settings(max_examples=200)
+@given(histories(wrong=False))
+def test_abort_markers(history: History) -> None:
+    definition, compiled = Transactions(), CompiledTransactions(producers_of(history))
+    for batches, table in zip(history.segments, history.tables, strict=True):
+        expected = [
+            [marker.producer_id, marker.offset, -1 if marker.first_batch is None else marker.first_batch, *marker[3:]]
+            for marker in definition.abort_markers(batches)
+        ]
+        assert compiled.abort_markers(table).tolist() == expected
+        state = compiled.as_definition()
+        assert (list(state._open.items()), state._ended) == (list(definition._open.items()), definition._ended)
+
+
+@given(histories(wrong=False))
+def test_the_entries_that_markers_give(history: History) -> None:
+    compiled = CompiledTransactions(producers_of(history))
+    found = [list(compiled_aborted_by_markers(compiled, [table])) for table in history.tables]
+    assert found == history.entries
+
+
+@settings(max_examples=400)
+@given(st.booleans().flatmap(lambda wrong: histories(wrong=wrong)))
+def test_the_judge(history: History) -> None:
+    bounds = {"log_start_offset": history.log_start_offset, "log_end_offset": history.log_end_offset}
+    definition = TransactionIndexJudge(**bounds)
+    compiled = CompiledJudge(producers_of(history), **bounds)
+    for number, (batches, entries) in enumerate(zip(history.segments, history.entries, strict=True)):
+        problems = list(definition.contradictions(FILE, entries, batches))
+        assert compiled.agrees(entries, [table_of(batches)]) == (not problems)
+        if problems:
+            return
+        most_stable = [history.entries[file][at] for file, at in compiled.most_stable()]
+        assert most_stable == [placed.entry for placed in definition._most_stable], number
+
+
+@settings(max_examples=400)
+@given(st.booleans().flatmap(lambda wrong: histories(wrong=wrong)), st.booleans())
+def test_the_tracker(history: History, in_pieces: bool) -> None:
+    expected = [entry for entries in history.entries for entry in entries]
+    definition = TransactionTracker()
+    definition.expect(expected)
+    tables = [part for table in history.tables for part in (np.array_split(table, 3) if in_pieces else [table])]
+    compiled = CompiledTracker(expected, tables)
+    for table in tables:
+        is_discardable, kept = definition.decide(table)
+        found = compiled.decide(np.ascontiguousarray(table))
+        assert (found.is_discardable.tolist(), found.kept) == (is_discardable.tolist(), kept)
+
+
+@st.composite
+def control_batches(draw: st.DrawFn) -> bytes:
+    """Markers as Kafka writes them, emptied, compressed, of any type, with odd keys and values, several in a batch."""
+    kind = draw(st.sampled_from([0, 0, 1, 1, 2, 6, 0x7FFF, 0xFFFF]))
+    record = Record(
+        0,
+        draw(strategies.near_timestamps),
+        b"\0\0" + kind.to_bytes(2, "big") + draw(st.sampled_from([b"", b"", b"more"])),
+        draw(st.sampled_from([bytes(6), bytes(6), bytes(9), b"\0\1\0\0\0\5"] + ([b"", None] if kind > 1 else []))),
+    )
+    data = build(
+        [record] + [Record(1, record.timestamp, record.key, record.value)] * draw(st.sampled_from([0, 0, 0, 1])),
+        codec=draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.GZIP])),
+        producer_id=draw(st.integers(0, 3)),
+        producer_epoch=0,
+        transactional=True,
+        control=True,
+    )
+    (one,) = parse_batches(data, file="")
+    if draw(st.sampled_from([True, False, False])):
+        emptied = one.header._replace(records_count=0, length=HEADER_BYTES - 12)
+        return bytes(sealed(emptied, b""))
+    return data
+
+
+@settings(max_examples=150)
+@given(st.lists(control_batches() | strategies.batches(), min_size=1, max_size=6).map(same_offsets))
+def test_what_is_found_in_a_split(data: bytes) -> None:
+    table, code = batches_of(data)
+    assert code == kernels.DONE
+    batches = list(parse_batches(data, file=""))
+    found = find_transactions(array(data), table, lambda number: with_marker(batches[number], file=""))
+    assert found.tolist() == [list(one) for one in of_headers(with_marker(each, file="") for each in batches)]
+
+
+def test_the_kernels_stop_at_the_end_of_an_array() -> None:
+    batches = table_of([TransactionBatch(0, 0, 7, DATA), TransactionBatch(1, 1, 7, ABORT)])
+    state, markers = np.full((2, 4), -1, np.int64), np.empty((0, MARKER_COLUMNS), np.int64)
+    state[1, [kernels.OPEN_NEXT, kernels.OPEN_PREVIOUS]] = 1
+    numbers = np.zeros(2, np.int64)
+    assert kernels.follow_transactions(batches, numbers, 0, state, markers) == (0, kernels.FULL)
