@@ -12,7 +12,7 @@ from kcompact.clean.job import CleanerStats, WrittenPart
 from kcompact.clean.join import build_indexes, join_parts
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
-from kcompact.clean.transactions import map_start_position
+from kcompact.clean.transactions import map_start
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
 from kcompact.host.throttle import Pace, Throttle
@@ -175,5 +175,5 @@ def _group_size(prepared: PreparedClean, number: int, parts_bytes: Sequence[int]
 def map_bytes(plan: CleanPlan) -> int:
     """Return how many bytes Kafka reads for its offset map: the dirty section, from its first batch on."""
     dirty = plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset)
-    skipped = map_start_position(plan.log, dirty[0], plan.first_dirty_offset) if dirty else 0
+    skipped = map_start(plan.log, dirty[0], plan.first_dirty_offset).position if dirty else 0
     return sum(segment.size_bytes for segment in dirty) - skipped

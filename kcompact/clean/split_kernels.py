@@ -35,6 +35,7 @@ from kcompact.kernels import (
     CONTROL_BIT,
     COPIED,
     DAMAGED,
+    DECIDED,
     DISCARDABLE,
     DONE,
     EMPTIED,
@@ -240,6 +241,7 @@ def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
     job, split, loaded, survivors, (fates, _), _ = filtering
     table = loaded.table
     is_filtered = fates == Fate.FILTER
+    table[~is_filtered, FLAGS] |= DECIDED
     horizon = delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
     outcomes = buffers.table("outcomes", len(table), OUTCOMES)
     for first, end, inflated in inflated_runs(
@@ -249,15 +251,13 @@ def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
         sections = part[:, SECTION_END] - part[:, SECTION_START]
         possible = np.minimum(part[:, RECORDS_COUNT], sections // MIN_RECORD_BYTES)
         out = buffers.bytes_of("out", int(sections.sum() + RECORD_GROWTH_BYTES * possible.sum()) + 61 * len(part))
-        out_position = 0
-        for start, stop in _runs(is_filtered[first:end]):
-            scratch = buffers.table("scratch", int(possible[start:stop].max(initial=0)) + 1, 4)
-            out_position = kernels.filter_batches(
-                loaded.buffer, inflated, table, first + start, first + stop, survivors, job.upper_bound_offset,
-                job.expires_ms, -1 if horizon is None or horizon < 0 else horizon, scratch, out, out_position, outcomes,
-            )  # fmt: skip
+        scratch = buffers.table("scratch", int(possible[is_filtered[first:end]].max(initial=0)) + 1, 4)
+        kernels.filter_batches(
+            loaded.buffer, inflated, table, first, end, survivors, job.upper_bound_offset,
+            job.expires_ms, -1 if horizon is None or horizon < 0 else horizon, scratch, out, 0, outcomes,
+        )  # fmt: skip
         _apply_known_fates(fates[first:end], part, outcomes[first:end])
-        yield _assembled(filtering, out, outcomes, first, end)
+        yield _assembled(filtering, out, outcomes, first, end, buffers)
 
 
 def _apply_known_fates(fates: npt.NDArray[np.uint8], table: Table, outcomes: Table) -> None:
@@ -271,13 +271,9 @@ def _apply_known_fates(fates: npt.NDArray[np.uint8], table: Table, outcomes: Tab
     outcomes[is_superseded, SUPERSEDED] = table[is_superseded, RECORDS_COUNT]
 
 
-def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the runs [start, end) of set flags."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False]))))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _assembled(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, end: int) -> FilteredRun:
+def _assembled(
+    filtering: _Filtering, out: Bytes, outcomes: Table, first: int, end: int, buffers: Buffers
+) -> FilteredRun:
     """Return the run of batches [first, end). The definition cleans the batches that the kernel marked UNKNOWN."""
     table, outcome = filtering.loaded.table[first:end], outcomes[first:end]
     action = outcome[:, ACTION].copy()
@@ -316,7 +312,7 @@ def _assembled(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, e
     written = np.flatnonzero(action != EMPTIED)
     sizes = (ends - starts)[written]
     return FilteredRun(
-        pieces=_pieces(written, action, starts, ends, filtering.loaded.buffer, out, others),
+        pieces=_pieces(written, action, starts, ends, filtering.loaded.buffer, out, others, buffers),
         last_offsets=last_offsets[written],
         max_timestamps=max_timestamps[written],
         sizes=sizes,
@@ -354,19 +350,30 @@ def _pieces(
     buffer: Bytes,
     out: Bytes,
     others: dict[int, bytes | memoryview],
+    buffers: Buffers,
 ) -> list[bytes | memoryview]:
-    """Return the bytes of the written batches in order; adjacent batches are one piece."""
+    """Return the bytes of the written batches in order; adjacent batches are one piece, and so are many small ones."""
     if not len(written):
         return []
     kind, start, end = action[written], starts[written], ends[written]
     breaks = (kind[1:] != kind[:-1]) | (start[1:] != end[:-1]) | (kind[1:] == UNKNOWN)
     firsts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
     lasts = np.concatenate((firsts[1:] - 1, [len(written) - 1]))
+    total_bytes = int((end - start).sum())
+    if len(firsts) >= MANY_PIECES and total_bytes <= len(firsts) * SMALL_PIECE_BYTES and not others:
+        joined = buffers.bytes_of("joined", total_bytes)
+        ranges = np.column_stack((kind[firsts] == ENCODED, start[firsts], end[lasts])).astype(np.int64)
+        return [joined.data[: kernels.join_pieces(buffer, out, ranges, joined)]]
     sources = {COPIED: buffer.data, ENCODED: out.data}
     return [
         others[int(written[first])] if kind[first] == UNKNOWN else sources[int(kind[first])][start[first] : end[last]]
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
     ]
+
+
+MANY_PIECES = 1024
+SMALL_PIECE_BYTES = 2048
+"""So many pieces of a run, as small as this on average, are copied to one: writing each takes longer."""
 
 
 def _batch(split: Split, loaded: _Loaded, number: int) -> Batch:

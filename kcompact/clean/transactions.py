@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact.format import index
-from kcompact.format.index import AbortedTxn
+from kcompact.format.index import AbortedTxn, OffsetPosition
 from kcompact.format.names import Suffix
 from kcompact.kernels import ABORT, COMMIT, DATA, EMPTIED, TXN_BASE_OFFSET, TXN_KIND, TXN_LAST_OFFSET, Column, Table
 from kcompact.log.batch_headers import with_marker
@@ -351,7 +351,7 @@ def _excluded_from_map(
     tracker = _tracker(expected, batches, compiled=compiled)
     excluded_from_map = {}
     for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset):
-        start_offset = map_start_offset(plan.log, segment, plan.first_dirty_offset)
+        start_offset = map_start(plan.log, segment, plan.first_dirty_offset).offset
         skipped = []
         for table in batches[segment.base_offset]:
             read = table[table[:, TXN_LAST_OFFSET] >= start_offset]
@@ -365,13 +365,14 @@ def _joined(columns: Sequence[Column]) -> Column:
     return np.concatenate([np.empty(0, np.int64), *columns])
 
 
-def map_start_offset(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> int:
-    """Return the last offset of the batch at which Kafka begins to read a segment for its offset map; 0 for the first.
+def map_start(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> OffsetPosition:
+    """Return the batch at which Kafka begins to read a segment for its offset map: its last offset and its position.
 
-    Raises CorruptDataError. Rule: `Cleaner.buildOffsetMapForSegment`.
+    The offset of the first batch may be any one up to that. Raises CorruptDataError.
+    Rule: `Cleaner.buildOffsetMapForSegment`.
     """
     if first_dirty_offset <= segment.base_offset:
-        return 0
+        return OffsetPosition(offset=segment.base_offset, position=0)
     path = log.index_file(segment, Suffix.INDEX)
     if path is not None:
         entries = read_offset_index(path)
@@ -381,8 +382,7 @@ def map_start_offset(log: PartitionLog, segment: Segment, first_dirty_offset: in
         log_path = log.directory / segment.log_name
         data, _ = build_indexes(log_path, interval_bytes=log.index_interval_bytes)
         entries = index.parse_offset_index(data, base_offset=segment.base_offset, file=str(log_path))
-    entry = index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset)
-    return entry.offset if entry.position else 0
+    return index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset)
 
 
 def _discardable_and_kept_index(

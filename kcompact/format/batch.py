@@ -247,6 +247,13 @@ def computed_crc(batch: bytes | bytearray | memoryview) -> int:
     return int(crc32c.crc32c(memoryview(batch)[_CRC_START:]))
 
 
+def computed_crcs(data: memoryview, starts: Iterable[int], ends: Iterable[int]) -> list[int]:
+    """Return the CRC-32C of each [start, end) of `data`: of a batch of magic 2, what its checksum covers."""
+    import crc32c
+
+    return list(map(crc32c.crc32c, map(data.__getitem__, map(slice, starts, ends))))
+
+
 def computed_crc_of(pieces: Iterable[bytes], *, magic: int) -> int:
     """Return the checksum of a batch that comes in pieces, the first with at least its header."""
     import crc32c

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     set_bits: Callable[..., Any]
     clear_bits: Callable[..., Any]
     filter_batches: Callable[..., Any]
+    join_pieces: Callable[..., Any]
     index_entries: Callable[..., Any]
 
 _MODULES = {

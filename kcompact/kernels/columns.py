@@ -44,6 +44,8 @@ EXCLUDED_FROM_MAP = 1
 """Flag: the records do not enter the offset map."""
 DISCARDABLE = 2
 """Flag: the batch belongs to an aborted transaction, or is a marker whose transaction has no batch left."""
+DECIDED = 4
+"""Flag: what becomes of the batch is known without its records."""
 
 # The bits of a batch's attributes, and its sizes in bytes.
 

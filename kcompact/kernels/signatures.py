@@ -163,6 +163,9 @@ KERNELS = {
         ),
         results="out_end",
     ),
+    "join_pieces": _signature(
+        *(_BUFFER, _read("out", "u8"), _read("pieces", "i64", 2), _written("joined", "u8")), results="joined_bytes"
+    ),
     "index_entries": _signature(
         *(_read("last_offsets", "i64"), _read("max_timestamps", "i64"), _read("sizes", "i64")),
         *(_number("base_offset"), _number("interval_bytes")),

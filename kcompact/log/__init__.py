@@ -9,6 +9,7 @@ Imports: `errors`, `format`, `kernels`.
     segment_reader       the batches or headers of a `.log` file between two positions
     workload             how many batches and records log files probably have
     batch_headers        headers with their positions and transaction markers
+    header_columns       the same table as a kernel makes of a buffer, by numpy
     header_table         the headers of a large file as a table, read by a kernel
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay

@@ -6,20 +6,18 @@ transactions, and can read large files with a kernel.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, read_records, verify_crc
-from kcompact.kernels import ABORT, COMMIT
+from kcompact.format.names import MAX_OFFSET
+from kcompact.kernels import ABORT, COMMIT, POSITION
 from kcompact.log.segment_reader import batches, headers, verified_batches
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+from kcompact.log.workload import expected_work
 
 _MAX_CONTROL_BYTES = 1 << 20
 """Far more than any marker has. Headers are read without a budget, so nothing larger is read for one."""
@@ -84,88 +82,79 @@ def _require_small(header: Header, position: int, *, file: str) -> None:
         )
 
 
-def read_producer_headers(path: Path, *, end_position: int, compiled: bool) -> list[BatchHeader]:
-    """Return the headers of control batches, transactional batches and other batches with a producer id.
+def read_producer_headers(
+    path: Path, *, end_position: int, compiled: bool, first_offset: int = 0, undecided_from: int = MAX_OFFSET
+) -> list[BatchHeader]:
+    """Return the headers that decide about producers, from the batch with `first_offset` on.
 
-    With `compiled` a kernel reads the headers; when the kernel finds a problem or an old format, `read_headers` reads
-    the file again and raises the detailed error.
-    Raises CorruptBatchError, RefusedError, StorageError.
+    With `compiled` a kernel reads the headers, and of many batches of a producer only those are returned that matter
+    (`header_table.decisive_rows`). When the kernel finds a problem or an old format, `read_headers` reads the file
+    again and raises the detailed error. Raises CorruptBatchError, RefusedError, StorageError.
     """
     if compiled:
         from kcompact.log import header_table
 
         table = header_table.read_header_table(path, end_position=end_position)
         if table is not None:
-            return _producer_headers(path, table)
-    return [batch for batch in read_headers(path, end_position=end_position) if _decides(batch.header, 0)]
+            rows = header_table.decisive_rows(table, first_offset, undecided_from=undecided_from)
+            return [_with_marker(path, int(row[POSITION]), header_table.header_of_row(row)) for row in table[rows]]
+    return [batch for batch in read_headers(path, end_position=end_position) if _decides(batch.header, first_offset)]
 
 
-def _producer_headers(path: Path, table: npt.NDArray[np.int64]) -> list[BatchHeader]:
-    """Return the same from a table of all headers of the file."""
-    from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, POSITION, PRODUCER_ID, TRANSACTIONAL_BIT
-    from kcompact.log import header_table
-
-    wanted = (table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0) | (table[:, PRODUCER_ID] >= 0)
-    return [_with_marker(path, int(row[POSITION]), header_table.header_of_row(row)) for row in table[wanted]]
-
-
-COMPILED_BATCHES = 20_000
-"""After so many batches of a file the kernels continue: loading them takes as long as reading these."""
+COLUMN_BATCHES = 8192
+"""For so many batches they are read in columns: importing numpy takes as long as reading these."""
+COMPILED_BATCHES = 1 << 17
+"""For so many batches the kernels are loaded, if they are compiled."""
 
 
 def verified_producer_headers(
-    path: Path, *, base_offset: int, end_offset: int, end_position: int, first_offset: int = 0
+    path: Path,
+    *,
+    base_offset: int,
+    end_offset: int,
+    end_position: int,
+    first_offset: int = 0,
+    undecided_from: int = MAX_OFFSET,
 ) -> Iterator[BatchHeader]:
     """Yield the headers that decide about producers, from the batch with `first_offset` on.
 
-    Every batch of the file is checked as by `segment_reader.verified_batches`. After many batches the kernels continue,
-    and leave out batches between two of the same producer that change nothing (`header_table.decisive_rows`).
-    Raises CorruptBatchError, RefusedError, StorageError.
+    Every batch of the file is checked as by `segment_reader.verified_batches`. A large number is read in columns, with
+    kernels if they are compiled; of many batches of a producer only those are yielded that matter
+    (`header_table.decisive_rows`). Raises CorruptBatchError, RefusedError, StorageError.
     """
     position, next_offset, epoch = 0, base_offset, -1
+    expected_batches = expected_work([(path, end_position)]).batches
+    if expected_batches >= COLUMN_BATCHES:
+        import numpy as np
 
-    def verified() -> Iterator[Batch]:
-        return verified_batches(
-            path,
-            base_offset=next_offset,
-            end_offset=end_offset,
-            start_position=position,
-            end_position=end_position,
-            epoch=epoch,
-            holds_large=False,
-        )
+        from kcompact.log import header_table
 
-    for number, batch in enumerate(verified(), start=1):
-        header = batch.header
-        if _decides(header, first_offset):
+        with contextlib.suppress(header_table.UnconfirmedError):
+            for run in header_table.verified_runs(
+                path,
+                base_offset=next_offset,
+                end_offset=end_offset,
+                end_position=end_position,
+                memory_bytes=0,
+                compiled=expected_batches >= COMPILED_BATCHES and _is_compiled(),
+            ):
+                decisive = header_table.decisive_rows(run.table, first_offset, undecided_from=undecided_from)
+                for row in run.table[np.union1d(decisive, header_table.unusual_markers(run))]:
+                    yield with_marker(run.batch(row, path), file=str(path))
+                if len(run.table):
+                    position, next_offset, epoch = header_table.end_of_run(run, epoch)
+    # Few batches, or damage, a batch of magic 0 or 1, or one that is larger than the window: the definition reads on.
+    for batch in verified_batches(
+        path,
+        base_offset=next_offset,
+        end_offset=end_offset,
+        start_position=position,
+        end_position=end_position,
+        epoch=epoch,
+        holds_large=False,
+    ):
+        if _decides(batch.header, first_offset):
             yield with_marker(batch, file=str(path))
-        if number == COMPILED_BATCHES and _is_compiled():
-            position, next_offset = batch.position + header.size_bytes, header.next_offset
-            epoch = header.partition_leader_epoch
-            break
-    else:
-        return
-    from kcompact.log import header_table
-
-    try:
-        for run in header_table.verified_runs(
-            path,
-            base_offset=next_offset,
-            end_offset=end_offset,
-            start_position=position,
-            end_position=end_position,
-            epoch=epoch,
-            memory_bytes=0,
-        ):
-            for row in run.table[header_table.decisive_rows(run.table, first_offset)]:
-                yield with_marker(run.batch(row, path), file=str(path))
-            if len(run.table):
-                position, next_offset, epoch = header_table.end_of_run(run, epoch)
-    except header_table.UnconfirmedError:
-        # Damage, a batch of magic 0 or 1, or one that is larger than the window: the definition reads on.
-        for batch in verified():
-            if _decides(batch.header, first_offset):
-                yield with_marker(batch, file=str(path))
 
 
 def _decides(header: Header, first_offset: int) -> bool:

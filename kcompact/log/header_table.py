@@ -1,4 +1,4 @@
-"""The batch headers of a large log file as a table, read by a kernel.
+"""The batch headers of a large log file as a table, read by a kernel or by numpy.
 
 The definition of `header_tables` is `segment_reader.headers`, that of `verified_runs` is
 `segment_reader.verified_batches`. On failure the caller reads with the definition, which raises the detailed error.
@@ -19,22 +19,33 @@ from kcompact.format.batch import Batch, Header, read_header
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
 from kcompact.kernels import (
     ATTRIBUTES,
+    CODEC_MASK,
     COLUMNS,
     CONTROL_BIT,
     EPOCH,
     FULL,
+    HEADER_BYTES,
     LAST_OFFSET,
+    MAX_OFFSET,
     POSITION,
+    PRODUCER_EPOCH,
     PRODUCER_ID,
+    RECORDS_COUNT,
     SIZE,
     TRANSACTIONAL_BIT,
     Bytes,
     Column,
     Table,
 )
+from kcompact.log import header_columns
 from kcompact.log.files import open_regular, read_into
 
+Rows = NDArray[np.intp]
+
 TABLE_ROWS = 16_384
+_MARKER_BYTES = 17
+_MARKER_PATTERN = ((0, 32), (3, 0), (4, 8), (9, 12), (16, 0))
+"""Bytes of a usual control record: its length, its offset delta, the lengths of key and value, no headers."""
 WINDOW_BYTES = 8 << 20
 
 
@@ -69,14 +80,18 @@ def verified_runs(
     end_position: int | None = None,
     epoch: int = -1,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    compiled: bool = True,
 ) -> Iterator[VerifiedRun]:
     """Yield the batches between two positions of a file, with the checks of `segment_reader.verified_batches`.
+
+    Without `compiled` no kernel is used, so none is compiled.
 
     `epoch` is the greatest leader epoch before. At most `memory_bytes` are held for a batch. Raises UnconfirmedError,
     RefusedError, StorageError.
     """
     table, window = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(WINDOW_BYTES, np.uint8)
     position, next_offset = start_position, base_offset
+    parse_batches = kernels.parse_batches if compiled else header_columns.parse_batches
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
         while position < end:
@@ -86,7 +101,7 @@ def verified_runs(
             window_position, code = position, FULL
             while code == FULL:
                 rest = data[position - window_position :]
-                count, _, code = kernels.parse_batches(rest, len(rest), next_offset, end_offset, epoch, table)
+                count, _, code = parse_batches(rest, len(rest), next_offset, end_offset, epoch, table)
                 run = VerifiedRun(rest, table[:count], position)
                 yield run
                 if count:
@@ -137,20 +152,80 @@ def end_of_run(run: VerifiedRun, epoch: int) -> tuple[int, int, int]:
     return position, int(last[LAST_OFFSET]) + 1, max(epoch, int(run.table[:, EPOCH].max()))
 
 
-def decisive_rows(table: Table, first_offset: int) -> NDArray[np.intp]:
-    """Return the rows from `first_offset` on that decide about producers, ascending.
+def decisive_rows(table: Table, first_offset: int, *, undecided_from: int = MAX_OFFSET) -> Rows:
+    """Return the rows from `first_offset` on that the state of the producers after them depends on, ascending.
 
-    These are the control batches, and of the data batches of a producer the first and the last between two control
-    batches, and those where transactional batches begin or end.
+    These are a few for each producer. From `undecided_from` on every transaction matters: then also each marker, and
+    the first data batch after it. Batches without a producer id decide nothing, nor do emptied control batches.
     """
-    kinds = table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
-    decides = (table[:, PRODUCER_ID] >= 0) | (kinds != 0)
-    rows = np.flatnonzero(decides & (table[:, LAST_OFFSET] >= first_offset))
+    last_offsets = table[:, LAST_OFFSET]
+    is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
+    decides = (table[:, PRODUCER_ID] >= 0) & (~is_control | (table[:, RECORDS_COUNT] > 0))
+    rows = np.flatnonzero(decides & (last_offsets >= first_offset))
     rows = rows[np.argsort(table[rows, PRODUCER_ID], kind="stable")]
-    differs = (np.diff(table[rows, PRODUCER_ID]) != 0) | (np.diff(kinds[rows]) != 0)
+    is_late = last_offsets[rows] >= undecided_from
+    return np.sort(np.concatenate([_last_states(table, rows[~is_late]), _changes(table, rows[is_late])]))
+
+
+def _changes(table: Table, rows: Rows) -> Rows:
+    """Return of the rows, sorted by producer: the markers, and the first and last data batches of each kind between."""
+    kinds = table[rows, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
+    differs = (np.diff(table[rows, PRODUCER_ID]) != 0) | (np.diff(kinds) != 0)
     is_first, is_last = np.ones(len(rows), bool), np.ones(len(rows), bool)
     is_first[1:] = is_last[:-1] = differs
-    return np.sort(rows[is_first | is_last | (kinds[rows] & CONTROL_BIT != 0)])
+    found: Rows = rows[is_first | is_last | (kinds & CONTROL_BIT != 0)]
+    return found
+
+
+def _last_states(table: Table, rows: Rows) -> Rows:
+    """Return of the rows, sorted by producer, those that decide about the state after them (`producer_state.replay`).
+
+    They are the last data batch, the last marker, and the first transactional batch after it; of the markers after the
+    last data batch, the first, and the first with another epoch, because that drops what the data batch has left.
+    """
+    if not len(rows):
+        return rows
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = np.diff(table[rows, PRODUCER_ID]) != 0
+    starts, group, number = np.flatnonzero(is_first), np.cumsum(is_first) - 1, np.arange(len(rows))
+    is_marker = table[rows, ATTRIBUTES] & CONTROL_BIT != 0
+    is_transactional = ~is_marker & (table[rows, ATTRIBUTES] & TRANSACTIONAL_BIT != 0)
+    last_data = np.maximum.reduceat(np.where(is_marker, -1, number), starts)
+    last_marker = np.maximum.reduceat(np.where(is_marker, number, -1), starts)
+    is_after_data = is_marker & (number > last_data[group])
+    is_new_epoch = np.zeros(len(rows), bool)
+    is_new_epoch[1:] = np.diff(table[rows, PRODUCER_EPOCH]) != 0
+    firsts = [
+        np.minimum.reduceat(np.where(chosen, number, len(rows)), starts)
+        for chosen in (
+            is_transactional & (number > last_marker[group]),
+            is_after_data,
+            is_after_data & is_new_epoch & ~is_first,
+        )
+    ]
+    decisive = np.unique(np.concatenate([last_data, last_marker, *firsts]))
+    found: Rows = rows[decisive[(decisive >= 0) & (decisive < len(rows))]]
+    return found
+
+
+def unusual_markers(run: VerifiedRun) -> Rows:
+    """Return the rows of the control batches that are not as Kafka writes them: the definition must read them.
+
+    The usual one has a record with a one-byte timestamp delta, a key of 4 bytes, a value of 6 and no headers.
+    """
+    table = run.table
+    rows = np.flatnonzero((table[:, ATTRIBUTES] & CONTROL_BIT != 0) & (table[:, RECORDS_COUNT] > 0))
+    is_usual = table[rows, SIZE] == HEADER_BYTES + _MARKER_BYTES
+    is_usual &= (table[rows, RECORDS_COUNT] == 1) & (table[rows, ATTRIBUTES] & CODEC_MASK == 0)
+    starts = table[rows[is_usual], POSITION] + HEADER_BYTES
+    if len(starts):
+        section = np.lib.stride_tricks.sliding_window_view(run.buffer, _MARKER_BYTES)[starts]
+        is_as_written = section[:, 2] < 0x80
+        for at, byte in _MARKER_PATTERN:
+            is_as_written &= section[:, at] == byte
+        is_usual[is_usual] = is_as_written
+    found: Rows = rows[~is_usual]
+    return found
 
 
 def header_of_row(row: Table) -> Header:

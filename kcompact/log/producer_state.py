@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kcompact.errors import CorruptIndexError
 from kcompact.format import index
 from kcompact.format.batch import legacy_base_offset
-from kcompact.format.names import Suffix
+from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers, verified_producer_headers
 from kcompact.log.directory import PartitionLog, Segment, read_snapshot
@@ -65,15 +65,18 @@ def load_producers(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dic
 
 
 def _snapshot_and_later_batches(
-    log: PartitionLog, *, now_ms: int, expiration_ms: int
+    log: PartitionLog, *, now_ms: int, expiration_ms: int, undecided_from: int = MAX_OFFSET
 ) -> tuple[dict[int, Producer], Iterator[BatchHeader]]:
-    """Return the state of the newest usable snapshot, and the batches to replay after it."""
+    """Return the state of the newest usable snapshot, and the batches to replay after it.
+
+    From `undecided_from` on these include every marker, and the first batch of every transaction.
+    """
     state = {}
     snapshot = _usable_snapshot(log)
     if snapshot is not None:
         entries = read_snapshot(log.directory, log.snapshots[snapshot])
         state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
-    return state, _headers_from(log, replay_start(log))
+    return state, _headers_from(log, replay_start(log), undecided_from)
 
 
 def replay_start(log: PartitionLog) -> int:
@@ -91,7 +94,7 @@ def _usable_snapshot(log: PartitionLog) -> int | None:
     return usable[-1] if usable else None
 
 
-def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]:
+def _headers_from(log: PartitionLog, start_offset: int, undecided_from: int) -> Iterator[BatchHeader]:
     """Yield the headers that matter to producers, from the batch that contains `start_offset` to the log end.
 
     In the active segment every batch is verified. A cleaning verifies those of the other segments.
@@ -114,12 +117,17 @@ def _headers_from(log: PartitionLog, start_offset: int) -> Iterator[BatchHeader]
                 end_offset=log.log_end_offset,
                 end_position=segment.size_bytes,
                 first_offset=start_offset,
+                undecided_from=undecided_from,
             )
         else:
-            batches = read_producer_headers(path, end_position=segment.size_bytes, compiled=compiled)
-        for batch in batches:
-            if batch.header.last_offset >= start_offset:
-                yield batch
+            batches = read_producer_headers(
+                path,
+                end_position=segment.size_bytes,
+                compiled=compiled,
+                first_offset=start_offset,
+                undecided_from=undecided_from,
+            )
+        yield from batches
 
 
 def _kept_snapshots(log: PartitionLog) -> list[int]:
@@ -247,8 +255,11 @@ def first_unstable_offset(
         if producer.transaction_first_offset is not None
     ]
     if high_watermark is not None and high_watermark < log.log_end_offset:
-        state, later = _snapshot_and_later_batches(log, now_ms=now_ms, expiration_ms=expiration_ms)
-        starts += _unreplicated_transactions(state, later, max(high_watermark, log.log_start_offset))
+        undecided_from = max(high_watermark, log.log_start_offset)
+        state, later = _snapshot_and_later_batches(
+            log, now_ms=now_ms, expiration_ms=expiration_ms, undecided_from=undecided_from
+        )
+        starts += _unreplicated_transactions(state, later, undecided_from)
     offset = min(starts, default=None)
     return None if offset is None else _batch_offset_at(log, max(offset, log.log_start_offset))
 

@@ -27,7 +27,7 @@ from kcompact.kernels import (
     SECTION_END,
     SECTION_START,
 )
-from kcompact.log import header_table
+from kcompact.log import header_columns, header_table
 from kcompact.log.segment_reader import headers, verified_batches
 from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, array, headers_in, log_bytes, table_of
 
@@ -59,6 +59,30 @@ def test_walk_is_verified_batches(scratch: Path, data: bytes, base_offset: int, 
     assert table[:, SECTION_START].tolist() == [one.position + HEADER_BYTES for one in expected]
     assert table[:, SECTION_END].tolist() == [one.position + one.header.size_bytes for one in expected]
     assert not table[:, FLAGS].any()
+
+
+@given(
+    any_log_bytes | log_bytes().map(lambda data: data * 3),
+    st.sampled_from([0, 0, 3]),
+    st.sampled_from([MAX_OFFSET, 20]),
+    st.sampled_from([-1, 1]),
+    st.sampled_from([1, 3, 100]),
+    st.sampled_from([1, 2, header_columns.EQUAL_BATCHES]),
+)
+def test_numpy_makes_the_same_table(
+    data: bytes, base_offset: int, end_offset: int, epoch: int, rows: int, equal_batches: int
+) -> None:
+    tables = np.empty((2, rows, COLUMNS), np.int64)
+    arguments = array(data), len(data), base_offset, end_offset, epoch
+    expected = kernels.parse_batches(*arguments, tables[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(header_columns, "EQUAL_BATCHES", equal_batches)
+        found = header_columns.parse_batches(*arguments, tables[1])
+    count, *_, code = found
+    assert (count, code in (DONE, FULL)) == (expected[0], expected[-1] in (DONE, FULL))
+    assert tables[1, :count].tolist() == tables[0, :count].tolist()
+    if code in (DONE, FULL):
+        assert found == expected
 
 
 @given(log_bytes(), st.integers(1, 3))

@@ -25,6 +25,7 @@ from tests.support import strategies
 from tests.support.kernel_inputs import array, same_offsets
 from tests.support.kernel_inputs import table_of as batches_of
 
+FIELDS = st.sampled_from(["producer_id", "first_offset", "last_stable_offset"])
 FILE = Path(f"{0:020d}.txnindex")
 
 
@@ -44,7 +45,8 @@ class History(NamedTuple):
 @st.composite
 def histories(draw: st.DrawFn, *, wrong: bool) -> History:
     """Open and hanging transactions, emptied markers, unknown control types, producers without an id."""
-    offset, segments = draw(st.integers(0, 3)), []
+    offset = draw(st.integers(0, 3))
+    segments: list[list[TransactionBatch]] = []
     kinds = st.sampled_from([DATA, DATA, DATA, ABORT, ABORT, COMMIT, EMPTIED, 2, 5, -1])
     for _ in range(draw(st.integers(1, 3))):
         segment = []
@@ -61,10 +63,10 @@ def histories(draw: st.DrawFn, *, wrong: bool) -> History:
         for segment_entries in entries:
             for number, entry in enumerate(segment_entries):
                 fields = {name: getattr(entry, name) for name in AbortedTxn.__slots__}
-                for name in draw(st.sets(st.sampled_from(["producer_id", "first_offset", "last_stable_offset"]))):
+                for name in draw(st.sets(FIELDS)):
                     fields[name] = draw(numbers)
                 segment_entries[number] = AbortedTxn(**fields)
-            if segment_entries and draw(st.booleans()):
+            if segment_entries and draw(st.integers(0, 1)):
                 segment_entries.pop(draw(st.integers(0, len(segment_entries) - 1)))
     return History(segments, entries, draw(st.sampled_from([0, 0, 0, offset // 2])), offset)
 
@@ -97,9 +99,9 @@ def test_the_entries_that_markers_give(history: History) -> None:
 @settings(max_examples=400)
 @given(st.booleans().flatmap(lambda wrong: histories(wrong=wrong)))
 def test_the_judge(history: History) -> None:
-    bounds = {"log_start_offset": history.log_start_offset, "log_end_offset": history.log_end_offset}
-    definition = TransactionIndexJudge(**bounds)
-    compiled = CompiledJudge(producers_of(history), **bounds)
+    start, end = history.log_start_offset, history.log_end_offset
+    definition = TransactionIndexJudge(log_start_offset=start, log_end_offset=end)
+    compiled = CompiledJudge(producers_of(history), log_start_offset=start, log_end_offset=end)
     for number, (batches, entries) in enumerate(zip(history.segments, history.entries, strict=True)):
         problems = list(definition.contradictions(FILE, entries, batches))
         assert compiled.agrees(entries, [table_of(batches)]) == (not problems)

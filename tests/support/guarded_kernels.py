@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import random
 import sys
 from typing import Any
@@ -30,6 +31,7 @@ from kcompact.kernels import (
     ROW,
     SECTION_END,
     SECTION_START,
+    TXN_COLUMNS,
     Bytes,
     Table,
 )
@@ -69,7 +71,10 @@ chance = random.Random()
 
 
 def seed_batch(offset: int) -> bytes:
-    """Return a batch of a few odd records."""
+    """Return a batch of a few odd records, or a marker."""
+    if chance.random() < 0.2:
+        marker = Record(offset, 5, bytes([0, 0, 0, chance.randrange(3)]), bytes(6))
+        return build([marker], producer_id=3, producer_epoch=0, transactional=True, control=True)
     records = [
         Record(
             offset + number,
@@ -153,6 +158,19 @@ def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
     return int(code)
 
 
+def find_transactions(data: bytes, buffer: Bytes, table: Table) -> None:
+    """Run the kernels that read markers, in memory and from a file."""
+    kernels.transactional_batches(buffer, table, columns[0].array(np.int64, len(table), TXN_COLUMNS))
+    descriptor = os.memfd_create("log")
+    try:
+        os.write(descriptor, data)
+        scratch = scratches.array(np.uint8, chance.choice([61, 80, 1000]))
+        found = columns[1].array(np.int64, chance.choice([1, len(table)]), TXN_COLUMNS)
+        kernels.scan_transactions(descriptor, 0, len(data), scratch, columns[2].array(np.int64, 1, COLUMNS), found)
+    finally:
+        os.close(descriptor)
+
+
 def fuzz(rounds: int) -> tuple[int, int]:
     """Return how many of so many damaged logs passed the headers, and how many the records too."""
     accepted = scanned = 0
@@ -179,6 +197,7 @@ def fuzz(rounds: int) -> tuple[int, int]:
         accepted += 1
         # Sections lie where the caller says: in the inflated, if there is a codec.
         table[:, ATTRIBUTES] &= ~CODEC_MASK
+        find_transactions(data, buffer, table)
         nothing = inflated_bytes.array(np.uint8, 0)
         scanned += scan_all(buffer, nothing, table) == kernels.DONE
         # The same sections as if they had been inflated, their inflated at the guard.

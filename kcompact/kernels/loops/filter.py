@@ -15,6 +15,7 @@ from kcompact.kernels.columns import (
     CODEC_MASK,
     CONTROL_BIT,
     COPIED,
+    DECIDED,
     DELETE_HORIZON_BIT,
     DISCARDABLE,
     EMPTIED,
@@ -225,13 +226,16 @@ def filter_batches(
 ) -> int:
     """table i64[m, 16], survivors u8[records / 8], scratch i64[>= records of a batch, 4] -> the new end of `out`.
 
-    Decides about the batches [first, end) and fills their rows of outcomes i64[m, 11]. Batches that are encoded again
-    are written to `out`, from `out_position` on: the whole batch, or only its records if the batch is compressed.
+    Decides about the batches [first, end) without the flag DECIDED and fills their rows of outcomes i64[m, 11].
+    Batches that are encoded again are written to `out`, from `out_position` on: the whole batch, or only its records if
+    the batch is compressed.
     `new_horizon_ms` is the horizon that tombstones get, -1 for none. `out` must have space for a header of each batch
     and for its records, with RECORD_GROWTH_BYTES more for each record. Definition: `clean.filter.clean_batch`.
     """
     for number in range(first, end):
         row = table[number]
+        if row[FLAGS] & DECIDED:
+            continue
         outcome = outcomes[number]
         outcome[:] = 0
         count = row[RECORDS_COUNT]
@@ -294,3 +298,21 @@ def filter_batches(
             _write_header(out, start, batch_end, buffer, row, kept, base_timestamp, max_timestamp, new_attributes)
         out_position = batch_end
     return out_position
+
+
+@loop
+def join_pieces(buffer: Bytes, out: Bytes, pieces: Table, joined: Bytes) -> int:
+    """pieces i64[n, 3] -> joined u8, and (the bytes written).
+
+    A piece is whether it lies in `out`, not in `buffer`, its start and its end. Stops before a piece for which `joined`
+    has no room. Definition: `b"".join`.
+    """
+    position = np.int64(0)
+    for number in range(pieces.shape[0]):
+        start = pieces[number, 1]
+        size = pieces[number, 2] - start
+        if size > joined.shape[0] - position:
+            break
+        copy_bytes(joined, position, out if pieces[number, 0] else buffer, start, size)
+        position += size
+    return position

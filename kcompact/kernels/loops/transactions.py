@@ -123,7 +123,7 @@ def scan_transactions(
     Definition: `log.transaction_batches.read_transactions`.
     """
     position, count = start, 0
-    window = held = size = np.int64(0)
+    window = held = size = 0
     header = row[0]
     while position < end:
         if count == found.shape[0]:
@@ -132,7 +132,8 @@ def scan_transactions(
             return count, position, DAMAGED
         if position + HEADER_BYTES > window + held:
             wanted = scratch.shape[0] if size < SMALL_BATCH_BYTES else HEADER_BYTES
-            window, held = position, read_from_file(descriptor, scratch, min(wanted, end - position), position)
+            window = position
+            held = read_from_file(descriptor, scratch, min(wanted, end - position), position)
             if held < HEADER_BYTES:
                 return count, position, IO_ERROR
         code = read_header(scratch, position - window, header)
@@ -148,10 +149,8 @@ def scan_transactions(
                 if size > scratch.shape[0]:
                     return count, position, DAMAGED
                 if position + size > window + held:
-                    window, held = (
-                        position,
-                        read_from_file(descriptor, scratch, min(scratch.shape[0], end - position), position),
-                    )
+                    window = position
+                    held = read_from_file(descriptor, scratch, min(scratch.shape[0], end - position), position)
                     if held < size or read_header(scratch, 0, header) != DONE or header[SIZE] != size:
                         return count, position, IO_ERROR
                 at = position - window
@@ -227,7 +226,8 @@ def _remember(stable, offset, producer_id, file, number):
     if offset >= stable[0, STABLE_OFFSET]:
         place = 0
         if stable[0, STABLE_PRODUCER_ID] != producer_id:
-            stable[1] = stable[0]
+            for column in range(stable.shape[1]):
+                stable[1, column] = stable[0, column]
     elif stable[0, STABLE_PRODUCER_ID] == producer_id or offset < stable[1, STABLE_OFFSET]:
         return
     stable[place, STABLE_OFFSET], stable[place, STABLE_PRODUCER_ID] = offset, producer_id

@@ -26,7 +26,6 @@ from kcompact.log.producer_state import (
     last_records,
     replay,
 )
-from kcompact.log.transaction_index import Transactions
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME, LogSpec
 
@@ -270,26 +269,35 @@ def random_line(dice: random.Random) -> str:
     return " ".join(words)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("seed", range(30))
-def test_what_the_kernels_leave_out_changes_no_producer(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_columns_leave_out_changes_no_producer(
+    seed: int, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(seed)
     directory = log_writer.write(log_dsl.parse(f"log lone\n0: {random_line(dice)}"), tmp_path)
     log = read_log(directory)
     path, size_bytes = directory / log.active_segment.log_name, log.size_bytes
-    monkeypatch.setattr(header_table, "TABLE_ROWS", 7)
+    monkeypatch.setattr(header_table, "TABLE_ROWS", dice.choice([2, 7, 50]))
+    monkeypatch.setattr(batch_headers, "COMPILED_BATCHES", 0 if compiled else 1 << 40)
+    known = replayed(random_line(dice))
 
-    def found(compiled_after: int, first_offset: int) -> tuple[object, object]:
-        monkeypatch.setattr(batch_headers, "COMPILED_BATCHES", compiled_after)
+    def found(definition_batches: int, first_offset: int, undecided_from: int) -> tuple[object, object]:
+        monkeypatch.setattr(batch_headers, "COLUMN_BATCHES", definition_batches)
         batches = list(
             verified_producer_headers(
-                path, base_offset=0, end_offset=log.log_end_offset, end_position=size_bytes, first_offset=first_offset
+                path,
+                base_offset=0,
+                end_offset=log.log_end_offset,
+                end_position=size_bytes,
+                first_offset=first_offset,
+                undecided_from=undecided_from,
             )
         )
-        return replay({}, batches), list(Transactions().abort_markers(batches))
+        return replay(known, batches), sorted(producer_state._unreplicated_transactions(known, batches, undecided_from))
 
     for first_offset in (0, dice.randint(0, log.log_end_offset)):
-        expected = found(1 << 30, first_offset)
-        assert found(1, first_offset) == expected
-        assert found(dice.randint(1, 20), first_offset) == expected
+        undecided_from = dice.randint(0, log.log_end_offset)
+        expected = found(1 << 30, first_offset, undecided_from)
+        assert found(1, first_offset, undecided_from) == expected
+        assert found(dice.randint(1, 20), first_offset, undecided_from) == expected

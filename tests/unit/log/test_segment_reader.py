@@ -111,12 +111,11 @@ def test_a_header_is_found_without_holding_its_batch(large: Path) -> None:
     assert read_log(large.parent).log_end_offset == 3
 
 
-@pytest.mark.parametrize("compiled_batches", [1, 20_000])
+@pytest.mark.parametrize("column_batches", [1, 20_000])
 def test_producers_are_found_without_holding_a_batch(
-    large: Path, monkeypatch: pytest.MonkeyPatch, compiled_batches: int
+    large: Path, monkeypatch: pytest.MonkeyPatch, column_batches: int
 ) -> None:
-    monkeypatch.setattr(batch_headers, "COMPILED_BATCHES", compiled_batches)
-    monkeypatch.setattr(batch_headers, "_is_compiled", lambda: True)
+    monkeypatch.setattr(batch_headers, "COLUMN_BATCHES", column_batches)
     size = large.stat().st_size
     found = verified_producer_headers(large, base_offset=0, end_offset=3, end_position=size)
     assert [each.header.base_offset for each in found] == [0, 1, 2]
