@@ -84,7 +84,7 @@ class PreparedClean:
     plan: CleanPlan
     job: CleanJob
     tasks: tuple[WriteTask, ...]
-    kept_index: Mapping[int, tuple[AbortedTxn, ...]]
+    kept_index: Mapping[int, Sequence[AbortedTxn]]
     map_keys: int
 
     def tasks_of(self, groups: Iterable[int]) -> list[list[WriteTask]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.clean.transactions import Decided
-from kcompact.format.index import AbortedTxn
+from kcompact.format.index import AbortedTxn, AbortedTxnColumns
 from kcompact.kernels import (
     ABORT,
     ABORTED_ENTRY,
@@ -18,17 +18,15 @@ from kcompact.kernels import (
     TXN_PRODUCER_ID,
     Table,
 )
-from kcompact.log.transaction_kernels import ProducerNumbers, entry_table
+from kcompact.log.transaction_kernels import ProducerNumbers
 
 
 class CompiledTracker:
     """Decides about the batches of a log, table by table. `expected` are its aborted transactions."""
 
     def __init__(self, expected: Sequence[AbortedTxn], batches: Iterable[Table]) -> None:
-        entries = entry_table(expected)
-        order = np.argsort(entries[:, ENTRY_FIRST_OFFSET], kind="stable")
-        self._entries = entries[order]
-        self._expected = [expected[number] for number in order.tolist()]
+        entries = AbortedTxnColumns.of(expected).table
+        self._entries = entries[np.argsort(entries[:, ENTRY_FIRST_OFFSET], kind="stable")]
         self._producers = ProducerNumbers(
             [table[:, TXN_PRODUCER_ID] for table in batches] + [entries[:, ENTRY_PRODUCER_ID]]
         )
@@ -45,4 +43,4 @@ class CompiledTracker:
             batches, self._producers.of(batches[:, TXN_PRODUCER_ID]), self._entries, self._entry_producers,
             self._next_entry, self._state, is_discardable, kept,
         )  # fmt: skip
-        return Decided(is_discardable.view(np.bool_), [self._expected[number] for number in kept[:count].tolist()])
+        return Decided(is_discardable.view(np.bool_), AbortedTxnColumns(self._entries[kept[:count]]))

@@ -18,9 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact.format import index
-from kcompact.format.index import AbortedTxn, OffsetPosition
+from kcompact.format.index import AbortedTxn, AbortedTxnColumns, OffsetPosition
 from kcompact.format.names import Suffix
-from kcompact.kernels import ABORT, COMMIT, DATA, EMPTIED, TXN_BASE_OFFSET, TXN_KIND, TXN_LAST_OFFSET, Column, Table
+from kcompact.kernels import (
+    ABORT,
+    COMMIT,
+    DATA,
+    EMPTIED,
+    ENTRY_FIRST_OFFSET,
+    ENTRY_LAST_OFFSET,
+    TXN_BASE_OFFSET,
+    TXN_KIND,
+    TXN_LAST_OFFSET,
+    Column,
+    Table,
+)
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.directory import PartitionLog, Segment
 from kcompact.log.index_files import build_indexes, read_offset_index
@@ -43,7 +55,7 @@ class Decided(NamedTuple):
     """Which batches of a table can be dropped, and the entries of the index that stay because of its markers."""
 
     is_discardable: npt.NDArray[np.bool_]
-    kept: list[AbortedTxn]
+    kept: Sequence[AbortedTxn]
 
 
 class Tracker(Protocol):
@@ -111,15 +123,15 @@ class TransactionTracker:
 
     def decide(self, batches: Table) -> Decided:
         """Return what `see_data` and `see_marker` return for the next batches."""
-        decided = Decided(np.zeros(len(batches), np.bool_), [])
+        is_discardable, kept = np.zeros(len(batches), np.bool_), []
         for row, batch in enumerate(rows_of(batches)):
             if batch.kind == DATA:
-                decided.is_discardable[row] = self.see_data(batch)
+                is_discardable[row] = self.see_data(batch)
                 continue
-            decided.is_discardable[row], entry = self.see_marker(batch)
+            is_discardable[row], entry = self.see_marker(batch)
             if entry is not None:
-                decided.kept.append(entry)
-        return decided
+                kept.append(entry)
+        return Decided(is_discardable, kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +146,7 @@ class TransactionDecisions:
 
     excluded_from_map: Mapping[int, Column]
     discardable: Mapping[int, Column]
-    kept_index: Mapping[int, tuple[AbortedTxn, ...]]
+    kept_index: Mapping[int, Sequence[AbortedTxn]]
 
 
 def decide_transactions(
@@ -231,9 +243,11 @@ def verify_transaction_indexes(
     log = plan.log
     judge = (compiled and _judged_by_kernels(plan, batches, aborted)) or _judged(plan, batches, aborted)
     # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
-    later = [entry for segment in log.segments[len(plan.segments) :] for entry in aborted[segment.base_offset]]
-    reaching_back = [entry for entry in later if entry.first_offset < plan.first_uncleanable_offset]
-    end_offset = max((entry.last_offset + 1 for entry in reaching_back), default=0)
+    later = AbortedTxnColumns.of(
+        *(aborted[segment.base_offset] for segment in log.segments[len(plan.segments) :])
+    ).table
+    reaching_back = later[later[:, ENTRY_FIRST_OFFSET] < plan.first_uncleanable_offset]
+    end_offset = int(reaching_back[:, ENTRY_LAST_OFFSET].max(initial=-1)) + 1
     for segment, rows in _later_batches(plan, judge.transactions, end_offset):
         path, entries = _index_path(log, segment), aborted[segment.base_offset]
         for problem in judge.contradictions(path, entries, rows, judged_end=end_offset):
@@ -312,7 +326,7 @@ def _later_batches(
 
 def collect(
     log: PartitionLog, aborted: Mapping[int, Sequence[AbortedTxn]], start_offset: int, end_offset: int
-) -> list[AbortedTxn]:
+) -> AbortedTxnColumns:
     """Return the aborted transactions that may overlap [start_offset, end_offset).
 
     The search begins with the segment of `start_offset`. As in Kafka, entries are compared with the log start, not with
@@ -321,14 +335,10 @@ def collect(
     Rule: `LocalLog.collectAbortedTransactions`.
     """
     first = max((base for base in aborted if base <= start_offset), default=None)
-    if first is None:
-        return []
-    return [
-        transaction
-        for base in sorted(base for base in aborted if base >= first)
-        for transaction in aborted[base]
-        if transaction.last_offset >= log.log_start_offset and transaction.first_offset < end_offset
-    ]
+    bases = [] if first is None else sorted(base for base in aborted if base >= first)
+    found = AbortedTxnColumns.of(*(aborted[base] for base in bases)).table
+    is_near = (found[:, ENTRY_LAST_OFFSET] >= log.log_start_offset) & (found[:, ENTRY_FIRST_OFFSET] < end_offset)
+    return AbortedTxnColumns(found[is_near])
 
 
 def _tracker(expected: Sequence[AbortedTxn], batches: Batches, *, compiled: bool) -> Tracker:
@@ -387,19 +397,20 @@ def map_start(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> O
 
 def _discardable_and_kept_index(
     plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
-) -> tuple[dict[int, Column], dict[int, tuple[AbortedTxn, ...]]]:
+) -> tuple[dict[int, Column], dict[int, Sequence[AbortedTxn]]]:
     # Kafka adds the entries segment by segment. An entry matters from its first offset on, whenever it is added.
     expected = collect(plan.log, aborted, plan.log.segments[0].base_offset, plan.first_uncleanable_offset)
     tracker = _tracker(expected, batches, compiled=compiled)
-    discardable, kept_index = {}, {}
+    discardable: dict[int, Column] = {}
+    kept_index: dict[int, Sequence[AbortedTxn]] = {}
     for number, group in enumerate(plan.groups):
-        kept: list[AbortedTxn] = []
+        kept = []
         for segment in group:
             marked = []
             for table in batches[segment.base_offset]:
                 decided = tracker.decide(table)
                 marked.append(table[decided.is_discardable, TXN_BASE_OFFSET])
-                kept += decided.kept
+                kept.append(decided.kept)
             discardable[segment.base_offset] = _joined(marked)
-        kept_index[number] = tuple(kept)
+        kept_index[number] = AbortedTxnColumns.of(*kept)
     return discardable, kept_index

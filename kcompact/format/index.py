@@ -386,6 +386,9 @@ class IndexBuilder:
 # .txnindex
 
 
+_STORED_TXN = [("version", ">i2"), ("fields", ">i8", 4)]
+
+
 class AbortedTxnColumns(Sequence[AbortedTxn]):
     """The entries of a large `.txnindex` as a sequence that creates an entry only when it is accessed.
 
@@ -396,6 +399,14 @@ class AbortedTxnColumns(Sequence[AbortedTxn]):
 
     def __init__(self, table: NDArray[np.int64]) -> None:
         self.table = table
+
+    @classmethod
+    def of(cls, *parts: Sequence[AbortedTxn]) -> AbortedTxnColumns:
+        """Return all these entries."""
+        import numpy as np
+
+        tables = [part.table if isinstance(part, cls) else np.array(list(map(_fields, part)), "i8") for part in parts]
+        return cls(np.concatenate([np.empty((0, 4), "i8"), *(table.reshape(-1, 4) for table in tables)]))
 
     def __len__(self) -> int:
         return len(self.table)
@@ -443,6 +454,10 @@ def _aborted_txn(producer_id: int, first_offset: int, last_offset: int, last_sta
     )
 
 
+def _fields(entry: AbortedTxn) -> tuple[int, int, int, int]:
+    return entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
+
+
 def _verify_aborted_txn(entry: AbortedTxn, number: int, version: int, last_offset: int, *, file: str) -> None:
     """Raise CorruptTransactionIndexError for a wrong entry. `last_offset` is that of the entry before."""
     problem = ""
@@ -462,7 +477,7 @@ def _aborted_txn_columns(whole: memoryview, *, base_offset: int, file: str) -> A
     """Return the entries of a large index. Columns find the first wrong entry, `_verify_aborted_txn` says why."""
     import numpy as np
 
-    stored = np.frombuffer(whole, np.dtype([("version", ">i2"), ("fields", ">i8", 4)]))
+    stored = np.frombuffer(whole, np.dtype(_STORED_TXN))
     table = stored["fields"].astype("i8")
     _, first, last, _ = table.T
     before = np.append(base_offset - 1, last[:-1])
@@ -476,9 +491,10 @@ def _aborted_txn_columns(whole: memoryview, *, base_offset: int, file: str) -> A
 
 def build_txn_index(transactions: Sequence[AbortedTxn]) -> bytes:
     """Return the bytes of a `.txnindex`. Without transactions Kafka writes no file."""
-    return b"".join(
-        ABORTED_TXN_STRUCT.pack(
-            ABORTED_TXN_VERSION, txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset
-        )
-        for txn in transactions
-    )
+    if isinstance(transactions, AbortedTxnColumns):
+        import numpy as np
+
+        stored = np.zeros(len(transactions), _STORED_TXN)
+        stored["version"], stored["fields"] = ABORTED_TXN_VERSION, transactions.table
+        return stored.tobytes()
+    return b"".join(ABORTED_TXN_STRUCT.pack(ABORTED_TXN_VERSION, *_fields(txn)) for txn in transactions)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kcompact import kernels
-from kcompact.format.index import AbortedTxn
+from kcompact.format.index import AbortedTxn, AbortedTxnColumns
 from kcompact.kernels import (
     ABORT,
     ATTRIBUTES,
@@ -81,12 +81,6 @@ def read_transaction_tables(path: Path, *, end_position: int) -> list[Table]:
     return tables if code == DONE else [table_of(read_transactions(path, end_position=end_position))]
 
 
-def entry_table(entries: Sequence[AbortedTxn]) -> Table:
-    """Return the entries of a `.txnindex` as a table i64[n, 4]."""
-    fields = ((each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset) for each in entries)
-    return np.array(list(fields), np.int64).reshape(-1, 4)
-
-
 class ProducerNumbers:
     """Numbers the producers of a log from 0 on, so that their state fits an array."""
 
@@ -136,13 +130,11 @@ class CompiledTransactions:
         return Transactions(opened, {self._producers.id_of(each): int(self._state[each, ENDED_AT]) for each in ended})
 
 
-def aborted_by_markers(transactions: CompiledTransactions, batches: Iterable[Table]) -> tuple[AbortedTxn, ...]:
+def aborted_by_markers(transactions: CompiledTransactions, batches: Iterable[Table]) -> AbortedTxnColumns:
     """Return the entries that `transaction_index.aborted_by_markers` returns."""
-    return tuple(
-        AbortedTxn(producer_id=producer, first_offset=first, last_offset=last, last_stable_offset=stable)
-        for table in batches
-        for markers in [transactions.abort_markers(table)]
-        for producer, first, last, stable in markers[markers[:, MARKER_FIRST_BATCH] >= 0][:, ENTRY_COLUMNS].tolist()
+    found = [transactions.abort_markers(table) for table in batches]
+    return AbortedTxnColumns.of(
+        *(AbortedTxnColumns(markers[markers[:, MARKER_FIRST_BATCH] >= 0][:, ENTRY_COLUMNS]) for markers in found)
     )
 
 
@@ -161,7 +153,12 @@ class CompiledJudge:
             [np.empty((0, MARKER_COLUMNS), np.int64), *map(self.transactions.abort_markers, batches)]
         )
         code = kernels.judge_entries(
-            markers, entry_table(entries), self._files, self._log_start_offset, self._log_end_offset, self._stable
+            markers,
+            AbortedTxnColumns.of(entries).table,
+            self._files,
+            self._log_start_offset,
+            self._log_end_offset,
+            self._stable,
         )
         self._files += 1
         return bool(code == DONE)
