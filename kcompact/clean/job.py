@@ -11,6 +11,7 @@ import numpy.typing as npt
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.log.files import FileIdentity
 from kcompact.log.producer_state import LastRecord
+from kcompact.log.transaction_batches import PackedTable
 
 NEVER_MS = -(1 << 63)
 """A time before every delete horizon."""
@@ -124,7 +125,7 @@ class SplitSummary(NamedTuple):
     `records` is the sum of the counts in the batch headers. The others are counted record by record: `keyed` and
     `unkeyed` data records, `tombstones` among the keyed ones, `control` records. `first_epoch` and `last_epoch` are the
     leader epochs of the first and the last batch that have one, -1 for none. `transactional` holds the transactional
-    and the control batches, as a table of `log.transaction_batches`. `most_bytes` is the most that the cleaned split
+    and the control batches. `most_bytes` is the most that the cleaned split
     can have.
     """
 
@@ -136,7 +137,7 @@ class SplitSummary(NamedTuple):
     max_timestamp: int
     first_epoch: int
     last_epoch: int
-    transactional: npt.NDArray[np.int64]
+    transactional: PackedTable
     most_bytes: int
 
     @property

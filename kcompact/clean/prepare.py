@@ -42,8 +42,9 @@ from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
 from kcompact.format.limits import MEMORY_FACTOR, batch_memory_bytes
 from kcompact.host.memory import default_memory_bytes
-from kcompact.kernels import Column, Table
+from kcompact.kernels import Column
 from kcompact.log.producer_state import last_records
+from kcompact.log.transaction_batches import PackedTable, PackedTables
 from kcompact.log.workload import expected_work
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -296,10 +297,10 @@ def _parts(
 def _transactional_batches(plan: CleanPlan, scanned: Iterable[Scanned]) -> Batches:
     """Return the transactional and control batches that the scan found in each segment, by base offset."""
     base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
-    found: dict[int, list[Table]] = {base_offset: [] for base_offset in base_of.values()}
+    found: dict[int, list[PackedTable]] = {base_offset: [] for base_offset in base_of.values()}
     for scan in sorted(scanned, key=lambda scan: scan.split.number):
         found[base_of[scan.split.log_name]].append(scan.summary.transactional)
-    return found
+    return {base_offset: PackedTables(packed) for base_offset, packed in found.items()}
 
 
 def _with_decisions(splits: Mapping[int, Sequence[Split]], decisions: TransactionDecisions) -> dict[int, list[Split]]:

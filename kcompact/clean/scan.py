@@ -25,7 +25,7 @@ from kcompact.host.throttle import Pace
 from kcompact.log.batch_headers import BatchHeader, with_marker
 from kcompact.log.index_files import read_offset_index, wrong_entry
 from kcompact.log.segment_reader import verified_batches
-from kcompact.log.transaction_batches import TransactionBatch, of_headers, table_of
+from kcompact.log.transaction_batches import PackedTable, TransactionBatch, of_headers, table_of
 
 
 class Scanned(NamedTuple):
@@ -178,7 +178,7 @@ class _SummaryBuilder:
             max_timestamp=self.max_timestamp,
             first_epoch=self.first_epoch,
             last_epoch=self.last_epoch,
-            transactional=table_of(self.transactional),
+            transactional=PackedTable.of(table_of(self.transactional)),
             most_bytes=self.most_bytes,
         )
 

@@ -74,6 +74,7 @@ from kcompact.log.batch_headers import with_marker
 from kcompact.log.files import open_regular, read_into
 from kcompact.log.index_files import read_entries
 from kcompact.log.inflate import Buffers, inflated_runs
+from kcompact.log.transaction_batches import PackedTable
 from kcompact.log.transaction_kernels import find_transactions
 
 
@@ -168,7 +169,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         max_timestamp=max(-1, int(table[:, MAX_TIMESTAMP].max())) if len(table) else -1,
         first_epoch=int(epochs[0]) if len(epochs) else -1,
         last_epoch=int(epochs[-1]) if len(epochs) else -1,
-        transactional=transactional,
+        transactional=PackedTable.of(transactional),
         most_bytes=most_bytes,
     )
 

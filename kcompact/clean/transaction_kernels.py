@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -27,9 +28,8 @@ class CompiledTracker:
     def __init__(self, expected: Sequence[AbortedTxn], batches: Iterable[Table]) -> None:
         entries = AbortedTxnColumns.of(expected).table
         self._entries = entries[np.argsort(entries[:, ENTRY_FIRST_OFFSET], kind="stable")]
-        self._producers = ProducerNumbers(
-            [table[:, TXN_PRODUCER_ID] for table in batches] + [entries[:, ENTRY_PRODUCER_ID]]
-        )
+        in_batches = (table[:, TXN_PRODUCER_ID] for table in batches)
+        self._producers = ProducerNumbers(chain(in_batches, [entries[:, ENTRY_PRODUCER_ID]]))
         self._entry_producers = self._producers.of(self._entries[:, ENTRY_PRODUCER_ID])
         self._state = np.zeros((len(self._producers), 3), np.int64)
         self._state[:, ABORTED_ENTRY] = -1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -37,7 +38,15 @@ from kcompact.log.batch_headers import with_marker
 from kcompact.log.directory import PartitionLog, Segment
 from kcompact.log.index_files import build_indexes, read_offset_index
 from kcompact.log.segment_reader import verified_batches
-from kcompact.log.transaction_batches import TransactionBatch, of_headers, read_transactions, rows_of, table_of
+from kcompact.log.transaction_batches import (
+    PackedTable,
+    PackedTables,
+    TransactionBatch,
+    of_headers,
+    read_transactions,
+    rows_of,
+    table_of,
+)
 from kcompact.log.transaction_index import (
     IndexEntry,
     TransactionIndexJudge,
@@ -47,7 +56,7 @@ from kcompact.log.transaction_index import (
 )
 from kcompact.plan.clean_plan import CleanPlan
 
-Batches = Mapping[int, Sequence[Table]]
+Batches = Mapping[int, Iterable[Table]]
 """The transactional and the control batches of a log: by base offset of the segment, one or more tables in order."""
 
 
@@ -165,17 +174,18 @@ def decide_transactions(
     )
 
 
-def read_transaction_batches(plan: CleanPlan, *, compiled: bool) -> dict[int, Sequence[Table]]:
+def read_transaction_batches(plan: CleanPlan, *, compiled: bool) -> dict[int, PackedTables]:
     """Return the transactional and control batches of each segment, by base offset. Raises CorruptBatchError."""
-    found: dict[int, Sequence[Table]] = {}
+    found = {}
     for segment in plan.segments:
         path = plan.log.directory / segment.log_name
         if compiled:
             from kcompact.log.transaction_kernels import read_transaction_tables
 
-            found[segment.base_offset] = read_transaction_tables(path, end_position=segment.size_bytes)
+            packed = read_transaction_tables(path, end_position=segment.size_bytes)
         else:
-            found[segment.base_offset] = [table_of(read_transactions(path, end_position=segment.size_bytes))]
+            packed = [PackedTable.of(table_of(read_transactions(path, end_position=segment.size_bytes)))]
+        found[segment.base_offset] = PackedTables(packed)
     return found
 
 
@@ -225,12 +235,11 @@ def aborted_of_markers(plan: CleanPlan, batches: Batches, *, compiled: bool) -> 
 
 
 def _rows(tables: Iterable[Table]) -> Iterator[TransactionBatch]:
-    for table in tables:
-        yield from rows_of(table)
+    return chain.from_iterable(map(rows_of, tables))
 
 
-def _all(batches: Batches) -> list[Table]:
-    return [table for tables in batches.values() for table in tables]
+def _all(batches: Batches) -> Iterator[Table]:
+    return chain.from_iterable(batches.values())
 
 
 def verify_transaction_indexes(

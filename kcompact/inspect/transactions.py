@@ -14,7 +14,7 @@ from kcompact.inspect.contents import COMPILED_BATCHES, pays
 from kcompact.inspect.findings import MOST_LISTED, Finding, of_error
 from kcompact.inspect.segment_contents import SegmentContents
 from kcompact.log.directory import PartitionLog
-from kcompact.log.transaction_batches import TransactionBatch, read_transactions, rows_of
+from kcompact.log.transaction_batches import PackedTables, TransactionBatch, read_transactions, rows_of
 from kcompact.log.transaction_index import TransactionIndexJudge, read_transaction_index
 
 
@@ -72,4 +72,5 @@ def _batches(log: Path, size_bytes: int, *, compiled: bool) -> Iterable[Transact
         return list(read_transactions(log, end_position=size_bytes))
     from kcompact.log.transaction_kernels import read_transaction_tables
 
-    return chain.from_iterable(map(rows_of, read_transaction_tables(log, end_position=size_bytes)))
+    tables = PackedTables(read_transaction_tables(log, end_position=size_bytes))
+    return chain.from_iterable(map(rows_of, tables))

@@ -9,10 +9,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import DATA, EMPTIED
 from kcompact.log.batch_headers import BatchHeader, read_headers
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from kcompact.kernels import Table
 
 _ROWS = 4096
@@ -63,3 +67,60 @@ def table_of(batches: Iterable[TransactionBatch]) -> Table:
     from kcompact.kernels import TXN_COLUMNS
 
     return np.array(list(batches), np.int64).reshape(-1, TXN_COLUMNS)
+
+
+class PackedTable(NamedTuple):
+    """A table in as few bytes as its numbers need, about six for each batch.
+
+    The columns are distances between base offsets, distances of last from base offsets, producer ids and kinds; each is
+    reduced by its smallest value.
+    """
+
+    lowest: tuple[int, ...]
+    columns: tuple[NDArray[np.integer], ...]
+
+    @classmethod
+    def of(cls, table: Table) -> PackedTable:
+        """Pack a table."""
+        import numpy as np
+
+        if not len(table):
+            return cls((), ())
+        base_offsets, last_offsets, producer_ids, kinds = table.T
+        distances = np.diff(base_offsets, prepend=0)
+        lowest, columns = [], []
+        for column in (distances[1:], last_offsets - base_offsets, producer_ids, kinds):
+            low, high = int(column.min(initial=MAX_OFFSET)), int(column.max(initial=-MAX_OFFSET))
+            if high - low > MAX_OFFSET:
+                low, high = 0, MAX_OFFSET
+            lowest.append(low)
+            columns.append((column - low).astype(np.int64 if high == MAX_OFFSET else np.min_scalar_type(high - low)))
+        return cls((int(base_offsets[0]), *lowest), tuple(columns))
+
+    @property
+    def table(self) -> Table:
+        """The table that was packed."""
+        import numpy as np
+
+        from kcompact.kernels import TXN_BASE_OFFSET, TXN_COLUMNS, TXN_KIND, TXN_LAST_OFFSET, TXN_PRODUCER_ID
+
+        if not self.columns:
+            return np.empty((0, TXN_COLUMNS), np.int64)
+        distances, spans, producer_ids, kinds = (
+            column.astype(np.int64) + low for column, low in zip(self.columns, self.lowest[1:], strict=True)
+        )
+        table = np.empty((len(kinds), TXN_COLUMNS), np.int64)
+        table[:, TXN_BASE_OFFSET] = np.cumsum(np.append(self.lowest[0], distances))
+        table[:, TXN_LAST_OFFSET] = table[:, TXN_BASE_OFFSET] + spans
+        table[:, TXN_PRODUCER_ID], table[:, TXN_KIND] = producer_ids, kinds
+        return table
+
+
+class PackedTables:
+    """Some tables, one after another. Each is unpacked when it is reached."""
+
+    def __init__(self, packed: Iterable[PackedTable]) -> None:
+        self._packed = list(packed)
+
+    def __iter__(self) -> Iterator[Table]:
+        return (each.table for each in self._packed)

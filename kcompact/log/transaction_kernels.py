@@ -42,7 +42,7 @@ from kcompact.kernels import (
 )
 from kcompact.log.batch_headers import BatchHeader
 from kcompact.log.files import open_regular
-from kcompact.log.transaction_batches import of_headers, read_transactions, table_of
+from kcompact.log.transaction_batches import PackedTable, of_headers, read_transactions, table_of
 from kcompact.log.transaction_index import Transactions
 
 WINDOW_BYTES = 64 << 10
@@ -66,19 +66,21 @@ def find_transactions(buffer: Bytes, table: Table, read: Callable[[int], BatchHe
     return found
 
 
-def read_transaction_tables(path: Path, *, end_position: int) -> list[Table]:
+def read_transaction_tables(path: Path, *, end_position: int) -> list[PackedTable]:
     """Return the transactional and the control batches of a log file, in one or more tables.
 
     Raises as `read_transactions`, which reads the file if the kernel cannot.
     """
     scratch, row = np.empty(WINDOW_BYTES, np.uint8), np.empty((1, COLUMNS), np.int64)
-    tables, position, code = [], 0, FULL
+    found = np.empty((TABLE_ROWS, TXN_COLUMNS), np.int64)
+    packed, position, code = [], 0, FULL
     with open_regular(path) as descriptor:
         while code == FULL:
-            found = np.empty((TABLE_ROWS, TXN_COLUMNS), np.int64)
             count, position, code = kernels.scan_transactions(descriptor, position, end_position, scratch, row, found)
-            tables.append(found[:count] if code == FULL else found[:count].copy())
-    return tables if code == DONE else [table_of(read_transactions(path, end_position=end_position))]
+            packed.append(PackedTable.of(found[:count]))
+    if code != DONE:
+        return [PackedTable.of(table_of(read_transactions(path, end_position=end_position)))]
+    return packed
 
 
 class ProducerNumbers:
@@ -91,7 +93,7 @@ class ProducerNumbers:
     @classmethod
     def in_tables(cls, tables: Iterable[Table]) -> ProducerNumbers:
         """Return the numbers of the producers of these batches."""
-        return cls([table[:, TXN_PRODUCER_ID] for table in tables])
+        return cls(table[:, TXN_PRODUCER_ID] for table in tables)
 
     def __len__(self) -> int:
         return len(self._producer_ids)
@@ -147,7 +149,7 @@ class CompiledJudge:
         self._stable = np.full((2, 4), -1, np.int64)
         self._files = 0
 
-    def agrees(self, entries: Sequence[AbortedTxn], batches: Sequence[Table]) -> bool:
+    def agrees(self, entries: Sequence[AbortedTxn], batches: Iterable[Table]) -> bool:
         """Return whether the entries of the next segment's index agree with its batches and with what came before."""
         markers = np.concatenate(
             [np.empty((0, MARKER_COLUMNS), np.int64), *map(self.transactions.abort_markers, batches)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
 from kcompact.kernels import ABORT, COMMIT, DATA, EMPTIED, HEADER_BYTES, MARKER_COLUMNS, Table
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.transaction_batches import TransactionBatch, of_headers, table_of
+from kcompact.log.transaction_batches import PackedTable, TransactionBatch, of_headers, table_of
 from kcompact.log.transaction_index import TransactionIndexJudge, Transactions, aborted_by_markers
 from kcompact.log.transaction_kernels import CompiledJudge, CompiledTransactions, ProducerNumbers, find_transactions
 from kcompact.log.transaction_kernels import aborted_by_markers as compiled_aborted_by_markers
@@ -74,6 +76,28 @@ def histories(draw: st.DrawFn, *, wrong: bool) -> History:
 
 def producers_of(history: History) -> ProducerNumbers:
     return ProducerNumbers.in_tables(history.tables)
+
+
+@given(histories(wrong=False), st.sampled_from([0, 2**40]))
+def test_a_packed_table_is_the_same(history: History, shift: int) -> None:
+    for table in history.tables:
+        table[:, :2] += shift
+        packed = PackedTable.of(table)
+        assert packed.table.tolist() == table.tolist()
+        assert pickle.loads(pickle.dumps(packed)).table.tolist() == table.tolist()
+
+
+@pytest.mark.parametrize("producer_ids", [(0,), (7, 8), (-1, 2**63 - 1), (-(2**63), 2**63 - 1), (-(2**63), 0)])
+def test_a_packed_table_of_any_producers(producer_ids: tuple[int, ...]) -> None:
+    table = table_of(
+        TransactionBatch(2**62 + 3 * at, 2**62 + 3 * at + 2, each, -5) for at, each in enumerate(producer_ids)
+    )
+    assert PackedTable.of(table).table.tolist() == table.tolist()
+
+
+def test_a_packed_table_takes_a_few_bytes_for_a_batch() -> None:
+    rows = (TransactionBatch(at, at, 1000 + at % 5, DATA if at % 2 else COMMIT) for at in range(1000))
+    assert len(pickle.dumps(PackedTable.of(table_of(rows)))) < 6 * 1000
 
 
 @settings(max_examples=200)
