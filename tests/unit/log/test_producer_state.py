@@ -255,9 +255,10 @@ def test_replay_continues_from_a_given_state() -> None:
 
 def random_line(dice: random.Random) -> str:
     words = []
+    producers, markers = dice.choice([1, 3]), dice.choice([1, 5])
     for _ in range(dice.randint(1, 40)):
-        producer = f"pid={dice.randint(1, 3)} epoch={dice.randint(0, 2)}"
-        kind = dice.choice(["commit", "abort", "txn", "txn", "txn", "plain", "plain", "none", "emptied"])
+        producer = f"pid={dice.randint(1, producers)} epoch={dice.randint(0, 2)}"
+        kind = dice.choice(["commit", "abort"] * markers + ["txn", "txn", "txn", "plain", "plain", "none", "emptied"])
         words.append(
             {
                 "txn": f"a=1({producer} txn seq={dice.randint(0, 9)})",
