@@ -125,8 +125,7 @@ class SplitSummary(NamedTuple):
     `records` is the sum of the counts in the batch headers. The others are counted record by record: `keyed` and
     `unkeyed` data records, `tombstones` among the keyed ones, `control` records. `first_epoch` and `last_epoch` are the
     leader epochs of the first and the last batch that have one, -1 for none. `transactional` holds the transactional
-    and the control batches. `most_bytes` is the most that the cleaned split
-    can have.
+    and the control batches. `most_bytes` is the most that the cleaned split can have.
     """
 
     records: int

@@ -139,7 +139,7 @@ def verified_producer_headers(
                 compiled=expected_batches >= COMPILED_BATCHES and _is_compiled(),
             ):
                 decisive = header_table.decisive_rows(run.table, first_offset, undecided_from=undecided_from)
-                for row in run.table[np.union1d(decisive, header_table.unusual_markers(run))]:
+                for row in run.table[np.union1d(decisive, header_table.unusual_markers(run, first_offset))]:
                     yield with_marker(run.batch(row, path), file=str(path))
                 if len(run.table):
                     position, next_offset, epoch = header_table.end_of_run(run, epoch)

@@ -208,13 +208,15 @@ def _last_states(table: Table, rows: Rows) -> Rows:
     return found
 
 
-def unusual_markers(run: VerifiedRun) -> Rows:
-    """Return the rows of the control batches that are not as Kafka writes them: the definition must read them.
+def unusual_markers(run: VerifiedRun, first_offset: int) -> Rows:
+    """Return the rows, from `first_offset` on, of the control batches that are not as Kafka writes them.
 
-    The usual one has a record with a one-byte timestamp delta, a key of 4 bytes, a value of 6 and no headers.
+    The definition must read them. The usual one has a record with a one-byte timestamp delta, a key of 4 bytes, a value
+    of 6 and no headers.
     """
     table = run.table
-    rows = np.flatnonzero((table[:, ATTRIBUTES] & CONTROL_BIT != 0) & (table[:, RECORDS_COUNT] > 0))
+    is_marker = (table[:, ATTRIBUTES] & CONTROL_BIT != 0) & (table[:, RECORDS_COUNT] > 0)
+    rows = np.flatnonzero(is_marker & (table[:, LAST_OFFSET] >= first_offset))
     is_usual = table[rows, SIZE] == HEADER_BYTES + _MARKER_BYTES
     is_usual &= (table[rows, RECORDS_COUNT] == 1) & (table[rows, ATTRIBUTES] & CODEC_MASK == 0)
     starts = table[rows[is_usual], POSITION] + HEADER_BYTES

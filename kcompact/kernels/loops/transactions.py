@@ -93,7 +93,7 @@ def transactional_batches(buffer: Bytes, table: Table, found: Table) -> int:
     """table i64[m, 16] -> found i64[n, 4], and (batches, code).
 
     Copies what decides about transactions from each transactional and each control batch. FULL if `found` ends before
-    the batches. Definition: `log.transaction_batches.of_header`.
+    the batches. Definition: `log.transaction_batches.of_headers`.
     """
     count = 0
     for number in range(table.shape[0]):

@@ -265,7 +265,7 @@ def random_line(dice: random.Random) -> str:
                 "plain": f"a=1({producer} seq={dice.randint(0, 9)})",
                 "none": "a=1",
                 "emptied": f"[]({producer} control)",
-            }.get(kind, f"{kind}({producer})")
+            }.get(kind, f"{kind}({producer}{dice.choice(['', '', ' lz4'])})")
         )
     return " ".join(words)
 
