@@ -73,7 +73,7 @@ def assert_numpy_makes_the_same_table(data: bytes, rows: int, *, base_offset: in
         assert found == expected
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(any_log_bytes, st.sampled_from([0, 0, 3]), st.sampled_from([1, 3, 100]))
 def test_numpy_makes_the_same_table(data: bytes, base_offset: int, rows: int) -> None:
     assert_numpy_makes_the_same_table(data, rows, base_offset=base_offset)
