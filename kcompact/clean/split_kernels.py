@@ -71,7 +71,7 @@ from kcompact.kernels import (
     Table,
 )
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.files import open_regular, read_into
+from kcompact.log.files import open_regular
 from kcompact.log.index_files import read_entries
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.transaction_batches import PackedTable
@@ -93,12 +93,11 @@ def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
     """Return a split with its batches verified, None if the kernel rejects it."""
     path = Path(job.directory) / split.log_name
     buffer = buffers.bytes_of("source", split.size_bytes)
-    with open_regular(path, identity=split.file) as descriptor:
-        view = buffer.data[: split.size_bytes]
-        if read_into(descriptor, view, split.start_position, path=path) < split.size_bytes:
-            return None
     table = buffers.table("batches", split.size_bytes // HEADER_BYTES + 1, COLUMNS)
-    count, _, code = kernels.parse_batches(buffer, split.size_bytes, split.base_offset, split.end_offset, -1, table)
+    with open_regular(path, identity=split.file) as descriptor:
+        count, _, code = kernels.read_batches(
+            descriptor, split.start_position, split.size_bytes, split.base_offset, split.end_offset, -1, buffer, table
+        )
     if code != DONE:
         return None
     table = table[:count]

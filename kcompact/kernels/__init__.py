@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     crc32c: Callable[..., int]
     parse_batches: Callable[..., Any]
+    read_batches: Callable[..., Any]
     scan_headers: Callable[..., Any]
     scan_records: Callable[..., Any]
     verify_records: Callable[..., Any]

@@ -98,6 +98,12 @@ KERNELS = {
         _written("table", "i64", 2),
         results="batches filled_bytes code",
     ),
+    "read_batches": _signature(
+        *(_number("descriptor"), _number("start"), _number("size")),
+        *(_number("base_offset"), _number("end_offset"), _number("epoch")),
+        *(_written("buffer", "u8"), _written("table", "i64", 2)),
+        results="batches filled_bytes code",
+    ),
     "scan_headers": _signature(
         *(_number("descriptor"), _number("start"), _number("end")),
         *(_written("scratch", "u8"), _written("table", "i64", 2)),

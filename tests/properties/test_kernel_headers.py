@@ -22,13 +22,16 @@ from kcompact.kernels import (
     FLAGS,
     FULL,
     HEADER_BYTES,
+    IO_ERROR,
     LEGACY,
     POSITION,
     ROW,
     SECTION_END,
     SECTION_START,
+    Table,
 )
 from kcompact.log import header_columns, header_table
+from kcompact.log.files import open_regular
 from kcompact.log.segment_reader import headers, verified_batches
 from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, array, headers_in, log_bytes, table_of
 
@@ -133,6 +136,47 @@ def test_walk_goes_on_where_its_table_ended(data: bytes, rows: int) -> None:
         previous = found[-1].last_offset if found else -1
         epoch = max(-1, *(one.partition_leader_epoch for one in found)) if found else -1
     assert (code, found) == (DONE, headers_in(whole))
+
+
+@given(any_log_bytes, st.integers(0, 9), st.sampled_from([0, 0, 3]), st.sampled_from([MAX_OFFSET, MAX_OFFSET, 20]))
+def test_batches_read_from_a_file_are_those_of_its_bytes(
+    scratch: Path, data: bytes, before: int, base_offset: int, end_offset: int
+) -> None:
+    expected, wanted = table_of(data, base_offset=base_offset, end_offset=end_offset)
+    table, code = read_from_file(scratch, bytes(before) + data, before, len(data), base_offset, end_offset)
+    assert code == wanted
+    assert table.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("before_edge", [0, 1, 16, 17, 60, 61, 62, 70, 90])
+def test_batches_at_the_edge_of_what_is_read_at_a_time(scratch: Path, before_edge: int) -> None:
+    window_bytes = 512 << 10
+    first = batch_format.build([Record(0, 0, b"k", bytes(500_000))])
+    first = batch_format.build([Record(0, 0, b"k", bytes(500_000 + window_bytes - before_edge - len(first)))])
+    assert len(first) == window_bytes - before_edge
+    data = first + b"".join(
+        batch_format.build([Record(number, 0, b"k", bytes(size))]) for number, size in ((1, 20), (2, 1 << 20), (3, 0))
+    )
+    table, code = read_from_file(scratch, data, 0, len(data), 0, MAX_OFFSET)
+    assert (code, table.tolist()) == (DONE, table_of(data)[0].tolist())
+
+
+def test_a_file_that_is_shorter_than_expected(scratch: Path) -> None:
+    data = b"".join(batch_format.build([Record(n, 0, b"k", bytes(300_000))]) for n in range(3))
+    table, code = read_from_file(scratch, data[:-1], 0, len(data), 0, MAX_OFFSET)
+    assert (code, len(table)) == (IO_ERROR, 2)
+    assert read_from_file(scratch, data, len(data), 70, 0, MAX_OFFSET)[1] == IO_ERROR
+
+
+def read_from_file(
+    directory: Path, content: bytes, start: int, size: int, base_offset: int, end_offset: int
+) -> tuple[Table, int]:
+    path = directory / "read"
+    path.write_bytes(content)
+    buffer, table = array(bytes(size)), np.empty((size // HEADER_BYTES + 1, COLUMNS), np.int64)
+    with open_regular(path) as descriptor:
+        count, _, code = kernels.read_batches(descriptor, start, size, base_offset, end_offset, -1, buffer, table)
+    return table[:count], code
 
 
 def test_walk_stops_at_older_formats() -> None:

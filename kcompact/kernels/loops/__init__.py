@@ -24,6 +24,7 @@ from kcompact.kernels.loops.checksum import crc32c as crc32c
 from kcompact.kernels.loops.filter import filter_batches as filter_batches
 from kcompact.kernels.loops.filter import join_pieces as join_pieces
 from kcompact.kernels.loops.headers import parse_batches as parse_batches
+from kcompact.kernels.loops.headers import read_batches as read_batches
 from kcompact.kernels.loops.headers import scan_headers as scan_headers
 from kcompact.kernels.loops.indexes import index_entries as index_entries
 from kcompact.kernels.loops.latest import deal as deal

@@ -38,6 +38,11 @@ from kcompact.kernels.loops.memory import load_be16, load_be32, load_be64, loop,
 if TYPE_CHECKING:
     from kcompact.kernels.arrays import Bytes, Table
 
+_WINDOW_BYTES = 512 << 10
+"""How much is read at a time: it fits the cache of one core."""
+_MORE = -1
+"""A code that no kernel returns: more bytes have to be read."""
+
 
 @loop
 def read_header(buffer, position, row):
@@ -74,6 +79,46 @@ def read_header(buffer, position, row):
 
 
 @loop
+def _parse_loaded(buffer, loaded, size, end_offset, table, count, position, records, previous, epoch):
+    """Parse the batches from `position` on of which the first `loaded` of all `size` bytes are in the buffer.
+
+    Returns the last five parameters as they are afterwards, and a code: _MORE if the next batch is not loaded.
+    """
+    code = DONE
+    while position < size:
+        if count == table.shape[0]:
+            code = FULL
+            break
+        if position + HEADER_BYTES > loaded:
+            code = _MORE if loaded < size else DAMAGED
+            break
+        row = table[count]
+        code = read_header(buffer, position, row)
+        if code != DONE:
+            break
+        end = position + row[SIZE]
+        if end > size or row[BASE_OFFSET] <= previous or row[LAST_OFFSET] >= end_offset:
+            code = DAMAGED
+            break
+        if end > loaded:
+            code = _MORE
+            break
+        if -1 < row[EPOCH] < epoch:
+            code = DAMAGED
+            break
+        if crc32c(buffer, position + 21, end) != np.uint32(load_be32(buffer, position + 17)):
+            code = DAMAGED
+            break
+        row[ROW] = records
+        records += row[RECORDS_COUNT]
+        previous = row[LAST_OFFSET]
+        epoch = max(epoch, row[EPOCH])
+        position = end
+        count += 1
+    return count, position, records, previous, epoch, code
+
+
+@loop
 def parse_batches(
     buffer: Bytes, size: int, base_offset: int, end_offset: int, epoch: int, table: Table
 ) -> tuple[int, int, int]:
@@ -83,31 +128,39 @@ def parse_batches(
     `epoch`. Returns FULL if the table ends before the batches. Returns DAMAGED also for a batch that ends after `size`:
     the caller decides whether it has more bytes to read. Definition: `log.segment_reader.verified_batches`.
     """
-    position = count = records = 0
-    previous = base_offset - 1
-    while position < size:
-        if count == table.shape[0]:
-            return count, position, FULL
-        if position + HEADER_BYTES > size:
-            return count, position, DAMAGED
-        row = table[count]
-        code = read_header(buffer, position, row)
-        if code != DONE:
+    count, position, _, _, _, code = _parse_loaded(
+        buffer, size, size, end_offset, table, 0, 0, 0, base_offset - 1, epoch
+    )
+    return count, position, code
+
+
+@loop
+def read_batches(
+    descriptor: int,
+    start: int,
+    size: int,
+    base_offset: int,
+    end_offset: int,
+    epoch: int,
+    buffer: Bytes,
+    table: Table,
+) -> tuple[int, int, int]:
+    """Read `size` bytes from `start` of an open file; then as `parse_batches`. buffer u8[>= size].
+
+    Each window is parsed before the next one is read, while its bytes are in the processor's cache. Returns IO_ERROR
+    if the file ends too early. Definition: `log.segment_reader.verified_batches`.
+    """
+    count, position, records, previous, loaded = 0, 0, 0, base_offset - 1, 0
+    while True:
+        count, position, records, previous, epoch, code = _parse_loaded(
+            buffer, loaded, size, end_offset, table, count, position, records, previous, epoch
+        )
+        if code != _MORE:
             return count, position, code
-        end = position + row[SIZE]
-        if end > size or row[BASE_OFFSET] <= previous or row[LAST_OFFSET] >= end_offset:
-            return count, position, DAMAGED
-        if -1 < row[EPOCH] < epoch:
-            return count, position, DAMAGED
-        if crc32c(buffer, position + 21, end) != np.uint32(load_be32(buffer, position + 17)):
-            return count, position, DAMAGED
-        row[ROW] = records
-        records += row[RECORDS_COUNT]
-        previous = row[LAST_OFFSET]
-        epoch = max(epoch, row[EPOCH])
-        position = end
-        count += 1
-    return count, position, DONE
+        read = read_from_file(descriptor, buffer, loaded, min(_WINDOW_BYTES, size - loaded), start + loaded)
+        if read <= 0:
+            return count, position, IO_ERROR
+        loaded += read
 
 
 @loop
@@ -125,7 +178,7 @@ def scan_headers(descriptor: int, start: int, end: int, scratch: Bytes, table: T
             return count, position, FULL
         if position + HEADER_BYTES > end:
             return count, position, DAMAGED
-        if read_from_file(descriptor, scratch, HEADER_BYTES, position) != HEADER_BYTES:
+        if read_from_file(descriptor, scratch, 0, HEADER_BYTES, position) != HEADER_BYTES:
             return count, position, IO_ERROR
         row = table[count]
         code = read_header(scratch, 0, row)

@@ -140,6 +140,6 @@ def copy_bytes(target, target_start, source, source_start, count):
 
 
 @loop
-def read_from_file(descriptor, buffer, count, position):
-    """Read `count` bytes at a position of a file into the buffer; return how many were read, -1 on an error."""
-    return _pread(descriptor, buffer.ctypes.data, count, position)
+def read_from_file(descriptor, buffer, start, count, position):
+    """Read `count` bytes at a position of a file to `start` of the buffer; return how many, -1 on an error."""
+    return _pread(descriptor, buffer.ctypes.data + start, count, position)

@@ -133,7 +133,7 @@ def scan_transactions(
         if position + HEADER_BYTES > window + held:
             wanted = scratch.shape[0] if size < SMALL_BATCH_BYTES else HEADER_BYTES
             window = position
-            held = read_from_file(descriptor, scratch, min(wanted, end - position), position)
+            held = read_from_file(descriptor, scratch, 0, min(wanted, end - position), position)
             if held < HEADER_BYTES:
                 return count, position, IO_ERROR
         code = read_header(scratch, position - window, header)
@@ -150,7 +150,7 @@ def scan_transactions(
                     return count, position, DAMAGED
                 if position + size > window + held:
                     window = position
-                    held = read_from_file(descriptor, scratch, min(scratch.shape[0], end - position), position)
+                    held = read_from_file(descriptor, scratch, 0, min(scratch.shape[0], end - position), position)
                     if held < size or read_header(scratch, 0, header) != DONE or header[SIZE] != size:
                         return count, position, IO_ERROR
                 at = position - window

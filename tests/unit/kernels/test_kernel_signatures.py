@@ -59,6 +59,7 @@ WRITING_FUNCTIONS = {
     "read_from_file": (1,),
     "copy_bytes": (0,),
     "_keep_records": (5,),
+    "_parse_loaded": (4,),
     "_encode_records": (0,),
     "_write_header": (0,),
     "_remember": (0,),
