@@ -7,7 +7,7 @@ definition. It also reads the splits that the kernels reject, and raises the det
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 from kcompact.clean.growth import most_bytes
 from kcompact.clean.job import CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, Collector
+from kcompact.clean.splits import ahead
 from kcompact.errors import CorruptBatchError, LogChangedError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
@@ -41,7 +42,7 @@ class Scanned(NamedTuple):
 
 
 def scan_splits(
-    job: CleanJob, splits: Iterable[Split], pace: Pace
+    job: CleanJob, splits: Sequence[Split], pace: Pace
 ) -> Generator[tuple[int, bytes], None, list[Scanned]]:
     """Yield (bucket, block of keys) for the splits of a task, whose numbers must rise; return the scanned splits.
 
@@ -50,7 +51,7 @@ def scan_splits(
     collector = Collector(job.bucket_count, job.keys_bytes, compiled=job.compiled)
     read = _reader(job)
     summaries = []
-    for split in splits:
+    for split in ahead(job, splits):
         pace.take(split.size_bytes)
         summaries.append((split, read(split, collector)))
         yield from collector.blocks()

@@ -6,21 +6,21 @@ from the batch headers where there is no index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.clean.job import Split
+from kcompact.clean.job import CleanJob, Split
 from kcompact.format.batch import legacy_base_offset
 from kcompact.format.index import EntryColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix
 from kcompact.log.directory import PartitionLog, Segment
-from kcompact.log.files import open_regular
+from kcompact.log.files import open_regular, read_ahead
 from kcompact.log.index_files import contradiction, is_batch, read_offset_index
 from kcompact.log.segment_reader import batches, headers, require_readable
 from kcompact.plan.clean_plan import CleanPlan
@@ -54,6 +54,18 @@ def number_splits(
         ]
         number += len(splits)
     return found
+
+
+def ahead(job: CleanJob, splits: Sequence[Split]) -> Iterator[Split]:
+    """Yield the splits of a task. While the caller works on one, the kernel already reads the next from the disk.
+
+    Not with a limit on bytes per second, which counts a split when it is its turn.
+    """
+    for split, following in zip_longest(splits, splits[1:]):
+        if following is not None and job.max_bytes_per_second is None:
+            path = Path(job.directory) / following.log_name
+            read_ahead(path, following.start_position, following.size_bytes, identity=following.file)
+        yield split
 
 
 def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, horizon_ms: int) -> list[Split]:

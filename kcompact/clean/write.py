@@ -20,6 +20,7 @@ from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, RecordCount
 from kcompact.clean.offset_map import bits
 from kcompact.clean.part_file import NoFile, PartFile
 from kcompact.clean.read_back import verify_staged_log
+from kcompact.clean.splits import ahead
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.format.batch import Batch, read_header, read_records
 from kcompact.format.block import Bytes
@@ -58,7 +59,7 @@ def _write(job: CleanJob, task: WriteTask, output: NoFile | PartFile, pace: Pace
     clean = _cleaner(job)
     try:
         for split, survivors, unkeyed_or_tombstones in zip(
-            task.splits, task.survivors, task.unkeyed_or_tombstones, strict=True
+            ahead(job, task.splits), task.survivors, task.unkeyed_or_tombstones, strict=True
         ):
             pace.take(split.size_bytes)
             for run in clean(split, np.frombuffer(bytearray(survivors), np.uint8), unkeyed_or_tombstones):

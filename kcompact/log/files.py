@@ -10,11 +10,11 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kcompact.errors import LogChangedError, RefusedError, storage_error, storage_errors
+from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_error, storage_errors
 
 MAX_SMALL_FILE_BYTES = 64 << 20
 """What is read at once: checkpoints, properties, a snapshot of 1.4 million producers."""
@@ -125,6 +125,12 @@ def read_into(descriptor: int, target: memoryview, position: int, *, path: Path)
             break
         done += count
     return done
+
+
+def read_ahead(path: Path, position: int, size_bytes: int, *, identity: FileIdentity | None) -> None:
+    """Ask the kernel to read a part of a file into the page cache, and do not wait. An error is ignored."""
+    with suppress(KcompactError, OSError), open_regular(path, identity=identity) as descriptor:
+        os.posix_fadvise(descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
 
 
 def read_file(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES, dir_fd: int | None = None) -> bytes:
