@@ -96,7 +96,8 @@ class CleanJob:
     """The values that every task of a cleaning needs, besides its splits.
 
     `hash_key` has 16 bytes. `keys_bytes` limits the keys that one task holds in memory, `memory_bytes` what it holds
-    for a batch (`format.limits`). With `compiled`, the kernels are used.
+    for a batch (`format.limits`): there is enough for `workers` tasks at the same time. With `compiled`, the kernels
+    are used.
     """
 
     directory: str
@@ -110,6 +111,7 @@ class CleanJob:
     bucket_count: int
     keys_bytes: int = 64 << 20
     memory_bytes: int = DEFAULT_MEMORY_BYTES
+    workers: int = 1
     compiled: bool = False
     max_bytes_per_second: int | None = None
 

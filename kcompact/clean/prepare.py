@@ -135,6 +135,7 @@ def prepare_clean(
         bucket_count=tuning.bucket_count or bucket_count,
         keys_bytes=keys_bytes,
         memory_bytes=batch_memory_bytes(budget_bytes, workers),
+        workers=workers,
         compiled=uses_kernels(plan, Progress()) if tuning.compiled is None else tuning.compiled,
         max_bytes_per_second=max_bytes_per_second,
     )
@@ -145,7 +146,7 @@ def prepare_clean(
     except BatchTooLargeError:
         if workers == 1:
             raise
-        alone = replace(job, memory_bytes=batch_memory_bytes(budget_bytes))
+        alone = replace(job, memory_bytes=batch_memory_bytes(budget_bytes), workers=1)
         return _prepared(plan, executor, alone, splits, 1, *known)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kcompact.clean.executor import Executor, Progress
-from kcompact.engine.in_process import InProcess
+from kcompact.engine.in_process import InProcess, available_cores
+from kcompact.engine.shared_memory import SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError
 
@@ -65,6 +66,11 @@ class Engine:
         except KcompactError as problem:
             self._start = problem
 
+    @property
+    def has_several_workers(self) -> bool:
+        """Whether small partitions are cleaned in less time side by side."""
+        return self._options.name == "spark" or available_cores() > 1
+
     @contextmanager
     def executors(self, note: Callable[[str], None]) -> Iterator[Callable[[Progress], Executor]]:
         """Yield a function that makes an executor for a `Progress`. Without a `begin` this process is the executor.
@@ -72,7 +78,8 @@ class Engine:
         `note` receives a remark for the user. Raises KcompactError if Spark did not start.
         """
         if self._start is None:
-            yield lambda progress: InProcess(progress=progress)
+            memory = SharedMemory()
+            yield lambda progress: InProcess(progress=progress, memory=memory)
             return
         if isinstance(self._start, KcompactError):
             raise self._start

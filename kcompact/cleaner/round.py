@@ -110,7 +110,6 @@ class Round:
         doubts: Sequence[str],
         locks: Locks,
         engine: Engine,
-        engine_options: EngineOptions,
         output: Output | None,
     ) -> None:
         self.outcomes = tuple(outcomes)
@@ -123,7 +122,7 @@ class Round:
         # Of a round of copying: the first lack of space. What is not begun by then would fill the disk again.
         self._full: NotEnoughSpaceError | None = None
         # The limit on bytes per second holds for one cleaning.
-        self._side_by_side = engine_options.name == "spark" and options.max_bytes_per_second is None
+        self._side_by_side = engine.has_several_workers and options.max_bytes_per_second is None
 
     def check_engine(self) -> None:
         """Raise KcompactError if something is to be cleaned and the engine cannot start, as far as is known at once."""
@@ -250,7 +249,6 @@ def begin_round(
             doubts=time_notes(outcomes, plan_options),
             locks=locks,
             engine=engine,
-            engine_options=engine_options,
             output=output,
         )
 

@@ -1,7 +1,7 @@
-"""Cleans the partitions in order; on Spark, small ones side by side.
+"""Cleans the partitions in order, and small ones side by side.
 
-A small log is a single task, so the cleaning mostly waits for Spark and for the disk. Several small logs are cleaned in
-the same time.
+A small log is a single task, so the cleaning mostly waits for the disk, and for Spark. Several small logs are cleaned
+in the same time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def small_side_by_side(
         if len(run) == 1:
             yield clean(run[0])
             continue
-        # The threads take the partitions in order, and Spark (FIFO) prefers the tasks of the oldest job.
+        # The threads take the partitions in order. Of their tasks, those of the oldest come first on Spark (FIFO).
         with ThreadPoolExecutor(min(len(run), SIDE_BY_SIDE), "kcompact-partition") as pool:
             yield from pool.map(clean, run)
 

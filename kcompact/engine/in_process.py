@@ -17,17 +17,17 @@ from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
+from kcompact.engine.shared_memory import POLL_S, SharedMemory
 from kcompact.errors import RefusedError
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.files import read_at
-
-POLL_S = 0.1
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def _cores() -> int:
+def available_cores() -> int:
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -36,13 +36,15 @@ class InProcess:
     """Runs the tasks of each stage side by side in this process.
 
     `throttle` limits several cleanings together; without it each stage has the limit of its job. Blocks of keys stay in
-    memory, up to `job.keys_bytes` for each worker. The rest goes to an unnamed file.
+    memory, up to `job.keys_bytes` for each worker. The rest goes to an unnamed file. Executors that clean at the same
+    time share `memory`, so together they run no more tasks, and need no more memory for them, than one of them.
     """
 
     progress: Progress = field(default_factory=Progress)
     throttle: Throttle | None = None
     name: str = "in-process"
-    parallelism: int = field(default_factory=_cores)
+    memory: SharedMemory | None = None
+    parallelism: int = field(default_factory=available_cores)
     is_on_other_machines: bool = False
 
     def scan_and_reduce(
@@ -50,7 +52,7 @@ class InProcess:
     ) -> tuple[list[Scanned], Iterable[Reduced]]:
         self.progress.begin("scan", sum(split.size_bytes for splits in tasks for split in splits))
         throttle = self.throttle or Throttle(job.max_bytes_per_second)
-        with _Blocks(job.bucket_count, job.keys_bytes * self.parallelism) as blocks:
+        with _Blocks(job.bucket_count, job.keys_bytes * self.parallelism, self.memory or SharedMemory()) as blocks:
 
             def scan_task(splits: Sequence[Split], done: Callable[[int], None]) -> list[Scanned]:
                 scan = scan_splits(job, splits, Pace(throttle, done))
@@ -66,8 +68,8 @@ class InProcess:
                 done(0)
                 return result
 
-            scanned = [scan for scans in self._run_tasks(tasks, scan_task) for scan in scans]
-            return scanned, self._run_tasks(range(job.bucket_count), reduce_task)
+            scanned = [scan for scans in self._run_tasks(job, tasks, scan_task) for scan in scans]
+            return scanned, self._run_tasks(job, range(job.bucket_count), reduce_task)
 
     def write(
         self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
@@ -79,21 +81,30 @@ class InProcess:
         def write_task(parts: Sequence[WriteTask], done: Callable[[int], None]) -> list[WrittenPart]:
             return [write_part(job, part, staging, Pace(throttle, done)) for part in parts]
 
-        return [part for written in self._run_tasks(tasks, write_task) for part in written]
+        return [part for written in self._run_tasks(job, tasks, write_task) for part in written]
 
-    def _run_tasks(self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]) -> list[Result]:
+    def _run_tasks(
+        self, job: CleanJob, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]
+    ) -> list[Result]:
         """Return `run(task, done)` for each task, in order.
 
         `run` calls `done` with the number of source bytes that it has processed. `done` raises if the run must stop.
         """
+
+        def run_with_memory(task: Task, done: Callable[[int], None]) -> Result:
+            if self.memory is None:
+                return run(task, done)
+            with self.memory.part(job.workers, lambda: done(0)):
+                return run(task, done)
+
         if min(len(tasks), self.parallelism) <= 1:
 
             def done(size_bytes: int) -> None:
                 self.progress.advance(size_bytes)
                 self.progress.check()
 
-            return [run(task, done) for task in tasks]
-        return self._side_by_side(tasks, run)
+            return [run_with_memory(task, done) for task in tasks]
+        return self._side_by_side(tasks, run_with_memory)
 
     def _side_by_side(
         self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]
@@ -142,12 +153,16 @@ class _ThreadProgress:
 
 
 class _Blocks:
-    """Blocks by bucket: in memory up to `limit_bytes`, the rest in an unnamed file, with their checksums in memory."""
+    """Blocks by bucket: in memory up to `limit_bytes`, the rest in an unnamed file, with their checksums in memory.
 
-    def __init__(self, bucket_count: int, limit_bytes: int) -> None:
+    All blocks that are held in the same `memory` count.
+    """
+
+    def __init__(self, bucket_count: int, limit_bytes: int, memory: SharedMemory) -> None:
         self._held: list[list[bytes]] = [[] for _ in range(bucket_count)]
         self._spilled: list[list[tuple[int, Seal]]] = [[] for _ in range(bucket_count)]
-        self._free_bytes = limit_bytes
+        self._limit_bytes = limit_bytes
+        self._memory = memory
         self._file_bytes = 0
         self._lock = threading.Lock()
         self._file: BinaryIO | None = None
@@ -156,13 +171,14 @@ class _Blocks:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for bucket in range(len(self._held)):
+            self._release(bucket)
         if self._file is not None:
             self._file.close()
 
     def add(self, bucket: int, block: bytes) -> None:
         with self._lock:
-            if len(block) <= self._free_bytes:
-                self._free_bytes -= len(block)
+            if self._memory.hold(len(block), self._limit_bytes):
                 self._held[bucket].append(block)
                 return
             descriptor = self._opened()
@@ -180,10 +196,14 @@ class _Blocks:
     def take(self, bucket: int) -> Iterator[bytes]:
         """Yield the blocks of a bucket and release their memory. Raises ScratchDamagedError, StorageError."""
         yield from self._held[bucket]
-        self._held[bucket].clear()
+        self._release(bucket)
         for start, seal in self._spilled[bucket]:
             data = read_at(self._opened(), seal.size_bytes, start, path=Path(tempfile.gettempdir()))
             yield seal.checked(data, source=f"unnamed file in {tempfile.gettempdir()}")
+
+    def _release(self, bucket: int) -> None:
+        self._memory.release(sum(map(len, self._held[bucket])))
+        self._held[bucket].clear()
 
     def _opened(self) -> int:
         """Return the descriptor of the file, which is made by the first call."""

@@ -263,7 +263,7 @@ def _work_in_pieces() -> None:
     prepare.COMPILED_BYTES = 0
     pieces = partial(prepare.Tuning, split_bytes=300, task_bytes=600, bucket_count=2)
     setattr(partition, "Tuning", pieces)  # noqa: B010 - it is not exported
-    in_process._Blocks = lambda buckets, limit: blocks(buckets, 0)  # type: ignore[assignment,misc]
+    in_process._Blocks = lambda buckets, limit, memory: blocks(buckets, 0, memory)  # type: ignore[assignment,misc]
 
 
 # --- What must hold

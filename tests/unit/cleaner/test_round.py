@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 
 import kcompact as package
 from kcompact.clean.executor import Progress
+from kcompact.cleaner import engines
+from kcompact.cleaner import round as round_module
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
+from kcompact.cleaner.partition import CleanResult, clean_partition
 from kcompact.cleaner.round import RoundProgress, clean_log_dir
 from kcompact.cleaner.service import Cleaner
 from kcompact.errors import (
@@ -28,6 +32,7 @@ from kcompact.errors import (
     UnfinishedCopyError,
 )
 from kcompact.log.lock import is_locked, log_dir_lock
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, clean, digest, flip, partition, settings, values
@@ -257,6 +262,42 @@ def test_a_doubtful_time_is_in_the_notes(tmp_path: Path) -> None:
     (note,) = clean_log_dir(tmp_path, COMPACT, plan_options=too_early, options=CleanOptions(dry_run=True)).notes
     assert "but the newest segment of orders-0 has the time" in note
     assert clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).notes == ()
+
+
+# --- Side by side -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cores", "limit", "at_once"), [(1, None, 1), (2, None, 4), (8, None, 4), (2, 1 << 30, 1)])
+def test_small_partitions_are_cleaned_side_by_side(
+    cores: int, limit: int | None, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"small-{number}" for number in range(6)]
+    for name in names:
+        partition(tmp_path / "logs", settings(f"name={name}"))
+    meeting, running, most = threading.Barrier(min(at_once, 2), timeout=10), set[str](), 0
+    really = clean_partition
+
+    def cleaned(plan: CleanPlan, *arguments: Any, **options: Any) -> CleanResult:
+        nonlocal most
+        running.add(plan.log.directory.name)
+        most = max(most, len(running))
+        meeting.wait()  # Six partitions meet in pairs.
+        try:
+            return really(plan, *arguments, **options)
+        finally:
+            running.remove(plan.log.directory.name)
+
+    monkeypatch.setattr(round_module, "clean_partition", cleaned)
+    monkeypatch.setattr(engines, "available_cores", lambda: cores)
+    options = CleanOptions(max_bytes_per_second=limit)
+    result = clean_log_dir(tmp_path / "logs", COMPACT, plan_options=PLAN, options=options)
+    assert [(each.name, each.status) for each in result.partitions] == [(name, "cleaned") for name in names]
+    assert 1 <= most <= at_once
+    assert (most > 1) == (at_once > 1)
+    for name in names:
+        assert values(tmp_path / "logs" / name) == COMPACTED
+    checkpoint = (tmp_path / "logs" / "cleaner-offset-checkpoint").read_text().splitlines()
+    assert sorted(line.split()[0] + "-" + line.split()[1] for line in checkpoint[2:]) == names
 
 
 # --- Stops ------------------------------------------------------------------------------------------------

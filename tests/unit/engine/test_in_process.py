@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -20,6 +21,7 @@ from kcompact.clean.groups import write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine import in_process
 from kcompact.engine.in_process import InProcess
+from kcompact.engine.shared_memory import SharedMemory
 from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, RefusedError, ScratchSpaceError
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.block import Keys, pack_keys, unpack_keys
@@ -28,6 +30,7 @@ from kcompact.log import inflate
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
+from tests.support.jobs import JOB
 from tests.support.log_writer import DEFAULT_TIME, SegmentSpec
 from tests.support.staging import staging_at
 
@@ -93,7 +96,68 @@ def test_tasks_run_at_the_same_time_and_their_results_come_in_order() -> None:
         time.sleep(0.02 * (3 - number))
         return number * number
 
-    assert InProcess(parallelism=3)._run_tasks([0, 1, 2], task) == [0, 1, 4]
+    assert InProcess(parallelism=3)._run_tasks(JOB, [0, 1, 2], task) == [0, 1, 4]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_executors_that_share_memory_run_only_as_many_tasks_as_it_is_enough_for(workers: int) -> None:
+    memory, lock, meeting = SharedMemory(), threading.Lock(), threading.Barrier(workers, timeout=60)
+    running: set[int] = set()
+    begun = most = 0
+
+    def task(number: int, done: object) -> int:
+        nonlocal begun, most
+        with lock:
+            running.add(number)
+            most = max(most, len(running))
+            begun += 1
+            is_early = begun <= workers
+        if is_early:
+            meeting.wait()
+        time.sleep(0.01)
+        with lock:
+            running.remove(number)
+        return number
+
+    def run(first: int, parallelism: int) -> list[int]:
+        executor = InProcess(parallelism=parallelism, memory=memory)
+        return executor._run_tasks(replace(JOB, workers=workers), range(first, first + 4), task)
+
+    with ThreadPoolExecutor(3) as pool:
+        found = [each.result() for each in [pool.submit(run, 10 * number, number) for number in (1, 2, 3)]]
+    assert found == [[10, 11, 12, 13], [20, 21, 22, 23], [30, 31, 32, 33]]
+    assert most == workers
+
+
+def test_a_task_that_needs_the_whole_memory_runs_alone() -> None:
+    memory, lock = SharedMemory(), threading.Lock()
+    running: list[int] = []
+    together: set[tuple[int, ...]] = set()
+
+    def task(workers: int, done: object) -> None:
+        with lock:
+            running.append(workers)
+            together.add(tuple(sorted(running)))
+        time.sleep(0.005)
+        with lock:
+            running.remove(workers)
+
+    def run(workers: int) -> None:
+        InProcess(parallelism=2, memory=memory)._run_tasks(replace(JOB, workers=workers), [workers] * 8, task)
+
+    with ThreadPoolExecutor(3) as pool:
+        for each in [pool.submit(run, workers) for workers in (1, 2, 2)]:
+            each.result()
+    assert together == {(1,), (2,), (2, 2)}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_task_that_waits_for_memory_can_be_stopped(parallelism: int) -> None:
+    memory, job = SharedMemory(), replace(JOB, workers=2)
+    executor = InProcess(parallelism=parallelism, memory=memory, progress=StopAfter(1))
+    with memory.part(1, lambda: None), pytest.raises(CleaningAbortedError):
+        executor._run_tasks(job, range(3), lambda number, done: number)
+    assert InProcess(parallelism=parallelism, memory=memory)._run_tasks(job, [7], lambda number, done: number) == [7]
 
 
 def test_an_error_stops_the_other_tasks() -> None:
@@ -111,7 +175,7 @@ def test_an_error_stops_the_other_tasks() -> None:
 
     threads = threading.active_count()
     with pytest.raises(KcompactError, match="one of them"):
-        InProcess(parallelism=3)._run_tasks([0, 1, 2, 3, 4], task)
+        InProcess(parallelism=3)._run_tasks(JOB, [0, 1, 2, 3, 4], task)
     assert set(ended) <= {0, 2, 3}
     assert 0 in ended
     assert threading.active_count() == threads
@@ -149,7 +213,7 @@ def test_an_abort_stops_every_task(parallelism: int, looks: int) -> None:
     progress = StopAfter(looks)
     started = time.monotonic()
     with pytest.raises(CleaningAbortedError):
-        InProcess(parallelism=parallelism, progress=progress)._run_tasks(range(4), task)
+        InProcess(parallelism=parallelism, progress=progress)._run_tasks(JOB, range(4), task)
     assert time.monotonic() - started < 3
     assert len(running) == 4 - min(parallelism, 4)  # The rest has not begun.
     assert progress.threads == {threading.get_ident()}, "only one thread may call the progress"
@@ -243,7 +307,7 @@ def test_blocks_come_back_from_memory_and_from_the_file() -> None:
         column = np.arange(rows, dtype=np.int64)
         return pack_keys(number, Keys(column.astype(np.uint64), column.astype(np.uint64), column))
 
-    with in_process._Blocks(2, 1_000) as blocks:
+    with in_process._Blocks(2, 1_000, SharedMemory()) as blocks:
         given = [(number % 2, block(number % 2, rows)) for number, rows in enumerate((3, 50, 0, 9, 100, 1))]
         for bucket, one in given:
             blocks.add(bucket, one)
@@ -251,6 +315,29 @@ def test_blocks_come_back_from_memory_and_from_the_file() -> None:
             taken = list(blocks.take(bucket))
             assert sorted(taken) == sorted(one for own, one in given if own == bucket)
             assert all(unpack_keys(one).rows >= 0 for one in taken)
+
+
+def test_blocks_of_executors_that_clean_at_the_same_time_share_the_limit() -> None:
+    memory = SharedMemory()
+
+    def held(blocks: in_process._Blocks) -> list[int]:
+        return [len(block) for own in blocks._held for block in own]
+
+    with in_process._Blocks(1, 100, memory) as others:
+        with in_process._Blocks(2, 100, memory) as blocks:
+            for to, size in ((blocks, 60), (others, 30), (blocks, 11), (blocks, 10), (others, 1)):
+                to.add(0, bytes(size))
+            assert (held(blocks), held(others)) == ([60, 10], [30])
+            assert sorted(map(len, blocks.take(0))) == [10, 11, 60]
+            others.add(0, bytes(70))
+            blocks.add(1, b"none is left")
+            assert (held(blocks), held(others)) == ([], [30, 70])
+        assert sorted(map(len, others.take(0))) == [1, 30, 70]
+        others.add(0, bytes(100))
+        assert held(others) == [100]
+    with in_process._Blocks(1, 100, memory) as blocks:
+        blocks.add(0, bytes(100))
+        assert held(blocks) == [100], "what has ended holds nothing"
 
 
 def test_a_disk_without_most_records_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +360,7 @@ def test_a_disk_without_most_records_keys(tmp_path: Path, monkeypatch: pytest.Mo
 def test_short_reads_of_keys_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     really = os.pread
     monkeypatch.setattr(os, "pread", lambda descriptor, size_bytes, at: really(descriptor, min(size_bytes, 7), at))
-    with in_process._Blocks(1, 0) as blocks:
+    with in_process._Blocks(1, 0, SharedMemory()) as blocks:
         blocks.add(0, b"a block of keys")
         assert list(blocks.take(0)) == [b"a block of keys"]
 
@@ -283,7 +370,10 @@ def test_no_temporary_directory_can_be_written_to(monkeypatch: pytest.MonkeyPatc
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", nowhere)
-    with in_process._Blocks(1, 0) as blocks, pytest.raises(RefusedError, match="Set TMPDIR to a directory"):
+    with (
+        in_process._Blocks(1, 0, SharedMemory()) as blocks,
+        pytest.raises(RefusedError, match="Set TMPDIR to a directory"),
+    ):
         blocks.add(0, b"a block of keys")
 
 

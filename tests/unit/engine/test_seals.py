@@ -129,7 +129,7 @@ def spilling(add: Callable[..., None]) -> Callable[..., None]:
     """Return `add` without memory for any block."""
 
     def spilled(self: in_process._Blocks, bucket: int, block: bytes) -> None:
-        self._free_bytes = 0
+        self._limit_bytes = 0
         add(self, bucket, block)
 
     return spilled
