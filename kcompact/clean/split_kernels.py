@@ -23,8 +23,8 @@ from kcompact.clean.offset_map import SPLIT_SHIFT, Collector, bits
 from kcompact.clean.rules import delete_horizon_ms
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
-from kcompact.format.batch import Batch, Header, empty, read_header, sealed
-from kcompact.format.codec import Codec, compress
+from kcompact.format.batch import Batch, Header, read_header, sealed
+from kcompact.format.codec import Codec, compress, most_compressed_bytes
 from kcompact.format.names import Suffix
 from kcompact.kernels import (
     ACTION,
@@ -61,6 +61,7 @@ from kcompact.kernels import (
     RECORD_GROWTH_BYTES,
     RECORDS_COUNT,
     ROW,
+    SEALED,
     SECTION_END,
     SECTION_START,
     SIZE,
@@ -247,17 +248,37 @@ def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
     for first, end, inflated in inflated_runs(
         loaded.buffer, table, buffers, file=filtering.path, start_position=split.start_position, wanted=is_filtered
     ):
-        part = table[first:end]
+        part = table[first:end][is_filtered[first:end]]
         sections = part[:, SECTION_END] - part[:, SECTION_START]
         possible = np.minimum(part[:, RECORDS_COUNT], sections // MIN_RECORD_BYTES)
         out = buffers.bytes_of("out", int(sections.sum() + RECORD_GROWTH_BYTES * possible.sum()) + 61 * len(part))
-        scratch = buffers.table("scratch", int(possible[is_filtered[first:end]].max(initial=0)) + 1, 4)
+        scratch = buffers.table("scratch", int(possible.max(initial=0)) + 1, 4)
+        _apply_known_fates(fates[first:end], table[first:end], outcomes[first:end])
         kernels.filter_batches(
             loaded.buffer, inflated, table, first, end, survivors, job.upper_bound_offset,
             job.expires_ms, -1 if horizon is None or horizon < 0 else horizon, scratch, out, 0, outcomes,
         )  # fmt: skip
-        _apply_known_fates(fates[first:end], part, outcomes[first:end])
-        yield _assembled(filtering, out, outcomes, first, end, buffers)
+        sealed_batches = _sealed(filtering, out, outcomes, first, end, buffers)
+        yield _assembled(filtering, out, sealed_batches, outcomes, first, end, buffers)
+
+
+def _sealed(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, end: int, buffers: Buffers) -> Bytes:
+    """Compress the encoded batches of the run [first, end), write the headers that stay; return the array with them."""
+    table, outcome = filtering.loaded.table, outcomes[first:end]
+    keeps_header = filtering.fates.keeps_header
+    codecs = table[first:end, ATTRIBUTES] & CODEC_MASK
+    is_compressed = (outcome[:, ACTION] == ENCODED) & (codecs != 0)
+    is_empty = (outcome[:, ACTION] == EMPTIED) & keeps_header[first:end]
+    records_bytes = (outcome[:, OUT_END] - outcome[:, OUT_START])[is_compressed]
+    most_bytes = int(most_compressed_bytes(records_bytes).sum()) + HEADER_BYTES * np.count_nonzero(
+        is_compressed | is_empty
+    )
+    array = buffers.bytes_of("sealed", most_bytes)
+    kernels.seal_batches(
+        filtering.loaded.buffer, out, table, keeps_header.view(np.uint8), first, end,
+        buffers.codecs(np.unique(codecs[is_compressed]).tolist()), array, outcomes,
+    )  # fmt: skip
+    return array
 
 
 def _apply_known_fates(fates: npt.NDArray[np.uint8], table: Table, outcomes: Table) -> None:
@@ -272,12 +293,13 @@ def _apply_known_fates(fates: npt.NDArray[np.uint8], table: Table, outcomes: Tab
 
 
 def _assembled(
-    filtering: _Filtering, out: Bytes, outcomes: Table, first: int, end: int, buffers: Buffers
+    filtering: _Filtering, out: Bytes, sealed_batches: Bytes, outcomes: Table, first: int, end: int, buffers: Buffers
 ) -> FilteredRun:
     """Return the run of batches [first, end). The definition cleans the batches that the kernel marked UNKNOWN."""
     table, outcome = filtering.loaded.table[first:end], outcomes[first:end]
     action = outcome[:, ACTION].copy()
-    max_timestamps = np.where(action == ENCODED, outcome[:, NEW_MAX_TIMESTAMP], table[:, MAX_TIMESTAMP])
+    is_new = (action == ENCODED) | (action == SEALED)
+    max_timestamps = np.where(is_new, outcome[:, NEW_MAX_TIMESTAMP], table[:, MAX_TIMESTAMP])
     last_offsets = table[:, LAST_OFFSET].copy()
     is_counted = (action != UNKNOWN) & (filtering.fates.fates[first:end] != Fate.DROP)
     stats = CleanerStats(
@@ -288,8 +310,6 @@ def _assembled(
     )
     counts = _counts(filtering, outcome, first, end)
     others: dict[int, bytes | memoryview] = {}
-    for number in np.flatnonzero((action == EMPTIED) & filtering.fates.keeps_header[first:end]).tolist():
-        others[number] = empty(filtering.batch(first + number).header)
     for number in np.flatnonzero(action == UNKNOWN).tolist():
         cleaned = _clean_by_definition(filtering, first + number)
         stats, counts = stats + cleaned.stats, counts + cleaned.counts
@@ -312,7 +332,7 @@ def _assembled(
     written = np.flatnonzero(action != EMPTIED)
     sizes = (ends - starts)[written]
     return FilteredRun(
-        pieces=_pieces(written, action, starts, ends, filtering.loaded.buffer, out, others, buffers),
+        pieces=_pieces(written, action, starts, ends, filtering.loaded.buffer, out, sealed_batches, others, buffers),
         last_offsets=last_offsets[written],
         max_timestamps=max_timestamps[written],
         sizes=sizes,
@@ -349,6 +369,7 @@ def _pieces(
     ends: Column,
     buffer: Bytes,
     out: Bytes,
+    sealed_batches: Bytes,
     others: dict[int, bytes | memoryview],
     buffers: Buffers,
 ) -> list[bytes | memoryview]:
@@ -360,11 +381,12 @@ def _pieces(
     firsts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
     lasts = np.concatenate((firsts[1:] - 1, [len(written) - 1]))
     total_bytes = int((end - start).sum())
-    if len(firsts) >= MANY_PIECES and total_bytes <= len(firsts) * SMALL_PIECE_BYTES and not others:
+    is_small = len(firsts) >= MANY_PIECES and total_bytes <= len(firsts) * SMALL_PIECE_BYTES
+    if is_small and not others and not (kind == SEALED).any():
         joined = buffers.bytes_of("joined", total_bytes)
         ranges = np.column_stack((kind[firsts] == ENCODED, start[firsts], end[lasts])).astype(np.int64)
         return [joined.data[: kernels.join_pieces(buffer, out, ranges, joined)]]
-    sources = {COPIED: buffer.data, ENCODED: out.data}
+    sources = {COPIED: buffer.data, ENCODED: out.data, SEALED: sealed_batches.data}
     return [
         others[int(written[first])] if kind[first] == UNKNOWN else sources[int(kind[first])][start[first] : end[last]]
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
@@ -400,7 +422,7 @@ def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:
 
 
 def _compressed(header: Header, outcome: Column, out: Bytes) -> bytes:
-    """Return a batch whose records the kernel has encoded, compressed with its own codec."""
+    """Return a batch whose records the kernel has encoded, compressed by the definition of its codec."""
     records = out.data[int(outcome[OUT_START]) : int(outcome[OUT_END])]
     section = compress(Codec(header.codec_id), records)
     return sealed(

@@ -41,9 +41,14 @@ def most_batch_bytes(memory_bytes: int) -> int:
 
 def most_inflated_bytes(compressed_bytes: int, memory_bytes: int) -> int:
     """Return the most bytes that a section of `compressed_bytes` may inflate to."""
-    most_bytes = most_batch_bytes(memory_bytes)
-    any_ratio_bytes = min(ANY_RATIO_BYTES, most_bytes // ANY_RATIO_PART)
+    any_ratio_bytes, most_bytes = inflation_limits(memory_bytes)
     return min(most_bytes, max(MAX_RATIO * compressed_bytes, any_ratio_bytes))
+
+
+def inflation_limits(memory_bytes: int) -> tuple[int, int]:
+    """Return the bytes that a section may inflate to at any ratio, and the most that it may inflate to at MAX_RATIO."""
+    most_bytes = most_batch_bytes(memory_bytes)
+    return min(ANY_RATIO_BYTES, most_bytes // ANY_RATIO_PART), most_bytes
 
 
 def require_memory(

@@ -11,6 +11,7 @@ Imports: `errors`, `host`.
     target       the processor, and the cache key of its machine code
     link         turns the object file into Python functions
     load         the cache, its lock, and one compilation on each machine
+    libraries    the C functions of the compression libraries, and their contexts
     arrays       the array types, and the kernels that need scratch arrays
     switch       the environment variable KCOMPACT_KERNELS
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kcompact.kernels.arrays import deal as deal
     from kcompact.kernels.arrays import mark_latest as mark_latest
     from kcompact.kernels.arrays import siphash128 as siphash128
+    from kcompact.kernels.libraries import Codecs as Codecs
     from kcompact.kernels.load import available as available
     from kcompact.kernels.load import exported as exported
     from kcompact.kernels.load import failure as failure
@@ -64,11 +66,14 @@ if TYPE_CHECKING:
     clear_bits: Callable[..., Any]
     filter_batches: Callable[..., Any]
     join_pieces: Callable[..., Any]
+    inflate_batches: Callable[..., Any]
+    seal_batches: Callable[..., Any]
     index_entries: Callable[..., Any]
 
 _MODULES = {
     **dict.fromkeys(("RUN_ROWS", "Bytes", "Column", "Scratch", "Table", "deal", "mark_latest", "siphash128"), "arrays"),
     **dict.fromkeys(("available", "exported", "failure", "is_compiled", "provide"), "load"),
+    "Codecs": "libraries",
 }
 """The modules of the names that are imported at their first use."""
 

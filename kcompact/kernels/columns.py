@@ -17,6 +17,8 @@ LEGACY = 2
 FULL = 3
 """An output array is full."""
 IO_ERROR = 4
+UNDECIDED = 5
+"""A batch that only the definition can inflate, or refuse."""
 
 # The columns of a table of batches.
 
@@ -67,8 +69,9 @@ RECORD_GROWTH_BYTES = 16
 
 # What `filter_batches` decides for a batch.
 
-COPIED, ENCODED, EMPTIED, UNKNOWN = 0, 1, 2, 3
-"""The batch is unchanged; a new batch is in `out`; no record is left; `clean.filter.apply_fate` must decide."""
+COPIED, ENCODED, EMPTIED, UNKNOWN, SEALED = range(5)
+"""The batch is unchanged; a new batch is in `out`, of a compressed batch only its records; no record is left;
+`clean.filter.apply_fate` must decide; a new batch is in the output of `seal_batches`."""
 
 (
     ACTION,
@@ -120,3 +123,36 @@ ABORTED_ENTRY, OBSERVED, COMMITTED = range(3)
 
 STABLE_OFFSET, STABLE_PRODUCER_ID, STABLE_FILE, STABLE_NUMBER = range(4)
 """The columns of the entries with the greatest last stable offsets, two rows; the offset -1 is none."""
+
+# The codecs, as in the attributes of a batch.
+
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+
+# The words of `libraries.Codecs`: addresses of C functions, 0 if there are none; addresses of contexts; and memory.
+
+(
+    LZ4_DECOMPRESS,
+    LZ4_COMPRESS,
+    ZSTD_FRAME_SIZE,
+    ZSTD_CONTENT_SIZE,
+    ZSTD_RESET,
+    ZSTD_DECOMPRESS,
+    ZSTD_COMPRESS,
+    ZSTD_READER,
+    ZSTD_WRITER,
+    ZLIB_INFLATE,
+    ZLIB_INFLATE_RESET,
+    ZLIB_DEFLATE,
+    ZLIB_DEFLATE_RESET,
+    ZLIB_CRC,
+) = range(14)
+ZSTD_BUFFERS = 16
+"""A ZSTD_outBuffer and a ZSTD_inBuffer: address, size and position of each."""
+INFLATE_STREAM, DEFLATE_STREAM = 32, 48
+"""A z_stream each, of Z_STREAM_WORDS words."""
+Z_STREAM_WORDS = 14
+LZ4_STATE = 64
+LZ4_STATE_WORDS = 4096
+SNAPPY_TABLE = LZ4_STATE + LZ4_STATE_WORDS
+SNAPPY_TABLE_BITS = 14
+CODEC_WORDS = SNAPPY_TABLE + (1 << SNAPPY_TABLE_BITS) // 4

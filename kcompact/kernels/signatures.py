@@ -81,6 +81,7 @@ _INFLATED = _read("inflated", "u8")
 _TABLE = _read("table", "i64", 2)
 _TRANSACTIONAL = _read("batches", "i64", 2)
 _ENTRIES = _read("entries", "i64", 2)
+_IS_WANTED = _read("is_wanted", "u8")
 _BATCHES = (_number("first"), _number("end"))
 _HASH_KEY = (_number("k0", "u64"), _number("k1", "u64"))
 _KEYS = (_read("hash_high", "u64"), _read("hash_low", "u64"), _read("record_refs", "i64"))
@@ -171,6 +172,17 @@ KERNELS = {
     ),
     "join_pieces": _signature(
         *(_BUFFER, _read("out", "u8"), _read("pieces", "i64", 2), _written("joined", "u8")), results="joined_bytes"
+    ),
+    "inflate_batches": _signature(
+        *(_BUFFER, _written("table", "i64", 2), _IS_WANTED, *_BATCHES),
+        *(_read("most_bytes", "i64"), _number("run_bytes"), _written("codecs", "i64")),
+        *(_written("out", "u8"), _number("out_position")),
+        results="row out_end code",
+    ),
+    "seal_batches": _signature(
+        *(_BUFFER, _read("encoded", "u8"), _TABLE, _read("keeps_header", "u8"), *_BATCHES),
+        *(_written("codecs", "i64"), _written("out", "u8"), _written("outcomes", "i64", 2)),
+        results="out_end",
     ),
     "index_entries": _signature(
         *(_read("last_offsets", "i64"), _read("max_timestamps", "i64"), _read("sizes", "i64")),

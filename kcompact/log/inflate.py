@@ -6,18 +6,28 @@ for a compressed batch, in the array of inflated sections.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from kcompact import kernels
 from kcompact.format.codec import Codec, decompress
-from kcompact.format.limits import DEFAULT_MEMORY_BYTES, MEMORY_FACTOR, most_inflated_bytes, require_memory
+from kcompact.format.limits import (
+    DEFAULT_MEMORY_BYTES,
+    MAX_RATIO,
+    MEMORY_FACTOR,
+    inflation_limits,
+    most_inflated_bytes,
+    require_memory,
+)
 from kcompact.kernels import (
     ATTRIBUTES,
     BASE_OFFSET,
     CODEC_MASK,
+    DONE,
+    FULL,
     HEADER_BYTES,
     MIN_RECORD_BYTES,
     POSITION,
@@ -27,6 +37,8 @@ from kcompact.kernels import (
     SECTION_START,
     SIZE,
     Bytes,
+    Codecs,
+    Column,
     Table,
 )
 
@@ -35,6 +47,9 @@ INFLATED_BYTES = 32 << 20
 RUN_RECORDS = 1 << 20
 """A run has at most this many records, or one batch; fewer with little memory."""
 _RUN_PART = 16
+_SPACE_PART = 4
+_LEAST_SPACE_BYTES = 1 << 16
+"""The array of a run has space for another quarter of these bytes, or this: for the batch that ends the run."""
 RECORD_BYTES = 72
 """What the kernels hold for a record besides its bytes: its hash and its reference, three times in a merge."""
 PADDING_BYTES = 8
@@ -42,7 +57,7 @@ PADDING_BYTES = 8
 
 
 class Buffers:
-    """Named arrays that one worker reuses from split to split.
+    """Named arrays, and contexts of codecs, that one worker reuses from split to split.
 
     An array is valid until the next call with the same name. `memory_bytes` is what the worker may hold for a batch.
     """
@@ -50,6 +65,7 @@ class Buffers:
     def __init__(self, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
         self.memory_bytes = memory_bytes
         self._arrays: dict[str, Bytes] = {}
+        self._codecs: Codecs | None = None
 
     def bytes_of(self, name: str, size: int) -> Bytes:
         """Return an uninitialised array of at least `size` bytes."""
@@ -63,6 +79,14 @@ class Buffers:
     def table(self, name: str, rows: int, columns: int) -> Table:
         """Return an uninitialised table of exactly `rows` rows."""
         return self.bytes_of(name, rows * columns * 8)[: rows * columns * 8].view(np.int64).reshape(rows, columns)
+
+    def codecs(self, used: Iterable[int]) -> Column:
+        """Return the functions and contexts of the codecs, with which kernels inflate and deflate batches."""
+        if self._codecs is None:
+            self._codecs = Codecs()
+        for codec in used:
+            self._codecs.open(codec)
+        return self._codecs.words
 
 
 def inflated_runs(
@@ -84,27 +108,12 @@ def inflated_runs(
     compressed = (table[:, ATTRIBUTES] & CODEC_MASK != 0) & (count > 0)
     if wanted is not None:
         compressed &= wanted
+    inflation = _Inflation(buffer, table, compressed, buffers, file, start_position)
     run_records = min(RUN_RECORDS, buffers.memory_bytes // _RUN_PART // RECORD_BYTES)
     first = 0
     while first < len(table):
         end = max(first + 1, int(np.searchsorted(row, row[first] + run_records)))
-        numbers = first + np.flatnonzero(compressed[first:end])
-        sections = _inflated_sections(
-            buffer, table[numbers], buffers.memory_bytes, file=file, start_position=start_position
-        )
-        inflated = buffers.bytes_of("inflated", sum(map(len, sections)) + PADDING_BYTES)
-        if sections:
-            done = numbers[: len(sections)]
-            end = int(done[-1]) + 1 if len(sections) < len(numbers) else end
-            ends = np.cumsum([len(section) for section in sections])
-            table[done, SECTION_END] = ends
-            table[done[0], SECTION_START] = 0
-            table[done[1:], SECTION_START] = ends[:-1]
-            inflated_view, position = inflated.data, 0
-            for section in sections:
-                inflated_view[position : position + len(section)] = section
-                position += len(section)
-        sections.clear()
+        end, inflated = inflation.run(first, end)
         if end == first + 1:
             _require_records(table[first], buffers.memory_bytes, file=file, start_position=start_position)
         yield first, end, inflated
@@ -125,23 +134,53 @@ def _require_records(batch: npt.NDArray[np.int64], memory_bytes: int, *, file: P
     )
 
 
-def _inflated_sections(
-    buffer: Bytes, table: Table, memory_bytes: int, *, file: Path, start_position: int
-) -> list[bytes]:
-    """Return the inflated record sections of the batches in `table`, in order, until they make a run."""
-    view = buffer.data
-    sections: list[bytes] = []
-    inflated_bytes, run_bytes = 0, min(INFLATED_BYTES, memory_bytes // _RUN_PART)
-    for start, size, attributes in table[:, (POSITION, SIZE, ATTRIBUTES)].tolist():
-        section = decompress(
+class _Inflation:
+    """Inflates the batches of a table that `compressed` marks: with a kernel, or else by the definition."""
+
+    def __init__(
+        self,
+        buffer: Bytes,
+        table: Table,
+        compressed: npt.NDArray[np.bool_],
+        buffers: Buffers,
+        file: Path,
+        start_position: int,
+    ) -> None:
+        self._buffer, self._table, self._buffers = buffer, table, buffers
+        self._file, self._start_position = file, start_position
+        self._is_wanted = compressed.view(np.uint8)
+        self._run_bytes = min(INFLATED_BYTES, buffers.memory_bytes // _RUN_PART) if compressed.any() else 0
+        least_bytes, most_bytes = inflation_limits(buffers.memory_bytes)
+        self._most_bytes = np.clip(MAX_RATIO * (table[:, SIZE] - HEADER_BYTES), least_bytes, most_bytes)
+        self._codecs = buffers.codecs(np.unique(table[compressed, ATTRIBUTES] & CODEC_MASK).tolist())
+
+    def run(self, first: int, end: int) -> tuple[int, Bytes]:
+        """Return the end of the run that begins at the row `first`, at most `end`, and its inflated sections."""
+        space_bytes = self._run_bytes + max(self._run_bytes // _SPACE_PART, _LEAST_SPACE_BYTES)
+        inflated, position, row = self._buffers.bytes_of("inflated", space_bytes), 0, first
+        while True:
+            row, position, code = kernels.inflate_batches(
+                self._buffer, self._table, self._is_wanted, row, end,
+                self._most_bytes, self._run_bytes, self._codecs, inflated, position,
+            )  # fmt: skip
+            if code == DONE or (code == FULL and position):
+                return row, inflated
+            section = self._section(row)
+            if position + len(section) + PADDING_BYTES > len(inflated):
+                if position:
+                    return row, inflated
+                inflated = self._buffers.bytes_of("inflated", len(section) + PADDING_BYTES)
+            inflated.data[position : position + len(section)] = section
+            self._table[row, SECTION_START], position = position, position + len(section)
+            self._table[row, SECTION_END], row = position, row + 1
+
+    def _section(self, number: int) -> bytes:
+        """Return the inflated section of a batch by the definition. Raises CorruptBatchError, BatchTooLargeError."""
+        start, size, attributes = self._table[number, (POSITION, SIZE, ATTRIBUTES)].tolist()
+        return decompress(
             Codec(attributes & CODEC_MASK),
-            view[start + HEADER_BYTES : start + size],
-            file=str(file),
-            position=start_position + start,
-            max_bytes=most_inflated_bytes(size - HEADER_BYTES, memory_bytes),
+            self._buffer.data[start + HEADER_BYTES : start + size],
+            file=str(self._file),
+            position=self._start_position + start,
+            max_bytes=most_inflated_bytes(size - HEADER_BYTES, self._buffers.memory_bytes),
         )
-        sections.append(section)
-        inflated_bytes += len(section)
-        if inflated_bytes >= run_bytes:
-            break
-    return sections

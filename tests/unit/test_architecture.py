@@ -52,7 +52,7 @@ ONLY_IN = {
     # Machine code can crash the process. Only `kernels` compiles and calls it, and checks the arrays.
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
-    "ctypes": {"kernels.link"},
+    "ctypes": {"kernels.link", "kernels.libraries"},
     "kafka": {"config.admin_client"},
     "fcntl": {"log.lock", "host.file_flags"},
     "filelock": {"engine.spark.scratch", "kernels.load"},

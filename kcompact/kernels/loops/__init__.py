@@ -8,7 +8,11 @@
     transactions  the transactional and the control batches; which transactions were aborted, and what can be dropped
     latest        the latest record of each key
     bitmaps       a bit for each record
+    libraries     calls of C functions of the compression libraries
+    snappy        raw blocks of snappy
+    inflate       the record sections of compressed batches
     filter        what each batch is after a cleaning
+    deflate       compresses and seals the new batches
     indexes       the entries of the offset index and the time index
 
 Each kernel repeats a readable definition, which its docstring names; the tests compare the two. A kernel trusts no byte
@@ -21,12 +25,14 @@ from __future__ import annotations
 from kcompact.kernels.loops.bitmaps import clear_bits as clear_bits
 from kcompact.kernels.loops.bitmaps import set_bits as set_bits
 from kcompact.kernels.loops.checksum import crc32c as crc32c
+from kcompact.kernels.loops.deflate import seal_batches as seal_batches
 from kcompact.kernels.loops.filter import filter_batches as filter_batches
 from kcompact.kernels.loops.filter import join_pieces as join_pieces
 from kcompact.kernels.loops.headers import parse_batches as parse_batches
 from kcompact.kernels.loops.headers import read_batches as read_batches
 from kcompact.kernels.loops.headers import scan_headers as scan_headers
 from kcompact.kernels.loops.indexes import index_entries as index_entries
+from kcompact.kernels.loops.inflate import inflate_batches as inflate_batches
 from kcompact.kernels.loops.latest import deal as deal
 from kcompact.kernels.loops.latest import keep_latest as keep_latest
 from kcompact.kernels.loops.latest import mark_latest as mark_latest

@@ -197,7 +197,7 @@ def _encode_records(out, position, section, scratch, kept, base_timestamp):
 
 
 @loop
-def _write_header(out, start, end, buffer, row, kept, base_timestamp, max_timestamp, attributes):
+def write_header(out, start, end, buffer, row, kept, base_timestamp, max_timestamp, attributes):
     """Write the header of the batch [start, end) of `out`, whose records are already there: the old one, updated."""
     copy_bytes(out, start, buffer, row[POSITION], HEADER_BYTES)
     store_be32(out, start + 8, end - start - 12)
@@ -295,7 +295,7 @@ def filter_batches(
         outcome[NEW_MAX_TIMESTAMP] = max_timestamp
         outcome[NEW_ATTRIBUTES] = new_attributes
         if not is_compressed:
-            _write_header(out, start, batch_end, buffer, row, kept, base_timestamp, max_timestamp, new_attributes)
+            write_header(out, start, batch_end, buffer, row, kept, base_timestamp, max_timestamp, new_attributes)
         out_position = batch_end
     return out_position
 

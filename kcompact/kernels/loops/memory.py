@@ -41,14 +41,15 @@ def _loader(bits: int, result: Any, *, is_big_endian: bool) -> Any:
     return load
 
 
-def _storer(bits: int) -> Any:
-    """Return an intrinsic that stores the low bits of an integer in big-endian order. It returns the integer."""
+def _storer(bits: int, *, is_big_endian: bool = True) -> Any:
+    """Return an intrinsic that stores the low bits of an integer. It returns the integer."""
 
     @intrinsic
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             value = arguments[1] if bits == 64 else builder.trunc(arguments[1], ir.IntType(bits))
-            builder.store(builder.bswap(value), _pointer(builder, arguments[0], bits)).align = 1
+            value = builder.bswap(value) if is_big_endian else value
+            builder.store(value, _pointer(builder, arguments[0], bits)).align = 1
             return arguments[1]
 
         return types.int64(types.intp, types.int64), codegen
@@ -85,16 +86,31 @@ def _pread(typingctx: Any, descriptor: Any, address: Any, count: Any, position: 
 
 
 _load_le64 = _loader(64, types.uint64, is_big_endian=False)
+_load_le32 = _loader(32, types.int64, is_big_endian=False)
+_load_le16 = _loader(16, types.int64, is_big_endian=False)
 _load_be64 = _loader(64, types.int64, is_big_endian=True)
 _load_be32 = _loader(32, types.int64, is_big_endian=True)
 _load_be16 = _loader(16, types.int64, is_big_endian=True)
 _store_be64, _store_be32, _store_be16 = _storer(64), _storer(32), _storer(16)
+_store_le64, _store_le32, _store_le16 = (_storer(bits, is_big_endian=False) for bits in (64, 32, 16))
 
 
 @loop
 def load_le64(buffer, position):
     """Return the eight bytes at a position as an unsigned little-endian integer."""
     return _load_le64(buffer.ctypes.data + position)
+
+
+@loop
+def load_le32(buffer, position):
+    """Return the four bytes at a position as an unsigned little-endian integer."""
+    return _load_le32(buffer.ctypes.data + position) & 0xFFFFFFFF
+
+
+@loop
+def load_le16(buffer, position):
+    """Return the two bytes at a position as an unsigned little-endian integer."""
+    return _load_le16(buffer.ctypes.data + position) & 0xFFFF
 
 
 @loop
@@ -131,6 +147,24 @@ def store_be32(buffer, position, value):
 def store_be16(buffer, position, value):
     """Store the low 16 bits of an integer as two big-endian bytes."""
     _store_be16(buffer.ctypes.data + position, value)
+
+
+@loop
+def store_le64(buffer, position, value):
+    """Store an integer as eight little-endian bytes."""
+    _store_le64(buffer.ctypes.data + position, value)
+
+
+@loop
+def store_le32(buffer, position, value):
+    """Store the low 32 bits of an integer as four little-endian bytes."""
+    _store_le32(buffer.ctypes.data + position, value)
+
+
+@loop
+def store_le16(buffer, position, value):
+    """Store the low 16 bits of an integer as two little-endian bytes."""
+    _store_le16(buffer.ctypes.data + position, value)
 
 
 @loop

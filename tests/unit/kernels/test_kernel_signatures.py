@@ -61,8 +61,12 @@ WRITING_FUNCTIONS = {
     "_keep_records": (5,),
     "_parse_loaded": (4,),
     "_encode_records": (0,),
-    "_write_header": (0,),
     "_remember": (0,),
+    "write_header": (0,),
+    **dict.fromkeys(("inflate_lz4", "inflate_zstd", "inflate_gzip"), (0, 4)),
+    "inflate_snappy": (3,),
+    **dict.fromkeys(("deflate_lz4", "deflate_zstd", "deflate_gzip", "deflate_snappy"), (0, 4)),
+    "_deflate": (1, 5),
 }
 """Functions of the loops that write an array, and the positions of those arguments."""
 
@@ -141,7 +145,7 @@ def test_a_kernel_refuses_a_read_only_array_that_it_would_write() -> None:
 
 PUBLIC = {
     "numba": {"carray", "cfunc", "njit", "types"},
-    "numba.types": {"CPointer", "int32", "int64", "intp", "uint8", "uint64", "void"},
+    "numba.types": {"CPointer", "UniTuple", "int32", "int64", "intp", "uint8", "uint64", "void"},
     "numba.extending": {"intrinsic"},
     "llvmlite": {"binding", "ir"},
 }

@@ -1,0 +1,191 @@
+"""The C functions of the compression libraries, for the kernels that inflate and deflate whole runs of batches.
+
+The Python packages bring the libraries: `lz4` and `zstandard` as extension modules that export the C functions,
+`zlib` as an extension module that is linked to libz. A kernel gets the addresses of the functions as numbers, because
+machine code that is cached cannot contain addresses of a process. Where a package exports no such functions, their
+addresses are 0, and the callers use the readable definitions in `format.codec`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from kcompact.kernels.arrays import Column
+from kcompact.kernels.columns import (
+    CODEC_WORDS,
+    DEFLATE_STREAM,
+    GZIP,
+    INFLATE_STREAM,
+    LZ4,
+    LZ4_COMPRESS,
+    LZ4_DECOMPRESS,
+    LZ4_STATE_WORDS,
+    Z_STREAM_WORDS,
+    ZLIB_CRC,
+    ZLIB_DEFLATE,
+    ZLIB_DEFLATE_RESET,
+    ZLIB_INFLATE,
+    ZLIB_INFLATE_RESET,
+    ZSTD,
+    ZSTD_COMPRESS,
+    ZSTD_CONTENT_SIZE,
+    ZSTD_DECOMPRESS,
+    ZSTD_FRAME_SIZE,
+    ZSTD_READER,
+    ZSTD_RESET,
+    ZSTD_WRITER,
+)
+
+_LEAST_ZSTD_VERSION = 10_400
+"""Since 1.4.0 the functions and parameters that are used here are stable."""
+_ZSTD_WINDOW_LOG_MAX, _ZSTD_LARGEST_WINDOW = 100, 27
+"""A parameter of readers, and the limit of `format.codec.zstd`."""
+_ZSTD_WRITER_PARAMETERS = ((100, 3), (200, 0), (201, 0))
+"""The level of `format.codec.zstd`, no content size, no checksum."""
+_GZIP_LEVEL = 6
+"""The level of `format.codec.gzip`."""
+_Z_DEFLATED, _Z_DEFAULT_STRATEGY = 8, 0
+_ZLIB_WINDOW_BITS, _ZLIB_MEMORY_LEVEL = 15, 8
+
+
+class Codecs:
+    """The functions and the contexts of the codecs that one worker uses. Two threads must not share one.
+
+    `words` i64[CODEC_WORDS] is a parameter of the kernels; `columns` names its words. A codec is opened at its first
+    use, because its library takes time to load and its contexts take memory.
+    """
+
+    def __init__(self) -> None:
+        self.words: Column = np.zeros(CODEC_WORDS, np.int64)
+        self._opened: set[int] = set()
+
+    def open(self, codec: int) -> None:
+        """Fill the words of a codec; leave them 0 if its library has not the functions."""
+        if codec in self._opened:
+            return
+        self._opened.add(codec)
+        opener = _OPENERS.get(codec)
+        if opener is None:
+            return
+        with contextlib.suppress(AttributeError, ImportError, OSError, _UnusableLibraryError):
+            for release in opener(self.words):
+                weakref.finalize(self, release).atexit = False
+
+
+class _UnusableLibraryError(Exception):
+    """A library has the functions, but not the version or the sizes that the kernels expect."""
+
+
+@cache
+def _extension(package: str, *names: str) -> ctypes.CDLL:
+    """Return the shared library of an extension module; the module is not imported. Raises ImportError, OSError."""
+    spec = find_spec(package)
+    for name in names:
+        locations = spec.submodule_search_locations if spec is not None else None
+        spec = PathFinder.find_spec(name, locations) if locations is not None else None
+    if spec is None or spec.origin is None:
+        raise ImportError(f"no library in {package}")
+    return ctypes.CDLL(spec.origin)
+
+
+def _address(function: Any) -> int:
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+def _open_lz4(words: Column) -> Iterator[Callable[[], None]]:
+    library = _extension("lz4", "block", "_block")
+    if not 0 < library.LZ4_sizeofState() <= 8 * LZ4_STATE_WORDS:
+        raise _UnusableLibraryError
+    words[LZ4_COMPRESS] = _address(library.LZ4_compress_fast_extState)
+    words[LZ4_DECOMPRESS] = _address(library.LZ4_decompress_safe)
+    yield from ()
+
+
+def _open_zstd(words: Column) -> Iterator[Callable[[], None]]:
+    library = _extension("zstandard", "_cffi")
+    if library.ZSTD_versionNumber() < _LEAST_ZSTD_VERSION:
+        raise _UnusableLibraryError
+    for function in (library.ZSTD_createDCtx, library.ZSTD_createCCtx):
+        function.restype = ctypes.c_void_p
+    for function in (library.ZSTD_CCtx_setParameter, library.ZSTD_DCtx_setParameter):
+        function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int], ctypes.c_size_t
+    for function in (library.ZSTD_freeDCtx, library.ZSTD_freeCCtx):
+        function.argtypes = [ctypes.c_void_p]
+    functions = (
+        (ZSTD_FRAME_SIZE, library.ZSTD_findFrameCompressedSize),
+        (ZSTD_CONTENT_SIZE, library.ZSTD_getFrameContentSize),
+        (ZSTD_RESET, library.ZSTD_DCtx_reset),
+        (ZSTD_DECOMPRESS, library.ZSTD_decompressStream),
+        (ZSTD_COMPRESS, library.ZSTD_compress2),
+    )
+    reader, writer = library.ZSTD_createDCtx(), library.ZSTD_createCCtx()
+    yield partial(library.ZSTD_freeDCtx, reader)
+    yield partial(library.ZSTD_freeCCtx, writer)
+    if not reader or not writer:
+        raise _UnusableLibraryError
+    done = [library.ZSTD_DCtx_setParameter(reader, _ZSTD_WINDOW_LOG_MAX, _ZSTD_LARGEST_WINDOW)]
+    done += [library.ZSTD_CCtx_setParameter(writer, name, value) for name, value in _ZSTD_WRITER_PARAMETERS]
+    if any(library.ZSTD_isError(ctypes.c_size_t(code)) for code in done):
+        raise _UnusableLibraryError
+    for word, function in functions:
+        words[word] = _address(function)
+    words[ZSTD_READER], words[ZSTD_WRITER] = reader, writer
+
+
+def _open_gzip(words: Column) -> Iterator[Callable[[], None]]:
+    library = _libz()
+    version = library.zlibVersion
+    version.restype = ctypes.c_char_p
+    inflate_stream, deflate_stream = (
+        ctypes.c_void_p(words[at:].ctypes.data) for at in (INFLATE_STREAM, DEFLATE_STREAM)
+    )
+    end = (ctypes.c_char_p(version()), ctypes.c_int(8 * Z_STREAM_WORDS))
+    # A stream keeps the address of its words, so the words live as long as the stream.
+    if library.inflateInit2_(inflate_stream, -_ZLIB_WINDOW_BITS, *end):
+        raise _UnusableLibraryError
+    yield partial(_end_stream, library.inflateEnd, inflate_stream, words)
+    if library.deflateInit2_(
+        deflate_stream, _GZIP_LEVEL, _Z_DEFLATED, -_ZLIB_WINDOW_BITS, _ZLIB_MEMORY_LEVEL, _Z_DEFAULT_STRATEGY, *end
+    ):
+        raise _UnusableLibraryError
+    yield partial(_end_stream, library.deflateEnd, deflate_stream, words)
+    functions = (
+        (ZLIB_INFLATE, library.inflate),
+        (ZLIB_INFLATE_RESET, library.inflateReset),
+        (ZLIB_DEFLATE, library.deflate),
+        (ZLIB_DEFLATE_RESET, library.deflateReset),
+        (ZLIB_CRC, library.crc32),
+    )
+    for word, function in functions:
+        words[word] = _address(function)
+
+
+def _libz() -> ctypes.CDLL:
+    """Return libz as Python uses it: linked to the extension module `zlib`, or built into the interpreter."""
+    spec = find_spec("zlib")
+    return ctypes.CDLL(spec.origin if spec is not None and spec.has_location else None)
+
+
+def _end_stream(end: Callable[[ctypes.c_void_p], int], stream: ctypes.c_void_p, words: Column) -> None:
+    """End a z_stream that lies in `words`."""
+    end(stream)
+
+
+_OPENERS: Mapping[int, Callable[[Column], Iterator[Callable[[], None]]]] = {
+    GZIP: _open_gzip,
+    LZ4: _open_lz4,
+    ZSTD: _open_zstd,
+}
+"""Fill the words of a codec, and yield what releases its contexts. Raise AttributeError for a missing function.
+
+snappy needs no library: its kernels are in `loops.snappy`.
+"""

@@ -1,0 +1,122 @@
+"""Compressed sections of all forms, sound and damaged, from a `random.Random`."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+from collections.abc import Callable
+
+import lz4.block
+import lz4.frame
+import snappy
+import zstandard
+
+from kcompact.format.codec import Codec, compress
+
+COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
+
+
+def content(chance: random.Random, most_bytes: int = 150_000) -> bytes:
+    """Return bytes that compress well, a little, or not at all; seldom many."""
+    size = chance.choice([0, 1, chance.randrange(100), chance.randrange(5_000), chance.randrange(most_bytes)])
+    match chance.randrange(4):
+        case 0:
+            return chance.randbytes(size)
+        case 1:
+            piece = chance.randbytes(chance.randrange(1, 40))
+            return (piece * (size // len(piece) + 1))[:size]
+        case 2:
+            words = [chance.randbytes(chance.randrange(1, 12)) for _ in range(20)]
+            return b"".join(chance.choice(words) for _ in range(size // 6))[:size]
+    return chance.randbytes(size // 2) + bytes(size - size // 2)
+
+
+def _lz4_frame(data: bytes, chance: random.Random) -> bytes:
+    options = [
+        {},
+        {"store_size": True},
+        {"block_checksum": True},
+        {"content_checksum": True},
+        {"block_linked": True},
+        {"block_size": lz4.frame.BLOCKSIZE_MAX256KB},
+    ]
+    frame: bytes = lz4.frame.compress(data, **{"store_size": False, "block_linked": False, **chance.choice(options)})
+    return frame
+
+
+def _lz4_blocks(data: bytes, chance: random.Random) -> bytes:
+    """Return a frame with Kafka's header and blocks of any length, empty ones included."""
+    blocks, position = [bytes.fromhex("04224d18604082")], 0
+    while position < len(data):
+        piece = data[position : position + chance.choice([1, 100, 65_536])]
+        position += len(piece)
+        packed = lz4.block.compress(piece, store_size=False)
+        is_stored = chance.random() < 0.5 or len(packed) > 65_536
+        block = piece if is_stored else packed
+        blocks.append(struct.pack("<I", len(block) | is_stored << 31) + block)
+    return b"".join([*blocks, *chance.choice([[], [bytes(4)], [bytes(4), b"tail"], [b"\1\0\0\0\0"]])])
+
+
+def _zstd_frame(data: bytes, chance: random.Random) -> bytes:
+    level, has_checksum, has_size = chance.choice([-5, 1, 3, 19]), chance.random() < 0.5, chance.random() < 0.5
+    compressor = zstandard.ZstdCompressor(level, write_checksum=has_checksum, write_content_size=has_size)
+    return compressor.compress(data)
+
+
+def _zstd_stream(data: bytes, chance: random.Random) -> bytes:
+    """Return what Kafka's writer makes: it flushes before it closes the frame."""
+    stream = zstandard.ZstdCompressor(write_content_size=False).compressobj()
+    flushed = stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    return flushed + stream.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH)
+
+
+def _snappy_blocks(data: bytes, chance: random.Random) -> bytes:
+    """Return xerial blocks of any length, or one raw block."""
+    if chance.random() < 0.4:
+        return bytes(snappy.compress(data))
+    start = bytes.fromhex("82534e41505059000000000100000001")
+    parts, position = [start], 0
+    while position < len(data):
+        piece = data[position : position + chance.choice([1, 1_000, 32_768, 70_000])]
+        position += len(piece)
+        block = snappy.compress(piece)
+        parts += [struct.pack(">i", len(block)), block]
+        if chance.random() < 0.1:
+            parts.append(start)
+    return b"".join([*parts, chance.choice([b"", b"\1", b"\1\2\3"])])
+
+
+FORMS: dict[Codec, tuple[Callable[[bytes, random.Random], bytes], ...]] = {
+    Codec.GZIP: (lambda data, chance: gzip.compress(data, chance.choice([1, 6, 9])),),
+    Codec.SNAPPY: (_snappy_blocks,),
+    Codec.LZ4: (_lz4_frame, _lz4_blocks),
+    Codec.ZSTD: (_zstd_frame, _zstd_stream),
+}
+
+
+def section(codec: Codec, chance: random.Random) -> bytes:
+    """Return a sound section: often as Kafka writes it, else in another form, of one stream or several."""
+    data = b""
+    for _ in range(chance.choice([1, 1, 1, 2])):
+        inflated = content(chance)
+        data += compress(codec, inflated) if chance.random() < 0.6 else chance.choice(FORMS[codec])(inflated, chance)
+    return data
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """Return a section with up to three changes: cut off, cut out, put in, or another byte."""
+    changed = bytearray(data)
+    for _ in range(chance.choice([0, 0, 1, 2, 3])):
+        # The headers are at the start, so half of the changes are there.
+        at = chance.randrange(min(len(changed), chance.choice([24, len(changed)])) + 1)
+        match chance.randrange(6):
+            case 0:
+                del changed[at:]
+            case 1:
+                del changed[at : at + chance.randrange(1, 9)]
+            case 2:
+                changed[at:at] = chance.randbytes(chance.randrange(1, 9))
+            case _ if at < len(changed):
+                changed[at] = chance.choice([0, 0x7F, 0x80, 0xFF, changed[at] ^ 1 << chance.randrange(8)])
+    return bytes(changed)
