@@ -17,6 +17,9 @@ stream for one more byte):
     lz4     ignored
     zstd    must be another frame
 
+The kernels inflate and compress whole runs of batches, with the same libraries (`kernels.libraries`). What is not in
+the usual form, or damaged, they leave to `decompress`.
+
 The libraries are imported at first use, so commands that read only headers do not load them.
 """
 
