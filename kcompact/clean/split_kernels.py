@@ -270,14 +270,13 @@ def _sealed(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, end:
     is_compressed = (outcome[:, ACTION] == ENCODED) & (codecs != 0)
     is_empty = (outcome[:, ACTION] == EMPTIED) & keeps_header[first:end]
     records_bytes = (outcome[:, OUT_END] - outcome[:, OUT_START])[is_compressed]
-    most_bytes = int(most_compressed_bytes(records_bytes).sum()) + HEADER_BYTES * np.count_nonzero(
-        is_compressed | is_empty
-    )
-    array = buffers.bytes_of("sealed", most_bytes)
+    headers_bytes = HEADER_BYTES * int(np.count_nonzero(is_compressed | is_empty))
+    array = buffers.bytes_of("sealed", int(most_compressed_bytes(records_bytes).sum()) + headers_bytes)
     kernels.seal_batches(
         filtering.loaded.buffer, out, table, keeps_header.view(np.uint8), first, end,
         buffers.codecs(np.unique(codecs[is_compressed]).tolist()), array, outcomes,
     )  # fmt: skip
+    assert not (outcome[is_empty, ACTION] == EMPTIED).any(), "a header that stays must fit"
     return array
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 
 from kcompact import kernels
 from kcompact.errors import BatchTooLargeError, KcompactError
@@ -177,6 +179,38 @@ def test_a_zstd_frame_that_declares_a_wrong_size(space: int) -> None:
         array(data), table_of(data), wanted, 0, 1, most_bytes, 5000, codecs.words, out, 0
     )
     assert code == (FULL if space < 255 else UNDECIDED)
+
+
+@pytest.mark.parametrize(("window_byte", "is_sound"), [(0x88, True), (0x89, False), (0xF8, False)])
+def test_a_zstd_frame_with_a_window_above_128_mib(window_byte: int, is_sound: bool) -> None:
+    """With space for the declared size, the library itself does not look at the window."""
+    params = zstandard.ZstdCompressionParameters.from_level(3, window_log=18, write_content_size=True)
+    frame = bytearray(zstandard.ZstdCompressor(compression_params=params).compress(bytes(5 * MIB)))
+    frame[5] = window_byte
+    data = log_of([(Codec.ZSTD, bytes(frame))])
+    found, problem = inflated(data, Buffers())
+    expected, expected_problem = expected_of(data, Buffers().memory_bytes)
+    assert (found, str(problem)) == (expected, str(expected_problem))
+    assert (problem is None) == is_sound
+
+
+def test_a_forked_process_uses_the_contexts_on_its_own() -> None:
+    chance = random.Random(5)
+    contents = [(codec, sections.content(chance)) for codec in sections.COMPRESSING for _ in range(5)]
+    data, buffers = log_of([(codec, compress(codec, one)) for codec, one in contents]), Buffers()
+    expected = ([one for _, one in contents], None)
+    assert inflated(data, buffers) == expected
+    child = os.fork()
+    if child == 0:
+        is_equal = False
+        try:
+            is_equal = inflated(data, buffers) == expected
+            del buffers
+            gc.collect()
+        finally:
+            os._exit(0 if is_equal else 1)
+    assert inflated(data, buffers) == expected
+    assert os.waitpid(child, 0)[1] == 0
 
 
 # Libraries that cannot be called

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+import zlib
 from collections.abc import Callable
 
 import lz4.block
@@ -39,7 +40,9 @@ def _lz4_frame(data: bytes, chance: random.Random) -> bytes:
         {"block_checksum": True},
         {"content_checksum": True},
         {"block_linked": True},
-        {"block_size": lz4.frame.BLOCKSIZE_MAX256KB},
+        {"block_size": lz4.frame.BLOCKSIZE_MAX256KB, "content_checksum": True},
+        {"block_size": lz4.frame.BLOCKSIZE_MAX1MB, "block_checksum": True},
+        {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
     ]
     frame: bytes = lz4.frame.compress(data, **{"store_size": False, "block_linked": False, **chance.choice(options)})
     return frame
@@ -62,6 +65,30 @@ def _zstd_frame(data: bytes, chance: random.Random) -> bytes:
     level, has_checksum, has_size = chance.choice([-5, 1, 3, 19]), chance.random() < 0.5, chance.random() < 0.5
     compressor = zstandard.ZstdCompressor(level, write_checksum=has_checksum, write_content_size=has_size)
     return compressor.compress(data)
+
+
+def _zstd_odd_frame(data: bytes, chance: random.Random) -> bytes:
+    """Return a frame with another window, with the id of a dictionary, or behind a skippable frame."""
+    frame = bytearray(zstandard.ZstdCompressor(write_content_size=False).compress(data))
+    match chance.randrange(3):
+        case 0:
+            frame[5] = chance.choice([0x00, 0x80, 0x87, 0x88, 0x89, 0x90, 0xFF])
+        case 1:
+            frame[4] |= 1
+            frame[6:6] = bytes((chance.choice([0, 0, 7]),))
+        case 2:
+            frame[:0] = bytes.fromhex("532a4d1803000000") + b"abc"
+    return bytes(frame)
+
+
+def _gzip_member(data: bytes, chance: random.Random) -> bytes:
+    """Return a member with a checksum of its header, extra bytes, a name and a comment, or some of these."""
+    flags = chance.randrange(32)
+    extra, text = struct.pack("<H", 3) + b"abc", b"name\0"
+    header = bytes((0x1F, 0x8B, 8, flags, *chance.randbytes(6)))
+    header += extra * (flags >> 2 & 1) + text * (flags >> 3 & 1) + text * (flags >> 4 & 1)
+    header += struct.pack("<H", zlib.crc32(header) & 0xFFFF) * (flags >> 1 & 1)
+    return header + gzip.compress(data)[10:]
 
 
 def _zstd_stream(data: bytes, chance: random.Random) -> bytes:
@@ -88,10 +115,10 @@ def _snappy_blocks(data: bytes, chance: random.Random) -> bytes:
 
 
 FORMS: dict[Codec, tuple[Callable[[bytes, random.Random], bytes], ...]] = {
-    Codec.GZIP: (lambda data, chance: gzip.compress(data, chance.choice([1, 6, 9])),),
+    Codec.GZIP: (lambda data, chance: gzip.compress(data, chance.choice([1, 6, 9])), _gzip_member),
     Codec.SNAPPY: (_snappy_blocks,),
     Codec.LZ4: (_lz4_frame, _lz4_blocks),
-    Codec.ZSTD: (_zstd_frame, _zstd_stream),
+    Codec.ZSTD: (_zstd_frame, _zstd_odd_frame, _zstd_stream),
 }
 
 

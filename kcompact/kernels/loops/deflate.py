@@ -99,7 +99,8 @@ def deflate_gzip(codecs, source, position, source_end, out, start, end):
     """Write a member, as `deflate_lz4` does. Definition: `format.codec.gzip.compress`."""
     length = source_end - position
     space = min(end - start - GZIP_START_BYTES - GZIP_END_BYTES, np.int64(0x7FFFFFFF))
-    if codecs[ZLIB_DEFLATE] == 0 or space < 0:
+    # The library counts in 32 bits.
+    if codecs[ZLIB_DEFLATE] == 0 or space < 0 or length > 0x7FFFFFFF:
         return np.int64(UNUSUAL)
     body = start + GZIP_START_BYTES
     is_complete, _, size = zlib_deflate(codecs, source, position, length, out, body, space)

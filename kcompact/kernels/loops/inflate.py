@@ -55,6 +55,10 @@ LZ4_START = np.uint64(0x8240_60_184D2204)
 LZ4_BLOCK_BYTES = 1 << 16
 
 ZSTD_MAGIC = 0xFD2FB528
+ZSTD_SINGLE_SEGMENT_BIT = 0x20
+"""In the byte after the magic number: the window is as large as the content, and no byte declares a window."""
+ZSTD_LARGEST_WINDOW, ZSTD_LARGEST_WINDOW_BYTE = 1 << 27, 0x88
+"""The largest window that is inflated here, and the byte that declares it. Larger ones have larger bytes."""
 
 GZIP_START = 0x00088B1F
 """The first four bytes of a member without flags."""
@@ -114,10 +118,13 @@ def inflate_zstd(codecs, source, position, source_end, out, start, end):
         return np.int64(UNUSUAL)
     if zstd_frame_size(codecs, source, position, size) != size:  # Damaged, or several frames.
         return np.int64(UNUSUAL)
-    # With less space than a frame declares, the library does not notice that the declared size is wrong.
     declared = zstd_content_size(codecs, source, position, size)
-    if declared < -1:
+    # If the output has space for the declared size, the library does not look at the window.
+    is_single_segment = source[position + 4] & ZSTD_SINGLE_SEGMENT_BIT != 0
+    is_large = declared > ZSTD_LARGEST_WINDOW if is_single_segment else source[position + 5] > ZSTD_LARGEST_WINDOW_BYTE
+    if declared < -1 or is_large:
         return np.int64(UNUSUAL)
+    # With less space than a frame declares, the library does not notice that the declared size is wrong.
     if declared > end - start:
         return np.int64(NO_SPACE)
     result, filled = zstd_decompress(codecs, source, position, size, out, start, end - start)

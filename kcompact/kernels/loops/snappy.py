@@ -25,14 +25,15 @@ _MARGIN_BYTES = 15
 def snappy_length(source, position, end):
     """Return (inflated length, position after it) of the block source[position:end]; the position is -1 without one.
 
-    A length in more bytes than necessary is none, so that the definition decides about it.
+    A length in more bytes than necessary, or of more than 32 bits, is none, so that the definition decides about it.
     """
     length = np.int64(0)
     for index in range(min(_MOST_LENGTH_BYTES, end - position)):
         byte = np.int64(source[position + index])
         length |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return length, np.int64(-1) if byte == 0 and index else position + index + 1
+            is_usual = (byte > 0 or index == 0) and length <= 0xFFFFFFFF
+            return length, position + index + 1 if is_usual else np.int64(-1)
     return length, np.int64(-1)
 
 
