@@ -25,9 +25,9 @@ from kcompact.kernels import (
     ABORT,
     COMMIT,
     DATA,
-    EMPTIED,
     ENTRY_FIRST_OFFSET,
     ENTRY_LAST_OFFSET,
+    NO_RECORD,
     TXN_BASE_OFFSET,
     TXN_KIND,
     TXN_LAST_OFFSET,
@@ -117,7 +117,7 @@ class TransactionTracker:
         """
         self._reach(batch.last_offset)
         producer_id = batch.producer_id
-        if batch.kind == EMPTIED:
+        if batch.kind == NO_RECORD:
             return True, None
         if batch.kind == ABORT:
             transaction = self._aborted.pop(producer_id, None)

@@ -95,7 +95,7 @@ TXN_COLUMNS = 4
 
 ABORT, COMMIT = 0, 1
 """The kind of a marker, a 16-bit number. The other control types of Kafka have other numbers."""
-DATA, EMPTIED, UNREAD = 1 << 15, (1 << 15) + 1, (1 << 15) + 2
+DATA, NO_RECORD, UNREAD = 1 << 15, (1 << 15) + 1, (1 << 15) + 2
 """Kinds of what is no marker: a data batch; a control batch without its record; one that the definition must read."""
 
 MARKER_COLUMNS = 5

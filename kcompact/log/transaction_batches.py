@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact.format.names import MAX_OFFSET
-from kcompact.kernels import DATA, EMPTIED
+from kcompact.kernels import DATA, NO_RECORD
 from kcompact.log.batch_headers import BatchHeader, read_headers
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ROWS = 4096
 class TransactionBatch(NamedTuple):
     """A transactional or a control batch.
 
-    `kind` is that of its marker, such as `kernels.ABORT`; or DATA, or EMPTIED for a control batch without its record.
+    `kind` is that of its marker, such as `kernels.ABORT`; or DATA, or NO_RECORD for a control batch without its record.
     """
 
     base_offset: int
@@ -38,7 +38,7 @@ def of_headers(batches: Iterable[BatchHeader]) -> Iterator[TransactionBatch]:
     """Yield the transactional and the control batches among these."""
     for _, header, marker in batches:
         if header.is_control:
-            kind = EMPTIED if marker is None else marker.kind
+            kind = NO_RECORD if marker is None else marker.kind
         elif header.is_transactional:
             kind = DATA
         else:

@@ -20,7 +20,7 @@ from kcompact.clean.transactions import TransactionTracker
 from kcompact.format.batch import Record, build, parse_batches, sealed
 from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
-from kcompact.kernels import ABORT, COMMIT, DATA, EMPTIED, HEADER_BYTES, MARKER_COLUMNS, Table
+from kcompact.kernels import ABORT, COMMIT, DATA, HEADER_BYTES, MARKER_COLUMNS, NO_RECORD, Table
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.transaction_batches import PackedTable, TransactionBatch, of_headers, table_of
 from kcompact.log.transaction_index import TransactionIndexJudge, Transactions, aborted_by_markers
@@ -30,7 +30,7 @@ from tests.support import strategies
 from tests.support.kernel_inputs import array, same_offsets
 from tests.support.kernel_inputs import table_of as batches_of
 
-KINDS = [DATA, DATA, DATA, ABORT, ABORT, COMMIT, EMPTIED, 2, 5, -1]
+KINDS = [DATA, DATA, DATA, ABORT, ABORT, COMMIT, NO_RECORD, 2, 5, -1]
 HISTORIES = 600
 FILE = Path(f"{0:020d}.txnindex")
 

@@ -18,7 +18,6 @@ from kcompact.kernels.columns import (
     DAMAGED,
     DATA,
     DONE,
-    EMPTIED,
     ENDED_AT,
     ENTRY_FIRST_OFFSET,
     ENTRY_LAST_OFFSET,
@@ -33,6 +32,7 @@ from kcompact.kernels.columns import (
     MARKER_OFFSET,
     MARKER_PREVIOUS,
     MARKER_PRODUCER_ID,
+    NO_RECORD,
     OBSERVED,
     OPEN_FIRST,
     OPEN_NEXT,
@@ -65,12 +65,12 @@ if TYPE_CHECKING:
 
 @loop
 def marker_kind(buffer, row):
-    """Return the kind of the marker in a control batch, EMPTIED without a record, UNREAD for all that is unusual.
+    """Return the kind of the marker in a control batch, NO_RECORD without a record, UNREAD for all that is unusual.
 
     The usual control batch is not compressed and has one record.
     """
     if row[RECORDS_COUNT] == 0:
-        return np.int64(EMPTIED)
+        return np.int64(NO_RECORD)
     if row[RECORDS_COUNT] != 1 or row[ATTRIBUTES] & CODEC_MASK:
         return np.int64(UNREAD)
     end, _, offset_delta, _, key_start, key_end, value_start, _ = read_record(
@@ -308,7 +308,7 @@ def decide_transactions(
         if kind == DATA:
             state[producer, COMMITTED if entry < 0 else OBSERVED] = 1
             is_discardable[number] = entry >= 0
-        elif kind == EMPTIED:
+        elif kind == NO_RECORD:
             is_discardable[number] = 1
         elif kind == ABORT:
             if entry >= 0 and state[producer, OBSERVED]:

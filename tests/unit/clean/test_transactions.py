@@ -6,7 +6,7 @@ import pytest
 
 from kcompact.clean.transactions import TransactionTracker
 from kcompact.format.index import AbortedTxn
-from kcompact.kernels import ABORT, COMMIT, DATA, EMPTIED
+from kcompact.kernels import ABORT, COMMIT, DATA, NO_RECORD
 from kcompact.log.transaction_batches import TransactionBatch
 
 
@@ -66,4 +66,4 @@ def test_an_entry_that_is_announced_twice_does_no_harm() -> None:
 def test_markers_of_other_kinds_stay_and_emptied_ones_go() -> None:
     tracker = TransactionTracker()
     assert tracker.see_marker(marker(7, 1, 2)) == (False, None)
-    assert tracker.see_marker(marker(7, 2, EMPTIED)) == (True, None)
+    assert tracker.see_marker(marker(7, 2, NO_RECORD)) == (True, None)

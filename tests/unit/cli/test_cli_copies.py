@@ -282,6 +282,7 @@ def test_a_disk_that_fills_up_ends_the_copying(log_dir: Path, tmp_path: Path, mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.path))
 
     monkeypatch.setattr("kcompact.swap.copy.output.fill", full)
+    monkeypatch.setattr("kcompact.cleaner.engines.available_cores", lambda: 1)  # One partition after the other.
     ran = copy(tmp_path / "out", log_dir)
     assert (ran.code, len(tried)) == (7, 1)
     assert {entry["exit_code"] for entry in ran.json["partitions"]} == {7}

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kcompact.clean.staged_files import StagingDirectory
+from kcompact.cleaner import engines
 from kcompact.cli.output import progress
 from kcompact.cli.output.next_command import command_after
 from kcompact.engine.in_process import InProcess
@@ -181,6 +182,7 @@ def test_an_interrupted_round(dirty: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return write(self, job, tasks, staging)
 
     monkeypatch.setattr(InProcess, "write", interrupted)
+    monkeypatch.setattr(engines, "available_cores", lambda: 1)  # One partition after the other.
     ran = clean(dirty)
     entries = {f"{entry['topic']}-{entry['partition']}": entry for entry in ran.json["partitions"]}
     assert ran.code == 130

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kcompact.cleaner import engines
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CleaningAbortedError
@@ -52,6 +53,7 @@ def test_a_signal_stops_between_two_steps(
         return write(*arguments)
 
     monkeypatch.setattr(InProcess, "write", interrupted)
+    monkeypatch.setattr(engines, "available_cores", lambda: 1)  # One partition after the other.
     handlers = signal.getsignal(number)
     ran = clean(directory, other)
     assert ran.code == code
