@@ -8,9 +8,9 @@ own results, so the number of splits, buckets and tasks never changes the result
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 
@@ -50,6 +50,8 @@ from kcompact.plan.clean_plan import CleanPlan
 
 TASK_BYTES = 2 << 30
 """The most that one task reads. A lost task is repeated as a whole, and on Spark progress advances when a task ends."""
+WRITE_WEIGHT = 4
+"""How many times the work of reading a record it is to encode and write it. Compression makes it more."""
 COMPILED_BYTES = 2 << 20
 """From this size on, kernels save more time than loading them takes."""
 BUCKET_BYTES = 64 << 20
@@ -165,7 +167,7 @@ def _prepared(
     """
     if decisions is not None:
         splits = _with_decisions(splits, decisions)
-    tasks = _balanced([split for segment_splits in splits.values() for split in segment_splits], task_count)
+    tasks = _balanced(list(chain.from_iterable(splits.values())), task_count, lambda split: split.size_bytes)
     try:
         scanned, reduced = executor.scan_and_reduce(job, tasks)
     except CorruptDataError as problem:
@@ -181,7 +183,13 @@ def _prepared(
         splits = _with_decisions(splits, decisions)
     survivors, map_keys = _survivors(plan, scanned, list(reduced))
     summaries = {scan.split.number: scan.summary for scan in scanned}
-    task_of = {split.number: number for number, task in enumerate(tasks) for split in task}
+    # What is left is not spread evenly: most of the latest records are in the last part of a log.
+    write_tasks = _balanced(
+        list(chain.from_iterable(splits.values())),
+        task_count,
+        lambda split: _write_work(split, survivors[split.number], summaries[split.number]),
+    )
+    task_of = {split.number: number for number, task in enumerate(write_tasks) for split in task}
     return PreparedClean(
         plan=plan,
         job=job,
@@ -338,14 +346,20 @@ def _workers(splits: Mapping[int, Sequence[Split]], split_bytes: int, memory_byt
     return max(1, min(parallelism, memory_bytes // (MEMORY_FACTOR * largest_bytes)))
 
 
-def _balanced(splits: Sequence[Split], count: int) -> list[list[Split]]:
-    """Return the splits in order, divided into at most `count` tasks of about the same size."""
-    total = sum(split.size_bytes for split in splits)
+def _write_work(split: Split, survivors: Bytes, summary: SplitSummary) -> int:
+    """Return how much work it is to read a split again and to write its survivors, in bytes that are only read."""
+    return split.size_bytes + WRITE_WEIGHT * split.size_bytes * count_bits(survivors) // max(1, summary.records)
+
+
+def _balanced(splits: Sequence[Split], count: int, work_of: Callable[[Split], int]) -> list[list[Split]]:
+    """Return the splits in order, divided into at most `count` tasks of about the same work."""
+    works = [work_of(split) for split in splits]
+    total = sum(works)
     tasks: list[list[Split]] = [[]]
     done = 0
-    for split in splits:
-        if tasks[-1] and done >= total * len(tasks) / count:
+    for split, work in zip(splits, works, strict=True):
+        if tasks[-1] and done + work / 2 >= total * len(tasks) / count:
             tasks.append([])
         tasks[-1].append(split)
-        done += split.size_bytes
+        done += work
     return tasks
