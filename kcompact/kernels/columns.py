@@ -140,12 +140,13 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
     ZSTD_COMPRESS,
     ZSTD_READER,
     ZSTD_WRITER,
+    ZSTD_WRITER_RESET,
     ZLIB_INFLATE,
     ZLIB_INFLATE_RESET,
     ZLIB_DEFLATE,
     ZLIB_DEFLATE_RESET,
     ZLIB_CRC,
-) = range(14)
+) = range(15)
 ZSTD_BUFFERS = 16
 """A ZSTD_outBuffer and a ZSTD_inBuffer: address, size and position of each."""
 INFLATE_STREAM, DEFLATE_STREAM = 32, 48

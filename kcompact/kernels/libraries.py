@@ -43,6 +43,7 @@ from kcompact.kernels.columns import (
     ZSTD_READER,
     ZSTD_RESET,
     ZSTD_WRITER,
+    ZSTD_WRITER_RESET,
 )
 
 _LEAST_ZSTD_VERSION = 10_400
@@ -125,7 +126,8 @@ def _open_zstd(words: Column) -> Iterator[Callable[[], None]]:
         (ZSTD_CONTENT_SIZE, library.ZSTD_getFrameContentSize),
         (ZSTD_RESET, library.ZSTD_DCtx_reset),
         (ZSTD_DECOMPRESS, library.ZSTD_decompressStream),
-        (ZSTD_COMPRESS, library.ZSTD_compress2),
+        (ZSTD_COMPRESS, library.ZSTD_compressStream2),
+        (ZSTD_WRITER_RESET, library.ZSTD_CCtx_reset),
     )
     reader, writer = library.ZSTD_createDCtx(), library.ZSTD_createCCtx()
     yield partial(library.ZSTD_freeDCtx, reader)

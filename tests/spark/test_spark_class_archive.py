@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -90,7 +91,7 @@ def test_two_do_not_make_the_same_archive(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "classes").write_bytes(b"java/lang/Object id: 1\nhalf a li")
     stale = one.directory / "making-0.jsa"
     stale.touch()
-    # This "Java" cannot make one: that is noted, and not tried again.
+    # This "Java" cannot make one: that is noted, and not tried again on the same day.
     one.make_in_background()
     deadline = time.monotonic() + 30
     while not (failed := list(one.directory.glob("spark-*.failed"))) and time.monotonic() < deadline:
@@ -101,6 +102,9 @@ def test_two_do_not_make_the_same_archive(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(one.directory.glob("making-*"))
     again = found(tmp_path, tmp_path, monkeypatch)
     assert (again.is_wanted, again.options()) == (False, [])
+    yesterday = time.time() - 86_401
+    os.utime(failed[0], (yesterday, yesterday))
+    assert found(tmp_path, tmp_path, monkeypatch).is_wanted
 
 
 ARCHIVED = """

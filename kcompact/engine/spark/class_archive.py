@@ -6,7 +6,7 @@ other user can write to it and its checksum is the one in its name. Without an a
 slowly, and the result is the same.
 
     spark-<key>-<checksum>.jsa    an archive; the key is a hash of the Java, the jars and the JVM options
-    spark-<key>.failed            this Java cannot make an archive; no later run tries it
+    spark-<key>.failed            this Java could not make an archive; no run tries it again for a day
     making-*                      unfinished; the next process that makes an archive removes it
     making.lock                   held by the process that makes an archive
 """
@@ -20,6 +20,7 @@ import secrets
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from kcompact.engine.spark.scratch import try_lock
 from kcompact.host.user_cache import cache_directory
 
 MAKING_S = 300.0
+FAILED_S = 86_400.0
+"""A Java that cannot make an archive is not tried at each run. But the machine may only have been too busy."""
 KEPT = 3
 """The number of archives to keep: for several virtual environments, or for a Java before and after an update."""
 _READ_BYTES = 4 << 20
@@ -99,13 +102,21 @@ def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, sc
     with contextlib.suppress(OSError):
         key = _key(java, jars, options)
         directory = cache_directory()
-        if directory is not None and (directory / f"spark-{key}.failed").exists():
+        if directory is not None and _has_failed(directory, key):
             directory = None
         if directory is not None:
             file = next(filter(_is_trusted, directory.glob(f"spark-{key}-*.jsa")), None)
     return ClassArchive(
         java=java, class_path=class_path, key=key, directory=directory, file=file, classes=scratch / "classes"
     )
+
+
+def _has_failed(directory: Path, key: str) -> bool:
+    """Return whether no archive could be made lately. Raises OSError."""
+    try:
+        return time.time() < (directory / f"spark-{key}.failed").stat().st_mtime + FAILED_S
+    except FileNotFoundError:
+        return False
 
 
 def _key(java: Path, jars: Sequence[Path], options: Iterable[str]) -> str:
@@ -164,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
         if not try_lock(descriptor):
             return 0
         _remove(path for path in directory.glob("making-*") if path != classes)
-        if not any(directory.glob(f"spark-{key}[-.]*")):
+        if not _has_failed(directory, key) and not any(directory.glob(f"spark-{key}-*.jsa")):
             _make(java, class_path, key, directory, classes)
     finally:
         _remove([classes])
@@ -181,12 +192,14 @@ def _make(java: str, class_path: str, key: str, directory: Path, classes: Path) 
     os.umask(0o077)
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(command, check=False, timeout=MAKING_S, cwd=directory, capture_output=True)
+    failed = directory / f"spark-{key}.failed"
+    _remove([failed])
     if not made.exists():
-        _write_new(directory / f"spark-{key}.failed", b"")
+        _write_new(failed, b"")
         return
     made.chmod(0o600)
     made.rename(directory / f"spark-{key}-{_checksum(made)}.jsa")
-    others = sorted(directory.glob("spark-*.*"), key=lambda path: path.stat().st_mtime_ns)
+    others = sorted(directory.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime_ns)
     _remove(others[:-KEPT])
 
 

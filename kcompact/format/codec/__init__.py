@@ -53,8 +53,7 @@ class Codec(IntEnum):
 def compress(codec: Codec, data: bytes | memoryview, *, magic: int = 2) -> bytes:
     """Return a section of records as Kafka 4.3.1's writer stores it, at the level its cleaner uses.
 
-    For gzip, snappy and lz4 the bytes are those of Kafka; for zstd see `zstd.compress`. `magic` is the format version
-    of the batch: in magic 0, lz4 has another header checksum.
+    `magic` is the format version of the batch: in magic 0, lz4 has another header checksum.
     Rule: Compression.wrapForOutput of each codec, at its default level.
     """
     match codec:

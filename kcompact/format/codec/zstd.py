@@ -27,12 +27,16 @@ _thread_local = threading.local()
 def compress(data: bytes | memoryview) -> bytes:
     """Return one frame without content size and checksum.
 
-    Kafka's writer streams, so its library reckons with a content of any size. Here the library gets the whole content
-    at once, and small batches take less time and space.
+    Kafka's buffered writer flushes before it closes the frame, so the last block of a frame is an empty one.
     """
     import zstandard
 
-    return zstandard.ZstdCompressor(level=LEVEL, write_checksum=False, write_content_size=False).compress(data)
+    stream = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False, write_content_size=False).compressobj()
+    return (
+        stream.compress(data)
+        + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        + stream.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH)
+    )
 
 
 def decompress(source: memoryview, output: InflatedBytes) -> None:

@@ -27,10 +27,12 @@ from kcompact.kernels.columns import (
     ZSTD_READER,
     ZSTD_RESET,
     ZSTD_WRITER,
+    ZSTD_WRITER_RESET,
 )
 from kcompact.kernels.loops.memory import WORD, loop
 
 _ZSTD_RESET_SESSION_ONLY = 1
+_ZSTD_FLUSH, _ZSTD_END = 1, 2
 _Z_FINISH, _Z_STREAM_END = 4, 1
 # Words of a z_stream. A word with a field of 32 bits has its value in the low half; the high half is not used.
 _NEXT_IN, _AVAIL_IN, _NEXT_OUT, _AVAIL_OUT = 0, 1, 3, 4
@@ -62,7 +64,7 @@ _lz4_compress = _c_function(32, 64, 64, 64, 32, 32, 32)
 _zstd_size = _c_function(64, 64, 64)
 _zstd_reset = _c_function(64, 64, 32)
 _zstd_decompress = _c_function(64, 64, 64, 64)
-_zstd_compress = _c_function(64, 64, 64, 64, 64, 64)
+_zstd_compress = _c_function(64, 64, 64, 64, 32)
 _zlib_reset = _c_function(32, 64)
 _zlib_run = _c_function(32, 64, 32)
 _zlib_crc = _c_function(64, 64, 64, 32)
@@ -100,33 +102,35 @@ def zstd_content_size(codecs, source, start, size):
 
 
 @loop
+def _zstd_buffers(codecs, source, source_start, source_bytes, target, target_start, target_bytes):
+    """Set the buffers of a call; return the address of that for output, before that for input."""
+    buffers = codecs[ZSTD_BUFFERS : ZSTD_BUFFERS + 6]
+    buffers[0], buffers[1], buffers[2] = target.ctypes.data + target_start, target_bytes, 0
+    buffers[3], buffers[4], buffers[5] = source.ctypes.data + source_start, source_bytes, 0
+    return codecs.ctypes.data + 8 * ZSTD_BUFFERS
+
+
+@loop
 def zstd_decompress(codecs, source, source_start, source_bytes, target, target_start, target_bytes):
     """Inflate one frame; return (what the library returns, inflated bytes): 0 for a frame that is complete.
 
     A negative number means damage, a positive one that the frame does not fit.
     """
     _zstd_reset(codecs[ZSTD_RESET], (codecs[ZSTD_READER], _ZSTD_RESET_SESSION_ONLY))
-    buffers = codecs[ZSTD_BUFFERS : ZSTD_BUFFERS + 6]
-    buffers[0], buffers[1], buffers[2] = target.ctypes.data + target_start, target_bytes, 0
-    buffers[3], buffers[4], buffers[5] = source.ctypes.data + source_start, source_bytes, 0
-    address = codecs.ctypes.data + 8 * ZSTD_BUFFERS
+    address = _zstd_buffers(codecs, source, source_start, source_bytes, target, target_start, target_bytes)
     result = _zstd_decompress(codecs[ZSTD_DECOMPRESS], (codecs[ZSTD_READER], address, address + 24))
-    return result, buffers[2]
+    return result, codecs[ZSTD_BUFFERS + 2]
 
 
 @loop
 def zstd_compress(codecs, source, source_start, source_bytes, target, target_start, target_bytes):
-    """Write one frame; return its size, negative if it does not fit."""
-    return _zstd_compress(
-        codecs[ZSTD_COMPRESS],
-        (
-            codecs[ZSTD_WRITER],
-            target.ctypes.data + target_start,
-            target_bytes,
-            source.ctypes.data + source_start,
-            source_bytes,
-        ),
-    )
+    """Write one frame, as a stream whose length is not known before its end; return its size, -1 if it does not fit."""
+    _zstd_reset(codecs[ZSTD_WRITER_RESET], (codecs[ZSTD_WRITER], _ZSTD_RESET_SESSION_ONLY))
+    address = _zstd_buffers(codecs, source, source_start, source_bytes, target, target_start, target_bytes)
+    for operation in (_ZSTD_FLUSH, _ZSTD_END):
+        if _zstd_compress(codecs[ZSTD_COMPRESS], (codecs[ZSTD_WRITER], address, address + 24, operation)) != 0:
+            return -1
+    return codecs[ZSTD_BUFFERS + 2]
 
 
 @loop
