@@ -20,17 +20,17 @@ import secrets
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import kcompact
 from kcompact.engine.spark.scratch import try_lock
+from kcompact.host.clock import clock_ms
 from kcompact.host.user_cache import cache_directory
 
 MAKING_S = 300.0
-FAILED_S = 86_400.0
+FAILED_MS = 86_400_000
 """A Java that cannot make an archive is not tried at each run. But the machine may only have been too busy."""
 KEPT = 3
 """The number of archives to keep: for several virtual environments, or for a Java before and after an update."""
@@ -114,7 +114,7 @@ def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, sc
 def _has_failed(directory: Path, key: str) -> bool:
     """Return whether no archive could be made lately. Raises OSError."""
     try:
-        return time.time() < (directory / f"spark-{key}.failed").stat().st_mtime + FAILED_S
+        return clock_ms() < (directory / f"spark-{key}.failed").stat().st_mtime_ns // 1_000_000 + FAILED_MS
     except FileNotFoundError:
         return False
 
