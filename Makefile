@@ -31,7 +31,7 @@ TORTURE ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast check format format-check lint types docs-check coverage hooks oldest newest rewrite picture fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
+.PHONY: demo test fast check format format-check lint types docs-check coverage hooks oldest newest rewrite man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -105,8 +105,17 @@ $(NEWEST)/.made: $(STAMP)
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
 	$(BIN)/python -m pytest -q tests/cases/test_cases.py tests/unit/docs/test_docs.py --rewrite
 
+man: $(STAMP)  ## write the man pages into build/man/man1
+	$(BIN)/kcompact man build/man/man1
+
 picture: $(STAMP)  ## draw docs/session.svg: a session on a terminal
 	$(BIN)/python -m fixtures.picture
+
+screenshot: $(STAMP)  ## draw docs/report.png: a report in a browser; needs chromium
+	$(BIN)/python -m fixtures.screenshot
+
+report-check: $(STAMP)  ## reports in a real browser: light, dark, narrow, wide, on paper; needs chromium
+	$(BIN)/python -m pytest -q -n0 -m slow tests/browser
 
 fixtures: $(STAMP)  ## write fixtures/logs anew with the real Kafka; the broker's is frozen and only compared
 	$(BIN)/python -m fixtures.generate

@@ -12,10 +12,15 @@ PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
 def lower_bounds(text: str) -> Iterator[str]:
-    """Yield `name==version` for each requirement. Raises SystemExit for one without a lower bound."""
+    """Yield `name==version` for each requirement. Raises SystemExit for one without a lower bound.
+
+    An extra may name others of the same project, whose own requirements are in the list.
+    """
     project = tomllib.loads(text)["project"]
     for requirements in (project["dependencies"], *project["optional-dependencies"].values()):
         for requirement in requirements:
+            if requirement.startswith(f"{project['name']}["):
+                continue
             bound = re.match(r"([\w.-]+)\s*>=\s*([\w.]+)", requirement)
             if bound is None:
                 sys.exit(f"pyproject.toml: {requirement} has no lower bound; write name>=version")

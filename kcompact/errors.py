@@ -280,14 +280,15 @@ class LogChangedError(KcompactError):
 
     exit_code = 6
 
-    def __init__(self, *, path: Path | str, problem: str) -> None:
+    default_hint = (
+        "kcompact stopped and changes nothing more in this partition. Find the process that changed this file "
+        "(a broker that started, for example) and stop it, then run again."
+    )
+
+    def __init__(self, *, path: Path | str, problem: str, hint: str | None = None) -> None:
         self.path = str(path)
         self.problem = problem
-        super().__init__(
-            f"{shown(self.path)}: {shown(problem)}\n"
-            "kcompact stopped and changes nothing more in this partition. Find the process that changed this file "
-            "(a broker that started, for example) and stop it, then run again."
-        )
+        super().__init__(f"{shown(self.path)}: {shown(problem)}\n{hint or self.default_hint}")
 
 
 class NotEnoughSpaceError(KcompactError):
@@ -309,6 +310,8 @@ class NotEnoughSpaceError(KcompactError):
         self.detail = detail
         sizes = [f"{needed_bytes:,} bytes are needed"] if needed_bytes else []
         sizes += [] if free_bytes is None else [f"{free_bytes:,} are free"]
+        if free_bytes is not None and needed_bytes > free_bytes:
+            sizes += [f"{needed_bytes - free_bytes:,} are missing"]
         known = [", ".join(sizes), shown(": ".join(filter(None, (detail, why))))]
         super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{_SPACE_HINT}")
 
@@ -320,8 +323,9 @@ class NotEnoughSpaceError(KcompactError):
 
 _NO_SPACE = "not enough free space"
 _SPACE_HINT = (
-    "Free some space, or write a compacted copy to another file system with --output DIR. "
-    "If enough space is free, check the quota and the file size limit of this user."
+    "Free some space (`clean --apply-retention --broker-config FILE` deletes old segments as that broker would), or "
+    "write a compacted copy to another file system with --output DIR. If enough space is free, check the quota and the "
+    "file size limit of this user."
 )
 
 _NO_SPACE_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import re
 
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+"""The units of sizes, each 1024 times the one before."""
 
 
 def size(count_bytes: int) -> str:
     """Return a number of bytes with a unit: `305 B`, `1.2 GiB`."""
     if abs(count_bytes) < 1024:
         return f"{count_bytes} B"
-    value = float(count_bytes)
-    unit = 0
-    value /= 1024
-    while abs(value) >= 1023.95 and unit < len(_UNITS) - 1:
+    value, unit = count_bytes / 1024, 1
+    while abs(value) >= 1023.95 and unit < len(UNITS) - 1:
         value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {_UNITS[unit]}"
+    return f"{value:.1f} {UNITS[unit]}"
 
 
 def time(timestamp_ms: int | None) -> str:
@@ -34,9 +33,30 @@ def time(timestamp_ms: int | None) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{rest:03d}Z" if rest else "Z")
 
 
+_DURATION_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
+
+def duration(duration_ms: int) -> str:
+    """Return milliseconds in their largest unit, rounded: `7 d`, `1.5 h`, `12 ms`."""
+    for unit_ms, unit in _DURATION_UNITS:
+        if abs(duration_ms) >= unit_ms:
+            rounded = f"{duration_ms / unit_ms:,.1f}".removesuffix(".0")
+            return f"{rounded} {unit}"
+    return f"{duration_ms} ms"
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: `1 segment`, `2 segments`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def printable_text(data: bytes) -> str | None:
+    """Return bytes as text if they are printable UTF-8, maybe of several lines; else None."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() or all(char.isprintable() or char in "\t\r\n" for char in text) else None
 
 
 # C0, DEL and C1 controls; line and paragraph separators; everything that reorders or hides text; lone surrogates.

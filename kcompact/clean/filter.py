@@ -115,6 +115,8 @@ def apply_fate(
         data = _kept_batch(
             batch, kept, drops_some=len(kept) < len(records), is_discardable=is_discardable, job=job, file=file
         )
+        sets_horizon = needs_delete_horizon(header, kept, is_discardable=False) and not header.is_control
+        counts = replace(counts, new_horizons=int(sets_horizon and _new_horizon(job) is not None))
     elif keeps_header:
         data = _empty_batch(batch, file=file)
     return CleanedBatch(data=data, is_read=True, counts=counts)
@@ -182,10 +184,14 @@ def _kept_batch(
         )
     horizon = header.delete_horizon_ms
     if needs_horizon:
-        horizon = delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
+        horizon = _new_horizon(job)
     elif horizon is not None and horizon < 0:
         horizon = None  # Kafka's reader accepts a negative horizon; its writer never writes one.
     return batch_format.rebuild(header, kept, delete_horizon_ms=horizon)
+
+
+def _new_horizon(job: CleanJob) -> int | None:
+    return delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
 
 
 def unwritable(header: Header, kept: Sequence[Record]) -> str:

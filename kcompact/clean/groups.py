@@ -16,7 +16,7 @@ from kcompact.clean.transactions import map_start
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
 from kcompact.host.throttle import Pace, Throttle
-from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.directory import PartitionLog
 from kcompact.log.files import FileIdentity
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -61,11 +61,8 @@ def write_groups(
             pace=pace,
         )
         sync_s, verify_s = sync_s + joined.sync_s, verify_s + joined.verify_s
-        snapshots = _snapshots_to_remove(prepared.plan, group)
-        replaced = tuple(file for segment in group for file in segment.files)
-        segments.append(
-            CleanedSegment(base_offset=group[0].base_offset, files=joined.files, replaces=(*replaced, *snapshots))
-        )
+        replaces = replaced_files(prepared.plan, number)
+        segments.append(CleanedSegment(base_offset=group[0].base_offset, files=joined.files, replaces=replaces))
     return Written(segments, sum((part.stats for part in parts), CleanerStats()), sync_s, verify_s)
 
 
@@ -79,32 +76,48 @@ def _written(
     return parts
 
 
-def _snapshots_to_remove(plan: CleanPlan, group: Sequence[Segment]) -> list[FileIdentity]:
-    """Return the producer snapshots that a group replaces: all above its first base offset and below its end.
+def replaced_files(plan: CleanPlan, number: int) -> tuple[FileIdentity, ...]:
+    """Return the old files that a group replaces: its logs, its indexes, and all snapshots inside of it.
 
     A snapshot at the base offset of a removed segment is removed with it (`LocalLog.replaceSegments`). A snapshot at
     another offset was left by an earlier shutdown; a broker deletes it when it loads the log
     (`ProducerStateManager.removeStraySnapshots`).
     """
+    group = plan.groups[number]
     end_offset = plan.log.end_of(group[-1])
-    return [
+    snapshots = (
         identity
         for offset, identity in sorted(plan.log.snapshots.items())
         if group[0].base_offset < offset < end_offset
-    ]
+    )
+    return (*(file for segment in group for file in segment.files), *snapshots)
 
 
 class GroupSize(NamedTuple):
-    """The sizes of a group's staged files, in bytes, and their number.
+    """The sizes of a group's staged files, in bytes: of each part of the log, and of each index.
 
-    The parts of a group are files of their own until they are appended to the first part. `appended_bytes` is the
-    largest that is appended: the disk holds it twice for a moment.
+    The parts are files of their own until they are appended to the first one. `keeps_order`: the groups before this one
+    must be swapped first, because its result sets or applies delete horizons.
     """
 
-    log_bytes: int
-    index_bytes: int
-    appended_bytes: int
-    files: int
+    parts: tuple[int, ...]
+    indexes: tuple[int, ...]
+    keeps_order: bool = True
+
+    @property
+    def log_bytes(self) -> int:
+        """The size of the joined log."""
+        return sum(self.parts)
+
+    @property
+    def appended_bytes(self) -> int:
+        """The size of the largest part that is appended: the disk holds it twice for a moment."""
+        return max(self.parts[1:], default=0)
+
+    @property
+    def joined(self) -> GroupSize:
+        """The same group, written in one part."""
+        return self._replace(parts=(self.log_bytes,))
 
 
 class Counted(NamedTuple):
@@ -118,35 +131,50 @@ class Counted(NamedTuple):
 def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
     """Do all the work of a cleaning but write nothing; return what it would have written. Raises as `write_groups`."""
     plan = prepared.plan
-    parts = _written(prepared, range(len(plan.groups)), None, executor)
-    cleaned, sizes = [], []
-    for number, group in enumerate(plan.groups):
-        group_parts = sorted((part for part in parts if part.group == number), key=lambda part: part.part)
-        indexes = build_indexes(
-            group_parts,
-            group[0].base_offset,
-            index_interval_bytes=plan.config.index_interval_bytes,
-            index_max_bytes=plan.config.segment_index_bytes,
-            compiled=prepared.job.compiled,
-        )
-        sizes.append(_group_size(prepared, number, [part.size_bytes for part in group_parts], sum(map(len, indexes))))
-        largest = max(
-            (int(part.output_table["max_timestamp"].max()) for part in group_parts if part.outputs), default=-1
-        )
+    counted = _counted(prepared, range(len(plan.groups)), executor)
+    cleaned = []
+    for group, (parts, _) in zip(plan.groups, counted, strict=True):
+        largest = max((int(part.output_table["max_timestamp"].max()) for part in parts if part.outputs), default=-1)
         cleaned.append(
             replace(
                 group[0],
-                size_bytes=sum(part.size_bytes for part in group_parts),
+                size_bytes=sum(part.size_bytes for part in parts),
                 largest_timestamp_ms=largest if largest >= 0 else group[-1].last_modified_ms,
                 last_modified_ms=group[-1].last_modified_ms,
             )
         )
     untouched = plan.log.segments[len(plan.segments) :]
     return Counted(
-        sum((part.stats for part in parts), CleanerStats()),
-        sizes,
+        sum((part.stats for parts, _ in counted for part in parts), CleanerStats()),
+        [size for _, size in counted],
         replace(plan.log, segments=(*cleaned, *untouched)),
     )
+
+
+def count_sizes(prepared: PreparedClean, groups: Sequence[int], executor: Executor) -> list[GroupSize]:
+    """Return the exact sizes of some groups, as `count_groups` does of all. Raises as `write_groups`."""
+    return [size for _, size in _counted(prepared, groups, executor)]
+
+
+def _counted(
+    prepared: PreparedClean, groups: Sequence[int], executor: Executor
+) -> list[tuple[list[WrittenPart], GroupSize]]:
+    """Return the parts that would be written of each group, with its sizes."""
+    plan, written = prepared.plan, _written(prepared, groups, None, executor)
+    counted = []
+    for number in groups:
+        parts = sorted((part for part in written if part.group == number), key=lambda part: part.part)
+        indexes = build_indexes(
+            parts,
+            plan.groups[number][0].base_offset,
+            index_interval_bytes=plan.config.index_interval_bytes,
+            index_max_bytes=plan.config.segment_index_bytes,
+            compiled=prepared.job.compiled,
+        )
+        size = _group_size(prepared, number, [part.size_bytes for part in parts], [len(index) for index in indexes])
+        keeps_order = any(part.counts.expired or part.counts.new_horizons for part in parts)
+        counted.append((parts, size._replace(keeps_order=keeps_order)))
+    return counted
 
 
 def most_sizes(prepared: PreparedClean) -> list[GroupSize]:
@@ -157,18 +185,17 @@ def most_sizes(prepared: PreparedClean) -> list[GroupSize]:
         parts_bytes = [task.most_bytes for task in prepared.tasks if task.group == number]
         # Entries are more than `interval_bytes` apart, and a batch has at least a header. One more time ends the index.
         entries = sum(parts_bytes) // max(interval_bytes + 1, HEADER_BYTES)
-        index_bytes = entries * (OFFSET_ENTRY_BYTES + TIME_ENTRY_BYTES) + TIME_ENTRY_BYTES
+        index_bytes = (entries * OFFSET_ENTRY_BYTES, (entries + 1) * TIME_ENTRY_BYTES)
         sizes.append(_group_size(prepared, number, parts_bytes, index_bytes))
     return sizes
 
 
-def _group_size(prepared: PreparedClean, number: int, parts_bytes: Sequence[int], index_bytes: int) -> GroupSize:
+def _group_size(
+    prepared: PreparedClean, number: int, parts_bytes: Sequence[int], index_bytes: Sequence[int]
+) -> GroupSize:
     aborted = prepared.kept_index[number]
     return GroupSize(
-        log_bytes=sum(parts_bytes),
-        index_bytes=index_bytes + len(aborted) * TXN_ENTRY_BYTES,
-        appended_bytes=max(parts_bytes[1:], default=0),
-        files=len(parts_bytes) + (3 if aborted else 2),
+        parts=tuple(parts_bytes), indexes=(*index_bytes, *([len(aborted) * TXN_ENTRY_BYTES] if aborted else []))
     )
 
 

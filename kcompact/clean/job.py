@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ class RecordCounts:
     Each of the `read` records is `kept`, `superseded`, `expired`, `unkeyed` or `discarded`. Discarded are the records
     of aborted transactions, and markers whose transaction has no batch left. `kept_latest` and `discarded_latest` are
     the kept and the discarded ones whose survivor bit is set, `kept_control` are the markers that are kept.
+    `new_horizons` are the batches of tombstones that get their delete horizon.
     """
 
     read: int = 0
@@ -55,6 +56,7 @@ class RecordCounts:
     kept_latest: int = 0
     kept_control: int = 0
     discarded_latest: int = 0
+    new_horizons: int = 0
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
         return RecordCounts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
@@ -121,13 +123,33 @@ class CleanJob:
         return NEVER_MS if self.keep_tombstones else self.now_ms
 
 
+class ScanJob(Protocol):
+    """What an executor needs to know of the job whose splits it scans. `CleanJob` has the meaning of each."""
+
+    @property
+    def directory(self) -> str: ...
+    @property
+    def hash_key(self) -> bytes: ...
+    @property
+    def bucket_count(self) -> int: ...
+    @property
+    def keys_bytes(self) -> int: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def compiled(self) -> bool: ...
+    @property
+    def max_bytes_per_second(self) -> int | None: ...
+
+
 class SplitSummary(NamedTuple):
     """The result of scanning a split, besides the keys.
 
     `records` is the sum of the counts in the batch headers. The others are counted record by record: `keyed` and
     `unkeyed` data records, `tombstones` among the keyed ones, `control` records. `first_epoch` and `last_epoch` are the
     leader epochs of the first and the last batch that have one, -1 for none. `transactional` holds the transactional
-    and the control batches. `most_bytes` is the most that the cleaned split can have.
+    and the control batches. `most_bytes` is the most that the cleaned split can have. `slow_bytes` are those of
+    batches whose codec is slow (`format.codec.SLOW`).
     """
 
     records: int
@@ -140,6 +162,7 @@ class SplitSummary(NamedTuple):
     last_epoch: int
     transactional: PackedTable
     most_bytes: int
+    slow_bytes: int
 
     @property
     def unkeyed_or_tombstones(self) -> int:

@@ -45,13 +45,19 @@ from kcompact.host.memory import default_memory_bytes
 from kcompact.kernels import Column
 from kcompact.log.producer_state import last_records
 from kcompact.log.transaction_batches import PackedTable, PackedTables
-from kcompact.log.workload import expected_work
+from kcompact.log.workload import Workload, expected_work
 from kcompact.plan.clean_plan import CleanPlan
 
 TASK_BYTES = 2 << 30
 """The most that one task reads. A lost task is repeated as a whole, and on Spark progress advances when a task ends."""
 WRITE_WEIGHT = 4
 """How many times the work of reading a record it is to encode and write it. Compression makes it more."""
+WRITE_TASKS = 4
+"""How many tasks of writing each worker gets if little survives of a log that is slow to compress, or if there are so
+many groups. How long such a task takes also depends on how many batches are dropped unread; workers that take the next
+task when they are free end at about the same time."""
+FEW_SURVIVE = 4
+"""Little survives: at most this part of the bytes. Joining a segment copies every part of it but the first."""
 COMPILED_BYTES = 2 << 20
 """From this size on, kernels save more time than loading them takes."""
 BUCKET_BYTES = 64 << 20
@@ -60,6 +66,9 @@ MIN_BUCKET_BYTES = 1 << 20
 SPLIT_PART = 16
 """A split is at most this part of a worker's memory."""
 MIN_SPLIT_BYTES = 64 << 10
+SPLIT_BATCHES = 1 << 16
+"""About the most batches in a split. The tables of more small ones take several times the memory of their bytes, and
+their columns no longer fit the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +100,19 @@ class PreparedClean:
     map_keys: int
 
     def tasks_of(self, groups: Iterable[int]) -> list[list[WriteTask]]:
-        """Return the parts of these groups, one list for each task."""
+        """Return the parts of these groups, one list for each task, the last first.
+
+        The scan has just read the end of the log, so more of it is still in the page cache. Most of the latest records
+        are there, too: what is begun last should not take longest.
+        """
         wanted = set(groups)
         tasks = [task for task in self.tasks if task.group in wanted]
-        return [list(run) for _, run in groupby(tasks, key=lambda task: task.run)]
+        return [list(run) for _, run in groupby(tasks, key=lambda task: task.run)][::-1]
+
+    def in_whole_groups(self) -> PreparedClean:
+        """Return the same cleaning with one part and one task for each group: slower, but no part is appended."""
+        parts = [list(tasks) for _, tasks in groupby(self.tasks, key=lambda task: task.group)]
+        return replace(self, tasks=tuple(map(_joined, parts)))
 
 
 def prepare_clean(
@@ -113,7 +131,7 @@ def prepare_clean(
     """
     tuning = tuning or Tuning()
     budget_bytes = tuning.memory_bytes or default_memory_bytes()
-    split_bytes = _split_bytes(tuning, budget_bytes // executor.parallelism, max_bytes_per_second)
+    split_bytes = _split_bytes(plan, tuning, budget_bytes // executor.parallelism, max_bytes_per_second)
     verify_index_ends(plan)
     verify_replayed(plan)
     try:
@@ -122,7 +140,7 @@ def prepare_clean(
         )
     except CorruptDataError as problem:
         raise damage_behind(problem, plan) from None
-    workers = _workers(splits, split_bytes, batch_memory_bytes(budget_bytes), executor.parallelism)
+    workers = workers_for(splits, split_bytes, batch_memory_bytes(budget_bytes), executor.parallelism)
     keys_bytes, bucket_count = _key_memory(plan, budget_bytes, executor.parallelism)
     job = CleanJob(
         directory=str(plan.log.directory),
@@ -167,7 +185,8 @@ def _prepared(
     """
     if decisions is not None:
         splits = _with_decisions(splits, decisions)
-    tasks = _balanced(list(chain.from_iterable(splits.values())), task_count, lambda split: split.size_bytes)
+    all_splits = list(chain.from_iterable(splits.values()))
+    tasks = balanced([[split] for split in all_splits], task_count, lambda split: split.size_bytes)
     try:
         scanned, reduced = executor.scan_and_reduce(job, tasks)
     except CorruptDataError as problem:
@@ -181,19 +200,17 @@ def _prepared(
     if decisions is None:
         decisions = decide_transactions(plan, batches, aborted, compiled=job.compiled)
         splits = _with_decisions(splits, decisions)
-    survivors, map_keys = _survivors(plan, scanned, list(reduced))
+    survivors, map_keys = survivors_of(plan, scanned, list(reduced))
     summaries = {scan.split.number: scan.summary for scan in scanned}
-    # What is left is not spread evenly: most of the latest records are in the last part of a log.
-    write_tasks = _balanced(
-        list(chain.from_iterable(splits.values())),
-        task_count,
-        lambda split: _write_work(split, survivors[split.number], summaries[split.number]),
-    )
+    groups = [[split for segment in group for split in splits[segment.base_offset]] for group in plan.groups]
+    # If there are fewer workers than could be, more tasks than workers would be worked on at the same time.
+    most_tasks = WRITE_TASKS * job.workers if job.workers == executor.parallelism > 1 else 0
+    write_tasks = _write_tasks(job, groups, survivors, summaries, task_count, max(task_count, most_tasks))
     task_of = {split.number: number for number, task in enumerate(write_tasks) for split in task}
     return PreparedClean(
         plan=plan,
         job=job,
-        tasks=tuple(_parts(plan, splits, task_of, survivors, summaries)),
+        tasks=tuple(_parts(groups, task_of, survivors, summaries)),
         kept_index=decisions.kept_index,
         map_keys=map_keys,
     )
@@ -218,7 +235,9 @@ def _aborted_and_decisions(
     return aborted, decide_transactions(plan, batches, aborted, compiled=compiled)
 
 
-def _survivors(plan: CleanPlan, scanned: Sequence[Scanned], reduced: Sequence[Reduced]) -> tuple[dict[int, Bytes], int]:
+def survivors_of(
+    plan: CleanPlan, scanned: Sequence[Scanned], reduced: Sequence[Reduced]
+) -> tuple[dict[int, Bytes], int]:
     """Return the survivor bits of each split, by its number, and the number of keys in the offset map."""
     survivors = {scan.split.number: np.frombuffer(bytearray(scan.survivors), np.uint8) for scan in scanned}
     latest_in_tasks = sum(map(count_bits, survivors.values()))
@@ -230,9 +249,11 @@ def _survivors(plan: CleanPlan, scanned: Sequence[Scanned], reduced: Sequence[Re
     return survivors, sum(bucket.map_keys for bucket in reduced)
 
 
-def _split_bytes(tuning: Tuning, worker_bytes: int, max_bytes_per_second: int | None) -> int:
+def _split_bytes(plan: CleanPlan, tuning: Tuning, worker_bytes: int, max_bytes_per_second: int | None) -> int:
     # A worker holds a split, the table of its batches, which can take twice as much, and what it inflates and encodes.
-    split_bytes = min(tuning.split_bytes, max(MIN_SPLIT_BYTES, worker_bytes // SPLIT_PART))
+    work = _expected_work(plan)
+    of_batches = SPLIT_BATCHES * work.size_bytes // max(1, work.batches)
+    split_bytes = min(tuning.split_bytes, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
     if max_bytes_per_second is None:
         return split_bytes
     return min(split_bytes, max(1, max_bytes_per_second // 8))  # Small steps keep the rate even.
@@ -242,8 +263,11 @@ def is_for_kernels(plan: CleanPlan) -> bool:
     """Return whether the log is large enough, or has enough records, that the kernels save time."""
     if sum(segment.size_bytes for segment in plan.segments) >= COMPILED_BYTES:
         return True
-    files = ((plan.log.directory / segment.log_name, segment.size_bytes) for segment in plan.segments)
-    return expected_work(files).work_bytes >= COMPILED_BYTES
+    return _expected_work(plan).work_bytes >= COMPILED_BYTES
+
+
+def _expected_work(plan: CleanPlan) -> Workload:
+    return expected_work((plan.log.directory / segment.log_name, segment.size_bytes) for segment in plan.segments)
 
 
 def uses_kernels(plan: CleanPlan, progress: Progress) -> bool:
@@ -252,8 +276,11 @@ def uses_kernels(plan: CleanPlan, progress: Progress) -> bool:
     Reports to `progress` that the kernels are compiled, or why they cannot be used. Raises ConfigError if the switch
     has an unknown value.
     """
-    if kernels.is_off() or not is_for_kernels(plan):
-        return False
+    return not kernels.is_off() and is_for_kernels(plan) and loads_kernels(progress)
+
+
+def loads_kernels(progress: Progress) -> bool:
+    """Return whether the kernels can be used; as `uses_kernels` for a log of any size."""
     if not kernels.is_compiled() and kernels.failure() is None:
         progress.compiling()
     if kernels.available():
@@ -277,16 +304,14 @@ def _key_memory(plan: CleanPlan, budget_bytes: int, parallelism: int) -> tuple[i
 
 
 def _parts(
-    plan: CleanPlan,
-    splits: Mapping[int, Sequence[Split]],
+    groups: Sequence[Sequence[Split]],
     task_of: Mapping[int, int],
     survivors: Mapping[int, Bytes],
     summaries: Mapping[int, SplitSummary],
 ) -> Iterator[WriteTask]:
     """Yield the parts of all groups, ascending: one for each task that has splits of the group, at least one."""
     run = 0
-    for group, segments in enumerate(plan.groups):
-        group_splits = [split for segment in segments for split in splits[segment.base_offset]]
+    for group, group_splits in enumerate(groups):
         members = [list(part) for _, part in groupby(group_splits, key=lambda split: task_of[split.number])] or [[]]
         for part, part_splits in enumerate(members):
             run = task_of[part_splits[0].number] if part_splits else run
@@ -301,6 +326,21 @@ def _parts(
                 records=sum(summaries[split.number].records for split in part_splits),
                 most_bytes=sum(summaries[split.number].most_bytes for split in part_splits),
             )
+
+
+def _joined(parts: Sequence[WriteTask]) -> WriteTask:
+    """Return a group's parts as one part, which is written by a task of its own."""
+    return WriteTask(
+        group=parts[0].group,
+        part=0,
+        run=parts[0].group,
+        splits=tuple(split for part in parts for split in part.splits),
+        survivors=tuple(survivors for part in parts for survivors in part.survivors),
+        unkeyed_or_tombstones=tuple(count for part in parts for count in part.unkeyed_or_tombstones),
+        is_only=True,
+        records=sum(part.records for part in parts),
+        most_bytes=sum(part.most_bytes for part in parts),
+    )
 
 
 def _transactional_batches(plan: CleanPlan, scanned: Iterable[Scanned]) -> Batches:
@@ -334,11 +374,11 @@ def _within(offsets: Column, split: Split) -> Column:
 
 
 def _task_count(plan: CleanPlan, task_bytes: int, workers: int) -> int:
-    """Return the number of tasks: one for each worker, more in a large log."""
-    return max(workers, -(-sum(segment.size_bytes for segment in plan.segments) // task_bytes))
+    """Return the number of tasks: one for each worker, more in a large log, as many for each."""
+    return workers * max(1, -(-sum(segment.size_bytes for segment in plan.segments) // (workers * task_bytes)))
 
 
-def _workers(splits: Mapping[int, Sequence[Split]], split_bytes: int, memory_bytes: int, parallelism: int) -> int:
+def workers_for(splits: Mapping[int, Sequence[Split]], split_bytes: int, memory_bytes: int, parallelism: int) -> int:
     """Return how many workers can work on the splits side by side. Fewer tasks than workers keep the others idle."""
     largest_bytes = max((split.size_bytes for each in splits.values() for split in each), default=0)
     if largest_bytes <= 2 * split_bytes:
@@ -346,20 +386,46 @@ def _workers(splits: Mapping[int, Sequence[Split]], split_bytes: int, memory_byt
     return max(1, min(parallelism, memory_bytes // (MEMORY_FACTOR * largest_bytes)))
 
 
-def _write_work(split: Split, survivors: Bytes, summary: SplitSummary) -> int:
-    """Return how much work it is to read a split again and to write its survivors, in bytes that are only read."""
-    return split.size_bytes + WRITE_WEIGHT * split.size_bytes * count_bits(survivors) // max(1, summary.records)
+def _surviving_bytes(split: Split, survivors: Bytes, summary: SplitSummary) -> int:
+    """Return about how many bytes of a split survive, as if all its records were of the same size."""
+    return split.size_bytes * count_bits(survivors) // max(1, summary.records)
 
 
-def _balanced(splits: Sequence[Split], count: int, work_of: Callable[[Split], int]) -> list[list[Split]]:
-    """Return the splits in order, divided into at most `count` tasks of about the same work."""
-    works = [work_of(split) for split in splits]
+def _write_tasks(
+    job: CleanJob,
+    groups: Sequence[Sequence[Split]],
+    survivors: Mapping[int, Bytes],
+    summaries: Mapping[int, SplitSummary],
+    count: int,
+    most: int,
+) -> list[list[Split]]:
+    """Return the splits of each task of writing: `count` tasks, or up to `most` if that saves time."""
+    splits = list(chain.from_iterable(groups))
+    left_bytes = {
+        split.number: _surviving_bytes(split, survivors[split.number], summaries[split.number]) for split in splits
+    }
+
+    def work_of(split: Split) -> int:
+        # What is left is not spread evenly: most of the latest records are in the last part of a log.
+        return split.size_bytes + WRITE_WEIGHT * left_bytes[split.number]
+
+    if len(groups) >= WRITE_TASKS * job.workers:  # No group is in two tasks, so none has to be joined.
+        return balanced(groups, most, work_of)
+    total_bytes = sum(split.size_bytes for split in splits)
+    slow_bytes = sum(summaries[split.number].slow_bytes for split in splits)
+    is_slow = 2 * slow_bytes > total_bytes >= FEW_SURVIVE * sum(left_bytes.values())
+    return balanced([[split] for split in splits], most if is_slow else count, work_of)
+
+
+def balanced(units: Sequence[Sequence[Split]], count: int, work_of: Callable[[Split], int]) -> list[list[Split]]:
+    """Return the splits in order, divided into at most `count` tasks of about the same work. No unit is divided."""
+    works = [sum(map(work_of, unit)) for unit in units]
     total = sum(works)
     tasks: list[list[Split]] = [[]]
     done = 0
-    for split, work in zip(splits, works, strict=True):
-        if tasks[-1] and done + work / 2 >= total * len(tasks) / count:
+    for unit, work in zip(units, works, strict=True):
+        if tasks[-1] and work and done + work / 2 >= total * len(tasks) / count:
             tasks.append([])
-        tasks[-1].append(split)
+        tasks[-1] += unit
         done += work
     return tasks

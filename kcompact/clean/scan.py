@@ -21,6 +21,7 @@ from kcompact.clean.splits import ahead
 from kcompact.errors import CorruptBatchError, LogChangedError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
+from kcompact.format.codec import SLOW
 from kcompact.format.names import Suffix
 from kcompact.host.throttle import Pace
 from kcompact.log.batch_headers import BatchHeader, with_marker
@@ -98,7 +99,7 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     summary = _SummaryBuilder()
     excluded_from_map = set(split.excluded_from_map.tolist())
     row = announced = unkeyed = tombstones = control = 0
-    for batch, records in _batches_with_records(path, split, job.memory_bytes):
+    for batch, records in batches_with_records(path, split, job.memory_bytes):
         header = batch.header
         summary.add(with_marker(batch, file=str(path)))
         summary.most_bytes += most_bytes(batch, records)
@@ -125,7 +126,8 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     )
 
 
-def _batches_with_records(path: Path, split: Split, memory_bytes: int) -> Iterator[tuple[Batch, list[Record]]]:
+def batches_with_records(path: Path, split: Split, memory_bytes: int) -> Iterator[tuple[Batch, list[Record]]]:
+    """Yield the batches of a split, verified, with their records. Raises as `read_split`."""
     previous_offset = -1
     for batch in verified_batches(
         path,
@@ -157,6 +159,7 @@ class _SummaryBuilder:
     first_epoch: int = -1
     last_epoch: int = -1
     most_bytes: int = 0
+    slow_bytes: int = 0
     transactional: list[TransactionBatch] = field(default_factory=list)
     last_offset_at: dict[int, int] = field(default_factory=dict)
 
@@ -167,6 +170,7 @@ class _SummaryBuilder:
         if header.partition_leader_epoch >= 0:
             self.first_epoch = header.partition_leader_epoch if self.first_epoch < 0 else self.first_epoch
             self.last_epoch = header.partition_leader_epoch
+        self.slow_bytes += header.size_bytes if header.codec_id in SLOW else 0
         self.transactional += of_headers([batch])
 
     def finish(self, *, records: int, keyed: int, unkeyed: int, tombstones: int, control: int) -> SplitSummary:
@@ -181,6 +185,7 @@ class _SummaryBuilder:
             last_epoch=self.last_epoch,
             transactional=PackedTable.of(table_of(self.transactional)),
             most_bytes=self.most_bytes,
+            slow_bytes=self.slow_bytes,
         )
 
 

@@ -18,13 +18,13 @@ from kcompact import kernels
 from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.growth import most_bytes_of_table
-from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, Split, SplitSummary
+from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, ScanJob, Split, SplitSummary
 from kcompact.clean.offset_map import SPLIT_SHIFT, Collector, bits
 from kcompact.clean.rules import delete_horizon_ms
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
 from kcompact.format.batch import Batch, Header, read_header, sealed
-from kcompact.format.codec import Codec, compress, most_compressed_bytes
+from kcompact.format.codec import SLOW, Codec, compress, most_compressed_bytes
 from kcompact.format.names import Suffix
 from kcompact.kernels import (
     ACTION,
@@ -36,6 +36,7 @@ from kcompact.kernels import (
     COPIED,
     DAMAGED,
     DECIDED,
+    DELETE_HORIZON_BIT,
     DISCARDABLE,
     DONE,
     EMPTIED,
@@ -79,7 +80,7 @@ from kcompact.log.transaction_batches import PackedTable
 from kcompact.log.transaction_kernels import find_transactions
 
 
-class _Loaded(NamedTuple):
+class Loaded(NamedTuple):
     """A split in memory: its bytes, and the table of its batches."""
 
     buffer: Bytes
@@ -90,7 +91,7 @@ class _Loaded(NamedTuple):
         return int(self.table[-1, ROW] + self.table[-1, RECORDS_COUNT]) if len(self.table) else 0
 
 
-def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
+def load(job: ScanJob, split: Split, buffers: Buffers) -> Loaded | None:
     """Return a split with its batches verified, None if the kernel rejects it."""
     path = Path(job.directory) / split.log_name
     buffer = buffers.bytes_of("source", split.size_bytes)
@@ -106,10 +107,10 @@ def _load(job: CleanJob, split: Split, buffers: Buffers) -> _Loaded | None:
         if len(offsets):
             flagged = np.minimum(np.searchsorted(table[:, BASE_OFFSET], offsets), count - 1)
             table[flagged[table[flagged, BASE_OFFSET] == offsets], FLAGS] |= flag
-    return _Loaded(buffer, table)
+    return Loaded(buffer, table)
 
 
-def _is_possible(table: Table, first: int, end: int) -> bool:
+def is_possible(table: Table, first: int, end: int) -> bool:
     """Return whether the inflated section of each batch is large enough for its number of records."""
     part = table[first:end]
     return bool(np.all(part[:, RECORDS_COUNT] * MIN_RECORD_BYTES <= part[:, SECTION_END] - part[:, SECTION_START]))
@@ -131,7 +132,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
     In that case the collector may already have some of the split's keys.
     """
     path = Path(job.directory) / split.log_name
-    loaded = _load(job, split, buffers)
+    loaded = load(job, split, buffers)
     if loaded is None or not _index_agrees(path, split, loaded.table):
         return None
     table = loaded.table
@@ -142,7 +143,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
             loaded.buffer, table, buffers, file=path, start_position=split.start_position
         ):
             code = DAMAGED
-            if _is_possible(table, first, end):
+            if is_possible(table, first, end):
                 records = int(table[end - 1, ROW] + table[end - 1, RECORDS_COUNT] - table[first, ROW])
                 entries, *others, header_bytes, code = kernels.scan_records(
                     loaded.buffer, inflated, table, first, end, job.first_dirty_offset, split.number << SPLIT_SHIFT,
@@ -155,7 +156,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
             most_bytes += most_bytes_of_table(table[first:end], header_bytes)
             collector.commit(split.number, loaded.records, entries)
         transactional = find_transactions(
-            loaded.buffer, table, lambda number: with_marker(_batch(split, loaded, number), file=split.log_name)
+            loaded.buffer, table, lambda number: with_marker(batch_at(split, loaded, number), file=split.log_name)
         )
     except CorruptBatchError:
         return None
@@ -171,6 +172,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         last_epoch=int(epochs[-1]) if len(epochs) else -1,
         transactional=PackedTable.of(transactional),
         most_bytes=most_bytes,
+        slow_bytes=int(table[np.isin(table[:, ATTRIBUTES] & CODEC_MASK, SLOW), SIZE].sum()),
     )
 
 
@@ -201,7 +203,7 @@ def filter_split(
     `survivors` are the bits of its records. With `unkeyed_or_tombstones` 0, bits alone decide about whole batches.
     Raises CorruptBatchError, RefusedError.
     """
-    loaded = _load(job, split, buffers)
+    loaded = load(job, split, buffers)
     if loaded is None or loaded.records > 8 * len(survivors):
         return None
     table = loaded.table
@@ -225,7 +227,7 @@ class _Filtering(NamedTuple):
 
     job: CleanJob
     split: Split
-    loaded: _Loaded
+    loaded: Loaded
     survivors: Bytes
     fates: BatchFates
     latest_counts: Column | None
@@ -235,7 +237,7 @@ class _Filtering(NamedTuple):
         return Path(self.job.directory) / self.split.log_name
 
     def batch(self, number: int) -> Batch:
-        return _batch(self.split, self.loaded, number)
+        return batch_at(self.split, self.loaded, number)
 
 
 def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
@@ -346,6 +348,9 @@ def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> Reco
     is_known = outcome[:, ACTION] != UNKNOWN
     is_discarded = (table[:, FLAGS] & DISCARDABLE != 0) & (fates <= Fate.CLEAR)
     known, is_control = outcome[is_known], table[is_known, ATTRIBUTES] & CONTROL_BIT != 0
+    action = outcome[:, ACTION]
+    is_new = ((action == ENCODED) | (action == SEALED)) & (table[:, ATTRIBUTES] & CONTROL_BIT == 0)
+    has_new_horizon = is_new & (outcome[:, NEW_ATTRIBUTES] & ~table[:, ATTRIBUTES] & DELETE_HORIZON_BIT != 0)
     return RecordCounts(
         read=int(table[is_known, RECORDS_COUNT].sum()),
         kept=int(known[:, MESSAGES_WRITTEN].sum()),
@@ -358,6 +363,7 @@ def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> Reco
         discarded_latest=(
             0 if filtering.latest_counts is None else int(filtering.latest_counts[first:end][is_discarded].sum())
         ),
+        new_horizons=int(np.count_nonzero(has_new_horizon)),
     )
 
 
@@ -397,7 +403,8 @@ SMALL_PIECE_BYTES = 2048
 """So many pieces of a run, as small as this on average, are copied to one: writing each takes longer."""
 
 
-def _batch(split: Split, loaded: _Loaded, number: int) -> Batch:
+def batch_at(split: Split, loaded: Loaded, number: int) -> Batch:
+    """Return a batch of a loaded split, by its row in the table."""
     start, size = int(loaded.table[number, POSITION]), int(loaded.table[number, SIZE])
     data = loaded.buffer.data[start : start + size]
     position = split.start_position + start

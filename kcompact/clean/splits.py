@@ -14,15 +14,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.clean.job import CleanJob, Split
+from kcompact.clean.job import ScanJob, Split
 from kcompact.format.batch import legacy_base_offset
 from kcompact.format.index import EntryColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix
-from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.directory import PartitionLog
 from kcompact.log.files import open_regular, read_ahead
 from kcompact.log.index_files import contradiction, is_batch, read_offset_index
 from kcompact.log.segment_reader import batches, headers, require_readable
+from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 
 SPLIT_BYTES = 32 << 20
@@ -44,19 +45,23 @@ def number_splits(
     found, number = {}, 0
     horizon_ms = legacy_horizon_ms(plan)
     for segment in plan.segments:
-        splits = _splits(plan, segment, split_bytes, horizon_ms)
-        for split in splits:
-            if split.size_bytes > 2 * split_bytes:
-                _require_readable(plan.log.directory / segment.log_name, split, memory_bytes)
+        end_offset = min(plan.log.end_of(segment), plan.first_uncleanable_offset)
+        splits = cut(plan.log, segment, split_bytes, memory_bytes, end_offset=end_offset)
         file = segment.files[0].elsewhere() if on_other_machines else segment.files[0]
         found[segment.base_offset] = [
-            replace(split, number=number + index, file=file) for index, split in enumerate(splits)
+            replace(
+                split,
+                number=number + index,
+                file=file,
+                keeps_legacy_tombstones=segment.last_modified_ms > horizon_ms,
+            )
+            for index, split in enumerate(splits)
         ]
         number += len(splits)
     return found
 
 
-def ahead(job: CleanJob, splits: Sequence[Split]) -> Iterator[Split]:
+def ahead(job: ScanJob, splits: Sequence[Split]) -> Iterator[Split]:
     """Yield the splits of a task. While the caller works on one, the kernel already reads the next from the disk.
 
     Not with a limit on bytes per second, which counts a split when it is its turn.
@@ -68,28 +73,33 @@ def ahead(job: CleanJob, splits: Sequence[Split]) -> Iterator[Split]:
         yield split
 
 
-def _splits(plan: CleanPlan, segment: Segment, split_bytes: int, horizon_ms: int) -> list[Split]:
-    """Return a segment cut at batch boundaries, about every `split_bytes`. An empty segment has no splits."""
+def cut(log: PartitionLog, segment: Segment, split_bytes: int, memory_bytes: int, *, end_offset: int) -> list[Split]:
+    """Return a segment cut at batch boundaries, about every `split_bytes`. An empty segment has no splits.
+
+    All its offsets are below `end_offset`. Raises as `number_splits`.
+    """
     if segment.size_bytes == 0:
         return []
-    path = plan.log.directory / segment.log_name
-    starts = _starts(plan.log, segment, split_bytes) if segment.size_bytes > split_bytes else [0]
+    path = log.directory / segment.log_name
+    starts = _starts(log, segment, split_bytes) if segment.size_bytes > split_bytes else [0]
     bases = [segment.base_offset, *(_base_offset_at(path, position) for position in starts[1:])]
-    ends = [*starts[1:], segment.size_bytes]
-    end_offsets = [*bases[1:], min(plan.log.end_of(segment), plan.first_uncleanable_offset)]
-    keeps_legacy_tombstones = segment.last_modified_ms > horizon_ms
-    return [
+    splits = [
         Split(
             log_name=segment.log_name,
             start_position=start,
             end_position=end,
             base_offset=base_offset,
-            end_offset=end_offset,
-            check_index=plan.log.index_file(segment, Suffix.INDEX) is not None,
-            keeps_legacy_tombstones=keeps_legacy_tombstones,
+            end_offset=next_offset,
+            check_index=log.index_file(segment, Suffix.INDEX) is not None,
         )
-        for start, end, base_offset, end_offset in zip(starts, ends, bases, end_offsets, strict=True)
+        for start, end, base_offset, next_offset in zip(
+            starts, [*starts[1:], segment.size_bytes], bases, [*bases[1:], end_offset], strict=True
+        )
     ]
+    for split in splits:
+        if split.size_bytes > 2 * split_bytes:
+            _require_readable(path, split, memory_bytes)
+    return splits
 
 
 def _require_readable(path: Path, split: Split, memory_bytes: int) -> None:

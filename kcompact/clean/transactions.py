@@ -35,9 +35,10 @@ from kcompact.kernels import (
     Table,
 )
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.directory import PartitionLog
 from kcompact.log.index_files import build_indexes, read_offset_index
 from kcompact.log.segment_reader import verified_batches
+from kcompact.log.segments import Segment
 from kcompact.log.transaction_batches import (
     PackedTable,
     PackedTables,
@@ -45,6 +46,7 @@ from kcompact.log.transaction_batches import (
     of_headers,
     read_transactions,
     rows_of,
+    rows_of_all,
     table_of,
 )
 from kcompact.log.transaction_index import (
@@ -226,16 +228,12 @@ def aborted_of_markers(plan: CleanPlan, batches: Batches, *, compiled: bool) -> 
     else:
         transactions = Transactions()
         found = {
-            segment.base_offset: aborted_by_markers(transactions, _rows(batches[segment.base_offset]))
+            segment.base_offset: aborted_by_markers(transactions, rows_of_all(batches[segment.base_offset]))
             for segment in plan.segments
         }
     for segment, later in _later_batches(plan, transactions):
         found[segment.base_offset] = aborted_by_markers(transactions, later)
     return found
-
-
-def _rows(tables: Iterable[Table]) -> Iterator[TransactionBatch]:
-    return chain.from_iterable(map(rows_of, tables))
 
 
 def _all(batches: Batches) -> Iterator[Table]:
@@ -268,7 +266,7 @@ def _judged(plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[Ab
     judge = TransactionIndexJudge(log_start_offset=plan.log.log_start_offset, log_end_offset=plan.log.log_end_offset)
     for segment in plan.segments:
         path, entries = _index_path(plan.log, segment), aborted[segment.base_offset]
-        for problem in judge.contradictions(path, entries, _rows(batches[segment.base_offset])):
+        for problem in judge.contradictions(path, entries, rows_of_all(batches[segment.base_offset])):
             raise problem
     return judge
 

@@ -12,8 +12,12 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     locks          the locks of the log directories of a round
     in_use         partitions that a broker uses by another path
     copies         the output of a round: what it is a copy of, and whether it is finished
+    journal        lines of JSON about each cleaning, written before and after
+    restoring      the way back: puts back what `keep_replaced` has kept
+    retention      deletes old segments, after a cleaning or to make space for one
     preflight      what stops a cleaning, found out before anything is written
     space          the free space that a cleaning needs
+    order          the order of the groups on a nearly full disk
 
     service        `Cleaner`: threads that clean the dirtiest logs of log directories until it is shut down
     log_pool       the logs of the service: which are paused or uncleanable, and which is cleaned next

@@ -67,9 +67,11 @@ class Engine:
             self._start = problem
 
     @property
-    def has_several_workers(self) -> bool:
-        """Whether small partitions are cleaned in less time side by side."""
-        return self._options.name == "spark" or available_cores() > 1
+    def side_by_side(self) -> int:
+        """How many small partitions are cleaned at the same time. On Spark they share jobs, so more cost less."""
+        if self._options.name == "spark":
+            return 16
+        return 4 if available_cores() > 1 else 1
 
     @contextmanager
     def executors(self, note: Callable[[str], None]) -> Iterator[Callable[[Progress], Executor]]:
@@ -83,12 +85,12 @@ class Engine:
             return
         if isinstance(self._start, KcompactError):
             raise self._start
-        from kcompact.engine.spark import OnSpark
+        from kcompact.engine.spark import OnSpark, shared_jobs
 
-        with self._start.context() as context:
+        with self._start.context() as context, shared_jobs(context) as jobs:
             if self._start.is_first:
                 note(
                     "after this run a background process prepares files that make later starts of Spark faster; "
                     "this happens once"
                 )
-            yield lambda progress: OnSpark(sc=context, progress=progress)
+            yield lambda progress: OnSpark(sc=context, progress=progress, shared_jobs=jobs)

@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from kcompact.errors import KcompactError, LogDirLockedError
+from kcompact.log.directory import is_running
 from kcompact.log.lock import LOCK_NAME, LogDirLock, is_locked, log_dir_lock
 from kcompact.log.per_log_dir import PerLogDir
 from kcompact.swap.sweep import sweep_log_dir
@@ -14,9 +15,9 @@ from kcompact.swap.sweep import sweep_log_dir
 class Locks(PerLogDir[LogDirLock | None]):
     """The locks of the log directories. Each is taken once and held until the stack is closed.
 
-    With `only_check` no lock is taken, and `of` returns None. A lock that another process holds is then an error, or
-    with `notes_held` one of the `notes`. `removed` are files and directories of killed runs that were found beside the
-    partitions and removed. `of` raises LogDirLockedError.
+    With `only_check` no lock is taken, and `of` returns None. A lock that another kcompact holds is then an error, or
+    with `notes_held` one of the `notes`, as is that of a broker. `removed` are files and directories of killed runs
+    that were found beside the partitions and removed. `of` raises LogDirLockedError.
     """
 
     def __init__(self, stack: ExitStack, *, only_check: bool = False, notes_held: bool = False) -> None:
@@ -36,6 +37,8 @@ class Locks(PerLogDir[LogDirLock | None]):
         if is_locked(log_dir):
             held = LogDirLockedError(lock=log_dir / LOCK_NAME)
             if not self._notes_held:
+                if is_running(log_dir):
+                    return None
                 raise held
             self.notes.append(f"{str(held).splitlines()[0]}; the cleaning itself has to wait until it ends")
         return None

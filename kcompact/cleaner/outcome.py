@@ -11,7 +11,7 @@ from kcompact.plan.planned import PlannedPartition, shared_exit_code
 
 if TYPE_CHECKING:
     from kcompact.cleaner.partition import CleanResult
-    from kcompact.log.directory import Segment
+    from kcompact.log.segments import Segment
     from kcompact.swap.copy import CopyReport
 
 

@@ -5,8 +5,8 @@
         result = clean_partition(plan, executor, lock=lock)
 
 The stages find the survivors (`prepare_clean`). Then the groups are written in *waves*, as many groups as the free
-space holds, and swapped in one by one in ascending order. The checkpoint is written last. If a round is
-interrupted before that, only time is lost: the next round repeats the work.
+space holds, and swapped in one by one: in ascending order, unless only another order fits (`order`). The checkpoint is
+written last. If a round is interrupted before that, only time is lost: the next round repeats the work.
 """
 
 from __future__ import annotations
@@ -17,18 +17,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kcompact import readable
 from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import GroupSize, Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_kernels
-from kcompact.clean.staged_files import StagingDirectory
+from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
 from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.preflight import obstacle
-from kcompact.cleaner.space import StagingSpace, reserved_for_exact_copy, shortage, shortage_of_copy
+from kcompact.cleaner.retention import apply_retention, make_space, notes_on_active
+from kcompact.cleaner.space import (
+    StagingSpace,
+    freed_by_deleting,
+    reserved_for_exact_copy,
+    shortage,
+    shortage_of_copy,
+)
 from kcompact.errors import (
     CheckpointNotWrittenError,
     CorruptCheckpointError,
@@ -40,17 +47,19 @@ from kcompact.errors import (
     StorageError,
     as_failure,
 )
-from kcompact.log.directory import PartitionLog, read_again
+from kcompact.host.disk import Disk
+from kcompact.log.directory import read_again
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan, Reason
-from kcompact.plan.deletion import ExpiredSegment, expired_segments
-from kcompact.plan.partition import refusal
+from kcompact.plan.deletion import ExpiredSegment, plan_without
+from kcompact.plan.partition import refusal, retention_refusal
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.journal import MARKER
-from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
+from kcompact.swap.keep import Keep
+from kcompact.swap.kept import KeptGroup, KeptSegments
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
@@ -60,14 +69,17 @@ class Status(enum.StrEnum):
     """What a round did with a partition. Errors are raised as exceptions.
 
     A dry run says `copied` of what the run copies as it is. `checkpoint-not-written`: all segments are cleaned and in
-    place, and the next recovery or cleaning writes the checkpoint.
+    place, and the next recovery or cleaning writes the checkpoint. `deleted`: retention deleted segments, and nothing
+    was cleaned. `failed` only of a cleaning that failed although retention had deleted segments to make space for it.
     """
 
     CLEANED = "cleaned"
     CHECKPOINT_NOT_WRITTEN = "checkpoint-not-written"
     COPIED = "copied"
+    DELETED = "deleted"
     DRY_RUN = "dry-run"
     SKIPPED = "skipped"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -76,10 +88,11 @@ class CleanResult:
 
     `end_offset` is the new checkpoint, or what it should be if it was not written. `map_s` is the time until the
     survivors were known; `sync_s` and `verify_s` are the seconds that all workers together spent on syncing and reading
-    back. `expired` are the segments that retention deleted after the cleaning, or would have deleted in a dry run.
-    `resumed`: an earlier run, which was interrupted, has made this copy. `stopped_by` is the error that the cleaning
-    itself would end with, of a dry run, why the checkpoint was not written, or who replaced the staging directory.
-    `notes` are remarks for the user.
+    back. `expired` are the segments that retention deleted, or would have deleted in a dry run: after the cleaning, or
+    before it to make space. `resumed`: an earlier run, which was interrupted, has made this copy. `stopped_by` is the
+    error that the cleaning itself would end with, of a dry run; why it failed after retention had made space; why the
+    checkpoint was not written; or who replaced the staging directory. `notes` are remarks for the user. `replaced` are
+    the groups that were replaced, `kept` those of them that were kept, with the digests of the old files.
     """
 
     directory: Path
@@ -96,6 +109,8 @@ class CleanResult:
     resumed: bool = False
     stopped_by: KcompactError | None = None
     notes: tuple[str, ...] = ()
+    replaced: tuple[CleanedSegment, ...] = ()
+    kept: tuple[KeptGroup, ...] = ()
 
     def __str__(self) -> str:
         if self.end_offset is None:
@@ -119,20 +134,20 @@ def clean_partition(
     options: CleanOptions | None = None,
     progress: Progress | None = None,
     output: Output | None = None,
+    keep: Keep | None = None,
 ) -> CleanResult:
     """Clean one partition by its plan. If it is not eligible, only copy it to the output, or reset its checkpoint.
 
     `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the output of a
-    round with `options.output`, entered except in a dry run; without it the partition is copied on its own. Raises
-    KcompactError: CorruptDataError and RefusedError with nothing changed, RecoveryNeededError if a swap stopped
-    half-way. If only the checkpoint could not be written, the result says so and has the error as `stopped_by`.
+    round with `options.output`, entered except in a dry run; without it the partition is copied on its own; `keep` is
+    the same for `options.keep_replaced`. Raises KcompactError: CorruptDataError and RefusedError with nothing changed,
+    RecoveryNeededError if a swap stopped half-way. If only the checkpoint could not be written, the result says so and
+    has the error as `stopped_by`.
     """
     options, progress = options or CleanOptions(), progress or Progress()
     if options.rebuild_indexes:
         plan = replace(plan, log=replace(plan.log, ignores_indexes=True))
-    problem = refusal(plan)
-    if problem is not None and not (output is not None and is_only_copied(plan)):
-        raise problem
+    _require_allowed(plan, options, output)
     if options.output is not None and not options.dry_run:
         return _copied(plan, executor, options, progress, output)
     stopped_by = obstacle(plan, options, on_other_machines=executor.is_on_other_machines)
@@ -140,19 +155,74 @@ def clean_partition(
         raise stopped_by
     if not plan.eligible:
         return replace(_skip(plan, lock, options), stopped_by=stopped_by)
+    try:
+        result = _cleaned(plan, executor, lock, options, progress, keep, stopped_by)
+    except NotEnoughSpaceError:
+        if not (expired := make_space(plan, lock, options)):
+            raise
+    else:
+        is_short = options.dry_run and isinstance(result.stopped_by, NotEnoughSpaceError)
+        if not is_short or not (expired := make_space(plan, lock, options)):
+            return result
+    return _cleaned_after_retention(plan, expired, executor, lock, options, progress, keep)
+
+
+def _cleaned_after_retention(
+    plan: CleanPlan,
+    expired: tuple[ExpiredSegment, ...],
+    executor: Executor,
+    lock: LogDirLock | None,
+    options: CleanOptions,
+    progress: Progress,
+    keep: Keep | None,
+) -> CleanResult:
+    """Clean a partition whose expired segments were deleted to make space, or count what that would give.
+
+    An error is part of the result, because segments were deleted.
+    """
+    directory = plan.log.directory
+    files = [file for due in expired for file in plan.log.files_of(due.segment)] if options.dry_run else []
+    remaining = plan_without(plan, expired)
+    try:
+        if remaining.eligible:
+            freed_bytes = freed_by_deleting(directory, files, Disk.of(directory).block_bytes)
+            result = _cleaned(remaining, executor, lock, options, progress, keep, None, freed_bytes=freed_bytes)
+        else:
+            result = _skip(remaining, lock, options, has_deleted=True)
+    except Exception as problem:
+        result = CleanResult(directory=directory, status=Status.FAILED, stopped_by=as_failure(problem))
+    return replace(result, plan=remaining, expired=(*expired, *result.expired))
+
+
+def _cleaned(
+    plan: CleanPlan,
+    executor: Executor,
+    lock: LogDirLock | None,
+    options: CleanOptions,
+    progress: Progress,
+    keep: Keep | None,
+    stopped_by: KcompactError | None,
+    *,
+    freed_bytes: int = 0,
+) -> CleanResult:
+    """Clean an eligible partition in place, or count what that would give.
+
+    Of a dry run, `stopped_by` is what it has found, and `freed_bytes` is the space that the run would have by then.
+    """
     started = time.monotonic()
     prepared = _prepare(plan, executor, options, progress)
     map_s = time.monotonic() - started
     map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
     progress.check()
     written, after, status = Written([], CleanerStats(), 0.0, 0.0), plan.log, Status.DRY_RUN
-    notes: tuple[str, ...] = ()
+    done = Done(written)
     if options.dry_run:
         stats, sizes, after = count_groups(prepared, executor)
         written = written._replace(stats=stats)
-        stopped_by = stopped_by or _shortage(plan, sizes, options)
+        stopped_by = stopped_by or _shortage(plan, sizes, options, freed_bytes)
     else:
-        written, stopped_by, notes = _write_and_swap(prepared, executor, _held(lock), progress)
+        done = _kept_and_cleaned(prepared, executor, _held(lock), progress, options, keep)
+        written, stopped_by = done.written, done.stopped_by
         is_unwritten = isinstance(stopped_by, CheckpointNotWrittenError)
         status = Status.CHECKPOINT_NOT_WRITTEN if is_unwritten else Status.CLEANED
         after = read_again(plan.log) if options.apply_retention and stopped_by is None else plan.log
@@ -169,16 +239,59 @@ def clean_partition(
         expired=apply_retention(plan, after, lock, options) if stopped_by is None or options.dry_run else (),
         elapsed_s=time.monotonic() - started,
         stopped_by=stopped_by,
-        notes=notes,
+        notes=(*done.notes, *notes_on_active(plan, after, options)),
+        replaced=tuple(done.written.segments),
+        kept=done.kept,
     )
 
 
-def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> CleanResult:
+class Done(NamedTuple):
+    """What a cleaning has done: the groups, the error if the log is cleaned and only the rest has failed, and notes."""
+
+    written: Written
+    stopped_by: KcompactError | None = None
+    notes: tuple[str, ...] = ()
+    kept: tuple[KeptGroup, ...] = ()
+
+
+def _kept_and_cleaned(
+    prepared: PreparedClean,
+    executor: Executor,
+    lock: LogDirLock,
+    progress: Progress,
+    options: CleanOptions,
+    keep: Keep | None,
+) -> Done:
+    """Clean the partition, and keep what is replaced if the options say so: in that of a round, or on its own."""
+    plan = prepared.plan
+    if options.keep_replaced is None:
+        return _write_and_swap(prepared, executor, lock, progress, None)
+    if keep is None:
+        with Keep(Path(options.keep_replaced), [plan.log.directory]) as alone:
+            return _kept_and_cleaned(prepared, executor, lock, progress, options, alone)
+    with keep.partition(plan, lock) as kept:
+        return _write_and_swap(prepared, executor, lock, progress, kept)._replace(kept=kept.groups)
+
+
+def _require_allowed(plan: CleanPlan, options: CleanOptions, output: Output | None) -> None:
+    """Raise the error that forbids to clean the partition, or to copy it to the output."""
+    problem = refusal(plan)
+    if problem is not None and not (output is not None and is_only_copied(plan)):
+        raise problem
+    if options.apply_retention and (problem := retention_refusal(plan)) is not None:
+        raise problem
+
+
+def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions, *, has_deleted: bool = False) -> CleanResult:
+    """Do what a round does with a partition that is not cleaned. `has_deleted`: retention has made space already."""
     if lock is not None and not options.dry_run:
         reset_checkpoint(plan, lock)
     expired = apply_retention(plan, plan.log, lock, options)
     status = Status.SKIPPED if options.output is None else Status.COPIED  # With an output, this is a dry run.
-    return CleanResult(directory=plan.log.directory, status=status, plan=plan, expired=expired)
+    if expired or has_deleted:
+        status = Status.DRY_RUN if options.dry_run else Status.DELETED
+    notes = notes_on_active(plan, plan.log, options)
+    return CleanResult(directory=plan.log.directory, status=status, plan=plan, expired=expired, notes=notes)
 
 
 def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
@@ -188,10 +301,21 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
     no cleaning has read it, and tombstones would be dropped before the values that they delete.
     Rule: `LogCleanerManager.grabFilthiestCompactedLog`, which resets checkpoints before it chooses a log.
     """
-    if plan.checkpoint_reset and plan.config.compacts:
+    if _resets_checkpoint(plan):
         lock.check()
         with _log_dir(plan, lock) as log_dir:
             write_checkpoint(log_dir, plan.log.topic_partition, plan.first_dirty_offset)
+
+
+def _resets_checkpoint(plan: CleanPlan) -> bool:
+    return plan.checkpoint_reset and plan.config.compacts
+
+
+def _checkpoint_of_copy(plan: CleanPlan) -> int | None:
+    """Return the checkpoint that a cleaning in place would leave, None without an entry."""
+    if plan.eligible:
+        return plan.first_uncleanable_offset
+    return plan.first_dirty_offset if _resets_checkpoint(plan) else plan.log.checkpoint_offset
 
 
 def _log_dir(plan: CleanPlan, lock: LogDirLock) -> OpenDirectory:
@@ -220,8 +344,15 @@ def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions, progres
         return prepared(compiled=False)
 
 
-def _shortage(plan: CleanPlan, sizes: Sequence[GroupSize], options: CleanOptions) -> NotEnoughSpaceError | None:
-    return shortage(plan, sizes) if options.output is None else shortage_of_copy(plan, sizes, Path(options.output))
+def _shortage(
+    plan: CleanPlan, sizes: Sequence[GroupSize], options: CleanOptions, freed_bytes: int
+) -> NotEnoughSpaceError | None:
+    keeps = options.keep_replaced is not None
+    return (
+        shortage(plan, sizes, Disk.of(plan.log.directory).without(-freed_bytes), keeps=keeps)
+        if options.output is None
+        else shortage_of_copy(plan, sizes, Path(options.output))
+    )
 
 
 def is_only_copied(plan: CleanPlan) -> bool:
@@ -248,7 +379,7 @@ def _copy(
 ) -> CleanResult:
     """Write a copy of the partition, compacted if it is eligible, unless an interrupted run has made the same copy."""
     recipe = _recipe(plan, options)
-    checkpoint_offset = plan.first_uncleanable_offset if plan.eligible else plan.log.checkpoint_offset
+    checkpoint_offset = _checkpoint_of_copy(plan)
     finished = output.finished(plan.log, recipe, checkpoint_offset=checkpoint_offset)
     if finished is not None:
         return _resumed(plan, finished, output)
@@ -269,7 +400,7 @@ def _copy(
         space.reserved_for_copy(output.path),
         output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished,
     ):
-        written = write_groups(prepared, range(len(plan.groups)), unfinished.staging, executor)
+        written = write_groups(space.prepared, range(len(plan.groups)), unfinished.staging, executor)
         unfinished.fill(written.segments, progress.check)
         result = CleanResult(
             directory=plan.log.directory,
@@ -325,24 +456,22 @@ def _resumed(plan: CleanPlan, outcome: dict[str, Any], output: Output) -> CleanR
 
 
 def _write_and_swap(
-    prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress
-) -> tuple[Written, KcompactError | None, tuple[str, ...]]:
+    prepared: PreparedClean, executor: Executor, lock: LogDirLock, progress: Progress, kept: KeptSegments | None
+) -> Done:
     """Write the groups wave by wave, swap them in, write the checkpoint, and remove the staging directory.
-
-    Return also the error if the log is cleaned and only the rest has failed, and notes for the user.
 
     The partition directory, the staging directory and the log directory are held open from here on, and everything is
     reached through these descriptors: their owner may put links in their places meanwhile.
     """
     plan = prepared.plan
-    space = StagingSpace(prepared, executor, progress)
+    space = StagingSpace(prepared, executor, progress, keeps=kept is not None)
     space.require()
     with OpenDirectory(plan.log.directory) as directory:
         lock.require_parent_of(directory.path, directory.fd())
         require_unchanged(directory, (file for segment in plan.log.segments for file in segment.files))
         staging = create_staging(directory)
         try:
-            total = _swap_in_waves(prepared, executor, lock, progress, space, directory, staging)
+            total = _swap_in_waves(prepared, executor, lock, progress, space, directory, staging, kept)
         except RecoveryNeededError:
             raise  # Recovery needs the staging directory.
         except BaseException:
@@ -351,14 +480,14 @@ def _write_and_swap(
             raise
         unwritten = _write_end(plan, lock, directory)
         if unwritten is not None:
-            return total, unwritten, ()  # Recovery writes the checkpoint, from the manifest.
+            return Done(total, unwritten)  # Recovery writes the checkpoint, from the manifest.
         try:
             discard(directory, staging)
         except LogChangedError as problem:
-            return total, problem, ()
+            return Done(total, problem)
         except (StorageError, NotEnoughSpaceError) as problem:
-            return total, None, (_still_there(problem, directory.path / staging),)
-        return total, None, ()
+            return Done(total, notes=(_still_there(problem, directory.path / staging),))
+        return Done(total)
 
 
 def _still_there(problem: KcompactError, staging: Path) -> str:
@@ -394,6 +523,7 @@ def _swap_in_waves(
     space: StagingSpace,
     directory: OpenDirectory,
     staging: str,
+    kept: KeptSegments | None,
 ) -> Written:
     plan = prepared.plan
     where = StagingDirectory.of(directory.path / staging, directory.fd(staging))
@@ -402,11 +532,13 @@ def _swap_in_waves(
     with contextlib.closing(space.waves()) as waves:
         for wave in waves:
             take_back(directory, staging)
-            written = write_groups(prepared, wave, where, executor)
+            written = write_groups(space.prepared, wave, where, executor)
             total = total.plus(written)
             for segment in written.segments:
                 carry_over(directory, staging, segment)
-            is_last = wave[-1] == len(plan.groups) - 1
+            if kept is not None:
+                kept.keep(directory, written.segments, progress.check)
+            is_last = len(total.segments) == len(plan.groups)
             write_manifest(
                 directory,
                 staging,
@@ -419,33 +551,10 @@ def _swap_in_waves(
             seals = hand_over(directory, staging, written.segments)
             for segment in written.segments:
                 progress.check()  # A swap that has begun is always finished.
+                if kept is not None:
+                    kept.has_swapped = True
                 replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans, seals=seals)
     return total
-
-
-def apply_retention(
-    plan: CleanPlan, log: PartitionLog, lock: LogDirLock | None, options: CleanOptions
-) -> tuple[ExpiredSegment, ...]:
-    """With `apply_retention`, delete the whole segments that a broker would delete now, oldest first; return them.
-
-    `log` is the log after the cleaning, so merged segments have their new sizes and timestamps. The base offset of the
-    first remaining segment becomes the log start.
-    Rule: `LogCleaner.CleanerThread.cleanFilthiestLog`, for compacted logs only.
-    """
-    if not options.apply_retention or not plan.config.compacts:
-        return ()
-    expired = expired_segments(log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
-    if options.dry_run:
-        return expired
-    if expired:
-        require_unused(log.directory)
-        with OpenDirectory(log.directory) as directory:
-            held = _held(lock)
-            held.require_parent_of(directory.path, directory.fd())
-            for due in expired:
-                remove_segment(directory, log.files_of(due.segment), held.check)
-            start_leader_epochs_at(directory, log.segments[len(expired)].base_offset)
-    return expired
 
 
 def _held(lock: LogDirLock | None) -> LogDirLock:

@@ -18,7 +18,7 @@ from kcompact.host.disk import Storage
 from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import require_lockable
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deletion import ExpiredSegment, expired_segments
+from kcompact.plan.deletion import ExpiredSegment, due_now
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.checkpoint import require_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
@@ -47,9 +47,7 @@ def obstacle(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool 
 def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool) -> None:
     log_dir = plan.log.log_dir.path
     require_lockable(log_dir)
-    expired: tuple[ExpiredSegment, ...] = ()
-    if options.apply_retention and plan.config.compacts:
-        expired = expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
+    expired = due_now(plan) if options.apply_retention else ()
     if (plan.eligible or expired) and not on_other_machines:
         require_own_storage(plan.log.directory)
     if plan.eligible:

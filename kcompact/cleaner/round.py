@@ -4,8 +4,11 @@
         round_.outcomes              # the plans
         result = round_.clean()      # the results
 
+With `apply_retention`, partitions that only lose old segments come before those that are cleaned.
+
 A dry run and a copy (`output`) take no lock and do not change the source. They refuse a partition whose interrupted
-swap needs recovery. A copy also refuses a log directory that another process has locked; a dry run only notes it.
+swap needs recovery. A copy also refuses a log directory that another kcompact has locked; a dry run only notes it.
+Both work beside a running broker: what it changes meanwhile is planned and read again (`log.settled`).
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kcompact.clean.executor import Executor, Progress
 from kcompact.cleaner.copies import finish, output_of, require_space_for_copies
 from kcompact.cleaner.engines import Engine, EngineOptions
 from kcompact.cleaner.in_use import UseCheck
+from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
@@ -38,15 +43,21 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.host.clock import clock_ms
+from kcompact.host.disk import Disk
+from kcompact.log.directory import LogDir, read_again
+from kcompact.log.lock import LogDirLock
+from kcompact.log.settled import damage_only_if_unchanged, read_settled
 from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.deletion import due_now
 from kcompact.plan.discovery import canonical, named_path
-from kcompact.plan.notes import option_notes, time_notes
+from kcompact.plan.notes import option_notes, require_plausible_clock, running_notes, time_notes
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partition import refusal
+from kcompact.plan.partition import refusal, retention_refusal
 from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions
 from kcompact.plan.planned import PlannedPartition, dirtiest_first
 from kcompact.readable import shown
 from kcompact.swap.copy import Output
+from kcompact.swap.keep import Keep
 from kcompact.swap.recovery import recover
 
 
@@ -108,21 +119,27 @@ class Round:
         *,
         notes: Sequence[str],
         doubts: Sequence[str],
+        plan_options: PlanOptions,
         locks: Locks,
         engine: Engine,
         output: Output | None,
+        keep: Keep | None,
+        journal: Journal | None,
     ) -> None:
         self.outcomes = tuple(outcomes)
         self.notes = (*notes, *doubts)
         self.doubts = tuple(doubts)
         self._options = options
+        self._plan_options = plan_options
         self._locks = locks
         self._engine = engine
         self._output = output
+        self._keep = keep
+        self._journal = journal
         # Of a round of copying: the first lack of space. What is not begun by then would fill the disk again.
         self._full: NotEnoughSpaceError | None = None
         # The limit on bytes per second holds for one cleaning.
-        self._side_by_side = engine.has_several_workers and options.max_bytes_per_second is None
+        self._threads = engine.side_by_side if options.max_bytes_per_second is None else 1
 
     def check_engine(self) -> None:
         """Raise KcompactError if something is to be cleaned and the engine cannot start, as far as is known at once."""
@@ -139,7 +156,8 @@ class Round:
         progress = progress or RoundProgress()
         started, copied = time.monotonic(), None
         if self._output is None or self._options.dry_run:
-            partitions = tuple(self._cleaned(progress))
+            with nullcontext() if self._keep is None or self._options.dry_run else self._keep:
+                partitions = tuple(self._cleaned(progress))
         else:
             with self._output as output:
                 partitions = tuple(self._cleaned(progress))
@@ -163,10 +181,16 @@ class Round:
                 finally:
                     own_progress.end()
 
-            if self._side_by_side:
-                yield from small_side_by_side(self.outcomes, clean)
-            else:
-                yield from map(clean, self.outcomes)
+            only_deleted = self._only_deleted()
+            cleaned = list(small_side_by_side(self.outcomes[:only_deleted], clean, threads=self._threads))
+            cleaned += small_side_by_side(self.outcomes[only_deleted:], clean, threads=self._threads)
+            if not self._options.only_reads and self._keep is None:
+                _clean_what_fits_now(cleaned, clean)
+            yield from cleaned
+
+    def _only_deleted(self) -> int:
+        """Return how many partitions only lose old segments: they come first, so that the others have more space."""
+        return sum(_only_loses_segments(each, self._options) for each in self.outcomes)
 
     def _clean_one(self, outcome: PartitionOutcome, executor: Executor, progress: Progress) -> PartitionOutcome:
         """Clean one partition and return it with the result or the error."""
@@ -180,16 +204,53 @@ class Round:
             return self._not_reached(outcome, self._full)
         try:
             with storage_errors(outcome.directory):
-                lock = self._locks.of(outcome.directory)
-                result = clean_partition(
-                    outcome.plan, executor, lock=lock, options=self._options, progress=progress, output=self._output
-                )
-            return replace(outcome, result=result, error=result.stopped_by)
+                clean = partial(self._settled, outcome.plan, executor, self._locks.of(outcome.directory), progress)
+                result = self._journaled(outcome.plan, clean)
+            return replace(outcome, plan=result.plan or outcome.plan, result=result, error=result.stopped_by)
         except Exception as problem:
             failure = as_failure(problem)
             if self._output is not None and not self._options.dry_run and isinstance(failure, NotEnoughSpaceError):
                 self._full = failure
             return replace(outcome, error=failure)
+
+    def _journaled(self, plan: CleanPlan, clean: Callable[[], CleanResult]) -> CleanResult:
+        """Clean one partition between its lines of the journal. Without the first line nothing is cleaned."""
+        if self._journal is None or not self._would_change(plan):
+            return clean()
+        self._journal.begin(plan)
+        try:
+            result = clean()
+        except Exception as problem:
+            with suppress(KcompactError):
+                self._journal.end(plan, None, as_failure(problem))
+            raise
+        try:
+            self._journal.end(plan, result, result.stopped_by)
+        except KcompactError as problem:
+            why = str(problem).splitlines()[0]
+            note = f"{plan.log.directory.name}: the journal lacks its last line: {why}; the log is in order"
+            return replace(result, notes=(*result.notes, note))
+        return result
+
+    def _settled(self, plan: CleanPlan, executor: Executor, lock: LogDirLock | None, progress: Progress) -> CleanResult:
+        """Clean by a plan; beside a running broker, by a new plan if the planned segments were changed meanwhile."""
+
+        def clean(log_dir: LogDir) -> CleanResult:
+            current = plan
+            if log_dir is not plan.log.log_dir:
+                current = make_plan(plan.log.directory, plan.config, self._plan_options, log_dir=log_dir)
+            with damage_only_if_unchanged(current.log):
+                return clean_partition(
+                    current,
+                    executor,
+                    lock=lock,
+                    options=self._options,
+                    progress=progress,
+                    output=self._output,
+                    keep=self._keep,
+                )
+
+        return read_settled(plan.log.directory, plan.log.log_dir, clean, watches=False)
 
     def _not_reached(self, outcome: PartitionOutcome, problem: KcompactError) -> PartitionOutcome:
         """Return a partition that is not cleaned because of a problem of the round; skipped if it needs no cleaning."""
@@ -200,7 +261,9 @@ class Round:
         return replace(outcome, result=_skipped(outcome))
 
     def _would_change(self, plan: CleanPlan) -> bool:
-        return plan.eligible or self._options.output is not None or self._options.apply_retention
+        if plan.eligible or self._options.output is not None:
+            return True
+        return self._options.apply_retention and bool(due_now(plan))
 
 
 def _skipped(outcome: PartitionOutcome) -> CleanResult:
@@ -228,33 +291,80 @@ def begin_round(
     with ExitStack() as stack:
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
         output = output_of(paths, directories, plan_options, options)
+        keep = None if options.keep_replaced is None else Keep(Path(options.keep_replaced), directories)
         locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
         in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
         planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *map(_outcome, unusable)]
         named = {canonical(path) for path in paths}
-        outcomes = [_refused(each, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)]
+        outcomes = [
+            _refused(each, options, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)
+        ]
+        outcomes.sort(key=lambda each: not _only_loses_segments(each, options))
         if output is not None:
             require_space_for_copies(output, outcomes)
+        journal = None
+        if not options.only_reads:
+            require_plausible_clock(outcomes, plan_options)
+        changes = any(each.is_eligible or _only_loses_segments(each, options) for each in outcomes)
+        if options.journal is not None and changes and not options.only_reads:
+            journal = stack.enter_context(Journal(Path(options.journal), directories, options))
         engine = Engine(engine_options, stack)
         yield Round(
             outcomes,
             options,
             notes=[
                 *option_notes(directories, plan_options),
+                *running_notes(outcomes),
                 *locks.notes,
                 *map(_removed_note, locks.removed),
                 *in_use.notes,
-                *(() if options.only_reads else storage_notes(_log_dirs_to_change(outcomes))),
+                *(() if keep is None else keep.notes),
+                *(() if options.only_reads else storage_notes(_log_dirs_to_change(outcomes, options))),
             ],
             doubts=time_notes(outcomes, plan_options),
+            plan_options=plan_options,
             locks=locks,
             engine=engine,
             output=output,
+            keep=keep,
+            journal=journal,
         )
 
 
-def _log_dirs_to_change(outcomes: Sequence[PartitionOutcome]) -> list[Path]:
-    return sorted({outcome.directory.parent for outcome in outcomes if outcome.is_eligible})
+def _only_loses_segments(outcome: PartitionOutcome, options: CleanOptions) -> bool:
+    """Return whether retention deletes segments of a partition that is not to be cleaned."""
+    if not options.apply_retention or outcome.plan is None or outcome.error is not None or outcome.is_eligible:
+        return False
+    return bool(due_now(outcome.plan))
+
+
+def _clean_what_fits_now(
+    outcomes: list[PartitionOutcome], clean: Callable[[PartitionOutcome], PartitionOutcome]
+) -> None:
+    """Clean again what was refused for its space and fits now, because other partitions have freed space."""
+    has_freed = True
+    while has_freed:
+        has_freed = False
+        for number, outcome in enumerate(outcomes):
+            if _fits_now(outcome):
+                outcomes[number] = clean(replace(outcome, error=None))
+                has_freed |= outcomes[number].is_cleaned
+
+
+def _fits_now(outcome: PartitionOutcome) -> bool:
+    """Return whether a partition was refused for its space, unchanged, and so much space is free now."""
+    error = outcome.error
+    if not isinstance(error, NotEnoughSpaceError) or error.why or outcome.plan is None or outcome.result is not None:
+        return False
+    with suppress(KcompactError, OSError):
+        fits = Disk.of(outcome.directory).free_bytes >= error.needed_bytes
+        return fits and read_again(outcome.plan.log).segments == outcome.plan.log.segments
+    return False
+
+
+def _log_dirs_to_change(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> list[Path]:
+    changed = [each for each in outcomes if each.is_eligible or _only_loses_segments(each, options)]
+    return sorted({outcome.directory.parent for outcome in changed})
 
 
 def _removed_note(path: Path) -> str:
@@ -279,7 +389,8 @@ def _planned(
 
     def planner(directory: Path, config: TopicConfig, log_dirs: LogDirs) -> CleanPlan:
         lock = locks.of(directory)
-        in_use.look_at(directory)
+        if lock is not None or not log_dirs.of(directory).is_running:
+            in_use.look_at(directory)
         if lock is not None:
             with uninterrupted():
                 report = recover(directory, log_dir=directory.parent, lock=lock)
@@ -299,7 +410,9 @@ def _noted_as_copy(plan: CleanPlan) -> CleanPlan:
     return replace(plan, log=replace(plan.log, notes=(*plan.log.notes, note)))
 
 
-def _refused(outcome: PartitionOutcome, *, is_named: bool, output: Output | None) -> PartitionOutcome:
+def _refused(
+    outcome: PartitionOutcome, options: CleanOptions, *, is_named: bool, output: Output | None
+) -> PartitionOutcome:
     """Return the outcome with the error or the result that prevents a cleaning, if there is one.
 
     Kafka's internal topics are skipped if the path is a log directory, and refused if it is their own directory. A copy
@@ -316,4 +429,4 @@ def _refused(outcome: PartitionOutcome, *, is_named: bool, output: Output | None
         return outcome
     if plan.reason is Reason.INTERNAL and not is_named:
         return replace(outcome, result=_skipped(outcome))
-    return replace(outcome, error=refusal(plan))
+    return replace(outcome, error=refusal(plan) or (retention_refusal(plan) if options.apply_retention else None))

@@ -25,7 +25,8 @@ from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
 from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import CleanResult, apply_retention, clean_partition, reset_checkpoint
+from kcompact.cleaner.partition import CleanResult, clean_partition, reset_checkpoint
+from kcompact.cleaner.retention import apply_retention
 from kcompact.cleaner.round import with_overrides
 from kcompact.cleaner.states import Event, State
 from kcompact.config.layers import topic_config
@@ -62,7 +63,8 @@ class Cleaner:
     `log.cleaner.backoff.ms` and `log.cleaner.io.max.bytes.per.second` have the effect that they have in a broker.
     `clock` returns the time of each choice in Unix milliseconds. `on_cleaned` is called, by the cleaner's threads,
     with the result of each cleaning, when the partition has no state any more; an exception that it raises ends the
-    thread.
+    thread. With `apply_retention`, nothing is deleted by a default of Kafka unless `plan_options` has the broker's own
+    properties.
 
     Raises ConfigError for settings that Kafka does not accept and for options that a service does not have.
     """
@@ -80,6 +82,9 @@ class Cleaner:
         self._options = options or CleanOptions()
         if self._options.only_reads:
             raise ConfigError(path="options", problem="the cleaner service neither copies nor makes dry runs")
+        if self._options.keep_replaced is not None:
+            problem = "the cleaner service cleans a log again and again, and keeps no segments"
+            raise ConfigError(path="keep_replaced", problem=problem)
         named = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
         self._log_dirs = tuple(named_path(log_dir).resolve() for log_dir in named)
         self._plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock(), by_clock=True), config)

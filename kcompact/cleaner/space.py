@@ -2,7 +2,8 @@
 
 The staged files of a wave are complete before the old ones go, so the free space must hold them all. Their sizes are at
 first upper bounds (`clean.growth`). If these do not fit, the groups are counted as in a dry run, which takes as long as
-writing them: then the sizes are exact.
+writing them: then the sizes are exact. If these do not fit either in ascending order, the groups are put into another
+one (`order`), and written in one part each.
 
 The cleanings of a process share the free space: each reserves what it is about to write, and one that does not fit
 beside the others waits for them.
@@ -11,28 +12,33 @@ beside the others waits for them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kcompact.clean.executor import Executor, Progress
-from kcompact.clean.groups import GroupSize, count_groups, most_sizes
+from kcompact.clean.groups import GroupSize, count_sizes, most_sizes, replaced_files
 from kcompact.clean.prepare import PreparedClean
+from kcompact.clean.staged_files import CleanedSegment, StagedFile
+from kcompact.cleaner.order import Need, best_order, least_free_bytes, least_free_bytes_of_all
 from kcompact.errors import NotEnoughSpaceError
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
+from kcompact.format.names import time_index_name
 from kcompact.host.disk import Disk, nearest_existing
+from kcompact.log.files import FileIdentity
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
 from kcompact.swap.copy.output import SHARED_BLOCKS
-from kcompact.swap.manifest import MAX_BYTES
+from kcompact.swap.manifest import MAX_BYTES, MAX_PARTS, most_bytes, most_bytes_of_group
 
-_SMALL_FILES = 6
-"""Blocks for the directories, two manifests, the checkpoint and the lock file."""
-_SMALL_FILES_OF_WAVE = 2
-"""Blocks for the small files that are not there yet when a wave begins."""
-_MANIFEST_BYTES_OF_FILE = 256
-_FILES_OF_SEGMENT = 5
+_DIRECTORY_BLOCKS = 4
+"""Blocks for the staging directory and for the new names in it, in the partition and in the log directory."""
+_KEPT_DIRECTORY_BLOCKS = 4
+"""The same for the directory of kept files."""
+_CHECKPOINT_ENTRY_BYTES = 300
+_KEPT_HINT = "without --keep-replaced less is needed, because deleted files free their space"
 _POLL_S = 0.2
 
 Result = TypeVar("Result")
@@ -41,70 +47,193 @@ Result = TypeVar("Result")
 # The sizes
 
 
-def shortage(plan: CleanPlan, sizes: Sequence[GroupSize], disk: Disk | None = None) -> NotEnoughSpaceError | None:
-    """Return the error that stops a cleaning whose groups have these sizes, None if the space is enough.
+class Wave(NamedTuple):
+    """The groups that are written together, ascending, and the space that they need, with that of their manifest."""
 
-    Each group must fit when it is its turn: those before it have freed their old files by then. `disk` None means all
-    that is free.
+    groups: list[int]
+    needed_bytes: int
+    manifest_bytes: int
+
+
+class _Sizes:
+    """The space that the groups of a partition need, and the order in which they fit.
+
+    With `keeps` the old files have second names, so deleting them frees nothing, and the order stays. `is_exact`: the
+    sizes are counted.
     """
-    directory = plan.log.directory
-    free_bytes, block_bytes = disk or Disk.of(directory)
-    for number, size in enumerate(sizes):
-        staged_bytes = _staged_bytes(plan, number, size, block_bytes)
-        needed_bytes = _wave_bytes(staged_bytes, size.appended_bytes) + _SMALL_FILES * block_bytes
-        if needed_bytes > free_bytes:
-            return NotEnoughSpaceError(path=directory, needed_bytes=needed_bytes, free_bytes=free_bytes)
-        free_bytes += _freed_bytes(plan, number, block_bytes) - staged_bytes
-    return None
+
+    def __init__(self, plan: CleanPlan, sizes: Mapping[int, GroupSize], *, keeps: bool, is_exact: bool) -> None:
+        self._plan = plan
+        self.sizes = sizes
+        self.is_exact = is_exact
+        self._keeps = keeps
+        self._segments = {number: _replacement(plan, number, size) for number, size in sizes.items()}
+        self._manifest_bytes = {number: most_bytes_of_group(segment) for number, segment in self._segments.items()}
+        self._needs: dict[int, Need] = {}
+
+    def order(
+        self, numbers: Sequence[int], disk: Disk, *, present_bytes: int | None
+    ) -> list[int] | NotEnoughSpaceError:
+        """Return the order in which these groups fit the disk: the ascending one if possible. Or the error.
+
+        `present_bytes` is the manifest that is on the disk, None before the staging directory is made.
+        """
+        needs = {number: self._need(number, disk) for number in numbers}
+        names_bytes = self._names_bytes(disk) if present_bytes is None else 0
+        present_bytes = present_bytes or 0
+        free_bytes = disk.free_bytes + present_bytes - names_bytes
+        end_bytes, ascending = self._end_bytes(disk), sorted(needs)
+        least_bytes = least_free_bytes(needs, ascending, end_bytes=end_bytes, present_bytes=present_bytes)[0]
+        if least_bytes <= free_bytes:
+            return ascending
+        if self.is_exact and not self._keeps:
+            order = best_order(needs, free_bytes, end_bytes=end_bytes, present_bytes=present_bytes)
+            if order is not None:
+                return order
+            least_bytes = least_free_bytes_of_all(
+                needs, end_bytes=end_bytes, present_bytes=present_bytes, block_bytes=disk.block_bytes
+            )
+        return NotEnoughSpaceError(
+            path=self._plan.log.directory,
+            needed_bytes=least_bytes - free_bytes + disk.free_bytes,
+            free_bytes=disk.free_bytes,
+            detail=_KEPT_HINT if self._keeps else "",
+        )
+
+    def wave(self, order: Sequence[int], disk: Disk, *, present_bytes: int) -> Wave:
+        """Return the first groups of an order, as many as the disk and a manifest hold.
+
+        More than one group only if those that follow still fit beside the manifest of all of them.
+        """
+        needs = {number: self._need(number, disk) for number in order}
+        least_bytes = least_free_bytes(needs, order, end_bytes=self._end_bytes(disk))
+        groups: list[int] = []
+        wave_bytes, manifest_of_wave_bytes = 0, 0
+        staged_bytes, appended_bytes, groups_bytes, freed_bytes = 0, 0, 0, 0
+        for number, rest_bytes in zip(order, least_bytes[1:], strict=True):
+            staged_bytes += self._staged_bytes(number, disk)
+            appended_bytes = max(appended_bytes, self._content_bytes(self.sizes[number].appended_bytes, disk))
+            groups_bytes += self._manifest_bytes[number]
+            freed_bytes += needs[number].freed_bytes
+            manifest_bytes = self._manifest_space(groups_bytes, disk)
+            needed_bytes = staged_bytes + appended_bytes + manifest_bytes
+            fits = needed_bytes <= disk.free_bytes
+            fits_before_rest = rest_bytes + manifest_bytes <= disk.free_bytes + present_bytes + freed_bytes
+            if groups and not (fits and fits_before_rest and groups_bytes <= MAX_BYTES):
+                break
+            groups.append(number)
+            wave_bytes, manifest_of_wave_bytes = needed_bytes, manifest_bytes
+        return Wave(sorted(groups), wave_bytes, manifest_of_wave_bytes)
+
+    def copied_bytes(self, disk: Disk) -> int:
+        """Return the most space that a copy takes: all groups, and the files that are copied as they are."""
+        plan = self._plan
+        replaced = {file.name for segment in plan.segments for file in segment.files}
+        files = [file for file in read_partition_contents(plan.log.directory).files if file.name not in replaced]
+        staged_bytes = sum(self._staged_bytes(number, disk) for number in self.sizes)
+        appended_bytes = max((size.appended_bytes for size in self.sizes.values()), default=0)
+        copied_bytes = sum(self._content_bytes(file.size_bytes, disk) for file in files)
+        manifest_bytes = self._manifest_space(sum(self._manifest_bytes.values()), disk)
+        shared_bytes = (len(files) + SHARED_BLOCKS) * disk.block_bytes
+        return staged_bytes + self._content_bytes(appended_bytes, disk) + copied_bytes + manifest_bytes + shared_bytes
+
+    def _need(self, number: int, disk: Disk) -> Need:
+        if number not in self._needs:
+            self._needs[number] = self._found_need(number, disk)
+        return self._needs[number]
+
+    def _found_need(self, number: int, disk: Disk) -> Need:
+        size = self.sizes[number]
+        staged_bytes, freed_bytes = self._staged_bytes(number, disk), 0
+        manifest_bytes = self._manifest_space(self._manifest_bytes[number], disk)
+        if not self._keeps:
+            files = self._segments[number].replaces
+            freed_bytes = freed_by_deleting(self._plan.log.directory, files, disk.block_bytes)
+        return Need(
+            peak_bytes=staged_bytes + self._content_bytes(size.appended_bytes, disk) + manifest_bytes,
+            manifest_bytes=manifest_bytes,
+            freed_bytes=freed_bytes - staged_bytes,
+            keeps_order=size.keeps_order,
+        )
+
+    def _staged_bytes(self, number: int, disk: Disk) -> int:
+        """Return the space for the new files of a group."""
+        size = self.sizes[number]
+        return sum(self._content_bytes(size_bytes, disk) for size_bytes in (*size.parts, *size.indexes))
+
+    @staticmethod
+    def _content_bytes(size_bytes: int, disk: Disk) -> int:
+        """Return the space for a file: whole blocks, and what describes them."""
+        whole_bytes = disk.file_bytes(size_bytes)
+        return whole_bytes if disk.counts_only_data else with_metadata(whole_bytes)
+
+    def _manifest_space(self, groups_bytes: int, disk: Disk) -> int:
+        """Return the space for the manifest of groups that take so many bytes of it."""
+        size_bytes = most_bytes(self._plan.log.topic_partition) + groups_bytes
+        parts = 0 if size_bytes <= MAX_BYTES else MAX_PARTS
+        return disk.file_bytes(size_bytes) + parts * disk.block_bytes
+
+    def _names_bytes(self, disk: Disk) -> int:
+        """Return the space for directories and names, and for all that is written about kept files."""
+        blocks = _DIRECTORY_BLOCKS + (_KEPT_DIRECTORY_BLOCKS if self._keeps else 0)
+        # A kept file takes no more of its manifest than a replaced file of that of the swap; both are written anew.
+        kept_bytes = 2 * disk.file_bytes(2 * sum(self._manifest_bytes.values())) if self._keeps else 0
+        return kept_bytes + (0 if disk.counts_only_data else blocks * disk.block_bytes)
+
+    def _end_bytes(self, disk: Disk) -> int:
+        """Return the space for the checkpoint, which is written after the last group."""
+        present_bytes = 0
+        with suppress(OSError):
+            present_bytes = (self._plan.log.log_dir.path / CLEANER_OFFSET_CHECKPOINT).stat().st_size
+        return disk.file_bytes(present_bytes + _CHECKPOINT_ENTRY_BYTES)
+
+
+def _replacement(plan: CleanPlan, number: int, size: GroupSize) -> CleanedSegment:
+    """Return a group as the manifest names it, with files of the right number and with the longest name."""
+    base_offset = plan.groups[number][0].base_offset
+    file = StagedFile(name=time_index_name(base_offset), staged_as="", size_bytes=0, crc32c=0)
+    files = (file,) * (1 + len(size.indexes))
+    return CleanedSegment(base_offset=base_offset, files=files, replaces=replaced_files(plan, number))
+
+
+def freed_by_deleting(directory: Path, files: Iterable[FileIdentity], block_bytes: int) -> int:
+    """Return the space that deleting files frees. A file with another hard link frees none."""
+    freed_bytes = 0
+    for file in files:
+        with suppress(FileNotFoundError):
+            status = (directory / file.name).lstat()
+            if status.st_nlink == 1:
+                freed_bytes += min(status.st_blocks * 512, -(-status.st_size // block_bytes) * block_bytes)
+    return freed_bytes
+
+
+def shortage(
+    plan: CleanPlan, sizes: Sequence[GroupSize], disk: Disk | None = None, *, keeps: bool = False
+) -> NotEnoughSpaceError | None:
+    """Return the error that stops a cleaning whose groups have these exact sizes, None if the space is enough.
+
+    With `keeps` the old files have second names. `disk` None means all that is free.
+    """
+    disk = disk or Disk.of(plan.log.directory)
+    joined = [size.joined for size in sizes]
+    found = _exact(plan, sizes, keeps=keeps).order(range(len(sizes)), disk, present_bytes=None)
+    if isinstance(found, NotEnoughSpaceError) and joined != sizes:
+        found = _exact(plan, joined, keeps=keeps).order(range(len(sizes)), disk, present_bytes=None)
+    return found if isinstance(found, NotEnoughSpaceError) else None
 
 
 def shortage_of_copy(plan: CleanPlan, sizes: Sequence[GroupSize], output: Path) -> NotEnoughSpaceError | None:
     """Return the error that stops a copy to `output`, None if the space is enough or the copy is already there."""
     if (output / plan.log.directory.name).exists():
         return None
-    free_bytes, block_bytes = Disk.of(output)
-    needed_bytes = _copied_bytes(plan, sizes, block_bytes) + SHARED_BLOCKS * block_bytes
-    if needed_bytes <= free_bytes:
-        return None
-    return NotEnoughSpaceError(path=output, needed_bytes=needed_bytes, free_bytes=free_bytes)
+    disk = Disk.of(output)
+    needed_bytes = _exact(plan, sizes).copied_bytes(disk) + SHARED_BLOCKS * disk.block_bytes
+    fitting = _fitting(output, needed_bytes, disk)
+    return fitting if isinstance(fitting, NotEnoughSpaceError) else None
 
 
-def _staged_bytes(plan: CleanPlan, number: int, size: GroupSize, block_bytes: int) -> int:
-    """Return the space for the staged files of a group, and for its part of the manifest."""
-    manifest_bytes = _manifest_bytes(plan, number, size)
-    # Every file ends inside a block.
-    return with_metadata(size.log_bytes + size.index_bytes) + manifest_bytes + size.files * block_bytes
-
-
-def _manifest_bytes(plan: CleanPlan, number: int, size: GroupSize) -> int:
-    return _MANIFEST_BYTES_OF_FILE * (size.files + _FILES_OF_SEGMENT * len(plan.groups[number]))
-
-
-def _wave_bytes(staged_bytes: int, appended_bytes: int) -> int:
-    """Return the most space that groups of `staged_bytes` together take while they are staged."""
-    return staged_bytes + with_metadata(appended_bytes)
-
-
-def _copied_bytes(plan: CleanPlan, sizes: Sequence[GroupSize], block_bytes: int) -> int:
-    """Return the most space that a copy takes: all groups, and the files that are copied as they are."""
-    replaced = {file.name for segment in plan.segments for file in segment.files}
-    files = [file for file in read_partition_contents(plan.log.directory).files if file.name not in replaced]
-    staged_bytes = sum(_staged_bytes(plan, number, size, block_bytes) for number, size in enumerate(sizes))
-    appended_bytes = max((size.appended_bytes for size in sizes), default=0)
-    copied_bytes = with_metadata(sum(file.size_bytes for file in files)) + len(files) * block_bytes
-    return _wave_bytes(staged_bytes, appended_bytes) + copied_bytes + SHARED_BLOCKS * block_bytes
-
-
-def _freed_bytes(plan: CleanPlan, number: int, block_bytes: int) -> int:
-    """Return the space that deleting the old files of a group frees. A file with another hard link frees none."""
-    freed_bytes = 0
-    for segment in plan.groups[number]:
-        for file in segment.files:
-            with suppress(FileNotFoundError):
-                status = (plan.log.directory / file.name).lstat()
-                if status.st_nlink == 1:
-                    freed_bytes += min(status.st_blocks * 512, -(-status.st_size // block_bytes) * block_bytes)
-    return freed_bytes
+def _exact(plan: CleanPlan, sizes: Sequence[GroupSize], *, keeps: bool = False) -> _Sizes:
+    return _Sizes(plan, dict(enumerate(sizes)), keeps=keeps, is_exact=True)
 
 
 # The check
@@ -131,66 +260,50 @@ def _fitting(output: Path, needed_bytes: int, disk: Disk) -> tuple[None, int] | 
 
 
 class StagingSpace:
-    """The space for the staged files of one cleaning."""
+    """The space for the staged files of one cleaning. `prepared` is what to write, as it fits."""
 
-    def __init__(self, prepared: PreparedClean, executor: Executor, progress: Progress) -> None:
-        self._prepared = prepared
+    def __init__(self, prepared: PreparedClean, executor: Executor, progress: Progress, *, keeps: bool = False) -> None:
+        self.prepared = prepared
+        self._keeps = keeps
         self._plan = prepared.plan
         self._executor = executor
         self._progress = progress
-        self._sizes = most_sizes(prepared)
-        self._is_exact = False
+        self._left = list(range(len(self._plan.groups)))
+        self._sizes = _Sizes(self._plan, dict(enumerate(most_sizes(prepared))), keeps=keeps, is_exact=False)
 
     def require(self) -> None:
-        """Raise NotEnoughSpaceError if a group will not fit when it is its turn."""
-        with self._reserved(
-            self._plan.log.directory, lambda disk: shortage(self._plan, self._sizes, disk) or (None, 0)
-        ):
+        """Raise NotEnoughSpaceError if the groups do not fit in any order that is found."""
+        with self._reserved(self._plan.log.directory, self._nothing):
             pass
 
     def waves(self) -> Generator[list[int], None, None]:
-        """Yield the numbers of the groups to write next: as many as the free space and a manifest hold.
+        """Yield the numbers of the groups to write next, ascending: as many as the free space and a manifest hold.
 
-        The space of a wave is reserved until the next one is asked for. Raises NotEnoughSpaceError if none fits now.
+        The space of a wave is reserved until the next one is asked for. Raises NotEnoughSpaceError if the groups that
+        are left do not fit now.
         """
-        number = 0
-        while number < len(self._plan.groups):
-            with self._reserved(self._plan.log.directory, partial(self._wave, number)) as wave:
-                yield wave
-            number = wave[-1] + 1
+        present_bytes = 0
+        while self._left:
+            with self._reserved(self._plan.log.directory, partial(self._wave, present_bytes)) as wave:
+                yield wave.groups
+            self._left = [number for number in self._left if number not in wave.groups]
+            present_bytes = wave.manifest_bytes
 
-    def _wave(self, first: int, disk: Disk) -> tuple[list[int], int] | NotEnoughSpaceError:
-        """Return the groups from `first` on that fit, with the space that they need, or the error.
+    def _nothing(self, disk: Disk) -> tuple[None, int] | NotEnoughSpaceError:
+        order = self._sizes.order(self._left, disk, present_bytes=None)
+        return order if isinstance(order, NotEnoughSpaceError) else (None, 0)
 
-        More than one group only if one file of a manifest holds them.
-        """
-        wave: list[int] = []
-        staged_bytes, appended_bytes, manifest_bytes, wave_bytes = 0, 0, 0, 0
-        for number in range(first, len(self._plan.groups)):
-            size = self._sizes[number]
-            manifest_bytes += _manifest_bytes(self._plan, number, size)
-            if wave and manifest_bytes > MAX_BYTES:
-                break
-            staged_bytes += _staged_bytes(self._plan, number, size, disk.block_bytes)
-            appended_bytes = max(appended_bytes, size.appended_bytes)
-            needed_bytes = _wave_bytes(staged_bytes, appended_bytes) + _SMALL_FILES_OF_WAVE * disk.block_bytes
-            if needed_bytes > disk.free_bytes:
-                if wave:
-                    break
-                path = self._plan.log.directory
-                return NotEnoughSpaceError(path=path, needed_bytes=needed_bytes, free_bytes=disk.free_bytes)
-            wave.append(number)
-            wave_bytes = needed_bytes
-        return wave, wave_bytes
+    def _wave(self, present_bytes: int, disk: Disk) -> tuple[Wave, int] | NotEnoughSpaceError:
+        order = self._sizes.order(self._left, disk, present_bytes=present_bytes)
+        if isinstance(order, NotEnoughSpaceError):
+            return order
+        wave = self._sizes.wave(order, disk, present_bytes=present_bytes)
+        return wave, wave.needed_bytes
 
     @contextmanager
     def reserved_for_copy(self, output: Path) -> Iterator[None]:
         """Reserve the space for a copy to `output` while the block runs. Raises NotEnoughSpaceError."""
-
-        def needed(disk: Disk) -> tuple[None, int] | NotEnoughSpaceError:
-            return _fitting(output, _copied_bytes(self._plan, self._sizes, disk.block_bytes), disk)
-
-        with self._reserved(output, needed):
+        with self._reserved(output, lambda disk: _fitting(output, self._sizes.copied_bytes(disk), disk)):
             yield
 
     @contextmanager
@@ -199,22 +312,33 @@ class StagingSpace:
     ) -> Iterator[Result]:
         """Yield what `choose` returns for the free space, with that much space reserved while the block runs.
 
-        With an error, first other cleanings of this process are waited for; then the groups are counted; then the
-        error is raised.
+        With an error, first other cleanings of this process are waited for; then the groups are counted; then each is
+        to be written in one part; then the error is raised.
         """
-        try:
-            taken = _RESERVATIONS.take(place, choose, self._progress)
-        except NotEnoughSpaceError:
-            if self._is_exact:
-                raise
-            self._sizes = count_groups(self._prepared, self._executor).sizes
-            self._is_exact = True
-            taken = _RESERVATIONS.take(place, choose, self._progress)
-        result, release = taken
+        while True:
+            try:
+                result, release = _RESERVATIONS.take(place, choose, self._progress)
+                break
+            except NotEnoughSpaceError:
+                if not self._shrink():
+                    raise
         try:
             yield result
         finally:
             release()
+
+    def _shrink(self) -> bool:
+        """Make the sizes exact, then smaller. Return whether that was possible."""
+        sizes = {number: self._sizes.sizes[number] for number in self._left}
+        if not self._sizes.is_exact:
+            sizes = dict(zip(self._left, count_sizes(self.prepared, self._left, self._executor), strict=True))
+        elif any(size.appended_bytes for size in sizes.values()):
+            sizes = {number: size.joined for number, size in sizes.items()}
+            self.prepared = self.prepared.in_whole_groups()
+        else:
+            return False
+        self._sizes = _Sizes(self._plan, sizes, keeps=self._keeps, is_exact=True)
+        return True
 
 
 class _Reservations:

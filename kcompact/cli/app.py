@@ -6,6 +6,7 @@ that only read load neither Spark nor the kernels.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kcompact.cli import options
+from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG, exit_code_of
 from kcompact.cli.option_types import NamedPath, Size
+from kcompact.cli.record_options import listing_options
 
 if TYPE_CHECKING:
+    from kcompact.cli.record_options import RecordArguments
     from kcompact.plan.options import PlanOptions
 
 
@@ -42,6 +46,10 @@ class Commands(Helpful, click.Group):
         from kcompact.cli.output import streams
 
         streams.open_missing()
+        if "_KCOMPACT_COMPLETE" in os.environ:
+            from kcompact.cli.completion import shells
+
+            shells.register()
         extra["standalone_mode"] = False
         try:
             code = super().main(args, prog_name, *rest, **extra)
@@ -87,7 +95,7 @@ def _show_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if not value:
+    if not value or ctx.resilient_parsing:
         return
     from kcompact import __version__
     from kcompact.cli.output import streams
@@ -114,21 +122,27 @@ def main() -> None:
 
 
 @main.command()
-@options.paths
-@click.option("--batches", is_flag=True, help="List the batches, as kafka-dump-log.sh does.")
-@click.option("--records", is_flag=True, help="List the records: offsets, times and sizes, no keys and no values.")
-@click.option("--print-data", is_flag=True, help="List the records with keys and values.")
+@options.paths_of_any_kind
+@listing_options
+@click.option(
+    "--groups",
+    is_flag=True,
+    help="Sum up __consumer_offsets: members, live offsets, tombstones and bytes of each group.",
+)
+@options.history
 @click.option("--verify", is_flag=True, help="Read and check every byte; exit with 3 if something is damaged.")
+@options.keys
 @options.memory(what="the batches being read")
 @options.configuration
 @options.json_option
 @options.debug_option
+@options.counting_keys
 def inspect(
     paths: tuple[Path, ...],
     plan_options: PlanOptions,
-    batches: bool,
-    records: bool,
-    print_data: bool,
+    records: RecordArguments,
+    groups: bool,
+    history: frozenset[str],
     verify: bool,
     memory_bytes: int | None,
     as_json: bool,
@@ -146,29 +160,62 @@ def inspect(
       kcompact inspect /var/lib/kafka/orders-0
       kcompact inspect --verify /var/lib/kafka
       kcompact inspect --records --json /var/lib/kafka/orders-0 | jq .offset
+      kcompact inspect --print-data --key customer-17 --since 2024-03-01 /var/lib/kafka/orders-0
+      kcompact inspect --groups /var/lib/kafka
+      kcompact inspect --gaps /var/lib/kafka/orders-0
+      kcompact inspect --keys --older-than 90d /var/lib/kafka/orders-0
     """
     from kcompact.cli.commands import inspect as command
     from kcompact.format.limits import batch_memory_bytes
     from kcompact.host.memory import default_memory_bytes
 
+    for_batches = batch_memory_bytes(memory_bytes or default_memory_bytes())
+    if history and (records.lists or groups or verify):
+        raise click.UsageError(options.HISTORY_EXCLUDES)
+    if groups:
+        if records.lists or verify:
+            raise click.UsageError("--groups excludes the options that list records, and --verify")
+        from kcompact.cli.commands import groups as groups_command
+
+        return groups_command.run(paths, plan_options, as_json=as_json, memory_bytes=for_batches)
+    listing = records.listing(as_json=as_json, memory_bytes=for_batches, budget_bytes=memory_bytes)
     request = command.Request(
-        with_batches=batches,
-        with_records=records or print_data,
-        print_data=print_data,
-        verify=verify,
-        as_json=as_json,
-        memory_bytes=batch_memory_bytes(memory_bytes or default_memory_bytes()),
+        listing=listing, history=history, verify=verify, as_json=as_json, memory_bytes=for_batches
     )
     return command.run(paths, plan_options, request)
 
 
 @main.command()
 @options.paths
+@click.option(
+    "--explain",
+    "explains",
+    is_flag=True,
+    help="Show each condition with its value, which one decides, when that changes, by which setting, and the cost.",
+)
+@click.option(
+    "--compare",
+    multiple=True,
+    metavar="[TOPIC:]NAME=VALUE",
+    shell_complete=values.complete_settings,
+    help="Show what this setting would change, beside today. Repeatable: all of them together.",
+)
+@options.unclean
 @options.configuration
 @options.verbosity(quiet="Print only the totals and errors.")
 @options.json_option
 @options.debug_option
-def plan(paths: tuple[Path, ...], plan_options: PlanOptions, *, is_verbose: bool, is_quiet: bool, as_json: bool) -> int:
+def plan(
+    paths: tuple[Path, ...],
+    plan_options: PlanOptions,
+    *,
+    explains: bool,
+    compare: tuple[str, ...],
+    unclean: bool,
+    is_verbose: bool,
+    is_quiet: bool,
+    as_json: bool,
+) -> int:
     """Show what Kafka's cleaner would decide, and why.
 
     Each partition, dirtiest first, is shown with the sizes of its clean and dirty sections, the ratio, the verdict and
@@ -181,10 +228,20 @@ def plan(paths: tuple[Path, ...], plan_options: PlanOptions, *, is_verbose: bool
     Examples:
       kcompact plan --config cleanup.policy=compact /var/lib/kafka
       kcompact plan --broker-config server.properties --now 2024-03-01T00:00:00Z orders-0
+      kcompact plan --explain /var/lib/kafka/orders-0
+      kcompact plan --compare min.cleanable.dirty.ratio=0.1 /var/lib/kafka
     """
     from kcompact.cli.commands import plan as command
+    from kcompact.config.settings import parse_override
 
-    return command.run(paths, plan_options, is_verbose=is_verbose, is_quiet=is_quiet, as_json=as_json)
+    request = command.Request(
+        explains=explains,
+        compared=tuple(parse_override(text, option="--compare") for text in compare),
+        is_verbose=is_verbose,
+        is_quiet=is_quiet,
+        as_json=as_json,
+    )
+    return command.run(paths, replace(plan_options, unclean=unclean), request)
 
 
 @main.command()
@@ -197,14 +254,30 @@ def plan(paths: tuple[Path, ...], plan_options: PlanOptions, *, is_verbose: bool
     metavar="DIR",
     help="Write a compacted copy of each partition into DIR and leave PATH unchanged.",
 )
+@click.option(
+    "--keep-replaced",
+    type=NamedPath(file_okay=False),
+    metavar="DIR",
+    help="Keep the segments that are replaced, as hard links in DIR, new or empty, on the same file system. No space "
+    "is freed until DIR is removed. `kcompact restore DIR` puts them back.",
+)
+@click.option(
+    "--journal",
+    type=NamedPath(dir_okay=False),
+    metavar="FILE",
+    help="Append a line of JSON before and after the cleaning of each partition. Default: journal.jsonl in the user's "
+    "cache.",
+)
 @click.option("--keep-tombstones", is_flag=True, help="Set delete horizons, but keep all tombstones.")
 @click.option(
     "--apply-retention",
     is_flag=True,
     help="After the cleaning, delete the whole segments that a broker would delete: below the log start and, if the "
-    "policy contains delete, past retention.bytes and retention.ms.",
+    "policy contains delete, past retention.bytes and retention.ms. Also of topics that are not compacted. Refused if "
+    "the broker's own settings are unknown: pass --broker-config.",
 )
 @click.option("--rebuild-indexes", is_flag=True, help="Ignore all indexes: read the batches and write new indexes.")
+@options.unclean
 @click.option(
     "--yes",
     "-y",
@@ -236,6 +309,7 @@ def clean(
     plan_options: PlanOptions,
     *,
     force: bool,
+    unclean: bool,
     yes: bool,
     is_verbose: bool,
     is_quiet: bool,
@@ -265,7 +339,7 @@ def clean(
 
     return command.run(
         paths,
-        replace(plan_options, force=force),
+        replace(plan_options, force=force, unclean=unclean),
         CleanOptions(**cleaning),  # The remaining options have the names of its fields.
         EngineOptions(name=engine, master=master, spark_conf=options.parse_pairs(spark_conf, option="--spark-conf")),
         assume_yes=yes,
@@ -277,14 +351,16 @@ def clean(
 
 @main.command()
 @options.paths
+@click.option("--foreign", is_flag=True, help="Finish or undo also what a broker's own interrupted cleaning has left.")
 @options.json_option
 @options.debug_option
-def recover(paths: tuple[Path, ...], as_json: bool) -> int:
+def recover(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
     """Finish or undo a swap that was interrupted.
 
     A swap whose new segment was committed is finished, any other swap is undone, and the staging directory is removed.
     Every clean does this first. A second run changes nothing. Files that a broker left are listed and not changed, and
-    the exit code is 8. The broker finishes or undoes its own swaps when it starts.
+    the exit code is 8: the broker finishes or undoes its own swaps when it starts. With --foreign kcompact does it, by
+    the rules of the broker, after it has verified the new segments.
 
     \b
     Example:
@@ -292,4 +368,170 @@ def recover(paths: tuple[Path, ...], as_json: bool) -> int:
     """
     from kcompact.cli.commands import recover as command
 
-    return command.run(paths, as_json=as_json)
+    return command.run(paths, foreign=foreign, as_json=as_json)
+
+
+@main.command()
+@click.argument("kept", metavar="DIR", type=NamedPath(readable=False), shell_complete=values.complete_directories)
+@click.option("--check", "only_check", is_flag=True, help="Only verify DIR and the partitions. Change nothing.")
+@options.json_option
+@options.debug_option
+def restore(kept: Path, only_check: bool, as_json: bool) -> int:
+    """Put back what `clean --keep-replaced DIR` has replaced.
+
+    Every kept file is verified first, and that the partition is still as the cleaning has left it. Then the files and
+    the checkpoint are put back as they were, under the lock of the log directory. DIR is not changed. If this is
+    interrupted, run it again.
+
+    \b
+    Example:
+      kcompact restore --check /var/lib/kept
+    """
+    from kcompact.cli.commands import restore as command
+
+    return command.run(kept, only_check=only_check, as_json=as_json)
+
+
+@main.command()
+@options.log_dirs
+@click.option("--verify", "reads_all", is_flag=True, help="Read and check every byte.")
+@options.memory(what="the batches being read")
+@options.configuration
+@options.verbosity(quiet="Print only how many findings there are.")
+@options.json_option
+@options.debug_option
+def doctor(
+    paths: tuple[Path, ...],
+    plan_options: PlanOptions,
+    *,
+    reads_all: bool,
+    memory_bytes: int | None,
+    is_verbose: bool,
+    is_quiet: bool,
+    as_json: bool,
+) -> int:
+    """Find what would stop a broker, its cleaner or kcompact.
+
+    Pass all log directories of one broker together, and its server.properties with --broker-config. Each finding is
+    printed with its severity, what a broker's log says about it, and the command to run next. Without --verify only
+    names, small files and the ends of segments and indexes are read, so it takes about a second.
+
+    Changes nothing and takes no lock. The exit code is 0 only if nothing stops; else it is that of the findings, or 1
+    if they have several.
+
+    \b
+    Examples:
+      kcompact doctor --broker-config server.properties /var/lib/kafka
+      kcompact doctor --verify --json /data1/kafka /data2/kafka | jq .findings
+    """
+    from kcompact.cli.commands import doctor as command
+    from kcompact.format.limits import batch_memory_bytes
+    from kcompact.host.memory import default_memory_bytes
+
+    return command.run(
+        paths,
+        plan_options,
+        reads_all=reads_all,
+        memory_bytes=batch_memory_bytes(memory_bytes or default_memory_bytes()),
+        is_verbose=is_verbose,
+        is_quiet=is_quiet,
+        as_json=as_json,
+    )
+
+
+@main.command()
+@options.paths
+@click.option(
+    "--output",
+    "-o",
+    "file",
+    type=NamedPath(),
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="The file of the page. Only an older report is replaced. - is standard output.",
+)
+@click.option(
+    "--prefix",
+    default=":",
+    show_default=True,
+    metavar="SEPARATOR",
+    help="Count also by the part of a key before SEPARATOR.",
+)
+@click.option("--print-data", is_flag=True, help="Show keys and prefixes themselves. Default: their hashes.")
+@options.memory(what="keys and for data being read")
+@options.unclean
+@options.configuration
+@options.json_option
+@options.debug_option
+def report(
+    paths: tuple[Path, ...],
+    plan_options: PlanOptions,
+    *,
+    file: Path,
+    prefix: str,
+    print_data: bool,
+    unclean: bool,
+    memory_bytes: int | None,
+    as_json: bool,
+) -> int:
+    """Draw partitions on one page, for a ticket.
+
+    The page is one HTML file without scripts that loads nothing: the verdict and why, the log to scale before and after
+    a cleaning, segments over time, the dirty ratio as the log grew, keys, tombstones, gaps, codecs, producers,
+    transactions, and the commands to run next. Of more than 20 partitions the dirtiest are drawn, and the others are
+    listed.
+
+    Reads all records, as a dry run does. Changes nothing and takes no lock. Needs the extra `report`:
+    pip install 'kcompact[report]'
+
+    \b
+    Examples:
+      kcompact report --config cleanup.policy=compact /var/lib/kafka/orders-0
+      kcompact report --topic 'orders*' -o orders.html /var/lib/kafka
+    """
+    from kcompact.cli.commands import report as command
+    from kcompact.keys.counts import CountOptions
+
+    if as_json and file == command.STANDARD_OUTPUT:
+        raise click.UsageError("--json and -o - exclude each other: both print on standard output")
+    options_of_run = replace(plan_options, unclean=unclean)
+    count = CountOptions(separator=prefix.encode("utf-8", "surrogateescape"), memory_bytes=memory_bytes)
+    return command.run(paths, options_of_run, file=file, count=count, print_data=print_data, as_json=as_json)
+
+
+@main.command()
+@click.argument("shell", metavar="SHELL", type=click.Choice(("bash", "zsh", "fish")))
+@options.debug_option
+def completion(shell: str) -> int:
+    """Print the completion of command lines for a shell: bash, zsh or fish.
+
+    Tab then completes commands, options, directories, the topics in directories that are already typed, and the names
+    of Kafka's settings. Only names of directories are read.
+
+    \b
+    Examples:
+      kcompact completion bash >~/.local/share/bash-completion/completions/kcompact
+      kcompact completion zsh >~/.zfunc/_kcompact
+      kcompact completion fish >~/.config/fish/completions/kcompact.fish
+    """
+    from kcompact.cli.commands import completion as command
+
+    return command.run(shell)
+
+
+@main.command()
+@click.argument("directory", metavar="DIR", type=NamedPath(file_okay=False))
+@options.debug_option
+def man(directory: Path) -> int:
+    """Write the man pages, kcompact.1 and one for each command, into a directory.
+
+    DIR is made if it does not exist. Pages of another version are replaced.
+
+    \b
+    Example:
+      kcompact man ~/.local/share/man/man1 && man kcompact-clean
+    """
+    from kcompact.cli.commands import man_pages as command
+
+    return command.run(directory)

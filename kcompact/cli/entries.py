@@ -1,4 +1,4 @@
-"""What `inspect` and `recover` report: one entry for each partition or file."""
+"""What `inspect`, `recover` and `restore` report: one entry for each partition or file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from kcompact.plan.planned import PlannedPartition
 if TYPE_CHECKING:
     from kcompact.inspect.contents import LogContents
     from kcompact.inspect.findings import Finding
+    from kcompact.inspect.gaps import Gaps
+    from kcompact.inspect.groups import LogGroups
     from kcompact.inspect.segment_contents import SegmentContents
+    from kcompact.inspect.transaction_report import TransactionReport
+    from kcompact.keys.counts import LogKeys
     from kcompact.swap.recovery import RecoveryReport
 
 
@@ -24,6 +28,15 @@ class InspectedPartition(PlannedPartition):
 
     contents: LogContents | None = None
     findings: tuple[Finding, ...] | None = None
+    gaps: Gaps | None = None
+    transactions: TransactionReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysEntry(InspectedPartition):
+    """One partition in the report of `inspect --keys`. For damage it has both keys and error."""
+
+    keys: LogKeys | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +55,10 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryEntry:
-    """One partition in the report of `recover`."""
+class _Entry:
+    """One partition and its error, if there is one."""
 
     directory: Path
-    report: RecoveryReport
-    status: str
     error: KcompactError | None = None
 
     @property
@@ -56,6 +67,31 @@ class RecoveryEntry:
         return self.error.exit_code if self.error else 0
 
 
-def complain_of(entries: Sequence[PlannedPartition | RecoveryEntry]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsEntry(_Entry):
+    """One partition in the report of `inspect --groups`, with its groups or its error."""
+
+    groups: LogGroups | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryEntry(_Entry):
+    """One partition in the report of `recover`."""
+
+    report: RecoveryReport
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreEntry(_Entry):
+    """One partition in the report of `restore`. `files` and `size_bytes` are what is, or is to be, put back."""
+
+    status: str
+    files: int = 0
+    size_bytes: int = 0
+    checkpoint: int | None = None
+
+
+def complain_of(entries: Sequence[PlannedPartition | GroupsEntry | RecoveryEntry | RestoreEntry]) -> None:
     """Print the errors of entries on standard error."""
     complain_of_each((entry.directory, entry.error) for entry in entries if entry.error is not None)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 MAX_DIGITS = 19
 """The number of digits of the greatest long in Java."""
@@ -101,6 +104,30 @@ class Size(click.ParamType[Any]):
         return size_bytes
 
 
+_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_MAX_DURATION_MS = LATEST_MS
+
+
+class Duration(click.ParamType[Any]):
+    """A length of time in milliseconds, from a number and a unit."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        import re
+
+        text = str(value).strip()
+        parsed = re.fullmatch(r"([0-9]{1,15})\s*(ms|[smhdw])", text, re.ASCII | re.IGNORECASE)
+        if parsed is None:
+            self.fail(f"'{_cut(text)}' is not a length of time, such as 90d, 12h, 30m, 45s or 500ms", param, ctx)
+        duration_ms = int(parsed[1]) * _DURATION_UNITS[parsed[2].lower()]
+        if duration_ms > _MAX_DURATION_MS:
+            self.fail(f"'{_cut(text)}' is more than 8000 years", param, ctx)
+        return duration_ms
+
+
 class HighWatermark(click.ParamType[Any]):
     """An offset, or `leo` for the log end offset."""
 
@@ -113,3 +140,8 @@ class HighWatermark(click.ParamType[Any]):
         if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
             return int(text)
         raise click.BadParameter(f"'{_cut(text)}' is neither an offset nor leo", ctx=ctx, param=param)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem("leo")] if "leo".startswith(incomplete) else []

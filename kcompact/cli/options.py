@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG
-from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Now, Size
+from kcompact.cli.option_types import Address, Duration, HighWatermark, NamedPath, Now, Size
 
 ARGUMENTS = "kcompact.arguments"
 """The key under which click's context holds the arguments as they were typed."""
@@ -19,10 +21,24 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def paths(command: Command) -> Command:
-    """Add the arguments PATH..."""
+    """Add the arguments PATH..., directories."""
+    return _paths("PATH...", shell_complete=values.complete_directories)(command)
+
+
+def paths_of_any_kind(command: Command) -> Command:
+    """Add the arguments PATH..., directories and files."""
+    return _paths("PATH...")(command)
+
+
+def log_dirs(command: Command) -> Command:
+    """Add the arguments LOG_DIR..."""
+    return _paths("LOG_DIR...", shell_complete=values.complete_directories)(command)
+
+
+def _paths(metavar: str, **completion: Any) -> Callable[[Command], Command]:
     # An unreadable path fails only that path, not the whole command, so click does not check it.
     kind = NamedPath(readable=False)
-    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=kind)(command)
+    return click.argument("paths", nargs=-1, required=True, metavar=metavar, type=kind, **completion)
 
 
 def json_option(command: Command) -> Command:
@@ -53,6 +69,12 @@ def memory(*, what: str) -> Callable[[Command], Command]:
     )
 
 
+def unclean(command: Command) -> Command:
+    """Add --unclean."""
+    text = "After an unclean shutdown: plan by what a broker's recovery will keep, and clean nothing that it recovers."
+    return click.option("--unclean", is_flag=True, help=text)(command)
+
+
 def verbosity(*, quiet: str) -> Callable[[Command], Command]:
     """Return a decorator that adds --verbose and --quiet, which exclude each other. `quiet` is the help of --quiet."""
 
@@ -76,18 +98,127 @@ def typed_arguments() -> tuple[str, ...]:
     return arguments
 
 
+_HISTORY = {
+    "gaps": "Show where offsets are missing, and what that proves about compaction.",
+    "transactions": "Show committed, aborted, empty, open and hanging transactions, and what waits for them.",
+}
+HISTORY_EXCLUDES = "--gaps and --transactions exclude the options that list records, --groups and --verify"
+
+
+def history(command: Command) -> Command:
+    """Add the options of `inspect` about the history of partitions. The command gets their names as `history`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return command(*args, history=frozenset(name for name in _HISTORY if kwargs.pop(name)), **kwargs)
+
+    decorated: Any = wrapped
+    for name, text in reversed(_HISTORY.items()):
+        decorated = click.option(f"--{name}", is_flag=True, help=text)(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+_KEYS = (
+    click.option(
+        "--keys", "counts_keys", is_flag=True, help="Count live keys, superseded records, tombstones and their bytes."
+    ),
+    click.option(
+        "--older-than",
+        "older_than_ms",
+        type=Duration(),
+        metavar="TIME",
+        help="With --keys: list the live keys whose newest record is older, such as 90d.",
+    ),
+    click.option(
+        "--prefix", metavar="SEPARATOR", help="With --keys: also count by the part of a key before SEPARATOR."
+    ),
+    click.option(
+        "--top",
+        type=click.IntRange(0, 10_000),
+        metavar="N",
+        help="With --keys: list so many keys at most. Default: 10.",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(("spark", "in-process")),
+        help="With --keys: the engine that runs the stages. Default: in-process.",
+    ),
+    click.option("--master", metavar="URL", help="With --keys: the Spark master. Default: local[*]."),
+    click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="With --keys: a Spark setting. Repeatable."),
+)
+
+
+_KEYS_EXCLUDES = "--keys excludes the options that list records, --groups, --gaps, --transactions and --verify"
+
+
+def keys(command: Command) -> Command:
+    """Add --keys and the options that belong to it. `counting_keys` handles them."""
+    decorated: Any = command
+    for option in reversed(_KEYS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def counting_keys(command: Command) -> Command:
+    """With --keys, count keys instead of calling the command. The command gets none of the options of --keys."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *,
+        counts_keys: bool,
+        older_than_ms: int | None,
+        prefix: str | None,
+        top: int | None,
+        engine: str | None,
+        master: str | None,
+        spark_conf: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
+        if not counts_keys:
+            needing: dict[str, object] = {"--older-than": older_than_ms, "--prefix": prefix, "--top": top}
+            needing |= {"--engine": engine, "--master": master, "--spark-conf": spark_conf or None}
+            for name, value in needing.items():
+                if value is not None:
+                    raise click.UsageError(f"{name} needs --keys")
+            return command(**kwargs)
+        records = kwargs["records"]
+        lists = replace(records, print_data=False).lists
+        if lists or any(kwargs[name] for name in ("groups", "history", "verify")):
+            raise click.UsageError(_KEYS_EXCLUDES)
+        if prefix == "":
+            raise click.BadParameter("the separator is empty", param_hint="--prefix")
+        from kcompact.cleaner.engines import LOCAL_MASTER, EngineOptions
+        from kcompact.cli.commands import keys as keys_command
+
+        conf = parse_pairs(spark_conf, option="--spark-conf")
+        request = keys_command.KeysRequest(
+            older_than_ms=older_than_ms,
+            separator=(prefix or "").encode("utf-8", "surrogateescape"),
+            top=10 if top is None else top,
+            print_data=records.print_data,
+            engine=EngineOptions(name=engine or "in-process", master=master or LOCAL_MASTER, spark_conf=conf),
+            memory_bytes=kwargs["memory_bytes"],
+        )
+        return keys_command.run(kwargs["paths"], kwargs["plan_options"], request, as_json=kwargs["as_json"])
+
+    decorated: Any = wrapped
+    return decorated  # type: ignore[no-any-return]
+
+
 _CONFIGURATION = (
     click.option(
         "--topic",
         "topics",
         multiple=True,
         metavar="GLOB",
+        shell_complete=values.complete_topics,
         help="Only partitions of topics that match, such as 'orders*'. Repeatable.",
     ),
     click.option(
         "--config",
         multiple=True,
         metavar="[TOPIC:]NAME=VALUE",
+        shell_complete=values.complete_settings,
         help="A setting under Kafka's name, for one topic or for all. A broker's name (log.cleaner...) sets the "
         "broker's value. Overrides every other source. Repeatable.",
     ),

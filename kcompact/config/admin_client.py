@@ -166,6 +166,7 @@ def live_config(
     if found is None:
         return None
     layers = cluster.brokers.get(node_id) if node_id is not None else None
+    knows_broker = layers is not None
     if layers is None:
         layers = [(Source.CLUSTER_DEFAULT, cluster.cluster_defaults), (Source.BROKER_OVERRIDE, fallback or {})]
-    return ClusterConfig(origin=ORIGIN, topic=found.overrides, broker=layers)
+    return ClusterConfig(origin=ORIGIN, topic=found.overrides, broker=layers, knows_broker=knows_broker)

@@ -7,6 +7,7 @@ A stronger source replaces the values of a weaker one. `settings` lists the sour
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kcompact.config.settings import (
@@ -41,6 +42,7 @@ def topic_config(
     topics. Without `cluster`, and without another source for it, `cleanup_policy` is None.
     Raises ConfigError for a value that Kafka does not accept, UnsupportedError when the cluster has such a value.
     """
+    knows_broker = bool(broker_properties) or (cluster is not None and cluster.knows_broker)
     builder = _TopicConfigBuilder(topic)
     if cluster is not None:
         builder.set_value("cleanup.policy", "delete", Setting(source=Source.DEFAULT))
@@ -60,7 +62,7 @@ def topic_config(
     general = [override for override in overrides if override.topic is None and not is_broker_name(override.name)]
     named = [override for override in overrides if override.topic == topic]
     builder.set_topic_values({override.name: override.value for override in (*general, *named)}, options)
-    return builder.build()
+    return replace(builder.build(), knows_broker=knows_broker)
 
 
 class _TopicConfigBuilder:

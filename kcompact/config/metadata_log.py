@@ -27,6 +27,7 @@ from kcompact.config.settings import ClusterConfig, Source
 from kcompact.errors import CorruptBatchError, CorruptDataError, RefusedError, StaleReplicaError, storage_error
 from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
 from kcompact.format.metadata_record import (
+    BOOTSTRAP_CHECKPOINT,
     SNAPSHOT_FOOTER,
     SNAPSHOT_HEADER,
     AbortTransaction,
@@ -57,7 +58,6 @@ from kcompact.log.files import open_regular, read_at, read_file
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
-BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 ORIGIN = "metadata-log"
 
 

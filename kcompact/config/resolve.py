@@ -69,6 +69,13 @@ def configurations(
     return {directory: resolver.resolve(directory) for directory in directories}
 
 
+def is_cleaner_enabled(overrides: Sequence[Override], broker_properties: Mapping[str, str]) -> bool:
+    """Return whether the broker's own cleaner runs, by the options and `server.properties`."""
+    options = {override.name: override.value for override in overrides}
+    value = options.get(CLEANER_ENABLE, broker_properties.get(CLEANER_ENABLE, "true"))
+    return value.strip().lower() != "false"
+
+
 class _Resolver:
     """Finds the configurations of partitions. Reads the metadata of each log directory once."""
 
@@ -109,18 +116,13 @@ class _Resolver:
         try:
             cluster = self._cluster_config(directory, partition, notes)
             config = self._merge(partition.topic, cluster)
-            if config.compacts and not self._is_cleaner_enabled():
+            if config.compacts and not config.log_cleaner_enable:
                 notes.append(f"the broker's own cleaner is switched off: {CLEANER_ENABLE}=false")
             return Configured(config=config, notes=tuple(notes))
         except ConfigError:
             raise
         except KcompactError as problem:
             return Configured(config=self._merge(partition.topic, None), notes=tuple(notes), problem=problem)
-
-    def _is_cleaner_enabled(self) -> bool:
-        options = {override.name: override.value for override in self._overrides}
-        value = options.get(CLEANER_ENABLE, self._broker_properties.get(CLEANER_ENABLE, "true"))
-        return value.strip().lower() != "false"
 
     def _merge(self, topic: str, cluster: ClusterConfig | None) -> TopicConfig:
         """Return the configuration of a topic from the options, the files and the cluster's settings."""

@@ -50,6 +50,23 @@ class Setting:
     origin: str | None = None
 
 
+_SOURCES = {
+    Source.OPTION: "--config",
+    Source.TOPIC_OVERRIDE: "topic override",
+    Source.BROKER_OVERRIDE: "dynamic setting of the broker",
+    Source.CLUSTER_DEFAULT: "dynamic default of all brokers",
+    Source.BROKER_CONFIG: "static setting of the broker",
+    Source.DEFAULT: "Kafka's default",
+}
+_ORIGINS = {None: "", "metadata-log": " in the cluster metadata", "bootstrap-server": " in the running cluster"}
+
+
+def source_text(setting: Setting) -> str:
+    """Return the source of a value in words."""
+    where = "--broker-config" if setting == Setting(source=Source.BROKER_CONFIG) else _SOURCES[setting.source]
+    return f"{where}{_ORIGINS[setting.origin]}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """The settings that a cluster has for one of its topics.
@@ -61,6 +78,8 @@ class ClusterConfig:
     origin: str
     topic: Mapping[str, str]
     broker: Sequence[tuple[Source, Mapping[str, str]]] = ()
+    knows_broker: bool = False
+    """Whether `broker` has the static settings too: a running broker shows them, the metadata log lacks them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +92,16 @@ class TopicConfig:
     max_compaction_lag_ms: int = LONG_MAX
     delete_retention_ms: int = 86_400_000
     segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
     segment_index_bytes: int = 10_485_760
     index_interval_bytes: int = 4096
     retention_bytes: int = -1
     retention_ms: int = 604_800_000
     producer_id_expiration_ms: int = 86_400_000
+    transaction_max_timeout_ms: int = 900_000
     remote_storage_enable: bool = False
+    log_cleaner_enable: bool = True
     log_cleaner_dedupe_buffer_size: int = 134_217_728
     log_cleaner_threads: int = 1
     log_cleaner_io_buffer_load_factor: float = 0.9
@@ -86,6 +109,17 @@ class TopicConfig:
     log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
+    knows_broker: bool = field(default=False, compare=False)
+    """Whether the broker's own configuration was given, so that a default of Kafka is what the broker uses."""
+
+    def is_assumed(self, name: str) -> bool:
+        """Return whether a topic's setting has Kafka's default only because the broker's own value is unknown."""
+        setting = self.settings.get(name)
+        if setting is not None:
+            return setting.source is Source.DEFAULT and not self.knows_broker
+        field_name = TOPIC_SETTINGS[name].field
+        assert field_name is not None, f"{name} is not used"
+        return getattr(self, field_name) == getattr(TopicConfig(), field_name) and not self.knows_broker
 
     @property
     def compacts(self) -> bool:
@@ -105,6 +139,10 @@ class Override:
     name: str
     value: str
     topic: str | None = None
+
+    def __str__(self) -> str:
+        topic = f"{self.topic}:" if self.topic is not None else ""
+        return f"{topic}{self.name}={self.value}"
 
 
 def whole_number(text: str) -> int:
@@ -146,9 +184,10 @@ def _ratio(text: str) -> float:
 
 
 def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
+    word = text.strip().lower()
+    if word not in ("true", "false"):
         raise ValueError("must be true or false")
-    return text.lower() == "true"
+    return word == "true"
 
 
 def _policy(text: str) -> frozenset[str]:
@@ -179,6 +218,9 @@ TOPIC_SETTINGS: dict[str, _Setting] = {
     "segment.bytes": _Setting(field="segment_bytes", parse=_integer(14, INT_MAX)),
     # Replaces segment.bytes when both are set.
     "internal.segment.bytes": _Setting(field="segment_bytes", parse=_integer(14, INT_MAX)),
+    # Used by `plan --explain` only: when a broker closes the active segment.
+    "segment.ms": _Setting(field="segment_ms", parse=_integer(1, LONG_MAX)),
+    "segment.jitter.ms": _Setting(field="segment_jitter_ms", parse=_integer(0, LONG_MAX)),
     "segment.index.bytes": _Setting(field="segment_index_bytes", parse=_integer(4, INT_MAX)),
     "index.interval.bytes": _Setting(field="index_interval_bytes", parse=_integer(0, INT_MAX)),
     "retention.bytes": _Setting(field="retention_bytes", parse=_integer(-(1 << 63), LONG_MAX)),
@@ -189,7 +231,7 @@ TOPIC_SETTINGS: dict[str, _Setting] = {
         "compression.type compression.gzip.level compression.lz4.level compression.zstd.level file.delete.delay.ms "
         "flush.messages flush.ms local.retention.bytes local.retention.ms max.message.bytes "
         "message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type min.insync.replicas "
-        "preallocate segment.jitter.ms segment.ms unclean.leader.election.enable "
+        "preallocate unclean.leader.election.enable "
         "remote.log.copy.disable remote.log.delete.on.disable follower.replication.throttled.replicas "
         "leader.replication.throttled.replicas errors.deadletterqueue.group.enable"
     ).split(),
@@ -203,6 +245,10 @@ BROKER_SETTINGS: dict[str, str] = {
     "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
     "log.cleaner.delete.retention.ms": "delete.retention.ms",
     "log.segment.bytes": "segment.bytes",
+    "log.roll.hours": "segment.ms",
+    "log.roll.ms": "segment.ms",
+    "log.roll.jitter.hours": "segment.jitter.ms",
+    "log.roll.jitter.ms": "segment.jitter.ms",
     "log.index.size.max.bytes": "segment.index.bytes",
     "log.index.interval.bytes": "index.interval.bytes",
     "log.retention.bytes": "retention.bytes",
@@ -212,16 +258,24 @@ BROKER_SETTINGS: dict[str, str] = {
 }
 """The broker's name of each setting, and the topic's name. Of two names for the same setting the later one is used."""
 
-UNITS_MS = {"log.retention.hours": 3_600_000, "log.retention.minutes": 60_000}
+UNITS_MS = {
+    "log.retention.hours": 3_600_000,
+    "log.retention.minutes": 60_000,
+    "log.roll.hours": 3_600_000,
+    "log.roll.jitter.hours": 3_600_000,
+}
 """The broker settings that are not in milliseconds, and their units in milliseconds."""
 
 BROKER_ONLY: dict[str, _Setting] = {
+    "log.cleaner.enable": _Setting(field="log_cleaner_enable", parse=_boolean),
     "producer.id.expiration.ms": _Setting(field="producer_id_expiration_ms", parse=_integer(1, INT_MAX)),
+    # From when on `inspect --transactions` says that an open transaction hangs.
+    "transaction.max.timeout.ms": _Setting(field="transaction_max_timeout_ms", parse=_integer(1, INT_MAX)),
     # The size of the broker's offset map. kcompact uses these three only to count the passes of Kafka's cleaner.
     "log.cleaner.dedupe.buffer.size": _Setting(field="log_cleaner_dedupe_buffer_size", parse=_integer(1, LONG_MAX)),
     "log.cleaner.threads": _Setting(field="log_cleaner_threads", parse=_integer(1, INT_MAX)),
     "log.cleaner.io.buffer.load.factor": _Setting(field="log_cleaner_io_buffer_load_factor", parse=_positive),
-    # Used by the cleaner service only.
+    # Used by the cleaner service, and the second one by `plan --explain`.
     "log.cleaner.backoff.ms": _Setting(field="log_cleaner_backoff_ms", parse=_integer(0, LONG_MAX)),
     "log.cleaner.io.max.bytes.per.second": _Setting(field="log_cleaner_io_max_bytes_per_second", parse=_positive),
 }
@@ -237,10 +291,19 @@ BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY))
 """The broker settings that kcompact uses."""
 
 CLEANER_ENABLE = "log.cleaner.enable"
-"""Whether a broker's own cleaner runs. kcompact only notes that it does not."""
+"""Whether a broker's own cleaner runs. kcompact only says that it does not."""
 
 SERVICE_ONLY = frozenset({"log.cleaner.backoff.ms", "log.cleaner.io.max.bytes.per.second"})
 """The broker settings that only `cleaner.service` uses. `clean` has --max-bytes-per-second."""
+
+EXPLAINED = frozenset(
+    {
+        *("segment.ms", "segment.jitter.ms", "log.cleaner.io.max.bytes.per.second"),
+        *("log.roll.ms", "log.roll.hours", "log.roll.jitter.ms", "log.roll.jitter.hours"),
+        "transaction.max.timeout.ms",
+    }
+)
+"""Settings on which no verdict depends, but what `plan --explain` and `inspect --transactions` say."""
 
 INTERNAL_TOPIC_SETTINGS = {
     # Kafka's coordinators create their topics with these settings, and delete from the last one by themselves.
@@ -255,31 +318,39 @@ def is_broker_name(name: str) -> bool:
     return name not in TOPIC_SETTINGS and name in KAFKA_BROKER_NAMES
 
 
-def is_used(name: str) -> bool:
-    """Return whether a plan or a round depends on a setting of a topic or of a broker."""
+def is_used(name: str, *, explains: bool = False) -> bool:
+    """Return whether a plan or a round depends on a setting of a topic or of a broker; `explains`: or a forecast."""
+    if name in EXPLAINED:
+        return explains
     setting = TOPIC_SETTINGS.get(name)
-    if setting is not None:
-        return setting.field is not None
-    return name == CLEANER_ENABLE or name in BROKER_NAMES - SERVICE_ONLY
+    return setting.field is not None if setting is not None else name in BROKER_NAMES - SERVICE_ONLY
 
 
-def parse_override(text: str) -> Override:
+def few_values(name: str) -> tuple[str, ...]:
+    """Return all values of a topic's or broker's setting that has only a few; no value if it has many."""
+    setting = TOPIC_SETTINGS.get(BROKER_SETTINGS.get(name, name), _UNUSED)
+    if setting.parse is _boolean or name == CLEANER_ENABLE:
+        return ("false", "true")
+    return ("compact", "compact,delete", "delete") if setting.parse is _policy else ()
+
+
+def parse_override(text: str, *, option: str = "--config") -> Override:
     """Return the override `[TOPIC:]NAME=VALUE`. Raises ConfigError for another form or an unknown setting."""
     name, equals, value = text.partition("=")
     topic, colon, setting = name.rpartition(":")
     if not equals or not setting.strip() or (colon and not topic):
-        raise ConfigError(path="--config", problem=f"'{text}' is not [TOPIC:]NAME=VALUE")
+        raise ConfigError(path=option, problem=f"'{text}' is not [TOPIC:]NAME=VALUE")
     setting = setting.strip()
     if setting not in TOPIC_SETTINGS and not is_broker_name(setting):
         close = _closest(setting, [*TOPIC_SETTINGS, *KAFKA_BROKER_NAMES])
         raise ConfigError(
-            path="--config",
+            path=option,
             problem=f"'{setting}' is neither a topic setting nor a broker setting of Kafka",
             hint=f"Did you mean {close}?" if close else "",
         )
     if colon and is_broker_name(setting):
         raise ConfigError(
-            path="--config",
+            path=option,
             problem=f"'{setting}' is a broker setting and holds for all topics",
             hint=f"Remove '{topic}:' before it, or use the topic's name of the setting.",
         )
@@ -313,3 +384,14 @@ def _closest(name: str, names: Iterable[str]) -> str:
     import difflib
 
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1)), "")
+
+
+def config_fields(config: TopicConfig) -> dict[str, Any]:
+    """Return the value, source and origin of every setting that kcompact uses, under Kafka's names, for JSON."""
+    fields = {}
+    for field_name, name in FIELD_NAMES.items():
+        value = config.policy_text if field_name == "cleanup_policy" else getattr(config, field_name)
+        setting = config.settings.get(name, Setting(source=Source.DEFAULT))
+        source = None if value is None else str(setting.source)
+        fields[name] = {"value": value, "source": source, "origin": setting.origin}
+    return fields

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from kcompact.clean.executor import Progress, Reduced, reduce
-from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.scan import Scanned, scan_splits
+from kcompact.clean.executor import CLEANING, Bucket, Job, Progress, Reduced, Scan, Stages
+from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.scan import Scanned
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
@@ -37,7 +37,8 @@ class InProcess:
 
     `throttle` limits several cleanings together; without it each stage has the limit of its job. Blocks of keys stay in
     memory, up to `job.keys_bytes` for each worker. The rest goes to an unnamed file. Executors that clean at the same
-    time share `memory`, so together they run no more tasks, and need no more memory for them, than one of them.
+    time share `memory`, so together they run no more tasks, and need no more memory for them, than one of them. The
+    unnamed file is in the directory `scratch`, by default in that for temporary files.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -46,25 +47,32 @@ class InProcess:
     memory: SharedMemory | None = None
     parallelism: int = field(default_factory=available_cores)
     is_on_other_machines: bool = False
+    scratch: str | None = None
 
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]
     ) -> tuple[list[Scanned], Iterable[Reduced]]:
+        return self.run_stages(job, tasks, CLEANING)
+
+    def run_stages(
+        self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
+    ) -> tuple[list[Scan], Iterable[Bucket]]:
         self.progress.begin("scan", sum(split.size_bytes for splits in tasks for split in splits))
         throttle = self.throttle or Throttle(job.max_bytes_per_second)
-        with _Blocks(job.bucket_count, job.keys_bytes * self.parallelism, self.memory or SharedMemory()) as blocks:
+        limit_bytes, memory = job.keys_bytes * self.parallelism, self.memory or SharedMemory()
+        with _Blocks(job.bucket_count, limit_bytes, memory, self.scratch) as blocks:
 
-            def scan_task(splits: Sequence[Split], done: Callable[[int], None]) -> list[Scanned]:
-                scan = scan_splits(job, splits, Pace(throttle, done))
+            def scan_task(splits: Sequence[Split], done: Callable[[int], None]) -> list[Scan]:
+                scan = stages.scan(job, splits, Pace(throttle, done))
                 while True:
                     try:
                         blocks.add(*next(scan))
                     except StopIteration as end:
-                        scanned_splits: list[Scanned] = end.value
+                        scanned_splits: list[Scan] = end.value
                         return scanned_splits
 
-            def reduce_task(bucket: int, done: Callable[[int], None]) -> Reduced:
-                result = reduce(job, blocks.take(bucket))
+            def reduce_task(bucket: int, done: Callable[[int], None]) -> Bucket:
+                result = stages.reduce(job, blocks.take(bucket))
                 done(0)
                 return result
 
@@ -84,7 +92,7 @@ class InProcess:
         return [part for written in self._run_tasks(job, tasks, write_task) for part in written]
 
     def _run_tasks(
-        self, job: CleanJob, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]
+        self, job: ScanJob, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]
     ) -> list[Result]:
         """Return `run(task, done)` for each task, in order.
 
@@ -158,11 +166,12 @@ class _Blocks:
     All blocks that are held in the same `memory` count.
     """
 
-    def __init__(self, bucket_count: int, limit_bytes: int, memory: SharedMemory) -> None:
+    def __init__(self, bucket_count: int, limit_bytes: int, memory: SharedMemory, scratch: str | None = None) -> None:
         self._held: list[list[bytes]] = [[] for _ in range(bucket_count)]
         self._spilled: list[list[tuple[int, Seal]]] = [[] for _ in range(bucket_count)]
         self._limit_bytes = limit_bytes
         self._memory = memory
+        self._scratch = scratch
         self._file_bytes = 0
         self._lock = threading.Lock()
         self._file: BinaryIO | None = None
@@ -191,15 +200,15 @@ class _Blocks:
                 written = os.pwrite(descriptor, view, start)
                 view, start = view[written:], start + written
         except OSError as problem:
-            raise scratch_error(tempfile.gettempdir(), problem) from None
+            raise scratch_error(self._place(), problem) from None
 
     def take(self, bucket: int) -> Iterator[bytes]:
         """Yield the blocks of a bucket and release their memory. Raises ScratchDamagedError, StorageError."""
         yield from self._held[bucket]
         self._release(bucket)
         for start, seal in self._spilled[bucket]:
-            data = read_at(self._opened(), seal.size_bytes, start, path=Path(tempfile.gettempdir()))
-            yield seal.checked(data, source=f"unnamed file in {tempfile.gettempdir()}")
+            data = read_at(self._opened(), seal.size_bytes, start, path=Path(self._place()))
+            yield seal.checked(data, source=f"unnamed file in {self._place()}")
 
     def _release(self, bucket: int) -> None:
         self._memory.release(sum(map(len, self._held[bucket])))
@@ -209,10 +218,13 @@ class _Blocks:
         """Return the descriptor of the file, which is made by the first call."""
         if self._file is None:
             try:
-                self._file = tempfile.TemporaryFile(prefix="kcompact-keys-")  # noqa: SIM115
+                self._file = tempfile.TemporaryFile(prefix="kcompact-keys-", dir=self._scratch)  # noqa: SIM115
             except FileNotFoundError as problem:  # There is none that can be written to.
                 hint = "Set TMPDIR to a directory that can be written to."
                 raise RefusedError(path="TMPDIR", problem=problem.strerror or "", hint=hint) from None
             except OSError as problem:
-                raise scratch_error(tempfile.gettempdir(), problem) from None
+                raise scratch_error(self._place(), problem) from None
         return self._file.fileno()
+
+    def _place(self) -> str:
+        return self._scratch or tempfile.gettempdir()

@@ -6,6 +6,7 @@ Imports: `errors`.
 
     names              names of partition directories and their files
     batch              record batches of version 2: header, records, the rebuilt batch of a cleaning
+    encoded_sizes      the bytes of each record of a batch
     legacy             batches of versions 0 and 1, read only
     codec/             gzip, snappy, lz4 and zstd in Kafka's framing, with a cap on the inflated bytes
     limits             what one batch may take of the memory
@@ -16,6 +17,10 @@ Imports: `errors`.
     properties         `meta.properties`, `partition.metadata`, `.kafka_cleanshutdown`, Java properties
     text_lines         lines, words and integers of these text files
     metadata_record    records of a KRaft metadata log: topics, topic ids, settings
+    cluster_metadata   all records of a KRaft metadata log, with their fields
+    control_records    the control records of a KRaft quorum
+    coordinator/       records of Kafka's coordinators: groups, offsets, transactions, state of share groups
+    field_reader       integers and bytes of a message, in order
     block              kcompact's own blocks, which the stages of a cleaning exchange
 
 The functions are pure: no path, no clock, no logging. `docs/formats.md` describes every format.

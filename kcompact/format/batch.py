@@ -247,14 +247,14 @@ def computed_crc(batch: bytes | bytearray | memoryview) -> int:
     return int(crc32c.crc32c(memoryview(batch)[_CRC_START:]))
 
 
-def computed_crcs(data: memoryview, starts: Iterable[int], ends: Iterable[int]) -> list[int]:
-    """Return the CRC-32C of each [start, end) of `data`: of a batch of magic 2, what its checksum covers."""
+def computed_crcs(covered: Iterable[bytes | memoryview]) -> list[int]:
+    """Return the CRC-32C of each: of a batch of magic 2, what its checksum covers."""
     import crc32c
 
-    return list(map(crc32c.crc32c, map(data.__getitem__, map(slice, starts, ends))))
+    return list(map(crc32c.crc32c, covered))
 
 
-def computed_crc_of(pieces: Iterable[bytes], *, magic: int) -> int:
+def computed_crc_of(pieces: Iterable[bytes | memoryview], *, magic: int) -> int:
     """Return the checksum of a batch that comes in pieces, the first with at least its header."""
     import crc32c
 
@@ -286,12 +286,15 @@ def require_crc(computed: int, header: Header, *, file: str, position: int) -> N
 # Records
 
 
-def read_records(batch: Batch, *, file: str, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> list[Record]:
+def read_records(
+    batch: Batch, *, file: str, memory_bytes: int = DEFAULT_MEMORY_BYTES, check_offsets: bool = True
+) -> list[Record]:
     """Return the records of a batch, with absolute offsets. They take at most `memory_bytes`, see `limits`.
 
     Accepts all that Kafka's reader accepts: varints longer than needed, any record attributes, any negative length as
-    null. Raises CorruptBatchError when counts or lengths contradict each other, and when the offsets do not rise or
-    lie outside the batch; BatchTooLargeError. Rule: `DefaultRecord.readFrom`, `DefaultRecordBatch.iterator`.
+    null. Raises CorruptBatchError when counts or lengths contradict each other, and, with `check_offsets`, when the
+    offsets do not rise or lie outside the batch (Kafka does not check this); BatchTooLargeError.
+    Rule: `DefaultRecord.readFrom`, `DefaultRecordBatch.iterator`.
     """
     header = batch.header
     require_size(header.size_bytes, memory_bytes, file=file, position=batch.position, offset=header.base_offset)
@@ -315,7 +318,8 @@ def read_records(batch: Batch, *, file: str, memory_bytes: int = DEFAULT_MEMORY_
         raise _corrupt_record(batch, file, "a record ends outside its batch") from None
     except ValueError as damage:
         raise _corrupt_record(batch, file, str(damage)) from None
-    _verify_offsets(batch, records, header.base_offset, file=file)
+    if check_offsets:
+        _verify_offsets(batch, records, header.base_offset, file=file)
     return records
 
 
@@ -342,7 +346,7 @@ def _require_memory_for(batch: Batch, records: int, inflated_bytes: int, memory_
 
 
 def _read_legacy(batch: Batch, *, file: str, memory_bytes: int) -> list[Record]:
-    entries = _legacy_entries(batch, file=file, memory_bytes=memory_bytes)
+    entries = legacy_entries(batch, file=file, memory_bytes=memory_bytes)
     _require_memory_for(batch, entries.records, len(entries.data), memory_bytes, file=file)
     try:
         records = [Record(*message) for message in legacy.messages_of(entries)]
@@ -357,10 +361,11 @@ def legacy_base_offset(batch: Batch, *, file: str, memory_bytes: int = DEFAULT_M
 
     Raises as `read_records`.
     """
-    return _legacy_entries(batch, file=file, memory_bytes=memory_bytes).first_offset
+    return legacy_entries(batch, file=file, memory_bytes=memory_bytes).first_offset
 
 
-def _legacy_entries(batch: Batch, *, file: str, memory_bytes: int) -> legacy.Entries:
+def legacy_entries(batch: Batch, *, file: str, memory_bytes: int) -> legacy.Entries:
+    """Return the messages of a batch of magic 0 or 1, not read yet. Raises as `read_records`."""
     try:
         return legacy.read_entries(
             batch.data,
@@ -410,7 +415,7 @@ def _decode(section: bytes, header: Header) -> list[Record]:
     return records
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return the zigzag varint of at most 5 bytes at `position`, and the position after it."""
     byte = data[position]
     if byte < 0x80:  # The usual case.
@@ -423,7 +428,7 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
     return _read_zigzag(data, position, bits=64)
 
 
-def _read_zigzag(data: bytes, position: int, *, bits: int) -> tuple[int, int]:
+def _read_zigzag(data: bytes | memoryview, position: int, *, bits: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[position]
@@ -468,20 +473,20 @@ def _encode_record(record: Record, *, base_offset: int, base_timestamp: int) -> 
         parts.append(b"\x01" if field is None else write_varint(len(field)) + field)
     parts.append(write_varint(len(record.headers)))
     for name, content in record.headers:
-        text = text_of_header_name(name).encode()
+        text = java_string(name).encode()
         parts.append(write_varint(len(text)) + text)
         parts.append(b"\x01" if content is None else write_varint(len(content)) + content)
     body = b"".join(parts)
     return write_varint(len(body)) + body
 
 
-def text_of_header_name(name: bytes) -> str:
-    """Return the name of a record header as Kafka does, which keeps it as a string: invalid UTF-8 becomes U+FFFD.
+def java_string(data: bytes) -> str:
+    """Return bytes as the text that Kafka makes of them, as of the name of a record header: invalid UTF-8 is U+FFFD.
 
     Java replaces an encoded surrogate, also an incomplete one, as a whole; Python replaces each of its bytes.
     Rule: `RecordHeader.key`, `String`.
     """
-    return _ENCODED_SURROGATE.sub("\ufffd".encode(), name).decode("utf-8", "replace")
+    return _ENCODED_SURROGATE.sub("\ufffd".encode(), data).decode("utf-8", "replace")
 
 
 def _wrap64(value: int) -> int:

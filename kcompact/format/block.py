@@ -2,13 +2,15 @@
 
     magic "kcb2" | kind u16 | reserved u16 | number i32 | reserved u32 | count i64 | arrays ...
 
-The header has 24 bytes; all integers are little-endian. There are three kinds:
+The header has 24 bytes; all integers are little-endian. There are four kinds:
 
     KEYS     scan to reduce; `number` is the bucket. The arrays are hash_high u64[count], hash_low u64[count] and
              record_ref i64[count], one value per record with a key.
     ROWS     reduce to write; `number` is the split. The array is row u32[count], ascending: the records of the split
              that a newer record supersedes.
     BITMAP   as ROWS, but the array is u8[count]: bit `r & 7` of byte `r >> 3` stands for row r.
+    TABLE    scan to reduce of `keys`; `number` is the log. The array is i64[count, columns], row by row; the first
+             reserved field is the number of columns.
 
 A record reference names a record of the cleaning by split and row; `clean.offset_map` has its layout. References rise
 with offsets. Blocks exist in memory, in private spill files and in Spark's private shuffle files, never in a partition
@@ -28,6 +30,7 @@ MAGIC = b"kcb2"
 KEYS = 1
 ROWS = 2
 BITMAP = 3
+TABLE = 4
 
 KEY_DTYPE = np.dtype([("hash_high", "<u8"), ("hash_low", "<u8"), ("record_ref", "<i8")])
 """The columns of a block of keys: the hash of the record's key in 128 bits, and the record reference."""
@@ -90,6 +93,19 @@ def pack_rows(split: int, rows: Rows) -> bytes:
     bitmap = np.zeros(last // 8 + 1, np.uint8)
     np.bitwise_or.at(bitmap, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
     return HEADER.pack(MAGIC, BITMAP, 0, split, 0, len(bitmap)) + bitmap.tobytes()
+
+
+def pack_table(number: int, table: Rows) -> bytes:
+    """Return a block of kind TABLE."""
+    rows, columns = table.shape
+    return HEADER.pack(MAGIC, TABLE, columns, number, 0, rows) + table.astype("<i8", copy=False).tobytes()
+
+
+def unpack_table(block: bytes) -> tuple[int, Rows]:
+    """Return the number and the table of a block, read-only. Raises ValueError for another kind or size."""
+    _, _, columns, number, _, rows = HEADER.unpack_from(block)
+    _count(block, TABLE)
+    return number, np.frombuffer(block, "<i8", offset=HEADER.size).reshape(rows, columns)
 
 
 def clear_rows(block: bytes, bitmap: Bytes) -> None:

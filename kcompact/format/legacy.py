@@ -146,6 +146,25 @@ def messages_of(entries: Entries) -> Iterator[Message]:
         yield Message(base_offset + inner.offset, timestamp, *_key_and_value(data, start, end, inner.magic))
 
 
+def checksums_of(entries: Entries) -> Iterator[int]:
+    """Yield the checksum of each record of a batch, as stored. It is right, or `read_entries` has refused the batch.
+
+    Of a batch that is not compressed it is the checksum of the batch.
+    """
+    if not entries.prefix.attributes & CODEC_MASK:
+        yield entries.prefix.crc
+        return
+    for _, _, inner in _inner_entries(entries.data):
+        yield inner.crc
+
+
+def sizes_of(entries: Entries) -> list[int]:
+    """Return the size of each message of a batch, its offset and its size included."""
+    if not entries.prefix.attributes & CODEC_MASK:
+        return [len(entries.data)]
+    return [end - start for start, end, _ in _inner_entries(entries.data)]
+
+
 def _inner_entries(inflated: bytes) -> Iterator[tuple[int, int, Prefix]]:
     """Yield start, end and fixed fields of each inner entry. Like Kafka's reader, ignore an incomplete last one.
 

@@ -21,15 +21,17 @@ import re
 from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
+from kcompact.format.field_reader import FieldReader
 
 SNAPSHOT_HEADER = 3
 SNAPSHOT_FOOTER = 4
 """The types of the control records that begin and end a snapshot."""
 
 FRAME_VERSION = 1
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+"""The file in a log directory with the first records of a new cluster."""
 ID_BYTES = 16
 _SHORT_MAX = (1 << 15) - 1
-_MAX_VARINT_BYTES = 5
 _SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
@@ -149,37 +151,8 @@ def control_type(key: bytes | None, *, file: str, position: int, offset: int) ->
 # Reading
 
 
-class _Reader:
-    """Reads the fields of a value in order. Raises ValueError when a field is longer than the rest of the value."""
-
-    def __init__(self, value: bytes) -> None:
-        self._value = value
-        self._at = 0
-
-    @property
-    def remaining(self) -> int:
-        return len(self._value) - self._at
-
-    def take(self, size: int) -> bytes:
-        start, self._at = self._at, self._at + size
-        if self._at > len(self._value):
-            raise ValueError(f"a field of {size} bytes, {len(self._value) - start} are left")
-        return self._value[start : self._at]
-
-    def uvarint(self) -> int:
-        value = 0
-        if self._at < len(self._value) and self._value[self._at] < 0x80:  # The usual case.
-            self._at += 1
-            return self._value[self._at - 1]
-        for number in range(_MAX_VARINT_BYTES):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << 7 * number
-            if byte < 0x80:
-                return value
-        raise ValueError("a variable-length integer is too long")
-
-    def integer(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big", signed=True)
+class _Reader(FieldReader):
+    """Reads also the strings and the tagged fields of a metadata record."""
 
     def nullable_string(self) -> str | None:
         length = self.uvarint()

@@ -16,11 +16,16 @@ MAX_PARTITION = 2**31 - 1
 MAX_TOPIC_LENGTH = 249
 MAX_NAME_LENGTH = 255
 """The longest name of a directory."""
+ANY_OFFSET = range(MAX_OFFSET)
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 """The directory of a log directory that caches indexes of tiered storage. A broker makes it again."""
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
+"""The topics of Kafka's coordinators."""
 
 _TOPIC = rf"(?P<topic>[a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})"
 _PARTITION = r"(?P<partition>0|[1-9][0-9]{0,9})"
@@ -158,6 +163,13 @@ def parse_file_name(name: str) -> FileName | None:
         temporary=Temporary(match["temporary"]),
     )
     return parsed if _is_written_by_kafka(parsed) else None
+
+
+def base_offset_of(name: str) -> int:
+    """Return the base offset in the name of a file of a segment, or the offset of a snapshot."""
+    parsed = parse_file_name(name)
+    assert parsed is not None, name
+    return parsed.base_offset
 
 
 def is_raft_file(name: str) -> bool:

@@ -15,16 +15,27 @@ from typing import NamedTuple
 
 
 class Disk(NamedTuple):
-    """The free space of a file system, and the unit in which it gives space to files, in bytes."""
+    """The free space of a file system, and the unit in which it gives space to files, in bytes.
+
+    `counts_only_data`: directories and what describes the files take none of the space.
+    """
 
     free_bytes: int
     block_bytes: int
+    counts_only_data: bool = False
 
     @staticmethod
     def of(path: Path) -> Disk:
         """Return the space for a path. It need not exist yet."""
-        status = os.statvfs(nearest_existing(path))
-        return Disk(status.f_bavail * status.f_frsize, status.f_frsize)
+        existing = nearest_existing(path)
+        status = os.statvfs(existing)
+        in_memory = existing.is_dir() and Storage.of(existing).kind == "tmpfs"
+        # A file system of user space may say nothing about its blocks.
+        return Disk(status.f_bavail * status.f_frsize, max(1, status.f_frsize), in_memory)
+
+    def file_bytes(self, size_bytes: int) -> int:
+        """Return the space for the content of a file: whole blocks."""
+        return -(-size_bytes // self.block_bytes) * self.block_bytes
 
     def without(self, reserved_bytes: int) -> Disk:
         """Return the disk with less free space."""

@@ -1,15 +1,26 @@
 """Reads what a log contains, and finds what is wrong with it.
 
 In: `PartitionLog`, or the path of a single log file. Out: counters of each segment, findings.
-Imports: `errors`, `format`, `kernels`, `log`.
+Imports: `errors`, `format`, `kernels`, `log`, `plan`.
 
-    contents           counts the segments of a log, from the headers of their batches
-    segment_contents   the counters of one segment, and the addition of batches
-    verify             verifies every byte: batches and records here, the rest in the modules below
-    verified_segment   the verified batches of a segment: the input of the index checks
-    segment_kernels    counts and verifies segments with the kernels
-    indexes            compares indexes with the batches of their log
-    transactions       compares each `.txnindex` with the markers of the whole log
-    small_files        checks snapshots and checkpoints, and lists files that interrupted work left
-    findings           one finding, with its severity
+    contents            counts the segments of a log, from the headers of their batches
+    segment_contents    the counters of one segment, and the addition of batches
+    batch_kinds         counts batches by codec, by producer and by delete horizon
+    verify              verifies every byte: batches and records here, the rest in the modules below
+    verified_segment    the verified batches of a segment: the input of the index checks
+    segment_kernels     counts and verifies segments with the kernels
+    indexes             compares indexes with the batches of their log
+    transactions        compares each `.txnindex` with the markers of the whole log
+    small_files         checks snapshots and checkpoints, and lists files that interrupted work left
+    gaps                where offsets are missing, and what that proves: the walks over a whole log
+    gap_walk            one walk over a range of offsets, and the sum of two
+    gap_batches         which offsets of a segment have a record, and what took the others
+    transaction_report  how transactions ended, which are open, and what waits for them
+    transaction_events  the transactional and the control batches of a log in order; the tombstones
+    rewrite_hints       the facts that show a compaction, labelled as proofs or hints
+    groups              counts members, offsets and bytes of each group of `__consumer_offsets`
+    group_columns       the records of many small batches at once, by key
+    findings            one finding, with its severity
+    records             the records of a log file as columns, a run of batches at a time
+    record_filter       which records are chosen, by columns
 """

@@ -42,8 +42,14 @@ def log_contents(log: PartitionLog) -> LogContents:
     """
     paths = [log.directory / segment.log_name for segment in log.segments]
     bases = [segment.base_offset for segment in log.segments]
-    counted = _counted_by_kernels(paths, bases)
-    return LogContents(segments=tuple(map(_with_remaining_batches, paths, counted)))
+    ends: list[int | None] = [None] * len(paths)
+    if log.log_dir.is_running:
+        # The kernels would count what is appended meanwhile, and a batch that is not whole yet.
+        ends[-1] = log.active_segment.size_bytes
+        counted = [*_counted_by_kernels(paths[:-1], bases[:-1]), SegmentContents(base_offset=bases[-1])]
+    else:
+        counted = list(_counted_by_kernels(paths, bases))
+    return LogContents(segments=tuple(map(_with_remaining_batches, paths, counted, ends)))
 
 
 def file_contents(path: Path, base_offset: int) -> SegmentContents:
@@ -65,11 +71,11 @@ def _counted_by_kernels(paths: Sequence[Path], base_offsets: Sequence[int]) -> I
     return segment_kernels.in_parallel(segment_kernels.header_contents, paths, base_offsets)
 
 
-def _with_remaining_batches(path: Path, counted: SegmentContents) -> SegmentContents:
-    """Return `counted` plus the batches from its end position on."""
+def _with_remaining_batches(path: Path, counted: SegmentContents, end_position: int | None = None) -> SegmentContents:
+    """Return `counted` plus the batches from its end position on, up to the end of the file or `end_position`."""
     counter = BatchCounter(counted)
     try:
-        for position, header in headers(path, start_position=counted.end_position):
+        for position, header in headers(path, start_position=counted.end_position, end_position=end_position):
             counter.add(position, header)
     except (CorruptDataError, RefusedError) as problem:
         return replace(counter.contents(), damage=problem)

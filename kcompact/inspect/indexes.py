@@ -27,11 +27,13 @@ def verify_indexes(
     names: set[str],
     *,
     is_active: bool,
+    is_growing: bool = False,
     interval_bytes: int = index.DEFAULT_INTERVAL_BYTES,
 ) -> Iterator[Finding]:
     """Yield what is wrong with the indexes of a segment. `names` are the names of its files.
 
-    If reading the segment ended early, later entries are not checked. Raises RefusedError, StorageError.
+    If reading the segment ended early, later entries are not checked. A broker may be appending to a segment that
+    `is_growing`. Raises RefusedError, StorageError.
     """
     checks = {
         Suffix.INDEX: _offset_index_findings,
@@ -42,10 +44,10 @@ def verify_indexes(
         name = str(FileName(base_offset=segment.contents.base_offset, suffix=suffix))
         if name in names:
             try:
-                yield from check(_IndexFile(directory / name, segment, is_active, interval_bytes))
+                yield from check(_IndexFile(directory / name, segment, is_active, is_growing, interval_bytes))
             except CorruptDataError as problem:
                 yield of_error(problem)
-        elif suffix is not Suffix.TXN_INDEX:
+        elif suffix is not Suffix.TXN_INDEX and not is_growing:
             text = "missing; a broker rebuilds it from the batches"
             yield Finding(severity=Severity.WARNING, file=name, problem=text)
 
@@ -57,6 +59,7 @@ class _IndexFile:
     path: Path
     segment: VerifiedSegment
     is_active: bool
+    is_growing: bool
     interval_bytes: int
 
     @property
@@ -69,8 +72,8 @@ class _IndexFile:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether reading the segment ended early, so later entries cannot be checked."""
-        return self.segment.contents.damage is not None
+        """Whether the segment was not read to the end that its index may have, so later entries cannot be checked."""
+        return self.is_growing or self.segment.contents.damage is not None
 
     def padding(self, entry_count: int, entry_bytes: int) -> Iterator[Finding]:
         """Yield a finding if zeros follow the entries. The parser rejects an index with other bytes there."""
@@ -84,7 +87,7 @@ class _IndexFile:
 
 
 def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
-    entries = read_offset_index(file.path)
+    entries = read_offset_index(file.path, tolerant=file.is_growing)
     yield from _wrong_entries(file, entries)
     if file.is_active:
         return
@@ -130,7 +133,7 @@ def _expected_entries(offset_positions: OffsetPositions, interval_bytes: int) ->
 
 def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
     contents = file.segment.contents
-    entries = read_time_index(file.path)
+    entries = read_time_index(file.path, tolerant=file.is_growing)
     greatest = contents.largest_timestamp_ms
     if not file.is_active:
         yield from file.padding(len(entries), index.TIME_ENTRY_BYTES)

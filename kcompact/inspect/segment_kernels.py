@@ -49,14 +49,15 @@ def in_parallel(work: Callable[..., Result], *arguments: Iterable[object]) -> It
     Kernels release the interpreter's lock, so threads run at the same time. Work that has not begun is cancelled when
     the caller stops iterating.
     """
-    pool = ThreadPoolExecutor(_threads())
+    pool = ThreadPoolExecutor(threads())
     try:
         yield from pool.map(work, *arguments)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _threads() -> int:
+def threads() -> int:
+    """Return the number of usable processors."""
     return len(os.sched_getaffinity(0))
 
 
@@ -140,7 +141,7 @@ def verified_segment(file: LogFile) -> VerifiedSegment | None:
 
 def _verified_runs(file: LogFile) -> Iterator[_Run]:
     """Yield the batches of a file. A run is valid until the next one. Raises UnconfirmedError, KcompactError."""
-    memory_bytes = file.memory_bytes // _threads()
+    memory_bytes = file.memory_bytes // threads()
     buffers = Buffers(memory_bytes)
     end_offset = MAX_OFFSET if file.end_offset is None else file.end_offset
     for run in verified_runs(file.path, base_offset=file.base_offset, end_offset=end_offset, memory_bytes=memory_bytes):

@@ -50,7 +50,7 @@ def _snapshot_findings(log: PartitionLog) -> Iterator[Finding]:
             read_snapshot(log.directory, identity)
         except CorruptDataError as problem:
             yield of_error(problem)
-        if offset > log.log_end_offset:
+        if offset > log.log_end_offset and not log.log_dir.is_running:
             text = f"taken at offset {offset}, above the log end {log.log_end_offset}; a broker would delete it"
             yield Finding(severity=Severity.WARNING, file=identity.name, offset=offset, problem=text)
 
@@ -64,7 +64,7 @@ def _leader_epoch_findings(log: PartitionLog) -> Iterator[Finding]:
     except CorruptDataError as problem:
         yield of_error(problem)
         return
-    if epochs and epochs[-1].start_offset > log.log_end_offset:
+    if epochs and epochs[-1].start_offset > log.log_end_offset and not log.log_dir.is_running:
         last = epochs[-1]
         text = f"epoch {last.epoch} starts at {last.start_offset}, above the log end {log.log_end_offset}"
         yield Finding(severity=Severity.WARNING, file=file.name, problem=text)
@@ -99,8 +99,8 @@ def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
             parse_meta_properties(read_file(file), file=file.name)
         except CorruptDataError as problem:
             found.append(of_error(problem))
-    if log_dir.is_log_dir and not log_dir.is_clean_shutdown:
-        text = "missing: the broker was not shut down cleanly, or is running"
+    if log_dir.is_log_dir and not (log_dir.is_clean_shutdown or log_dir.is_running):
+        text = "missing: the broker was not shut down cleanly"
         found.append(Finding(severity=Severity.WARNING, file=CLEAN_SHUTDOWN_FILE, problem=text))
     return tuple(found)
 

@@ -19,12 +19,14 @@ class LogFile:
     """A log file to verify. Its offsets lie in [base_offset, end_offset).
 
     `end_offset` is None in the active segment: no segment follows. `memory_bytes` is what may be held for a batch.
+    With `end_position` a running broker appends to the file, and only so many bytes are read.
     """
 
     path: Path
     base_offset: int
     end_offset: int | None
     memory_bytes: int = DEFAULT_MEMORY_BYTES
+    end_position: int | None = None
 
     @property
     def is_active(self) -> bool:

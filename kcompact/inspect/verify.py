@@ -17,6 +17,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError
@@ -68,6 +69,7 @@ def verify_log(
             base_offset=segment.base_offset,
             end_offset=None if segment is log.active_segment else log.end_of(segment),
             memory_bytes=memory_bytes,
+            end_position=segment.size_bytes if segment is log.active_segment and log.log_dir.is_running else None,
         )
         for segment in log.segments
     ]
@@ -84,6 +86,7 @@ def verify_log(
             verified,
             {identity.name for identity in segment.files},
             is_active=file.is_active,
+            is_growing=file.end_position is not None,
             interval_bytes=index_interval_bytes,
         )
     found += small_file_findings(log)
@@ -138,12 +141,16 @@ def _next_base_offset(path: Path, base_offset: int) -> int | None:
 
 def _verified_by_kernels(files: Sequence[LogFile]) -> Iterable[VerifiedSegment | None]:
     """Return the files in which the kernels find nothing wrong; None for other files, and if kernels are not used."""
-    expected = expected_work((file.path, file_size(file.path)) for file in files)
+    fixed = [file for file in files if file.end_position is None]
+    expected = expected_work((file.path, file_size(file.path)) for file in fixed)
     if not pays(expected.work_bytes, COMPILED_BYTES, may_compile=True):
         return [None] * len(files)
     from kcompact.inspect import segment_kernels
 
-    return segment_kernels.in_parallel(segment_kernels.verified_segment, files)
+    # The segment that grows is the last one.
+    return chain(
+        segment_kernels.in_parallel(segment_kernels.verified_segment, fixed), [None] * (len(files) - len(fixed))
+    )
 
 
 def _verified(file: LogFile, by_kernels: VerifiedSegment | None, epoch: int) -> VerifiedSegment:
@@ -164,7 +171,7 @@ def verify_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
     """
     checks = _SegmentChecks(file, epoch)
     try:
-        for batch in batches(file.path, memory_bytes=file.memory_bytes):
+        for batch in batches(file.path, end_position=file.end_position, memory_bytes=file.memory_bytes):
             checks.add(batch)
     except CorruptBatchError as problem:
         position = checks.counter.contents().end_position if problem.position is None else problem.position

@@ -18,7 +18,7 @@ FULL = 3
 """An output array is full."""
 IO_ERROR = 4
 UNDECIDED = 5
-"""A batch that only the definition can inflate, or refuse."""
+"""A batch that only the definition can inflate, or refuse; a line that only the definition can write."""
 
 # The columns of a table of batches.
 
@@ -88,6 +88,28 @@ COPIED, ENCODED, EMPTIED, UNKNOWN, SEALED = range(5)
 ) = range(11)
 OUTCOMES = 11
 
+# The rows of an array of records: one for each field, a column for each record.
+
+(
+    RECORD_BATCH,  # The row of its batch in the table of batches.
+    RECORD_OFFSET,
+    RECORD_TIMESTAMP,
+    KEY_START,  # Positions of bytes, as those of the section.
+    KEY_SIZE,  # -1 for null.
+    VALUE_START,
+    VALUE_SIZE,
+    HEADERS_START,  # After the number of record headers.
+    HEADERS_COUNT,
+) = range(9)
+RECORD_FIELDS = 9
+
+# What `write_lines` writes: the operations of a line.
+
+LITERAL, NUMBER, PLAIN, QUOTED, BASE64, HEX = range(6)
+"""A piece of the literals; an integer; printable ASCII, as it is or as in a JSON string; any bytes, encoded."""
+LINE_COLUMNS = 3
+"""A row of operations: the operation, and two numbers: start and end in the literals, or positions in the values."""
+
 # The columns of a table of transactional and control batches, `log.transaction_batches`.
 
 TXN_BASE_OFFSET, TXN_LAST_OFFSET, TXN_PRODUCER_ID, TXN_KIND = range(4)
@@ -141,19 +163,40 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
     ZSTD_READER,
     ZSTD_WRITER,
     ZSTD_WRITER_RESET,
-    ZLIB_INFLATE,
-    ZLIB_INFLATE_RESET,
+    DEFLATE_DECOMPRESS,
+    DEFLATE_CRC,
+    DEFLATE_READER,
     ZLIB_DEFLATE,
     ZLIB_DEFLATE_RESET,
     ZLIB_CRC,
-) = range(15)
+) = range(16)
 ZSTD_BUFFERS = 16
 """A ZSTD_outBuffer and a ZSTD_inBuffer: address, size and position of each."""
-INFLATE_STREAM, DEFLATE_STREAM = 32, 48
-"""A z_stream each, of Z_STREAM_WORDS words."""
+DEFLATE_SIZES = 32
+"""Two sizes: the bytes that were read and the bytes that were written."""
+DEFLATE_STREAM = 48
+"""A z_stream, of Z_STREAM_WORDS words."""
 Z_STREAM_WORDS = 14
 LZ4_STATE = 64
 LZ4_STATE_WORDS = 4096
 SNAPPY_TABLE = LZ4_STATE + LZ4_STATE_WORDS
 SNAPPY_TABLE_BITS = 14
 CODEC_WORDS = SNAPPY_TABLE + (1 << SNAPPY_TABLE_BITS) // 4
+
+# The columns of a table with a row for each key, `keys.rows`, and what a record can be there.
+
+KEY_HIGH, KEY_LOW, KEY_REF, KEY_TIMESTAMP, KEY_LATEST_BYTES, KEY_VERSIONS, KEY_BYTES, KEY_PREFIX = range(8)
+KEY_COLUMNS = 7
+"""A table without prefixes has no column KEY_PREFIX."""
+NO_PREFIX = 0
+"""In that column: the key does not contain the separator."""
+
+KEY_REF_SPLIT_SHIFT = 36
+KEY_REF_ROW_SHIFT = 2
+KEY_KIND_MASK = 3
+VALUE, UNSTAMPED, WAITING, DUE = range(4)
+"""A record with a value, or a tombstone: without a delete horizon, before it, or after it."""
+
+KEYED, UNKEYED, CONTROL, ABORTED, UNSTABLE, BELOW_START = range(6)
+RECORD_CLASSES = 6
+"""The rows of a table of counts. Its two columns are records and their bytes."""

@@ -119,6 +119,15 @@ KERNELS = {
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _written("found", "i64", 2)),
         results="batches records code",
     ),
+    "record_columns": _signature(
+        *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _number("inflated_start"), _written("columns", "i64", 2)),
+        results="batches records code",
+    ),
+    "write_lines": _signature(
+        *(_read("data", "u8"), _read("values", "i64"), _read("rows", "i64"), _read("kinds", "u8"), *_BATCHES),
+        *(_read("programs", "i64", 2), _read("operations", "i64", 2), _read("literals", "u8"), _written("out", "u8")),
+        results="lines out_end code",
+    ),
     "transactional_batches": _signature(_BUFFER, _TABLE, _written("found", "i64", 2), results="batches code"),
     "scan_transactions": _signature(
         *(_number("descriptor"), _number("start"), _number("end"), _written("scratch", "u8")),
@@ -156,6 +165,17 @@ KERNELS = {
     "deal": _signature(
         *(*_KEYS, _number("buckets"), _written("high_out", "u64"), _written("low_out", "u64")),
         *(_written("record_refs_out", "i64"), _written("starts", "i64")),
+    ),
+    "scan_keys": _signature(
+        *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _number("start_offset"), _number("stable_offset"), _number("now_ms")),
+        *(_number("record_ref"), *_HASH_KEY, _read("separator", "u8")),
+        *(_written("keys", "i64", 2), _written("counts", "i64", 2)),
+        results="keyed code",
+    ),
+    "merge_keys": _signature(
+        *(_written("keys", "i64", 2), _number("rows"), _number("used_bits"), _number("run_bits")),
+        *(_written("starts", "i64"), _written("dealt", "i64", 2), _written("slots", "i32")),
+        results="keys",
     ),
     "set_bits": _signature(_read("record_refs", "i64"), _number("first_record_ref"), _written("bitmap", "u8")),
     "clear_bits": _signature(_read("record_refs", "i64"), _number("first_record_ref"), _written("bitmap", "u8")),

@@ -5,9 +5,15 @@ Imports: `errors`, `format`, `kernels`.
 
     files                opens regular files without following links and reads from a position
     directory            `read_log`: names, sizes, checkpoints and index ends of a partition directory
+    segments             the segments of a directory, their index ends and first headers, and the log end
+    growing              what is valid of the active segment of a running broker
+    settled              readings that are repeated when a running broker has changed the partition meanwhile
     index_files          the indexes of a segment: read, compared with the log, or built from its batches
+    broker_recovery      what a broker keeps of a segment after an unclean shutdown
     segment_reader       the batches or headers of a `.log` file between two positions
+    past_damage          the batches of a damaged file, before and after the damage
     workload             how many batches and records log files probably have
+    many_batches         the batches of a file, verified in columns where they are many
     batch_headers        headers with their positions and transaction markers
     header_columns       the same table as a kernel makes of a buffer, by numpy
     header_table         the headers of a large file as a table, read by a kernel
@@ -16,6 +22,8 @@ Imports: `errors`, `format`, `kernels`.
     transaction_batches  the transactional and the control batches in columns
     transaction_index    aborted transactions by the markers, and where a `.txnindex` contradicts them
     transaction_kernels  finds, follows and judges the transactions of a large log with kernels
+    transaction_ends     how the transactions of a log end, for whole tables of batches
+    set_aside            which `.deleted` segments may be the only copy of their records
     per_log_dir          values that the partitions of a log directory share
     lock                 the log directory's `.lock`
 """

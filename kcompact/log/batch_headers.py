@@ -6,18 +6,17 @@ transactions, and can read large files with a kernel.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
-from kcompact.format.batch import Batch, Header, read_records, verify_crc
+from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import ABORT, COMMIT, POSITION
-from kcompact.log.segment_reader import batches, headers, verified_batches
-from kcompact.log.workload import expected_work
+from kcompact.log.many_batches import runs_and_batches
+from kcompact.log.segment_reader import batches, headers
 
 _MAX_CONTROL_BYTES = 1 << 20
 """Far more than any marker has. Headers are read without a budget, so nothing larger is read for one."""
@@ -101,12 +100,6 @@ def read_producer_headers(
     return [batch for batch in read_headers(path, end_position=end_position) if _decides(batch.header, first_offset)]
 
 
-COLUMN_BATCHES = 8192
-"""For so many batches they are read in columns: importing numpy takes as long as reading these."""
-COMPILED_BATCHES = 1 << 17
-"""For so many batches the kernels are loaded, if they are compiled."""
-
-
 def verified_producer_headers(
     path: Path,
     *,
@@ -115,58 +108,32 @@ def verified_producer_headers(
     end_position: int,
     first_offset: int = 0,
     undecided_from: int = MAX_OFFSET,
+    is_verified: bool = False,
 ) -> Iterator[BatchHeader]:
     """Yield the headers that decide about producers, from the batch with `first_offset` on.
 
-    Every batch of the file is checked as by `segment_reader.verified_batches`. A large number is read in columns, with
-    kernels if they are compiled; of many batches of a producer only those are yielded that matter
-    (`header_table.decisive_rows`). Raises CorruptBatchError, RefusedError, StorageError.
+    Every batch of the file is checked as by `runs_and_batches`. Of many batches of a producer only those
+    are yielded that matter (`header_table.decisive_rows`). Raises CorruptBatchError, RefusedError, StorageError.
     """
-    position, next_offset, epoch = 0, base_offset, -1
-    expected_batches = expected_work([(path, end_position)]).batches
-    if expected_batches >= COLUMN_BATCHES:
+    for part in runs_and_batches(
+        path, base_offset=base_offset, end_offset=end_offset, end_position=end_position, is_verified=is_verified
+    ):
+        if isinstance(part, Batch):
+            if _decides(part.header, first_offset):
+                yield with_marker(part, file=str(path))
+            continue
         import numpy as np
 
         from kcompact.log import header_table
 
-        with contextlib.suppress(header_table.UnconfirmedError):
-            for run in header_table.verified_runs(
-                path,
-                base_offset=next_offset,
-                end_offset=end_offset,
-                end_position=end_position,
-                memory_bytes=0,
-                compiled=expected_batches >= COMPILED_BATCHES and _is_compiled(),
-            ):
-                decisive = header_table.decisive_rows(run.table, first_offset, undecided_from=undecided_from)
-                for row in run.table[np.union1d(decisive, header_table.unusual_markers(run, first_offset))]:
-                    yield with_marker(run.batch(row, path), file=str(path))
-                if len(run.table):
-                    position, next_offset, epoch = header_table.end_of_run(run, epoch)
-    # Few batches, or damage, a batch of magic 0 or 1, or one that is larger than the window: the definition reads on.
-    for batch in verified_batches(
-        path,
-        base_offset=next_offset,
-        end_offset=end_offset,
-        start_position=position,
-        end_position=end_position,
-        epoch=epoch,
-        holds_large=False,
-    ):
-        if _decides(batch.header, first_offset):
-            yield with_marker(batch, file=str(path))
+        decisive = header_table.decisive_rows(part.table, first_offset, undecided_from=undecided_from)
+        for row in part.table[np.union1d(decisive, header_table.unusual_markers(part, first_offset))]:
+            yield with_marker(part.batch(row, path), file=str(path))
 
 
 def _decides(header: Header, first_offset: int) -> bool:
     is_of_producer = header.is_control or header.is_transactional or header.has_producer_id
     return is_of_producer and header.last_offset >= first_offset
-
-
-def _is_compiled() -> bool:
-    """Return whether the kernels can be used at once. Compiling them takes longer than reading headers in Python."""
-    from kcompact import kernels
-
-    return kernels.is_compiled()
 
 
 def read_marker(batch: Batch, *, file: str) -> Marker | None:
@@ -176,9 +143,11 @@ def read_marker(batch: Batch, *, file: str) -> Marker | None:
     Rule: `ControlRecordType.parse`, `EndTransactionMarker.deserialize`.
     """
     records = read_records(batch, file=file, memory_bytes=_CONTROL_MEMORY_BYTES)
-    if not records:
-        return None
-    record = records[0]
+    return marker_of(records[0], batch.header, batch.position, file=file) if records else None
+
+
+def marker_of(record: Record, header: Header, position: int, *, file: str) -> Marker:
+    """Return the record of a control batch at a position of a file. Raises CorruptBatchError as `read_marker`."""
     try:
         _, kind = _CONTROL_KEY.unpack_from(record.key or b"")
         coordinator_epoch = -1
@@ -187,8 +156,8 @@ def read_marker(batch: Batch, *, file: str) -> Marker | None:
     except struct.error:
         raise CorruptBatchError(
             file=file,
-            position=batch.position,
-            offset=batch.header.base_offset,
+            position=position,
+            offset=header.base_offset,
             problem="the key or value of the control record is too short",
         ) from None
     return Marker(kind, coordinator_epoch, record.timestamp)

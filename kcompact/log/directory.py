@@ -10,15 +10,13 @@ from __future__ import annotations
 import bisect
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from kcompact import readable
-from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, RefusedError
+from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, RefusedError
 from kcompact.format import index
-from kcompact.format.batch import HEADER_BYTES, Header, read_header
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -29,27 +27,23 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import (
     CLUSTER_METADATA_TOPIC,
-    MAX_OFFSET,
     DirectoryKind,
     Suffix,
     Temporary,
     TopicPartition,
     is_raft_file,
+    log_name,
     parse_directory,
     parse_file_name,
 )
 from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kcompact.log.files import FileIdentity, open_regular, read_at, read_file, require_regular
-from kcompact.log.index_files import (
-    build_indexes,
-    index_or_log,
-    is_batch,
-    read_offset_index,
-    read_time_index,
-    wrong_entry,
-)
-from kcompact.log.segment_reader import verified_batches
+from kcompact.log.broker_recovery import first_recovered
+from kcompact.log.files import FileIdentity, read_file, require_regular
+from kcompact.log.lock import has_broker
+from kcompact.log.segments import Segment, SegmentReader
+from kcompact.log.set_aside import deleted_segments
+from kcompact.readable import shell_word
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
 
@@ -65,38 +59,11 @@ BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A segment: its files, the sizes of its indexes, its first header. Timestamps are Unix milliseconds.
-
-    `largest_timestamp_ms` is that of the last time index entry, or the modification time of the `.log` when the time
-    index is empty; Kafka's planner uses the same value and does not read the records. `first_batch_max_timestamp_ms`
-    is None for an empty segment. `files` starts with the `.log`.
-    """
-
-    base_offset: int
-    size_bytes: int
-    index_bytes: int
-    time_index_bytes: int
-    largest_timestamp_ms: int
-    first_batch_max_timestamp_ms: int | None
-    last_modified_ms: int
-    files: tuple[FileIdentity, ...]
-
-    @property
-    def log_name(self) -> str:
-        """The name of the `.log` file."""
-        return self.files[0].name
-
-    def has(self, suffix: Suffix) -> bool:
-        """Return whether the segment has a file of this kind."""
-        return any(file.name.endswith(suffix) for file in self.files)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
     """The files of a log directory beside its partition directories. A missing checkpoint is None.
 
     `is_log_dir` is False for a directory that no broker has used, such as the parent of a copied partition.
+    `is_running`: a broker holds the lock, so the partitions change while they are read.
     """
 
     path: Path
@@ -106,6 +73,12 @@ class LogDir:
     high_watermarks: dict[TopicPartition, int] | None = None
     is_log_dir: bool = False
     is_clean_shutdown: bool = False
+    is_running: bool = False
+
+    @property
+    def is_unclean(self) -> bool:
+        """Whether a broker was not shut down cleanly, and does not run."""
+        return self.is_log_dir and not self.is_clean_shutdown and not self.is_running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -116,6 +89,10 @@ class PartitionLog:
     files: a broker removes both when it starts, and kcompact leaves them alone. `leftovers` are the `.cleaned` and
     `.swap` files of an interrupted swap, `staging` the staging directories of interrupted kcompact runs, `foreign` the
     names that Kafka does not use, `notes` remarks for the user. A log with `damage` can be inspected, but not cleaned.
+    `active_is_verified` if every batch of the active segment was verified, because no index led to the last ones.
+
+    `recovered_from` is None, or the base offset of the first segment that a broker recovers when it starts. Then the
+    log is the one that the broker will have, without the torn end and the segments after it.
 
     With `ignores_indexes` no `.index` and no `.timeindex` is read: `index_file` returns None for them. What is missing
     or ignored is built from the batches, with an entry every `index_interval_bytes`.
@@ -129,6 +106,8 @@ class PartitionLog:
     log_start_offset: int
     log_end_offset: int
     checkpoint_offset: int | None
+    active_is_verified: bool = False
+    recovered_from: int | None = None
     ignores_indexes: bool = False
     index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES
     orphans: tuple[FileIdentity, ...] = ()
@@ -146,6 +125,11 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self}>"
+
+    @property
+    def needs_recovery(self) -> bool:
+        """Whether a broker recovers the log when it starts, and the log is not planned as it will be then."""
+        return self.log_dir.is_unclean and self.recovered_from is None
 
     @property
     def active_segment(self) -> Segment:
@@ -204,6 +188,7 @@ def read_log_dir(path: Path) -> LogDir:
         high_watermarks=found[REPLICATION_OFFSET_CHECKPOINT],
         is_log_dir=is_log_dir(path),
         is_clean_shutdown=(path / CLEAN_SHUTDOWN_FILE).exists(),
+        is_running=is_running(path),
     )
 
 
@@ -212,9 +197,23 @@ def is_log_dir(path: Path) -> bool:
     return any((path / name).exists() for name in (META_PROPERTIES, *BROKER_CHECKPOINTS))
 
 
+def log_dir_around(path: Path, directories: Iterable[Path]) -> Path | None:
+    """Return which of a resolved path and the directories above it belongs to a log, None if none does.
+
+    To a log belong these partition directories, their log directories, and every other log directory.
+    """
+    own = {source.resolve() for directory in directories for source in (directory, directory.parent)}
+    return next((each for each in (path, *path.parents) if each in own or is_log_dir(each)), None)
+
+
+def is_running(log_dir: Path) -> bool:
+    """Return whether a broker runs on a log directory now."""
+    return is_log_dir(log_dir) and has_broker(log_dir)
+
+
 def is_partition_directory(path: Path) -> bool:
-    """Return whether a directory contains `.log` files. Its name does not matter."""
-    return path.is_dir() and any(path.glob("[0-9]*.log"))
+    """Return whether a directory contains `.log` files, maybe marked as deleted. Its name does not matter."""
+    return path.is_dir() and (any(path.glob("[0-9]*.log")) or any(path.glob("[0-9]*.log.deleted")))
 
 
 def partition_directories(log_dir: Path) -> list[Path]:
@@ -233,13 +232,18 @@ def read_log(
     log_dir: LogDir | None = None,
     rebuild_indexes: bool = False,
     index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES,
+    as_recovered: bool = False,
 ) -> PartitionLog:
     """Return the state of a partition directory.
 
+    With `as_recovered`, and if the broker was not shut down cleanly, the log is the one that the broker will have after
+    it started (`broker_recovery`); the segments that it recovers are read whole.
+
     With `rebuild_indexes` the log ignores its index files, here and wherever it is used. Indexes that are missing or
-    ignored are computed from the batches, as a broker with this `index.interval.bytes` does. Damage to batches
-    and indexes is collected in `PartitionLog.damage`, that of batches first. Raises RefusedError for a directory that
-    is not a partition and for a file of Kafka that is not a regular file, CorruptCheckpointError, StorageError.
+    ignored are computed from the batches, as a broker with this `index.interval.bytes` does. Damage is collected in
+    `PartitionLog.damage`, that of indexes last. Raises RefusedError for a directory that is not a partition and for a
+    file of Kafka that is not a regular file, CorruptCheckpointError, StorageError. Beside a running broker the log ends
+    with the last whole batch, and LogChangedError is raised too: see `log.settled` and `log.growing`.
     """
     directory = Path(directory)
     partition = partition_of(directory)
@@ -247,26 +251,20 @@ def read_log(
     found = _list_files(directory, partition)
     bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
     if not bases:
-        raise RefusedError(
-            path=directory,
-            problem="not a partition directory: it contains no .log file",
-            hint="Pass a partition directory such as orders-0, or the log directory above it.",
-        )
-    orphans = [
-        file for _, files in sorted(found.segment_files.items()) if Suffix.LOG not in files for file in files.values()
-    ]
-    reader = _SegmentReader(directory, rebuild_indexes, index_interval_bytes)
-    reader.notes += [
-        f"{name} is left of a run of another user, such as root; the log does not need it, and `kcompact recover` as "
-        "that user removes it"
-        for name in found.staging_of_others
-    ]
-    reader.notes += [f"{file.name} has no .log beside it; a broker would delete it" for file in orphans[:_MOST_NOTED]]
-    if len(orphans) > _MOST_NOTED:
-        reader.notes.append(f"and {len(orphans) - _MOST_NOTED:,} more indexes have no .log beside them")
-    segments = tuple(reader.read(base, found.segment_files[base]) for base in bases)
-    log_end_offset = reader.log_end_offset(segments[-1])
-    damage = [*reader.damage, *_lost_end(log_dir, partition, log_end_offset)]
+        raise _without_logs(directory, found)
+    reader = SegmentReader(directory, rebuild_indexes, index_interval_bytes)
+    reader.notes += _notes_on(found)
+    leftovers = found.leftovers
+    if log_dir.is_running:
+        require_no_swap(directory, leftovers)
+        leftovers = []  # The broker writes `.cleaned` files beside the segments that they are to replace.
+    is_recovered = as_recovered and log_dir.is_unclean
+    recovered_from = first_recovered(bases, (log_dir.recovery_points or {}).get(partition, 0)) if is_recovered else None
+    segments, log_end_offset, verified_from = reader.read_all(
+        bases, found.segment_files, recovered_from, is_growing=log_dir.is_running
+    )
+    damage = [*reader.damage, *_lost_logs(directory, log_dir, found)]
+    damage += _lost_end(log_dir, partition, log_end_offset, recovered_from=recovered_from)
     return PartitionLog(
         directory=directory,
         topic_partition=partition,
@@ -276,10 +274,12 @@ def read_log(
         log_start_offset=max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0]),
         log_end_offset=log_end_offset,
         checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
+        active_is_verified=verified_from == 0 and not reader.damage,
+        recovered_from=recovered_from,
         ignores_indexes=rebuild_indexes,
         index_interval_bytes=index_interval_bytes,
-        orphans=tuple(orphans),
-        leftovers=tuple(found.leftovers),
+        orphans=tuple(found.orphans),
+        leftovers=tuple(leftovers),
         deleted=tuple(found.deleted),
         staging=tuple(found.staging),
         foreign=tuple(found.foreign),
@@ -288,9 +288,27 @@ def read_log(
     )
 
 
+def _notes_on(found: _Listing) -> list[str]:
+    orphans = found.orphans
+    notes = [
+        f"{name} is left of a run of another user, such as root; the log does not need it, and `kcompact recover` as "
+        "that user removes it"
+        for name in found.staging_of_others
+    ]
+    notes += [f"{file.name} has no .log beside it; a broker would delete it" for file in orphans[:_MOST_NOTED]]
+    if len(orphans) > _MOST_NOTED:
+        notes.append(f"and {len(orphans) - _MOST_NOTED:,} more indexes have no .log beside them")
+    return notes
+
+
 def read_again(log: PartitionLog) -> PartitionLog:
     """Return the state of a log after a change; it ignores its indexes if `log` does. Raises as `read_log` does."""
-    return read_log(log.directory, rebuild_indexes=log.ignores_indexes, index_interval_bytes=log.index_interval_bytes)
+    return read_log(
+        log.directory,
+        rebuild_indexes=log.ignores_indexes,
+        index_interval_bytes=log.index_interval_bytes,
+        as_recovered=log.recovered_from is not None,
+    )
 
 
 def partition_of(directory: Path) -> TopicPartition:
@@ -298,11 +316,7 @@ def partition_of(directory: Path) -> TopicPartition:
     parsed = parse_directory(directory.name)
     if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
         why = "its name is not <topic>-<partition>" if parsed is None else f"a broker's -{parsed.kind} directory"
-        raise RefusedError(
-            path=directory,
-            problem=f"not a partition directory: {why}",
-            hint="Pass a partition directory such as orders-0, or the log directory above it.",
-        )
+        raise _no_partition(directory, why)
     if directory.is_symlink():
         raise RefusedError(
             path=directory,
@@ -310,6 +324,24 @@ def partition_of(directory: Path) -> TopicPartition:
             hint="Pass the directory that the link points to, if no broker uses it through the link.",
         )
     return parsed.topic_partition
+
+
+def _without_logs(directory: Path, found: _Listing) -> RefusedError:
+    if not deleted_segments(found.deleted):
+        return _no_partition(directory, "it contains no .log file")
+    return RefusedError(
+        path=directory,
+        problem="every segment is marked as deleted",
+        hint=f"A broker removes them when it starts. Copy the directory first: cp -a {shell_word(directory)} BACKUP",
+    )
+
+
+def _no_partition(directory: Path, why: str) -> RefusedError:
+    return RefusedError(
+        path=directory,
+        problem=f"not a partition directory: {why}",
+        hint="Pass a partition directory such as orders-0, or the log directory above it.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +359,33 @@ class _Listing:
     staging: list[str] = field(default_factory=list)
     staging_of_others: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
+
+    @property
+    def orphans(self) -> list[FileIdentity]:
+        """The files of segments without a `.log`."""
+        without_log = (files for _, files in sorted(self.segment_files.items()) if Suffix.LOG not in files)
+        return [file for files in without_log for file in files.values()]
+
+
+def segment_states(directory: Path) -> dict[str, FileIdentity | int]:
+    """Return the files of the segments and the snapshots; of the last segment, which grows, the inode numbers.
+
+    Raises LogChangedError during a swap of the broker, RefusedError, OSError.
+    """
+    found = _list_files(directory, partition_of(directory))
+    require_no_swap(directory, found.leftovers)
+    active = max((base for base, files in found.segment_files.items() if Suffix.LOG in files), default=-1)
+    states: dict[str, FileIdentity | int] = {file.name: file for file in found.snapshots.values()}
+    for base, files in found.segment_files.items():
+        states |= {file.name: file if base < active else file.inode for file in files.values()}
+    return states
+
+
+def require_no_swap(directory: Path, leftovers: Sequence[str]) -> None:
+    """Raise LogChangedError if a running broker is swapping segments: some of them have no final name now."""
+    for name in leftovers:
+        if name.endswith(Temporary.SWAP):
+            raise LogChangedError(path=directory / name, problem="the running broker is replacing segments")
 
 
 def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
@@ -361,15 +420,20 @@ def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
     return found
 
 
-def _lost_end(log_dir: LogDir, partition: TopicPartition, log_end_offset: int) -> list[CorruptDataError]:
-    """Return the damage of a log that ends below an offset in a checkpoint of its broker, after a clean shutdown.
+def _lost_end(
+    log_dir: LogDir, partition: TopicPartition, log_end_offset: int, *, recovered_from: int | None
+) -> list[CorruptDataError]:
+    """Return the damage of a log that ends below an offset in a checkpoint of its broker.
+
+    After an unclean shutdown that is known of a recovered log only. Such a log may end below its high watermark, but
+    what is below the recovery point and the log start was flushed.
 
     The log has lost its end, or the checkpoint is old. A crash loses the tail that was not flushed, and recovery then
     shortens the log. If a clean stop comes before the broker hosts the partition again, the old offset stays beside the
     clean-shutdown file. A broker reduces the first two offsets to the log end, and deletes every segment when the log
     start is above it. Rule: `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
     """
-    if not log_dir.is_clean_shutdown:
+    if not log_dir.is_clean_shutdown and recovered_from is None:
         return []
     checkpoints = (
         (RECOVERY_POINT_CHECKPOINT, log_dir.recovery_points, "was flushed up to", _REDUCED),
@@ -378,10 +442,30 @@ def _lost_end(log_dir: LogDir, partition: TopicPartition, log_end_offset: int) -
     )
     damage = []
     for name, offsets, what, hint in checkpoints:
+        if recovered_from is not None and name == REPLICATION_OFFSET_CHECKPOINT:
+            continue
         offset = (offsets or {}).get(partition, 0)
         if offset > log_end_offset:
             problem = f"{partition} {what} offset {offset}, but the log now ends at offset {log_end_offset}"
             damage.append(CorruptDataError(file=log_dir.path / name, problem=problem, hint=hint))
+    return damage
+
+
+def _lost_logs(directory: Path, log_dir: LogDir, found: _Listing) -> list[CorruptDataError]:
+    """Return the damage of segments of which both indexes are there, but no `.log` of any name: half a copy.
+
+    A single index can be left of a deletion; a broker deletes it. A running broker may be deleting the segment.
+    """
+    damage: list[CorruptDataError] = []
+    if log_dir.is_running:
+        return damage
+    for base, files in sorted(found.segment_files.items()):
+        log = log_name(base)
+        is_deleted = any(name.startswith(log) for name in (*found.deleted, *found.leftovers))
+        if Suffix.INDEX in files and Suffix.TIME_INDEX in files and Suffix.LOG not in files and not is_deleted:
+            problem = "is missing, but its indexes are there: this is half a copy, or the segment is lost"
+            hint = f"Copy this file again, or restore the partition. If it is lost for good, remove {log[:-4]}.*"
+            damage.append(CorruptDataError(file=directory / log, problem=problem, hint=hint))
     return damage
 
 
@@ -390,133 +474,6 @@ _REDUCED = (
     "first."
 )
 _DELETED = "Do not start a broker: it deletes every segment of this partition. Restore the log."
-
-
-@dataclass(slots=True)
-class _SegmentReader:
-    """Reads the segments of a directory and collects notes and damage."""
-
-    directory: Path
-    ignores_indexes: bool
-    index_interval_bytes: int
-    notes: list[str] = field(default_factory=list)
-    damage: list[CorruptDataError] = field(default_factory=list)
-
-    def read(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> Segment:
-        """Return a segment, with the sizes and the last timestamp of its indexes."""
-        log = files[Suffix.LOG]
-        path = self.directory / log.name
-        first_max_timestamp = None
-        indexes = _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), index.NO_TIMESTAMP)
-        try:
-            if log.size_bytes:
-                with open_regular(path) as descriptor:
-                    prefix = read_at(descriptor, HEADER_BYTES, 0, path=path)
-                first_max_timestamp = self._first_header(prefix, path, base_offset).max_timestamp
-            indexes = self._indexes(path, files)
-        except CorruptIndexError as problem:
-            self.damage.append(index_or_log(problem))
-        except CorruptDataError as problem:
-            self.damage.append(problem)
-        return Segment(
-            base_offset=base_offset,
-            size_bytes=log.size_bytes,
-            index_bytes=indexes.index_bytes,
-            time_index_bytes=indexes.time_index_bytes,
-            largest_timestamp_ms=indexes.last_timestamp if indexes.last_timestamp >= 0 else log.mtime_ms,
-            first_batch_max_timestamp_ms=first_max_timestamp,
-            last_modified_ms=log.mtime_ms,
-            files=tuple(files[suffix] for suffix in Suffix if suffix in files),
-        )
-
-    def _first_header(self, prefix: bytes, log: Path, base_offset: int) -> Header:
-        """Return the first header of a segment. Raises CorruptBatchError if it begins below the segment.
-
-        Offsets are not in the checksum, so the name of the file is all that contradicts a wrong one. A broker can write
-        such a batch after a failed append; then it is refused too.
-        """
-        header = read_header(prefix, file=str(log), position=0)
-        if header.base_offset < base_offset:
-            problem = f"offset {header.base_offset} is below the base offset of its segment"
-            raise CorruptBatchError(file=log, problem=problem, position=0, offset=header.base_offset)
-        return header
-
-    def _indexes(self, log: Path, files: dict[Suffix, FileIdentity]) -> _Indexes:
-        """Return what the planner takes from the indexes, or from ones built from the batches."""
-        missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
-        if missing:
-            self.notes.append(f"{log.name} has no {missing[0]} beside it; the plan uses one built from its batches")
-        if missing or self.ignores_indexes:
-            offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
-            times = index.parse_time_index(time_index, base_offset=int(log.stem), file=str(log))
-            return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
-        times = read_time_index(log.with_suffix(Suffix.TIME_INDEX))
-        return _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), _last_timestamp(times))
-
-    def log_end_offset(self, active: Segment) -> int:
-        """Return the offset after the active segment's last batch, or its base offset when it has no batch.
-
-        Verifies the batches from the last offset index entry on. Rule: `LogSegment.readNextOffset`,
-        `LogSegment.ensureOffsetInRange`.
-        """
-        limit = min(MAX_OFFSET, active.base_offset + index.MAX_RELATIVE_OFFSET + 1)
-        log = self.directory / active.log_name
-        start_position, end_offset = 0, active.base_offset
-        damage: CorruptDataError | None = None
-        try:
-            start_position = self._last_indexed_position(active)
-        except CorruptIndexError as problem:
-            damage = index_or_log(problem)
-        try:
-            for batch in verified_batches(
-                log,
-                base_offset=0,
-                end_offset=limit,
-                start_position=start_position,
-                end_position=active.size_bytes,
-                holds_large=False,
-            ):
-                end_offset = batch.header.next_offset
-        except CorruptBatchError as problem:
-            damage = problem
-        if damage is not None:
-            self.damage.append(damage)
-        return end_offset
-
-    def _last_indexed_position(self, active: Segment) -> int:
-        """Return the position of the last batch in the `.index`, 0 without one. Raises CorruptIndexError."""
-        log = self.directory / active.log_name
-        path = log.with_suffix(Suffix.INDEX)
-        if self.ignores_indexes or not active.has(Suffix.INDEX):
-            return 0
-        entries = read_offset_index(path)
-        if not entries:
-            return 0
-        index.verify_end(entries, size_bytes=active.size_bytes, file=str(path))
-        last = entries[-1]
-        if not is_batch(log, last.position, active.base_offset + last.relative_offset):
-            raise wrong_entry(path, len(entries) - 1, last)
-        return last.position
-
-
-class _Indexes(NamedTuple):
-    """What the planner takes from the indexes of a segment: their sizes and the last timestamp."""
-
-    index_bytes: int
-    time_index_bytes: int
-    last_timestamp: int
-
-
-_ENTRY_BYTES = {Suffix.INDEX: index.OFFSET_ENTRY_BYTES, Suffix.TIME_INDEX: index.TIME_ENTRY_BYTES}
-
-
-def _size_of(files: Mapping[Suffix, FileIdentity], suffix: Suffix) -> int:
-    """Return the size of the whole entries of an index, 0 if it is missing."""
-    return files[suffix].size_bytes // _ENTRY_BYTES[suffix] * _ENTRY_BYTES[suffix] if suffix in files else 0
-
-
-def _last_timestamp(times: Sequence[index.TimeEntry]) -> int:
-    return times[-1].timestamp if times else index.NO_TIMESTAMP
 
 
 def read_snapshot(directory: Path, identity: FileIdentity) -> tuple[ProducerEntry, ...]:

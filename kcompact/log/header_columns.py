@@ -46,6 +46,8 @@ Mask = npt.NDArray[np.bool_]
 
 EQUAL_BATCHES = 16
 """After so many batches of one size, the next ones are looked for at the same distance, all at once."""
+_SMALL_BYTES = 1024
+"""Copying larger batches costs more than cutting them out one by one."""
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT, _CRC_START = 8, 21
 _HEADER = np.dtype(
@@ -58,19 +60,29 @@ _HEADER = np.dtype(
 
 
 def parse_batches(
-    buffer: Bytes, size: int, base_offset: int, end_offset: int, epoch: int, table: Table
+    buffer: Bytes,
+    size: int,
+    base_offset: int,
+    end_offset: int,
+    epoch: int,
+    table: Table,
+    *,
+    checks_crc: bool = True,
 ) -> tuple[int, int, int]:
     """Fill the table with the batches of the buffer; return (batches, bytes that they fill, code).
 
-    Each batch is checked: the checksum; offsets rise and are in [base_offset, end_offset); leader epochs do not fall
-    below `epoch`. Definition: `log.segment_reader.verified_batches`.
+    Each batch is checked: the checksum, if it is to be; offsets rise and are in [base_offset, end_offset); leader
+    epochs do not fall below `epoch`. Definition: `log.segment_reader.verified_batches`.
     """
     starts, end, code = _starts(buffer, size, len(table))
     if not len(starts):
         return 0, 0, code
     headers = np.lib.stride_tricks.sliding_window_view(buffer, HEADER_BYTES)[starts].view(_HEADER)[:, 0]
     _fill(table[: len(starts)], headers, starts)
-    problems = np.flatnonzero(_is_wrong(buffer, headers, table[: len(starts)], base_offset, end_offset, epoch))
+    is_wrong = _is_wrong(headers, table[: len(starts)], base_offset, end_offset, epoch)
+    if checks_crc:
+        is_wrong |= _crcs(buffer, table[: len(starts)]) != headers["crc"]
+    problems = np.flatnonzero(is_wrong)
     if not len(problems):
         return len(starts), end, code
     count = int(problems[0])
@@ -109,12 +121,17 @@ def _equal_batches(buffer: Bytes, position: int, size: int, batch_bytes: int) ->
     count = size // batch_bytes
     if count < EQUAL_BATCHES:
         return 0
-    lengths = buffer[position : position + count * batch_bytes].reshape(count, batch_bytes)[
-        :, _LENGTH_AT : _LENGTH_AT + 4
-    ]
     expected = np.frombuffer(_LENGTH.pack(batch_bytes - LOG_OVERHEAD_BYTES), np.uint8)
-    differs = np.flatnonzero((lengths != expected).any(axis=1))
-    return int(differs[0]) if len(differs) else count
+    found, step = 0, EQUAL_BATCHES  # A few first: in most logs the size changes soon.
+    while found < count:
+        step = min(4 * step, count - found)
+        start = position + found * batch_bytes
+        rows = buffer[start : start + step * batch_bytes].reshape(step, batch_bytes)
+        differs = np.flatnonzero((rows[:, _LENGTH_AT : _LENGTH_AT + 4] != expected).any(axis=1))
+        if len(differs):
+            return found + int(differs[0])
+        found += step
+    return found
 
 
 def _fill(table: Table, headers: Headers, starts: Column) -> None:
@@ -132,8 +149,8 @@ def _fill(table: Table, headers: Headers, starts: Column) -> None:
     table[:, FLAGS] = 0
 
 
-def _is_wrong(buffer: Bytes, headers: Headers, table: Table, base_offset: int, end_offset: int, epoch: int) -> Mask:
-    """Whether a batch is wrong. After the first one the result means nothing."""
+def _is_wrong(headers: Headers, table: Table, base_offset: int, end_offset: int, epoch: int) -> Mask:
+    """Whether a header is wrong. After the first one the result means nothing."""
     delta = headers["last_offset_delta"].astype(np.int64)
     is_wrong = headers["magic"] != 2
     is_wrong |= (table[:, BASE_OFFSET] < 0) | (delta < 0) | (table[:, RECORDS_COUNT] < 0)
@@ -141,7 +158,20 @@ def _is_wrong(buffer: Bytes, headers: Headers, table: Table, base_offset: int, e
     previous = np.concatenate(([base_offset - 1], table[:-1, LAST_OFFSET]))
     is_wrong |= (table[:, BASE_OFFSET] <= previous) | (table[:, LAST_OFFSET] >= end_offset)
     greatest = np.maximum.accumulate(np.concatenate(([epoch], table[:-1, EPOCH])))
-    is_wrong |= (table[:, EPOCH] > -1) & (table[:, EPOCH] < greatest)
-    starts, ends = (table[:, POSITION] + _CRC_START).tolist(), table[:, SECTION_END].tolist()
-    wrong: Mask = is_wrong | (np.array(computed_crcs(buffer.data, starts, ends), np.uint32) != headers["crc"])
+    wrong: Mask = is_wrong | (table[:, EPOCH] > -1) & (table[:, EPOCH] < greatest)
     return wrong
+
+
+def _crcs(buffer: Bytes, table: Table) -> npt.NDArray[np.uint32]:
+    """Return the checksum of each batch. Those of one size are cut out at once, where they are many and small."""
+    found = np.empty(len(table), np.uint32)
+    is_left = np.ones(len(table), bool)
+    sizes, counts = np.unique(table[:, SIZE], return_counts=True)
+    for size in sizes[(counts >= EQUAL_BATCHES) & (sizes <= _SMALL_BYTES)].tolist():
+        rows = np.flatnonzero(table[:, SIZE] == size)
+        is_left[rows] = False
+        bodies = np.lib.stride_tricks.sliding_window_view(buffer, size - _CRC_START)[table[rows, POSITION] + _CRC_START]
+        found[rows] = computed_crcs(bodies.view(f"V{size - _CRC_START}")[:, 0].tolist())
+    starts, ends = table[is_left, POSITION] + _CRC_START, table[is_left, SECTION_END]
+    found[is_left] = computed_crcs(map(buffer.data.__getitem__, map(slice, starts.tolist(), ends.tolist())))
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from kcompact.format.batch import Batch, Header, read_header
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
 from kcompact.kernels import (
     ATTRIBUTES,
+    BASE_OFFSET,
     CODEC_MASK,
     COLUMNS,
     CONTROL_BIT,
@@ -63,6 +65,21 @@ class VerifiedRun(NamedTuple):
     table: Table
     start_position: int
 
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last batch."""
+        return int(self.table[-1, LAST_OFFSET]) + 1
+
+    @property
+    def end_position(self) -> int:
+        """The position in the file after the last batch."""
+        return self.start_position + int(self.table[-1, POSITION] + self.table[-1, SIZE])
+
+    def batch_offset_at(self, offset: int) -> int:
+        """Return the base offset of the first batch that ends at or above an offset below `next_offset`."""
+        row = int(np.searchsorted(self.table[:, LAST_OFFSET], offset))
+        return int(self.table[row, BASE_OFFSET])
+
     def batch(self, row: Column, path: Path) -> Batch:
         """Return the batch of a row."""
         start = int(row[POSITION])
@@ -81,17 +98,20 @@ def verified_runs(
     epoch: int = -1,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
     compiled: bool = True,
+    is_verified: bool = False,
 ) -> Iterator[VerifiedRun]:
     """Yield the batches between two positions of a file, with the checks of `segment_reader.verified_batches`.
 
-    Without `compiled` no kernel is used, so none is compiled.
+    Without `compiled` no kernel is used, so none is compiled; then the checksums of a file that `is_verified` are not
+    computed.
 
     `epoch` is the greatest leader epoch before. At most `memory_bytes` are held for a batch. Raises UnconfirmedError,
     RefusedError, StorageError.
     """
     table, window = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(WINDOW_BYTES, np.uint8)
     position, next_offset = start_position, base_offset
-    parse_batches = kernels.parse_batches if compiled else header_columns.parse_batches
+    in_columns = partial(header_columns.parse_batches, checks_crc=not is_verified)
+    parse_batches = kernels.parse_batches if compiled else in_columns
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
         while position < end:
@@ -147,9 +167,7 @@ def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> 
 
 def end_of_run(run: VerifiedRun, epoch: int) -> tuple[int, int, int]:
     """Return the position and the offset after a run that is not empty, and the greatest leader epoch so far."""
-    last = run.table[-1]
-    position = run.start_position + int(last[POSITION] + last[SIZE])
-    return position, int(last[LAST_OFFSET]) + 1, max(epoch, int(run.table[:, EPOCH].max()))
+    return run.end_position, run.next_offset, max(epoch, int(run.table[:, EPOCH].max()))
 
 
 def decisive_rows(table: Table, first_offset: int, *, undecided_from: int = MAX_OFFSET) -> Rows:
@@ -168,7 +186,7 @@ def decisive_rows(table: Table, first_offset: int, *, undecided_from: int = MAX_
 
 
 def _changes(table: Table, rows: Rows) -> Rows:
-    """Return of the rows, sorted by producer: the markers, and the first and last data batches of each kind between."""
+    """Return the markers, and between them the first and last data batches of each kind, of rows sorted by producer."""
     kinds = table[rows, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
     differs = (np.diff(table[rows, PRODUCER_ID]) != 0) | (np.diff(kinds) != 0)
     is_first, is_last = np.ones(len(rows), bool), np.ones(len(rows), bool)
@@ -178,10 +196,11 @@ def _changes(table: Table, rows: Rows) -> Rows:
 
 
 def _last_states(table: Table, rows: Rows) -> Rows:
-    """Return of the rows, sorted by producer, those that decide about the state after them (`producer_state.replay`).
+    """Return those of the rows that decide about the state after them (`producer_state.replay`).
 
-    They are the last data batch, the last marker, and the first transactional batch after it; of the markers after the
-    last data batch, the first, and the first with another epoch, because that drops what the data batch has left.
+    The rows are sorted by producer. The decisive ones are the last data batch, the last marker, and the first
+    transactional batch after it; of the markers after the last data batch, the first, and the first with another epoch,
+    because that drops what the data batch has left.
     """
     if not len(rows):
         return rows

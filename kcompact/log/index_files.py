@@ -7,12 +7,20 @@ after its log has been read and verified from the start: if the log is damaged, 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, RefusedError, storage_errors
+from kcompact.errors import (
+    CorruptBatchError,
+    CorruptDataError,
+    CorruptIndexError,
+    KcompactError,
+    RefusedError,
+    storage_errors,
+)
 from kcompact.format import index, legacy
-from kcompact.format.index import IndexBuilder, OffsetEntry, TimeEntry
+from kcompact.format.index import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.log.files import open_regular, read_at
 from kcompact.log.segment_reader import headers, verified_batches
@@ -27,16 +35,19 @@ _WINDOW_BYTES = 3 << 17
 """An index up to this size is read at once. The end of a larger one is searched in pieces of whole entries."""
 
 
-def read_offset_index(path: Path) -> Sequence[OffsetEntry]:
-    """Return the entries of an `.index`. Raises CorruptIndexError, RefusedError, StorageError."""
+def read_offset_index(path: Path, *, tolerant: bool = False) -> Sequence[OffsetEntry]:
+    """Return the entries of an `.index`; with `tolerant` those before the first wrong one, as of a growing index.
+
+    Raises CorruptIndexError, RefusedError, StorageError.
+    """
     data = read_entries(path, index.OFFSET_ENTRY_BYTES)
-    return index.parse_offset_index(data, base_offset=int(path.stem), file=str(path))
+    return index.parse_offset_index(data, base_offset=int(path.stem), file=str(path), tolerant=tolerant)
 
 
-def read_time_index(path: Path) -> Sequence[TimeEntry]:
-    """Return the entries of a `.timeindex`. Raises CorruptIndexError, RefusedError, StorageError."""
+def read_time_index(path: Path, *, tolerant: bool = False) -> Sequence[TimeEntry]:
+    """Return the entries of a `.timeindex`. The rest is as in `read_offset_index`."""
     data = read_entries(path, index.TIME_ENTRY_BYTES)
-    return index.parse_time_index(data, base_offset=int(path.stem), file=str(path))
+    return index.parse_time_index(data, base_offset=int(path.stem), file=str(path), tolerant=tolerant)
 
 
 def read_entries(path: Path, entry_bytes: int) -> bytes:
@@ -103,10 +114,15 @@ def verify_count(
 def build_indexes(log: Path, *, interval_bytes: int) -> tuple[bytes, bytes]:
     """Return the `.index` and the `.timeindex` of a log file, as a broker builds them when they are missing.
 
-    Raises CorruptBatchError, RefusedError, StorageError. Rule: `LogSegment.recover`.
+    Raises CorruptBatchError, also for an offset that no index can have, RefusedError, StorageError.
+    Rule: `LogSegment.recover`, `LogSegment.canConvertToRelativeOffset`.
     """
-    builder = IndexBuilder(int(log.stem), interval_bytes)
+    base_offset = int(log.stem)
+    builder = IndexBuilder(base_offset, interval_bytes, file=str(log))
     for position, header in headers(log):
+        if not 0 <= header.last_offset - base_offset <= MAX_RELATIVE_OFFSET:
+            problem = f"last offset {header.last_offset} is too far from the segment's base offset {base_offset}"
+            raise CorruptBatchError(file=log, position=position, offset=header.base_offset, problem=problem)
         builder.append(header.last_offset, position, header.size_bytes, header.max_timestamp)
     return builder.finish()
 
@@ -121,6 +137,23 @@ def is_batch(log: Path, position: int, last_offset: int) -> bool:
     except CorruptBatchError:
         return False
     return found is not None and found[1].last_offset == last_offset
+
+
+def position_near(log: Path, offset: int) -> int:
+    """Return where to begin to read a log file for the records from an offset on: by its index, if that is right.
+
+    No batch before the position has such a record. It is 0 without a sound index.
+    """
+    try:
+        entries = read_offset_index(log.with_suffix(Suffix.INDEX), tolerant=True)
+        base_offset = int(log.stem)
+        number = bisect_right(entries, offset - base_offset, key=lambda entry: entry.relative_offset)
+        if not number:
+            return 0
+        relative_offset, position = entries[number - 1]
+        return position if is_batch(log, position, base_offset + relative_offset) else 0
+    except KcompactError:
+        return 0
 
 
 def wrong_entry(path: Path, number: int, entry: OffsetEntry) -> CorruptIndexError:

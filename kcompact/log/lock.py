@@ -44,6 +44,9 @@ _FLOCK = struct.Struct("hhqqi4x")
 _OPEN_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
+NO_PROCESS = -1
+"""The process id of an open file description lock."""
+
 # A broker that stops can delete the file once while it is being locked. More deletions have another cause.
 _ATTEMPTS = 5
 
@@ -113,17 +116,30 @@ def is_locked(log_dir: Path) -> bool:
     Returns False also if the directory or `.lock` is missing or cannot be opened. A process can take or release the
     lock right afterwards, so the result is good for a warning only.
     """
+    return lock_holder(log_dir) is not None
+
+
+def has_broker(log_dir: Path) -> bool:
+    """Return whether a process holds the log directory's lock as a broker does: with a POSIX record lock.
+
+    kcompact's own lock belongs to no process (`F_OFD_GETLK` gives the process id -1). Otherwise as `is_locked`.
+    """
+    return lock_holder(log_dir) not in (None, NO_PROCESS)
+
+
+def lock_holder(log_dir: Path) -> int | None:
+    """Return the process that holds the lock (0: in another container), `NO_PROCESS` for kcompact, None if free."""
     try:
         lock_fd = os.open(log_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
-        return False
+        return None
     try:
-        kind = _FLOCK.unpack(fcntl.fcntl(lock_fd, fcntl.F_OFD_GETLK, _WHOLE_FILE))[0]
+        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(lock_fd, fcntl.F_OFD_GETLK, _WHOLE_FILE))
     except OSError:
-        return False
+        return None
     finally:
         os.close(lock_fd)
-    return bool(kind != fcntl.F_UNLCK)
+    return None if kind == fcntl.F_UNLCK else int(process)
 
 
 def require_lockable(log_dir: Path) -> None:

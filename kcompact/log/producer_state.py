@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from kcompact.errors import CorruptIndexError
 from kcompact.format import index
-from kcompact.format.batch import legacy_base_offset
+from kcompact.format.batch import Batch, legacy_base_offset
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers, verified_producer_headers
-from kcompact.log.directory import PartitionLog, Segment, read_snapshot
+from kcompact.log.directory import PartitionLog, read_snapshot
 from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
-from kcompact.log.segment_reader import verified_batches
+from kcompact.log.many_batches import runs_and_batches
+from kcompact.log.segments import Segment
 from kcompact.log.workload import expected_work
 
 COMPILED_BATCHES = 1 << 17
@@ -58,10 +59,47 @@ def load_producers(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dic
 
     The state is that of the newest snapshot that the broker would not delete, plus a replay of the later batches.
     Without such a snapshot, a cleanly stopped log directory has no producers, and any other log is replayed from its
-    start. Raises CorruptDataError, StorageError. Rule: `UnifiedLog.rebuildProducerState`.
+    start. Of a log that a broker recovers, the state is that after the recovery. Raises CorruptDataError, StorageError.
+    Rule: `UnifiedLog.rebuildProducerState`.
     """
+    if log.recovered_from is not None:
+        return _recovered(log, _before_recovery(log, now_ms, expiration_ms), now_ms, expiration_ms)
     state, later = _snapshot_and_later_batches(log, now_ms=now_ms, expiration_ms=expiration_ms)
     return replay(state, later)
+
+
+def _before_recovery(log: PartitionLog, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
+    """Return the producers at the first segment that a broker recovers.
+
+    Rule: `LogLoader.recoverSegment`, which begins with the newest snapshot at or below the segment, a stray one too.
+    """
+    assert log.recovered_from is not None
+    state, start = {}, replay_start(log)
+    if start in log.snapshots and start > _checkpointed_start(log):
+        entries = read_snapshot(log.directory, log.snapshots[start])
+        state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
+    return replay(state, _headers_from(log, start, MAX_OFFSET, end_offset=log.recovered_from))
+
+
+def _recovered(
+    log: PartitionLog, producers: Mapping[int, Producer], now_ms: int, expiration_ms: int
+) -> dict[int, Producer]:
+    """Return the producers after the recovery. It writes a snapshot after each segment, and reads it again."""
+    assert log.recovered_from is not None
+    state = dict(producers)
+    for segment in log.segments_between(log.recovered_from, MAX_OFFSET):
+        end_offset = log.end_of(segment)
+        state = replay(state, _headers_from(log, segment.base_offset, MAX_OFFSET, end_offset=end_offset))
+        state = {
+            known.producer_id: known
+            for known in state.values()
+            if not _is_expired(known.transaction_first_offset, known.last_timestamp, now_ms, expiration_ms)
+        }
+    return state
+
+
+def _checkpointed_start(log: PartitionLog) -> int:
+    return (log.log_dir.log_start_offsets or {}).get(log.topic_partition, 0)
 
 
 def _snapshot_and_later_batches(
@@ -90,16 +128,23 @@ def replay_start(log: PartitionLog) -> int:
 
 def _usable_snapshot(log: PartitionLog) -> int | None:
     """Return the offset of the snapshot that a broker begins with."""
+    if log.recovered_from is not None:
+        start, end = _checkpointed_start(log), log.recovered_from
+        return max((offset for offset in log.snapshots if start < offset <= end), default=None)
     usable = [offset for offset in _kept_snapshots(log) if log.log_start_offset < offset <= log.log_end_offset]
     return usable[-1] if usable else None
 
 
-def _headers_from(log: PartitionLog, start_offset: int, undecided_from: int) -> Iterator[BatchHeader]:
+def _headers_from(
+    log: PartitionLog, start_offset: int, undecided_from: int, *, end_offset: int = MAX_OFFSET
+) -> Iterator[BatchHeader]:
     """Yield the headers that matter to producers, from the batch that contains `start_offset` to the log end.
+
+    With `end_offset`, the base offset of a segment, the segments from there on are left out.
 
     In the active segment every batch is verified. A cleaning verifies those of the other segments.
     """
-    segments = log.segments_between(start_offset, log.log_end_offset)
+    segments = log.segments_between(start_offset, min(end_offset, log.log_end_offset))
     # Loading the kernels takes longer than reading the headers of a small log.
     files = ((log.directory / segment.log_name, segment.size_bytes) for segment in segments)
     compiled = expected_work(files).batches >= COMPILED_BATCHES
@@ -118,6 +163,7 @@ def _headers_from(log: PartitionLog, start_offset: int, undecided_from: int) -> 
                 end_position=segment.size_bytes,
                 first_offset=start_offset,
                 undecided_from=undecided_from,
+                is_verified=log.active_is_verified,
             )
         else:
             batches = read_producer_headers(
@@ -154,7 +200,7 @@ def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_m
     producers = {}
     for entry in entries:
         open_transaction = entry.current_txn_first_offset if entry.current_txn_first_offset >= 0 else None
-        if open_transaction is None and now_ms - entry.timestamp >= expiration_ms:
+        if _is_expired(open_transaction, entry.timestamp, now_ms, expiration_ms):
             continue
         producers[entry.producer_id] = Producer(
             producer_id=entry.producer_id,
@@ -166,6 +212,10 @@ def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_m
             transaction_first_offset=open_transaction,
         )
     return producers
+
+
+def _is_expired(open_transaction: int | None, last_timestamp: int, now_ms: int, expiration_ms: int) -> bool:
+    return open_transaction is None and now_ms - last_timestamp >= expiration_ms
 
 
 def replay(producers: Mapping[int, Producer], batches: Iterable[BatchHeader]) -> dict[int, Producer]:
@@ -246,15 +296,24 @@ def first_unstable_offset(
     first offset, or at the log start if that is greater. The result is the base offset of the batch that contains this
     offset. In a gap, for example where a cleaning has removed the transaction's first batch, the result is the base
     offset of the next batch, or the log end. So the result can be below the log start or far above it.
+    Of a log that a broker recovers, a transaction is undecided too if it is open where the recovery begins: its marker
+    may not be on the disk yet.
     Raises CorruptDataError, RefusedError, StorageError.
     Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `ProducerStateManager.completeTxn`.
     """
+    if log.recovered_from is not None:
+        opened = _before_recovery(log, now_ms, expiration_ms).values()
+        producers = {
+            **producers,
+            **{known.producer_id: known for known in opened if known.transaction_first_offset is not None},
+        }
     starts = [
         producer.transaction_first_offset
         for producer in producers.values()
         if producer.transaction_first_offset is not None
     ]
-    if high_watermark is not None and high_watermark < log.log_end_offset:
+    # After a recovery a broker has all producers from a snapshot, without the transactions that have ended.
+    if log.recovered_from is None and high_watermark is not None and high_watermark < log.log_end_offset:
         undecided_from = max(high_watermark, log.log_start_offset)
         state, later = _snapshot_and_later_batches(
             log, now_ms=now_ms, expiration_ms=expiration_ms, undecided_from=undecided_from
@@ -293,18 +352,21 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
     for segment in log.segments_between(offset, log.log_end_offset):
         path = log.directory / segment.log_name
         start = _search_start(log, segment, offset)
-        for batch in verified_batches(
+        for part in runs_and_batches(
             path,
             base_offset=0,
             end_offset=log.end_of(segment),
             start_position=start,
             end_position=segment.size_bytes,
-            holds_large=False,
+            is_verified=segment is log.active_segment and log.active_is_verified,
         ):
-            if batch.header.last_offset >= offset:
+            if not isinstance(part, Batch):
+                if part.next_offset > offset:
+                    return part.batch_offset_at(offset)
+            elif part.header.last_offset >= offset:
                 # A compressed batch of format 0 or 1 has its last offset in the header.
-                is_legacy = batch.header.magic < 2
-                return legacy_base_offset(batch, file=str(path)) if is_legacy else batch.header.base_offset
+                is_legacy = part.header.magic < 2
+                return legacy_base_offset(part, file=str(path)) if is_legacy else part.header.base_offset
     return log.log_end_offset
 
 

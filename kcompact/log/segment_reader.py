@@ -139,6 +139,14 @@ def headers(path: Path, *, start_position: int = 0, end_position: int | None = N
             position += header.size_bytes
 
 
+def end_by_headers(path: Path, base_offset: int) -> int:
+    """Return the end offset of a segment. Raises CorruptBatchError, RefusedError, StorageError."""
+    end_offset = base_offset
+    for _, header in headers(path):
+        end_offset = header.next_offset
+    return end_offset
+
+
 def verified_batches(
     path: Path,
     *,

@@ -6,6 +6,7 @@ A table i64[n, 4] has a row for each of them, in log order; `kernels` names its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,6 +53,11 @@ def read_transactions(path: Path, *, end_position: int) -> Iterator[TransactionB
     Raises CorruptBatchError, RefusedError, StorageError.
     """
     return of_headers(read_headers(path, end_position=end_position))
+
+
+def rows_of_all(tables: Iterable[Table]) -> Iterator[TransactionBatch]:
+    """Yield the rows of several tables."""
+    return chain.from_iterable(map(rows_of, tables))
 
 
 def rows_of(table: Table) -> Iterator[TransactionBatch]:

@@ -87,7 +87,8 @@ class ProducerNumbers:
     """Numbers the producers of a log from 0 on, so that their state fits an array."""
 
     def __init__(self, producer_ids: Iterable[Column]) -> None:
-        found = [np.unique(each) for each in producer_ids]
+        # Without repeats there is little to sort: most batches follow one of the same producer.
+        found = [np.unique(each[np.flatnonzero(np.diff(each, prepend=each[:1] - 1))]) for each in producer_ids]
         self._producer_ids = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     @classmethod

@@ -8,6 +8,7 @@ Only these modules read the disk:
     discovery    paths -> partition directories, and the directories that are left out
     partition    a partition directory -> its plan; why a partition is refused
     partitions   paths and options -> the plan, or the error, of each partition
+    horizons     a plan -> the batches that wait for their delete horizons
 
 The others are pure functions of values:
 
@@ -18,4 +19,11 @@ The others are pure functions of values:
     notes        notes and hints on a whole run
     passes       how many passes Kafka's own cleaner needs
     deletion     the whole segments that a broker would delete
+
+    explanation  why a partition is cleaned or not, what would change that, when, and what the cleaning costs
+    conditions   what the cleaner asks of a partition, one condition after the other
+    forecast     when a verdict changes by itself
+    remedies     which value of one setting changes a verdict
+    cost         what a cleaning reads, writes and needs, for a broker and here
+    comparison   a plan beside that with other settings
 """

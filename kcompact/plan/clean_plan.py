@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from kcompact.config.settings import INT_MAX, TopicConfig
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
-from kcompact.log.directory import PartitionLog, Segment
+from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer, first_open_transaction_offset
+from kcompact.log.segments import Segment
 
 
 class Reason(enum.StrEnum):
@@ -37,6 +38,7 @@ class Reason(enum.StrEnum):
     MIN_COMPACTION_LAG = "min-compaction-lag"
     OPEN_TRANSACTION = "open-transaction"
     HIGH_WATERMARK = "high-watermark"
+    RECOVERY_POINT = "recovery-point"
     POLICY_DELETE = "policy-delete"
     POLICY_UNKNOWN = "policy-unknown"
     INTERNAL = "internal"
@@ -133,7 +135,8 @@ def offsets_to_clean(
 
     It starts at the checkpoint, or at the log start if the checkpoint is missing or outside [log start, log end]. It
     ends at the smallest of the last stable offset, the base offset of the active segment and the base offset of the
-    first dirty segment younger than `min.compaction.lag.ms`, rounded down to the start of a segment.
+    first dirty segment younger than `min.compaction.lag.ms`, rounded down to the start of a segment. In a log that a
+    broker recovers it also ends where the recovery begins.
     Rule: `LogCleanerManager.cleanableOffsets`, KIP-58.
     """
     checkpoint = log.checkpoint_offset
@@ -143,19 +146,27 @@ def offsets_to_clean(
     active_base = log.active_segment.base_offset
     stable_bound = Reason.OPEN_TRANSACTION if last_stable_offset < high_watermark else Reason.HIGH_WATERMARK
     bounds = [(active_base, Reason.ACTIVE_ONLY), (last_stable_offset, stable_bound)]
+    if log.recovered_from is not None:
+        bounds.append((log.recovered_from, Reason.RECOVERY_POINT))
     if config.min_compaction_lag_ms > 0:
-        too_young = _first_young_segment(log, first_dirty, config.min_compaction_lag_ms, now_ms)
+        too_young = first_young_segment(log, first_dirty, config.min_compaction_lag_ms, now_ms)
         if too_young is not None:
             bounds.append((too_young.base_offset, Reason.MIN_COMPACTION_LAG))
     offset, bound = min(bounds, key=lambda pair: pair[0])
-    first_uncleanable = max(first_dirty, offset)
-    first_uncleanable = min(active_base, _segment_at(log, first_uncleanable).base_offset)
     return OffsetsToClean(
-        first_dirty_offset=first_dirty, first_uncleanable_offset=first_uncleanable, bound=bound, reset=reset
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=uncleanable_from(log, first_dirty, offset),
+        bound=bound,
+        reset=reset,
     )
 
 
-def _first_young_segment(log: PartitionLog, first_dirty: int, lag_ms: int, now_ms: int) -> Segment | None:
+def uncleanable_from(log: PartitionLog, first_dirty: int, bound: int) -> int:
+    """Return the first uncleanable offset for an offset from which on nothing may be cleaned: a segment's start."""
+    return min(log.active_segment.base_offset, _segment_at(log, max(first_dirty, bound)).base_offset)
+
+
+def first_young_segment(log: PartitionLog, first_dirty: int, lag_ms: int, now_ms: int) -> Segment | None:
     """Return the first dirty segment with a timestamp above `now_ms - lag_ms`; the active segment is not checked."""
     for segment in log.segments_between(first_dirty, log.active_segment.base_offset):
         if segment.largest_timestamp_ms > now_ms - lag_ms:
@@ -175,12 +186,18 @@ def compaction_delay_ms(log: PartitionLog, *, first_dirty_offset: int, max_compa
     The age of a segment is the age of its first batch. Segments without a positive timestamp are ignored.
     Rule: `LogCleanerManager.maxCompactionDelay`, KIP-354.
     """
+    oldest_ms = oldest_dirty_ms(log, first_dirty_offset)
+    return 0 if oldest_ms is None else max(0, now_ms - max_compaction_lag_ms - oldest_ms)
+
+
+def oldest_dirty_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:
+    """Return the smallest timestamp of a first batch in the closed dirty segments, None without a positive one."""
     first_timestamps = [
         segment.first_batch_max_timestamp_ms
         for segment in log.segments_between(first_dirty_offset, log.active_segment.base_offset)
         if segment.first_batch_max_timestamp_ms is not None and segment.first_batch_max_timestamp_ms > 0
     ]
-    return max(0, now_ms - max_compaction_lag_ms - min(first_timestamps)) if first_timestamps else 0
+    return min(first_timestamps, default=None)
 
 
 def group_segments(
@@ -271,6 +288,26 @@ def plan_cleaning(
     )
 
 
+def planned_again(
+    plan: CleanPlan, *, log: PartitionLog | None = None, config: TopicConfig | None = None, now_ms: int | None = None
+) -> CleanPlan:
+    """Return the plan for another state of the same log, for other settings or another time; by default the plan's.
+
+    Whoever made the plan has allowed an internal topic, unless that is its reason.
+    """
+    log = plan.log if log is None else log
+    return plan_cleaning(
+        log,
+        plan.config if config is None else config,
+        now_ms=plan.now_ms if now_ms is None else now_ms,
+        producers=plan.producers,
+        first_unstable_offset=max(plan.last_stable_offset, log.log_start_offset),
+        high_watermark=plan.high_watermark,
+        force=plan.reason is Reason.FORCED,
+        include_internal=plan.reason is not Reason.INTERNAL,
+    )
+
+
 def _in_log(log: PartitionLog, high_watermark: int | None) -> int:
     """Return a high watermark inside the log; None is the log end. Rule: `UnifiedLog.updateHighWatermark`."""
     high_watermark = log.log_end_offset if high_watermark is None else min(high_watermark, log.log_end_offset)
@@ -315,19 +352,20 @@ def _groups_to_clean(
 def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal: bool) -> tuple[Reason, str] | None:
     """Return why the partition may not be cleaned at any ratio: a reason and a sentence; None if it may."""
     topic = log.topic_partition.topic
-    if log.damage:
+    if log.damage and not log.needs_recovery:
         return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
     if log.staging:
         return Reason.LEFTOVERS, "an interrupted swap left files behind; run kcompact recover"
     if log.leftovers:
         # Without its staging directory kcompact leaves no such files.
-        return Reason.LEFTOVERS, "an interrupted swap of a broker left files behind; start that broker once and stop it"
+        problem = "an interrupted swap of a broker left files behind; start that broker once and stop it, or use"
+        return Reason.LEFTOVERS, f"{problem} kcompact recover --foreign"
     if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
         return Reason.INTERNAL, f"{topic} is an internal topic of Kafka"
     if config.remote_storage_enable:
         problem = "the topic has tiered storage (remote.storage.enable=true), which kcompact does not support"
         return Reason.NOT_A_PARTITION, problem
-    if log.log_dir.is_log_dir and not log.log_dir.is_clean_shutdown:
+    if log.needs_recovery:
         return Reason.UNCLEAN_SHUTDOWN, "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
     if config.cleanup_policy is None:
         return Reason.POLICY_UNKNOWN, f"the cleanup.policy of {topic} is unknown"
@@ -368,6 +406,8 @@ def _why_nothing_is_cleanable(
         return offsets.bound, f"the dirty segments are younger than min.compaction.lag.ms {lag_ms}"
     if offsets.bound is Reason.OPEN_TRANSACTION:
         return offsets.bound, f"the first dirty segment has an open transaction, from offset {last_stable_offset}"
+    if offsets.bound is Reason.RECOVERY_POINT:
+        return offsets.bound, f"a broker recovers all dirty segments, from offset {log.recovered_from} on"
     return offsets.bound, "no whole dirty segment is below the high watermark"
 
 

@@ -1,19 +1,23 @@
-"""Which whole segments a broker would delete after a cleaning, by log start, size and time. Pure.
+"""Which whole segments a broker would delete now, or after a cleaning, by log start, size and time. Pure.
 
-Kafka's cleaner thread deletes old segments of compacted logs after each round. kcompact reports these segments, and
-deletes them only with `--apply-retention`. The active segment is never included: a broker would roll it first, and
-kcompact does not roll segments. Rule: `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
+A broker deletes old segments again and again: of compacted logs its cleaner thread does, after each choice of a log; of
+all others its log manager does. kcompact reports these segments, and deletes them only with `--apply-retention`. The
+active segment is never deleted: a broker first rolls it, and kcompact does not roll segments. Nothing is deleted by a
+setting that is only assumed to have Kafka's default: the broker's own configuration may say to keep everything.
+Rule: `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from kcompact.config.settings import TopicConfig
-from kcompact.log.directory import PartitionLog, Segment
-from kcompact.plan.clean_plan import CleanPlan
+from kcompact.log.directory import PartitionLog
+from kcompact.log.segments import Segment
+from kcompact.plan.clean_plan import CleanPlan, Reason, planned_again
 
 
 class RetentionReason(enum.StrEnum):
@@ -24,31 +28,64 @@ class RetentionReason(enum.StrEnum):
     TIME = "retention.ms"
 
 
+_FORBIDDEN = frozenset(
+    {
+        Reason.CORRUPT,
+        Reason.LEFTOVERS,
+        Reason.INTERNAL,
+        Reason.NOT_A_PARTITION,
+        Reason.UNCLEAN_SHUTDOWN,
+        Reason.POLICY_UNKNOWN,
+    }
+)
+"""Verdicts on a partition from which nothing is deleted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredSegment:
     """A segment that a broker would delete, and why."""
 
     segment: Segment
+    end_offset: int
     reason: RetentionReason
 
 
 def expired_segments(
     log: PartitionLog, config: TopicConfig, *, now_ms: int, high_watermark: int
 ) -> tuple[ExpiredSegment, ...]:
-    """Return the segments that a broker would delete, oldest first.
+    """Return the segments that a broker would delete, oldest first, without the active segment.
 
     Each condition takes segments from the start of the log, up to the first segment that does not meet it or that ends
     above the high watermark. Segments below the log start are deleted with every policy. `retention.bytes` and
     `retention.ms` apply only when the policy contains `delete`. The next segment's base offset becomes the log start.
     """
+    past = _past_retention(log, config, now_ms=now_ms, high_watermark=high_watermark)
+    return tuple(expired for expired in past if expired.segment is not log.active_segment)
+
+
+def _past_retention(
+    log: PartitionLog, config: TopicConfig, *, now_ms: int, high_watermark: int
+) -> list[ExpiredSegment]:
+    """Return the segments that a broker would delete, the active segment too: a broker rolls it before it deletes it.
+
+    An empty active segment is never deleted.
+    """
+    if log.recovered_from is not None:  # What a broker still has to recover is left to it.
+        high_watermark = min(high_watermark, log.recovered_from)
     remaining = list(log.segments)
-    expired: list[ExpiredSegment] = []
+    ends = [segment.base_offset for segment in log.segments[1:]] + [log.log_end_offset]
+    past: list[ExpiredSegment] = []
 
-    def take(reason: RetentionReason, is_expired: Callable[[Segment], bool]) -> None:
-        while len(remaining) > 1 and remaining[1].base_offset <= high_watermark and is_expired(remaining[0]):
-            expired.append(ExpiredSegment(segment=remaining.pop(0), reason=reason))
+    def take(reason: RetentionReason, is_past: Callable[[Segment], bool]) -> None:
+        while remaining and ends[len(past)] <= high_watermark and is_past(remaining[0]):
+            if len(remaining) == 1 and remaining[0].size_bytes == 0:
+                return
+            past.append(ExpiredSegment(segment=remaining.pop(0), end_offset=ends[len(past)], reason=reason))
 
-    take(RetentionReason.LOG_START, lambda segment: log.end_of(segment) <= log.log_start_offset)
+    def is_below_start(segment: Segment) -> bool:
+        return segment is not log.active_segment and log.end_of(segment) <= log.log_start_offset
+
+    take(RetentionReason.LOG_START, is_below_start)
     if config.cleanup_policy is not None and "delete" in config.cleanup_policy:
         excess_bytes = sum(segment.size_bytes for segment in remaining) - config.retention_bytes
 
@@ -63,7 +100,87 @@ def expired_segments(
             take(RetentionReason.SIZE, is_excess)
         if config.retention_ms >= 0:
             take(RetentionReason.TIME, lambda segment: now_ms - segment.largest_timestamp_ms > config.retention_ms)
-    return tuple(expired)
+    return past
+
+
+def retention_applies(plan: CleanPlan) -> bool:
+    """Return whether a broker would look for old segments in a partition that kcompact may change."""
+    return plan.reason not in _FORBIDDEN and not plan.log.damage
+
+
+def due_now(plan: CleanPlan) -> tuple[ExpiredSegment, ...]:
+    """Return the segments that a broker would delete from the log of a plan as it is, before a cleaning."""
+    if not retention_applies(plan):
+        return ()
+    return expired_segments(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
+
+
+def due_before_cleaning(plan: CleanPlan) -> tuple[ExpiredSegment, ...]:
+    """Return those of `due_now` that no cleaning can save: all but those that are only past `retention.bytes`.
+
+    A cleaning makes the log smaller, so `retention.bytes` may spare afterwards what it does not spare now.
+    """
+    return due_now(replace(plan, config=replace(plan.config, retention_bytes=-1)))
+
+
+def assumed_settings(expired: Iterable[ExpiredSegment], config: TopicConfig) -> tuple[str, ...]:
+    """Return the settings that make segments expire, as far as they are only assumed to have Kafka's default.
+
+    The policy is one of them: without `delete` in it no segment becomes too old. The log start depends on no setting.
+    """
+    limits = sorted({str(due.reason) for due in expired if due.reason is not RetentionReason.LOG_START})
+    return tuple(name for name in (*limits, "cleanup.policy") if limits and config.is_assumed(name))
+
+
+def certainly_expired(expired: Iterable[ExpiredSegment], config: TopicConfig) -> tuple[ExpiredSegment, ...]:
+    """Return the first of the expired segments, up to one that expires only by an assumed setting."""
+    return tuple(takewhile(lambda due: not assumed_settings([due], config), expired))
+
+
+def limit_of(plan: CleanPlan, reason: RetentionReason) -> int:
+    """Return the log start, or the value of the setting, that segments are past."""
+    match reason:
+        case RetentionReason.LOG_START:
+            return plan.log.log_start_offset
+        case RetentionReason.SIZE:
+            return plan.config.retention_bytes
+        case RetentionReason.TIME:
+            return plan.config.retention_ms
+
+
+def plan_without(plan: CleanPlan, expired: Sequence[ExpiredSegment]) -> CleanPlan:
+    """Return the plan for the log that is left when its first segments, the expired ones, are deleted."""
+    remaining = plan.log.segments[len(expired) :]
+    start_offset = remaining[0].base_offset
+    log = replace(
+        plan.log,
+        segments=remaining,
+        snapshots={offset: file for offset, file in plan.log.snapshots.items() if offset >= start_offset},
+        log_start_offset=max(plan.log.log_start_offset, start_offset),
+    )
+    return planned_again(plan, log=log)
+
+
+def reason_to_roll(plan: CleanPlan) -> RetentionReason | None:
+    """Return why a broker would roll the active segment and delete it too; None if it would keep it.
+
+    A broker does so when it deletes all other segments and the last one is old enough, or too much.
+    """
+    if not retention_applies(plan):
+        return None
+    past = _past_retention(plan.log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)
+    return past[-1].reason if past and past[-1].segment is plan.log.active_segment else None
+
+
+def first_due_ms(plan: CleanPlan) -> int | None:
+    """Return the time after which the first segment is past `retention.ms`; None if that does not happen by itself.
+
+    The active segment may grow, and without `delete` in the policy no segment becomes too old.
+    """
+    deletes = plan.config.cleanup_policy is not None and "delete" in plan.config.cleanup_policy
+    if not deletes or plan.config.retention_ms < 0 or len(plan.log.segments) == 1:
+        return None
+    return plan.log.segments[0].largest_timestamp_ms + plan.config.retention_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +231,8 @@ def retention_forecast(
 
 
 def plan_forecast(plan: CleanPlan) -> tuple[RetentionForecast, ...]:
-    """Return the segments of a compacted topic that a broker would delete after the cleaning of a plan."""
-    if not plan.config.compacts or plan.log.damage:
+    """Return the segments that a broker would delete after the cleaning of a plan, or now if nothing is cleaned."""
+    if not retention_applies(plan):
         return ()
     return retention_forecast(
         plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark

@@ -141,13 +141,14 @@ def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftO
             directory = canonical(path)
             if not directory.is_dir() or _is_one_partition(directory) or not partitions_in(directory):
                 continue
-            for each in _left_out_of(directory):
+            for each in left_out_of(directory):
                 if not topics or _has_topic(each.directory, topics):
                     found.setdefault(each.directory, each)
     return list(found.values())
 
 
-def _left_out_of(log_dir: Path) -> Iterator[LeftOut]:
+def left_out_of(log_dir: Path) -> Iterator[LeftOut]:
+    """Yield the sub-directories of one log directory that are no partitions, in order of name. Raises OSError."""
     files_left = MAX_COUNTED_FILES
     for name in sorted(entry.name for entry in os.scandir(log_dir) if entry.is_dir()):
         parsed = parse_directory(name)

@@ -5,36 +5,73 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kcompact.config.settings import is_used, unknown_cleaner_names
+from kcompact.config.settings import Override, is_used, unknown_cleaner_names
+from kcompact.errors import RefusedError
 from kcompact.format.names import parse_directory
 from kcompact.host.clock import clock_ms
+from kcompact.log.lock import lock_holder
 from kcompact.plan.clean_plan import Reason
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partition import INCLUDE_INTERNAL, hint_for
+from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
 from kcompact.plan.planned import PlannedPartition
-from kcompact.readable import counted, time
+from kcompact.readable import counted, shown, time
 
-_DAY_MS = 86_400_000
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
 _MAX_NAMED_TOPICS = 5
 
 
-def option_notes(directories: Sequence[Path], options: PlanOptions) -> list[str]:
-    """Return a note for each setting that has no effect."""
+def option_notes(
+    directories: Sequence[Path], options: PlanOptions, *, explains: bool = False, compared: Sequence[Override] = ()
+) -> list[str]:
+    """Return a note for each setting that has no effect. `explains`: forecasts are made too, which depend on more."""
     topics = {parsed.topic_partition.topic for path in directories if (parsed := parse_directory(path.name))}
     notes = []
-    for override in options.overrides:
-        topic = f"{override.topic}:" if override.topic is not None else ""
+    given = [("--config", override) for override in options.overrides]
+    for option, override in (*given, *(("--compare", override) for override in compared)):
         if override.topic is not None and override.topic not in topics:
             why = f"no partition of the topic {override.topic} is among the paths"
-        elif not is_used(override.name):
+        elif not is_used(override.name, explains=explains or option == "--compare"):
             why = "cleaning does not depend on this setting"
         else:
             continue
-        notes.append(f"--config {topic}{override.name}={override.value} has no effect: {why}")
+        notes.append(f"{option} {override} has no effect: {why}")
     for name, close in unknown_cleaner_names(options.broker_properties).items():
         meant = f"; did you mean {close}?" if close else ""
         notes.append(f"{name} of --broker-config has no effect: Kafka has no such setting{meant}")
     return notes
+
+
+def running_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
+    """Return a note for each log directory that a broker was running on when its partitions were read."""
+    log_dirs = {each.plan.log.log_dir.path for each in partitions if each.plan and each.plan.log.log_dir.is_running}
+    return [
+        f"a broker is running on {shown(log_dir)}, {_holder(log_dir)}: each log ends with its last whole batch, "
+        "and the high watermark is that of the checkpoint, which the broker writes every few seconds"
+        for log_dir in sorted(log_dirs)
+    ]
+
+
+def _holder(log_dir: Path) -> str:
+    process = lock_holder(log_dir)
+    return f"process {process} holds its lock" if process else "a process holds its lock"
+
+
+def require_plausible_clock(partitions: Iterable[PlannedPartition], options: PlanOptions) -> None:
+    """Raise RefusedError if the clock gives the time, and a segment was written more than an hour later."""
+    written = [
+        (segment.last_modified_ms, each.directory)
+        for each in partitions
+        if each.plan is not None
+        for segment in each.plan.log.segments
+    ]
+    newest_ms, directory = max(written, default=(0, Path()))
+    if options.by_clock and newest_ms > options.now_ms + _HOUR_MS:
+        raise RefusedError(
+            path=directory,
+            problem=f"its newest segment was written at {time(newest_ms)}, but the clock says {time(options.now_ms)}",
+            hint="Nothing was changed: every age would be wrong. Set the clock, or give the time: --now TIME",
+        )
 
 
 def time_notes(partitions: Iterable[PlannedPartition], options: PlanOptions) -> list[str]:
@@ -65,8 +102,29 @@ def time_notes(partitions: Iterable[PlannedPartition], options: PlanOptions) -> 
     return notes
 
 
+def retention_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
+    """Return a note for each default of Kafka by which segments are due although the broker's own value is unknown."""
+    topics: dict[str, set[str]] = {}
+    for plan in (each.plan for each in partitions if each.plan is not None and each.error is None):
+        for name, value in assumed_retention(plan).items():
+            topics.setdefault(f"{name}={value}", set()).add(plan.log.topic_partition.topic)
+    return [
+        f"{setting} of {_named(sorted(those))} is Kafka's default, and the broker's own may differ: "
+        "clean --apply-retention needs --broker-config FILE or --config"
+        for setting, those in topics.items()
+    ]
+
+
+def _named(topics: Sequence[str]) -> str:
+    """Return the first topics by name, and the number of the others."""
+    more = len(topics) - _MAX_NAMED_TOPICS
+    return ", ".join(topics[:_MAX_NAMED_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
-    """Return how partitions without a policy and internal topics can be cleaned: one hint for all of each kind.
+    """Return how partitions that are refused can be cleaned: one hint for all of each kind.
+
+    They have no known policy, are internal topics, or their broker was not shut down cleanly.
 
     A partition with an error has the hint in its error.
     """
@@ -76,12 +134,13 @@ def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
     if len(unknown) == 1:
         found.append(next(hint_for(plan) for plan in plans if plan.reason is Reason.POLICY_UNKNOWN))
     elif unknown:
-        more = len(unknown) - _MAX_NAMED_TOPICS
-        named = ", ".join(unknown[:_MAX_NAMED_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
         found.append(
-            f"The cleanup.policy of {len(unknown):,} topics is unknown: {named}. "
+            f"The cleanup.policy of {len(unknown):,} topics is unknown: {_named(unknown)}. "
             "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact"
         )
+    unclean = [plan for plan in plans if plan.reason is Reason.UNCLEAN_SHUTDOWN]
+    if unclean:
+        found.append(hint_for(unclean[0]))
     internal = sum(hint_for(plan) == INCLUDE_INTERNAL for plan in plans)
     if internal:
         count = counted(internal, "partition")

@@ -31,8 +31,9 @@ class PlanOptions:
 
     `now_ms` is the one time of all decisions; `by_clock` is whether it is from the clock, which may be wrong, and not
     from the user. `topics` are shell patterns; none selects every topic. The high watermark is `high_watermark`, with
-    `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the ratio only. Raises
-    ConfigError for a time that is not in milliseconds, or that looks like seconds.
+    `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the ratio only. With
+    `unclean` a log is planned after an unclean shutdown too, as `plan_partition` says. Raises ConfigError for a time
+    that is not in milliseconds, or that looks like seconds.
     """
 
     now_ms: int
@@ -46,6 +47,7 @@ class PlanOptions:
     force: bool = False
     include_internal: bool = False
     rebuild_indexes: bool = False
+    unclean: bool = False
 
     def __post_init__(self) -> None:
         if type(self.now_ms) is not int or self.now_ms < 0:

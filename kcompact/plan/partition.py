@@ -11,6 +11,7 @@ from kcompact.format.names import CLUSTER_METADATA_TOPIC
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.producer_state import first_unstable_offset, load_producers
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
+from kcompact.plan.deletion import assumed_settings, due_now
 
 NO_HIGH_WATERMARK = (
     "replication-offset-checkpoint has no entry for this partition, so no record counts as replicated; "
@@ -31,19 +32,23 @@ def plan_partition(
     force: bool = False,
     include_internal: bool = False,
     rebuild_indexes: bool = False,
+    unclean: bool = False,
 ) -> CleanPlan:
     """Return the plan for one partition directory. Reads the disk, writes nothing.
 
     The high watermark is the first of: `high_watermark`; with `use_log_end` the log end; the entry of the log
     directory's `replication-offset-checkpoint`; the log start when that file has no entry for the partition, as in a
     broker; the log end when there is no such file. With `rebuild_indexes` no index file is read, for the plan or for a
-    cleaning by this plan. Damage is reported in the plan. Raises RefusedError, CorruptDataError, StorageError.
+    cleaning by this plan. With `unclean` a log whose broker was not shut down cleanly is planned as the broker will
+    have it after it started, and nothing that it recovers is cleaned. Damage is reported in the plan. Raises
+    RefusedError, CorruptDataError, StorageError.
     """
     log = read_log(
         directory,
         log_dir=log_dir,
         rebuild_indexes=rebuild_indexes,
         index_interval_bytes=config.index_interval_bytes,
+        as_recovered=unclean,
     )
     if high_watermark is None and not use_log_end:
         high_watermark, notes = _checkpointed_high_watermark(log)
@@ -84,7 +89,10 @@ def hint_for(plan: CleanPlan) -> str:
     if plan.reason is Reason.POLICY_UNKNOWN:
         return f"If the topic is compacted, pass --config {topic}:cleanup.policy=compact"
     if plan.reason is Reason.UNCLEAN_SHUTDOWN:
-        return "Start the broker once and stop it cleanly, or copy the partition directory out and clean the copy."
+        return (
+            "Start the broker once and stop it cleanly. If it cannot start, pass --unclean: what was flushed is "
+            "cleaned, and the rest is left to the broker."
+        )
     if plan.reason is Reason.INTERNAL:
         is_compacted = topic != CLUSTER_METADATA_TOPIC and (plan.config.compacts or plan.config.cleanup_policy is None)
         return INCLUDE_INTERNAL if is_compacted else "Kafka does not compact this topic."
@@ -97,7 +105,7 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
     Leftovers of an interrupted swap are not an error here: `recover` handles them.
     """
     directory = plan.log.directory
-    if plan.log.damage:
+    if plan.log.damage and plan.reason is not Reason.UNCLEAN_SHUTDOWN:
         return plan.log.damage[0]
     if plan.config.remote_storage_enable:
         return RefusedError(path=directory, problem=plan.explanation)
@@ -108,3 +116,33 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
     if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
         return RefusedError(path=directory, problem=NO_HIGH_WATERMARK)
     return None
+
+
+def assumed_retention(plan: CleanPlan) -> dict[str, str]:
+    """Return the settings that are only assumed to have Kafka's default, with it, if segments are due by them."""
+    texts = {
+        "retention.bytes": str(plan.config.retention_bytes),
+        "retention.ms": str(plan.config.retention_ms),
+        "cleanup.policy": plan.config.policy_text or "",
+    }
+    return {name: texts[name] for name in assumed_settings(due_now(plan), plan.config)}
+
+
+_PLACEHOLDERS = {"retention.bytes": "BYTES", "retention.ms": "MS", "cleanup.policy": "POLICY"}
+
+
+def retention_refusal(plan: CleanPlan) -> RefusedError | None:
+    """Return the error that forbids to delete a partition's old segments, if the settings may not be the broker's."""
+    assumed = assumed_retention(plan)
+    if not assumed:
+        return None
+    values = " and ".join(f"{name}={value}" for name, value in assumed.items())
+    are = "is Kafka's default" if len(assumed) == 1 else "are Kafka's defaults"
+    own = "the broker's own is unknown" if len(assumed) == 1 else "the broker's own are unknown"
+    topic = plan.log.topic_partition.topic
+    options = " and ".join(f"--config {topic}:{name}={_PLACEHOLDERS[name]}" for name in assumed)
+    return RefusedError(
+        path=plan.log.directory,
+        problem=f"{values} {are}; {own}",
+        hint=f"Nothing was changed. Pass --broker-config FILE, the broker's server.properties, or {options}",
+    )

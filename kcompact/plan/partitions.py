@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kcompact.config.settings import TopicConfig
-from kcompact.errors import ConfigError, KcompactError, RefusedError, StorageError, storage_errors
-from kcompact.log.directory import LogDir, read_log_dir
+from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, StorageError, storage_errors
+from kcompact.log.directory import LogDir, read_log, read_log_dir
 from kcompact.log.per_log_dir import PerLogDir
-from kcompact.plan.clean_plan import CleanPlan
+from kcompact.log.settled import read_settled
+from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_partition
@@ -55,6 +57,16 @@ class LogDirs(PerLogDir[LogDir]):
     def __init__(self) -> None:
         super().__init__(_read_log_dir)
 
+    def despite_damage(self, directory: Path) -> tuple[LogDir, CorruptDataError | None]:
+        """Return the log directory of a partition; if a checkpoint is damaged, one without checkpoints, and the damage.
+
+        Raises StorageError.
+        """
+        try:
+            return self.of(directory), None
+        except CorruptDataError as problem:
+            return LogDir(path=directory.parent, is_log_dir=True), problem
+
 
 def _read_log_dir(log_dir: Path) -> LogDir:
     with storage_errors(log_dir):
@@ -62,7 +74,11 @@ def _read_log_dir(log_dir: Path) -> LogDir:
 
 
 def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir) -> CleanPlan:
-    """Return the plan of one partition. Raises KcompactError, OSError."""
+    """Return the plan of one partition; beside a running broker that of a moment. Raises KcompactError, OSError."""
+    return read_settled(directory, log_dir, partial(_make_plan, directory, config, options))
+
+
+def _make_plan(directory: Path, config: TopicConfig, options: PlanOptions, log_dir: LogDir) -> CleanPlan:
     return plan_partition(
         directory,
         config,
@@ -73,7 +89,24 @@ def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log
         force=options.force,
         include_internal=options.include_internal,
         rebuild_indexes=options.rebuild_indexes,
+        unclean=options.unclean,
     )
+
+
+def plan_despite_damage(
+    directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir
+) -> tuple[CleanPlan, KcompactError | None]:
+    """Return the plan and the damage. If the producer state cannot be read, the plan is made without it.
+
+    Raises as `make_plan`.
+    """
+    try:
+        plan = make_plan(directory, config, options, log_dir=log_dir)
+    except CorruptDataError as problem:
+        log = read_log(directory, log_dir=log_dir)
+        plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
+        return plan, problem
+    return plan, plan.log.damage[0] if plan.log.damage else None
 
 
 def noted(plan: CleanPlan, notes: Sequence[str]) -> CleanPlan:
@@ -108,5 +141,6 @@ def plan_partitions(
         except KcompactError as problem:
             yield PlannedPartition.failed(directory, problem)
         else:
-            damage = plan.log.damage[0] if plan.log.damage else None
+            is_damaged = plan.log.damage and plan.reason is not Reason.UNCLEAN_SHUTDOWN
+            damage = plan.log.damage[0] if is_damaged else None
             yield PlannedPartition(directory=directory, plan=noted(plan, configured.notes), error=damage)

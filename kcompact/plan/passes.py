@@ -6,7 +6,9 @@ Kafka 4.3.1.
 
 from __future__ import annotations
 
-from kcompact.config.settings import INT_MAX, TopicConfig
+import bisect
+
+from kcompact.config.settings import INT_MAX, MIN_DEDUPE_BUFFER_BYTES, TopicConfig
 from kcompact.plan.clean_plan import CleanPlan
 
 OFFSET_MAP_ENTRY_BYTES = 16 + 8
@@ -29,6 +31,32 @@ def keys_per_pass(config: TopicConfig) -> int:
     return min(int(offset_map_slots(config) * config.log_cleaner_io_buffer_load_factor), INT_MAX)
 
 
+def dirty_records_at_most(plan: CleanPlan) -> int:
+    """Return an upper bound of the records in the cleanable section, and so of its keys: the number of offsets."""
+    return sum(
+        plan.log.end_of(segment) - max(segment.base_offset, plan.first_dirty_offset)
+        for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset)
+        if segment.size_bytes
+    )
+
+
+def buffer_bytes_for_one_pass(config: TopicConfig, keys: int) -> int | None:
+    """Return the smallest `log.cleaner.dedupe.buffer.size` with which so many keys are sure to take one pass.
+
+    None if no buffer does: a thread uses at most 2^31 - 1 bytes, and the load factor may be useless. A broker does not
+    start with 1 MiB for a thread or less.
+    """
+    most_slots = INT_MAX // OFFSET_MAP_ENTRY_BYTES
+    slots = bisect.bisect_left(
+        range(most_slots + 1),
+        True,
+        key=lambda slots: keys <= min(int(slots * config.log_cleaner_io_buffer_load_factor), slots),
+    )
+    if slots > most_slots:
+        return None
+    return max(slots * OFFSET_MAP_ENTRY_BYTES, MIN_DEDUPE_BUFFER_BYTES + 1) * config.log_cleaner_threads
+
+
 def kafka_passes_at_most(plan: CleanPlan, *, map_keys: int | None = None) -> int | None:
     """Return an upper bound of the passes that Kafka's own cleaner needs for the cleanable section.
 
@@ -41,11 +69,7 @@ def kafka_passes_at_most(plan: CleanPlan, *, map_keys: int | None = None) -> int
     if not plan.cleanable_bytes:
         return 0
     full, slots = keys_per_pass(plan.config), offset_map_slots(plan.config)
-    records = sum(
-        plan.log.end_of(segment) - max(segment.base_offset, plan.first_dirty_offset)
-        for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset)
-        if segment.size_bytes
-    )
+    records = dirty_records_at_most(plan)
     if records <= min(full, slots) or (map_keys is not None and map_keys < full and map_keys <= slots):
         return 1
     return -(-records // full) if 0 < full <= slots else None

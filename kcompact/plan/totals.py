@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kcompact.log.directory import Segment
+from kcompact.log.segments import Segment
+from kcompact.plan.cost import rewritten_segments
 from kcompact.plan.deletion import plan_forecast
 from kcompact.plan.planned import PlannedPartition
 
@@ -53,6 +54,46 @@ def not_to_clean(entries: Iterable[PlannedPartition]) -> dict[str, list[PlannedP
         if not entry.is_eligible:
             by_reason.setdefault(entry.short_reason or NO_VERDICT, []).append(entry)
     return dict(sorted(by_reason.items(), key=lambda item: -len(item[1])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonTotals:
+    """The partitions with the same verdict. `size_bytes` is None if none of them has a plan.
+
+    `bytes_to_win_at_most` are those that a cleaning of their cleanable sections rewrites, eligible or not: what it
+    frees is less.
+    """
+
+    reason: str
+    eligible: bool
+    partitions: int
+    size_bytes: int | None
+    bytes_to_win_at_most: int
+
+
+def totals_by_reason(entries: Iterable[PlannedPartition]) -> list[ReasonTotals]:
+    """Return the partitions by their verdict: those to be cleaned first, then the most frequent."""
+    entries = list(entries)
+    eligible: dict[str, list[PlannedPartition]] = {}
+    for entry in entries:
+        if entry.is_eligible:
+            eligible.setdefault(str(entry.reason), []).append(entry)
+    return [
+        _of_reason(reason, those, eligible=is_eligible)
+        for is_eligible, by_reason in ((True, eligible), (False, not_to_clean(entries)))
+        for reason, those in by_reason.items()
+    ]
+
+
+def _of_reason(reason: str, those: Sequence[PlannedPartition], *, eligible: bool) -> ReasonTotals:
+    plans = [entry.plan for entry in those if entry.plan is not None]
+    return ReasonTotals(
+        reason=reason,
+        eligible=eligible,
+        partitions=len(those),
+        size_bytes=sum(plan.log.size_bytes for plan in plans) if plans else None,
+        bytes_to_win_at_most=sum(segment.size_bytes for plan in plans for segment in rewritten_segments(plan)),
+    )
 
 
 def deleted_by_retention(entries: Iterable[PlannedPartition]) -> list[Segment]:

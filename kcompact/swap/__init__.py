@@ -1,7 +1,8 @@
 """Replaces old segments with cleaned ones. Only this folder changes the files of a log.
 
 In: `CleanedSegment`s in a staging directory. Out: a changed partition directory and its checkpoint.
-Imports: `errors`, `format`, `log`, `config` (only names of files), `clean` (only `staged_files`).
+Imports: `errors`, `format`, `log`, `config` (only names of files), `plan` (only the plan that is kept), `clean` (only
+`staged_files`).
 
     steps            the steps of a swap as values, and their order
     open_directory   a directory held open; applies steps
@@ -11,6 +12,11 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `clean` (onl
     replace          replaces one group of segments
     leftovers        finds the files that an interrupted round left
     recovery         finishes or undoes an interrupted round after a crash
+    keep             the directory of `--keep-replaced`: checks it, makes it
+    kept             hard links to the files that a cleaning replaces, and their manifest
+    restore          puts kept segments back
+    strict_json      parses manifests
+    foreign          finishes or undoes what a broker's interrupted cleaning has left
     checkpoint       writes the cleaner's checkpoint, the last change of a round
     protection       flags and files that are in the way of a replacement
     small_files      writes a small file completely or not at all

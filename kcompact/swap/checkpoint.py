@@ -19,10 +19,11 @@ from kcompact.format.checkpoint import (
 from kcompact.format.names import TopicPartition
 from kcompact.log.files import read_file
 from kcompact.swap.attributes import require_same_owners
-from kcompact.swap.open_directory import OpenDirectory, opened
+from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.protection import require_replaceable
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.staging import require_writable
+from kcompact.swap.steps import Remove, SyncDir
 
 _WRITING = threading.Lock()
 """The partitions of a log directory share each checkpoint, and threads may clean them at the same time."""
@@ -46,6 +47,32 @@ def write_checkpoint(
         content = build_offset_checkpoint(
             updated_offset_checkpoint(read_checkpoint(directory, name), topic_partition, offset)
         )
+        write_small_file(directory, name, content, mode=0o644, model=_model(directory, name))
+
+
+def put_back_checkpoint(
+    log_dir: OpenDirectory, topic_partition: TopicPartition, offset: int | None, *, original: bytes | None
+) -> None:
+    """Set the offset of one partition in the cleaner's checkpoint to what it was; None removes the entry.
+
+    `original` is the content of the file before the cleaning, None if there was no file. Where it has the same entries
+    as the new file would have, the file gets this content again, or is removed. Raises as `write_checkpoint`.
+    """
+    name = CLEANER_OFFSET_CHECKPOINT
+    with _WRITING, opened(log_dir) as directory:
+        present = read_checkpoint(directory, name)
+        if present.get(topic_partition) == offset:
+            return
+        if offset is None:
+            wanted = {each: value for each, value in present.items() if each != topic_partition}
+        else:
+            wanted = updated_offset_checkpoint(present, topic_partition, offset)
+        if not wanted and original is None:
+            apply_steps(directory, (Remove(name), SyncDir()))
+            return
+        content = build_offset_checkpoint(wanted)
+        if original is not None and parse_offset_checkpoint(original, file=name) == wanted:
+            content = original
         write_small_file(directory, name, content, mode=0o644, model=_model(directory, name))
 
 

@@ -114,7 +114,8 @@ def require_in_a_manifest(
             problem=f"files of an interrupted swap that no kcompact manifest names{why}",
             files=unknown,
             hint="kcompact changed nothing. If a broker left these files, start that broker once on this log directory "
-            "and stop it: it finishes or removes them. Then run kcompact again.",
+            "and stop it: it finishes or removes them. If it cannot start, `kcompact recover "
+            "--foreign` does that. Then run kcompact again.",
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from crc32c import crc32c
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
 from kcompact.log.files import FileIdentity
+from kcompact.swap.strict_json import fields_of, integer_of, list_of, parsed, text_of
 
 NAME = "manifest.json"
 MAX_BYTES = 1 << 20
@@ -26,6 +27,8 @@ MAX_PARTS = 16
 VERSION = 1
 _PART_INPUTS = 4000
 """A part lists at most this many old files: each takes fewer than 200 bytes."""
+_PART_BYTES = 200
+"""What a part takes besides its old files, at most, with its mention in the manifest."""
 
 _STAGED_AS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
@@ -64,6 +67,18 @@ def encode(manifest: Manifest) -> list[tuple[str, bytes]]:
     return [*parts, (NAME, _json(document))]
 
 
+def most_bytes(topic_partition: TopicPartition) -> int:
+    """Return the most bytes that a manifest has besides its groups. Parts take more: see `most_bytes_of_group`."""
+    return len(_json(_document(Manifest(topic_partition=topic_partition, end_offset=2**63, pid=2**32, groups=()))))
+
+
+def most_bytes_of_group(group: CleanedSegment) -> int:
+    """Return the most bytes that a group adds to the files of a manifest; the values of its staged files may be any."""
+    staged = [{"name": file.name, "staged_as": "x" * 40, "size": 2**63, "crc32c": 2**32} for file in group.files]
+    parts = -(-len(group.replaces) // _PART_INPUTS) * _PART_BYTES
+    return len(_json(_group_document(group) | {"outputs": staged})) + parts
+
+
 def is_file_name(name: str) -> bool:
     """Return whether a file of this name in a staging directory is the manifest or a part of one."""
     return name == NAME or name in map(_part_name, range(MAX_PARTS))
@@ -84,25 +99,26 @@ def _document(manifest: Manifest) -> dict[str, Any]:
         "topic": manifest.topic_partition.topic,
         "partition": manifest.topic_partition.partition,
         "end_offset": manifest.end_offset,
-        "groups": [
+        "groups": [_group_document(group) for group in manifest.groups],
+    }
+
+
+def _group_document(group: CleanedSegment) -> dict[str, Any]:
+    return {
+        "base_offset": group.base_offset,
+        "outputs": [
+            {"name": file.name, "staged_as": file.staged_as, "size": file.size_bytes, "crc32c": file.crc32c}
+            for file in group.files
+        ],
+        "inputs": [
             {
-                "base_offset": group.base_offset,
-                "outputs": [
-                    {"name": file.name, "staged_as": file.staged_as, "size": file.size_bytes, "crc32c": file.crc32c}
-                    for file in group.files
-                ],
-                "inputs": [
-                    {
-                        "name": file.name,
-                        "device": file.device,
-                        "inode": file.inode,
-                        "size": file.size_bytes,
-                        "mtime_ns": file.mtime_ns,
-                    }
-                    for file in group.replaces
-                ],
+                "name": file.name,
+                "device": file.device,
+                "inode": file.inode,
+                "size": file.size_bytes,
+                "mtime_ns": file.mtime_ns,
             }
-            for group in manifest.groups
+            for file in group.replaces
         ],
     }
 
@@ -112,13 +128,13 @@ def decode(content: bytes, read_part: Callable[[str], bytes]) -> Manifest:
 
     Raises ValueError for any document that `encode` does not write.
     """
-    document = _parsed(content)
+    document = parsed(content)
     names = ("version", "pid", "topic", "partition", "end_offset", "groups")
-    parts = _list(document["parts"]) if isinstance(document, dict) and "parts" in document else None
-    root = _fields(document, *names) if parts is None else _fields(document, *names, "parts")
-    if _integer(root["version"]) != VERSION:
+    parts = list_of(document["parts"]) if isinstance(document, dict) and "parts" in document else None
+    root = fields_of(document, *names) if parts is None else fields_of(document, *names, "parts")
+    if integer_of(root["version"]) != VERSION:
         raise ValueError(f"version {root['version']}")
-    name = f"{_text(root['topic'])}-{_integer(root['partition'])}"
+    name = f"{text_of(root['topic'])}-{integer_of(root['partition'])}"
     topic_partition = TopicPartition.parse(name)
     if topic_partition is None:
         raise ValueError(f"{name!r} is not a partition")
@@ -126,9 +142,9 @@ def decode(content: bytes, read_part: Callable[[str], bytes]) -> Manifest:
     more_inputs = _inputs_of_parts(parts or [], read_part)
     manifest = Manifest(
         topic_partition=topic_partition,
-        end_offset=None if end_offset is None else _integer(end_offset),
-        pid=_integer(root["pid"]),
-        groups=tuple(_group(value, more_inputs) for value in _list(root["groups"])),
+        end_offset=None if end_offset is None else integer_of(end_offset),
+        pid=integer_of(root["pid"]),
+        groups=tuple(_group(value, more_inputs) for value in list_of(root["groups"])),
     )
     if more_inputs:
         raise ValueError("a part of no group")
@@ -138,92 +154,53 @@ def decode(content: bytes, read_part: Callable[[str], bytes]) -> Manifest:
     return manifest
 
 
-def _parsed(content: bytes) -> object:
-    return json.loads(content, object_pairs_hook=_object, parse_float=_no_number, parse_constant=_no_number)
-
-
 def _inputs_of_parts(parts: list[object], read_part: Callable[[str], bytes]) -> dict[int, list[FileIdentity]]:
     """Return the old files that the parts list, by the base offset of their group."""
     if len(parts) > MAX_PARTS:
         raise ValueError(f"{len(parts)} parts")
     found: dict[int, list[FileIdentity]] = {}
     for number, value in enumerate(parts):
-        fields = _fields(value, "name", "size", "crc32c")
+        fields = fields_of(value, "name", "size", "crc32c")
         if fields["name"] != _part_name(number):
             raise ValueError(f"a part with the name {fields['name']!r}")
         content = read_part(_part_name(number))
-        if (len(content), int(crc32c(content))) != (_integer(fields["size"]), _integer(fields["crc32c"])):
+        if (len(content), int(crc32c(content))) != (integer_of(fields["size"]), integer_of(fields["crc32c"])):
             raise ValueError(f"{_part_name(number)} has another content")
-        part = _fields(_parsed(content), "base_offset", "inputs")
-        found.setdefault(_integer(part["base_offset"]), []).extend(map(_input, _list(part["inputs"])))
+        part = fields_of(parsed(content), "base_offset", "inputs")
+        found.setdefault(integer_of(part["base_offset"]), []).extend(map(_input, list_of(part["inputs"])))
     return found
 
 
 def _group(value: object, more_inputs: dict[int, list[FileIdentity]]) -> CleanedSegment:
     """Return a group, and take its old files that are in parts out of `more_inputs`."""
-    fields = _fields(value, "base_offset", "outputs", "inputs")
-    base_offset = _integer(fields["base_offset"])
+    fields = fields_of(value, "base_offset", "outputs", "inputs")
+    base_offset = integer_of(fields["base_offset"])
     return CleanedSegment(
         base_offset=base_offset,
-        files=tuple(_output(file) for file in _list(fields["outputs"])),
-        replaces=(*map(_input, _list(fields["inputs"])), *more_inputs.pop(base_offset, ())),
+        files=tuple(_output(file) for file in list_of(fields["outputs"])),
+        replaces=(*map(_input, list_of(fields["inputs"])), *more_inputs.pop(base_offset, ())),
     )
 
 
 def _output(value: object) -> StagedFile:
-    fields = _fields(value, "name", "staged_as", "size", "crc32c")
+    fields = fields_of(value, "name", "staged_as", "size", "crc32c")
     return StagedFile(
-        name=_text(fields["name"]),
-        staged_as=_text(fields["staged_as"]),
-        size_bytes=_integer(fields["size"]),
-        crc32c=_integer(fields["crc32c"]),
+        name=text_of(fields["name"]),
+        staged_as=text_of(fields["staged_as"]),
+        size_bytes=integer_of(fields["size"]),
+        crc32c=integer_of(fields["crc32c"]),
     )
 
 
 def _input(value: object) -> FileIdentity:
-    fields = _fields(value, "name", "device", "inode", "size", "mtime_ns")
+    fields = fields_of(value, "name", "device", "inode", "size", "mtime_ns")
     return FileIdentity(
-        name=_text(fields["name"]),
-        device=_integer(fields["device"]),
-        inode=_integer(fields["inode"]),
-        size_bytes=_integer(fields["size"]),
-        mtime_ns=_integer(fields["mtime_ns"], least=-(2**63)),
+        name=text_of(fields["name"]),
+        device=integer_of(fields["device"]),
+        inode=integer_of(fields["inode"]),
+        size_bytes=integer_of(fields["size"]),
+        mtime_ns=integer_of(fields["mtime_ns"], least=-(2**63)),
     )
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a field occurs twice")
-    return fields
-
-
-def _no_number(text: str) -> object:
-    raise ValueError(f"{text} is not a whole number")
-
-
-def _fields(value: object, *names: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or value.keys() != set(names):
-        raise ValueError(f"expected an object of {', '.join(names)}")
-    return value
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise ValueError("expected a list")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("expected a text")
-    return value
-
-
-def _integer(value: object, *, least: int = 0) -> int:
-    if type(value) is not int or not least <= value < 2**64:
-        raise ValueError("expected a whole number")
-    return value
 
 
 def inconsistency(manifest: Manifest) -> str | None:
@@ -233,7 +210,7 @@ def inconsistency(manifest: Manifest) -> str | None:
         problem = _names_problem(group) or _segments_problem(group, previous_last)
         if problem is not None:
             return f"group {group.base_offset}: {problem}"
-        previous_last = _base_offsets(group)[-1]
+        previous_last = max(_base_offsets(group.replaces)[-1], _base_offsets(group.files)[-1])
     return None
 
 
@@ -241,8 +218,7 @@ def _names_problem(group: CleanedSegment) -> str | None:
     for names in ([file.name for file in group.files], [file.name for file in group.replaces]):
         if len(set(names)) != len(names):
             return "a name occurs twice"
-        parsed = map(parse_file_name, names)
-        if any(name is None or name.temporary is not Temporary.NO for name in parsed):
+        if any(name is None or name.temporary is not Temporary.NO for name in map(parse_file_name, names)):
             return "a name that is not the name of a segment file"
     staged_as = {file.staged_as for file in group.files}
     if len(staged_as) != len(group.files) or not all(map(_STAGED_AS.fullmatch, staged_as)):
@@ -251,18 +227,21 @@ def _names_problem(group: CleanedSegment) -> str | None:
 
 
 def _segments_problem(group: CleanedSegment, previous_last: int) -> str | None:
-    bases = _base_offsets(group)
+    bases = _base_offsets(group.replaces)
     if not bases or bases[0] != group.base_offset or bases[0] <= previous_last:
         return "not in ascending order"
-    outputs = [parse_file_name(file.name) for file in group.files]
-    suffixes = {name.suffix for name in outputs if name is not None and name.base_offset == group.base_offset}
-    if len(suffixes) != len(outputs) or Suffix.SNAPSHOT in suffixes or Suffix.LOG not in suffixes:
-        return "the outputs are not one segment"
+    new = {file.name for file in group.files}
+    new_logs = {base for base in _base_offsets(group.files) if log_name(base) in new}
+    files = [name for name in map(parse_file_name, sorted(new)) if name is not None]
+    if group.base_offset not in new_logs or min(name.base_offset for name in files) < group.base_offset:
+        return "the outputs do not begin with the segment of the group"
+    if any(name.suffix is not Suffix.SNAPSHOT and name.base_offset not in new_logs for name in files):
+        return "an output of a segment without a log"
     if log_name(group.base_offset) not in {file.name for file in group.replaces}:
         return "the first log is not replaced"
     return None
 
 
-def _base_offsets(group: CleanedSegment) -> list[int]:
-    parsed = (parse_file_name(file.name) for file in group.replaces)
-    return sorted(name.base_offset for name in parsed if name is not None)
+def _base_offsets(files: Iterable[FileIdentity | StagedFile]) -> list[int]:
+    names = (parse_file_name(file.name) for file in files)
+    return sorted(name.base_offset for name in names if name is not None)

@@ -126,6 +126,23 @@ class OpenDirectory:
         """Return whether the file of this name has the size and the digest of the staged one."""
         return self.size(name) == staged.size_bytes and self.digest(name) == staged.crc32c
 
+    @contextmanager
+    def below(self, name: str) -> Iterator[OpenDirectory]:
+        """Open a directory in this one for the block. Raises OSError for a link and anything else."""
+        fd = self.open(name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            held = OpenDirectory(self.path / name, fd=fd)
+        finally:
+            os.close(fd)
+        with held:
+            yield held
+
+    def link(self, name: str, target: OpenDirectory, target_name: str) -> None:
+        """Give a file a second name in another directory, or the same one. Raises OSError; never replaces a file."""
+        source_fd, source_leaf = self.locate(name)
+        target_fd, target_leaf = target.locate(target_name)
+        os.link(source_leaf, target_leaf, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False)
+
     def apply_step(self, step: Step) -> None:
         """Perform one step. Raises OSError; FileExistsError for a rename to a name that exists."""
         match step:

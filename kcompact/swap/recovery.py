@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
-from kcompact.errors import CorruptCheckpointError, RecoveryNeededError, UnsupportedError
+from kcompact.errors import CorruptCheckpointError, RecoveryNeededError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
 from kcompact.log.directory import partition_of
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import read_checkpoint, write_checkpoint
+from kcompact.swap.foreign import ForeignRecovery, decide_foreign
 from kcompact.swap.leftovers import (
     is_same_file,
     read_manifests,
@@ -69,6 +70,9 @@ class RecoveryReport:
     `finished` or `undone` is the base offset of the group whose swap was unfinished, `checkpoint` the offset that was
     written, `removed_staging` the staging directories that were removed, and an unfinished `leader-epoch-checkpoint`.
     `left_behind` are `.deleted` files that do not belong to a swap of kcompact; the broker deletes them when it starts.
+    `broker_files` are the names of a broker's files that were given their final names or removed; then `finished` or
+    `undone` is the lowest base offset of the broker's new segments. `only_copies` are the base offsets of `.deleted`
+    segments that were left alone with `foreign`, because nothing shows that the log does not need them.
     """
 
     finished: int | None = None
@@ -76,10 +80,12 @@ class RecoveryReport:
     checkpoint: int | None = None
     removed_staging: tuple[str, ...] = ()
     left_behind: tuple[str, ...] = ()
+    broker_files: tuple[str, ...] = ()
+    only_copies: tuple[int, ...] = ()
 
     @property
     def changed(self) -> bool:
-        return bool(self.removed_staging)
+        return bool(self.removed_staging or self.broker_files)
 
     @property
     def action(self) -> str:
@@ -162,44 +168,44 @@ def recover(
     checkpoint is written if every group of the round is in place; otherwise the old checkpoint stays, without harm.
     `.deleted` files alone are reported and are not an error.
 
-    Raises RecoveryNeededError, with nothing changed, for `.cleaned` and `.swap` files that no manifest names (a broker
-    finishes or removes such files when it starts), and for states in which either direction could lose records. Raises
-    the same error, with some steps done, if a step fails. StorageError or NotEnoughSpaceError if only the checkpoint
-    cannot be written. RefusedError for a directory that is not a partition by its
-    name, for example a `-stray` one. `foreign` is reserved for a broker's files and raises
-    UnsupportedError. Rule: LogLoader.load, passes 1 to 3.
+    With `foreign`, the same is done with what a broker's own cleaning has left, if no swap of kcompact is unfinished.
+
+    Raises RecoveryNeededError, with nothing changed, for `.cleaned` and `.swap` files that no manifest names, unless
+    with `foreign`, and where records could be lost; with some steps done, if a step fails. StorageError or
+    NotEnoughSpaceError if only the checkpoint cannot be written. RefusedError for a directory that is not a partition
+    by its name, for example a `-stray` one. Rule: LogLoader.load.
     """
     partition_dir = Path(partition_dir)
     log_dir = None if log_dir is None else Path(log_dir)
-    if foreign:
-        raise UnsupportedError(
-            path=partition_dir,
-            problem="kcompact cannot finish or undo the swap of a broker",
-            hint="Start the broker once on this log directory and stop it: it finishes or removes its own files.",
-        )
     partition_of(partition_dir)
     with OpenDirectory(partition_dir) as directory:
         if lock is not None:
             lock.require_parent_of(directory.path, directory.fd())
         present = directory.names()
         manifests = read_manifests(directory, present)
-        require_in_a_manifest(directory, present, manifests)
+        if not foreign or None in manifests.values():  # What a lost manifest named may be kcompact's own.
+            require_in_a_manifest(directory, present, manifests)
         unfinished = [
             group
             for staging, manifest in manifests.items()
             if manifest is not None
             for group in unfinished_groups(directory, staging, manifest, present)
         ]
+        if unfinished:
+            require_in_a_manifest(directory, present, manifests)
         action = _action(directory, present, unfinished)
-        checkpoint = _apply(directory, action, manifests, log_dir=log_dir, lock=lock, after_step=after_step)
-        is_epochs_left = _UNFINISHED_EPOCHS in present and directory.size(_UNFINISHED_EPOCHS) is not None
-        if is_epochs_left:
+        of_broker = decide_foreign(directory, present) if foreign and not unfinished else ForeignRecovery()
+        steps = (*action.steps, *of_broker.steps)
+        checkpoint = _apply(directory, steps, manifests, log_dir=log_dir, lock=lock, after_step=after_step)
+        if is_epochs_left := _UNFINISHED_EPOCHS in present and directory.size(_UNFINISHED_EPOCHS) is not None:
             _check(lock)
             apply_steps(directory, (Remove(_UNFINISHED_EPOCHS), SyncDir()))
         base_offset = unfinished[0].base_offset if unfinished else None
         return RecoveryReport(
-            finished=base_offset if action.direction == "forward" else None,
-            undone=base_offset if action.direction == "back" else None,
+            finished=base_offset if action.direction == "forward" else min(of_broker.installed, default=None),
+            undone=base_offset if action.direction == "back" else min(of_broker.dropped, default=None),
+            broker_files=of_broker.names,
+            only_copies=of_broker.only_copies,
             checkpoint=checkpoint,
             removed_staging=(*manifests, _UNFINISHED_EPOCHS) if is_epochs_left else tuple(manifests),
             left_behind=tuple(sorted(name for name in directory.names() if name.endswith(DELETED))),
@@ -233,20 +239,20 @@ def _action(directory: OpenDirectory, present: Collection[str], unfinished: Sequ
 
 def _apply(
     directory: OpenDirectory,
-    action: RecoveryAction,
+    steps: Sequence[Step],
     manifests: Mapping[str, Manifest | None],
     *,
     log_dir: Path | None,
     lock: LogDirLock | None,
     after_step: Observer | None,
 ) -> int | None:
-    """Apply the action, remove the staging directories and return the checkpoint that was written, or None."""
+    """Apply the steps, remove the staging directories and return the checkpoint that was written, or None."""
     try:
-        if manifests:
+        if manifests or steps:
             _check(lock)
             # The renames of a killed process may not be on the disk yet. Recovery must not depend on names that a power
             # cut can still undo.
-            apply_steps(directory, (SyncDir(), *action.steps), after_step)
+            apply_steps(directory, (SyncDir(), *steps), after_step)
         checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, manifests, lock)
         for staging in manifests:
             apply_steps(directory, discard_steps(directory, staging), after_step)

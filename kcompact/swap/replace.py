@@ -42,7 +42,7 @@ def replace_segments(
 ) -> None:
     """Replace the segments of one group with its staged files, durably, or change nothing.
 
-    The caller swaps groups in ascending base offset, each one in the manifest. `lock_check` is `LogDirLock.check`.
+    The caller swaps the groups of a manifest in ascending base offset. `lock_check` is `LogDirLock.check`.
     `orphans` are indexes without a log that the plan knows. They stay: no new file has the base offset of an orphan,
     because the first segment of a group has a log. `seals` are what `hand_over` has returned.
 
@@ -93,8 +93,11 @@ def _require_unchanged(
     # A broker would load a file between the first and the last segment of the group beside the new segment, and an
     # index of the first segment that is not in the plan as an index of the new log.
     known = {identity.name for identity in cleaned.replaces}
-    last = max(name.base_offset for name in map(parse_file_name, known) if name is not None)
+    new = {file.name for file in cleaned.files}
+    last = max(name.base_offset for name in map(parse_file_name, known | new) if name is not None)
     for name in present:
+        if name in new - known:
+            raise LogChangedError(path=directory.path / name, problem="appeared since the plan was made")
         parsed = parse_file_name(name)
         if parsed is None or parsed.temporary is not Temporary.NO or parsed.suffix is Suffix.SNAPSHOT:
             continue

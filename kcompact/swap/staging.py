@@ -84,8 +84,12 @@ StagedStatuses = Mapping[str, os.stat_result]
 """What the staged files were when they were complete, by `staged_as`."""
 
 
-def hand_over(partition: OpenDirectory | Path, staging: str, segments: Sequence[CleanedSegment]) -> StagedStatuses:
+def hand_over(
+    partition: OpenDirectory | Path, staging: str, segments: Sequence[CleanedSegment], *, linked: bool = False
+) -> StagedStatuses:
     """Give the complete staging directory to the partition's owner, who must be able to recover an interrupted swap.
+
+    `linked`: the staged files are links to files that are kept elsewhere, so they have second names.
 
     Returns what `replace_segments` compares the files with. Raises LogChangedError if a staged file is not the single
     regular file that was written there.
@@ -94,7 +98,8 @@ def hand_over(partition: OpenDirectory | Path, staging: str, segments: Sequence[
         seals = {}
         for file in (file for segment in segments for file in segment.files):
             status = staged_status(directory, staging, file)
-            require_single_file(directory, f"{staging}/{file.staged_as}", status)
+            if not linked:
+                require_single_file(directory, f"{staging}/{file.staged_as}", status)
             seals[file.staged_as] = status
         give_to_owner(directory, directory.fd(staging))
         return seals

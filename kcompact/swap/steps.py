@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.names import Suffix, Temporary, base_offset_of, parse_file_name
 
 CLEANED = Temporary.CLEANED.value
 """Suffix of a new file before the commit point: a guard."""
@@ -80,26 +80,40 @@ Observer = Callable[[Step], None]
 def replacement_steps(cleaned: CleanedSegment, staging: str) -> tuple[Step, ...]:
     """Return the steps that replace the old files of one group with its staged files.
 
+    A cleaning replaces several segments with one, a restore one with several.
+
     Of the old `.snapshot` files only those in `cleaned.replaces` are deleted. Rule: LocalLog.replaceSegments; kcompact
     adds the syncs and the guard.
     """
     new = log_last(file.name for file in cleaned.files)
     old = replaced_names(cleaned)
     staged_as = {file.name: f"{staging}/{file.staged_as}" for file in cleaned.files}
+    guards = [name for name in new if base_offset_of(name) == cleaned.base_offset]
+    others = [name for name in new if name not in guards]
     return (
         *(Rename(staged_as[name], name + CLEANED) for name in new),
         SyncDir(),
         SyncDir(staging),
-        *(Rename(name + CLEANED, name + SWAP) for name in new),
+        *_guarded_steps(others),
+        *(Rename(name + CLEANED, name + SWAP) for name in guards),
         SyncDir(),  # The commit point.
         *steps_after_commit(old, new, old),
     )
 
 
+def _guarded_steps(others: Sequence[str]) -> tuple[Step, ...]:
+    """Return the steps that make the new segments above the lowest one `.swap`, while that one is their guard.
+
+    Without the sync, a power cut can leave the lowest segment in `.swap` and others in `.cleaned`: the loader installs
+    the one and deletes the others.
+    """
+    return (*(Rename(name + CLEANED, name + SWAP) for name in others), SyncDir()) if others else ()
+
+
 def commit_position(steps: Sequence[Step]) -> int:
-    """Return the position of the commit point in the steps of a swap: the first sync after the renames to `.swap`."""
-    renames = (number for number, step in enumerate(steps) if isinstance(step, Rename) and step.target.endswith(SWAP))
-    return steps.index(SyncDir(), next(renames))
+    """Return the position of the commit point in the steps of a swap: the sync after the last rename to `.swap`."""
+    renames = [number for number, step in enumerate(steps) if isinstance(step, Rename) and step.target.endswith(SWAP)]
+    return steps.index(SyncDir(), renames[-1])
 
 
 def steps_after_commit(in_place: Sequence[str], swapped: Sequence[str], aside: Sequence[str]) -> tuple[Step, ...]:
@@ -115,13 +129,22 @@ def steps_after_commit(in_place: Sequence[str], swapped: Sequence[str], aside: S
         SyncDir(),  # Without this sync a crash can leave an old segment that is loaded without its `.txnindex`.
         *(Rename(name, name + DELETED) for name in old_others),
         SyncDir(),  # Without this and the previous sync: an old segment in the range of the new segment.
-        *(Rename(name + SWAP, name) for name in new_logs),
-        SyncDir(),  # Without this sync: a `.log.swap`, for which the loader deletes the new `.txnindex`.
+        *_final_log_steps(new_logs),
         *(Rename(name + SWAP, name) for name in new_others),
         SyncDir(),  # Without this sync: two groups in `.swap`; the loader deletes all files between them.
         *(Remove(name + DELETED) for name in aside),
         SyncDir(),
     )
+
+
+def _final_log_steps(logs: Sequence[str]) -> tuple[Step, ...]:
+    """Return the steps that give new logs their names, the lowest first, each with a sync.
+
+    Without the sync: a `.log.swap`, for which the loader deletes the new `.txnindex`, or a higher log that has its name
+    already and lies in the range of a `.log.swap`.
+    """
+    renames = [Rename(name + SWAP, name) for name in sorted(logs)]
+    return tuple(step for rename in renames for step in (rename, SyncDir())) or (SyncDir(),)
 
 
 # --- A swap undone --------------------------------------------------------------------------------------
@@ -138,7 +161,7 @@ def undo_steps(swapped: Sequence[str], cleaned: Sequence[str]) -> tuple[Step, ..
 
 
 def put_back_steps(aside: Sequence[str], swapped: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps that undo a committed swap whose new files are damaged; `swapped` has the `.log` last.
+    """Return the steps that undo a committed swap whose new files are damaged; `swapped` has the lowest `.log` last.
 
     The `.log.swap` becomes a guard again before anything is deleted. Otherwise the loader would install the indexes
     that are left.
@@ -179,10 +202,14 @@ def removal_steps(names: Sequence[str]) -> tuple[Step, ...]:
 # --- Names ----------------------------------------------------------------------------------------------
 
 
+_LOG_LAST = tuple(
+    suffix.value for suffix in (Suffix.SNAPSHOT, Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX, Suffix.LOG)
+)
+
+
 def log_last(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of one segment's files with the `.log` at the end."""
-    order = (Suffix.INDEX.value, Suffix.TIME_INDEX.value, Suffix.TXN_INDEX.value, Suffix.LOG.value)
-    return tuple(sorted(names, key=lambda name: order.index(Path(name).suffix)))
+    """Return the names of new files, the highest segment first, of each segment the `.log` at the end."""
+    return tuple(sorted(names, key=lambda name: (-base_offset_of(name), _LOG_LAST.index(Path(name).suffix))))
 
 
 def logs_and_others(names: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -19,7 +19,19 @@ from tests.bench.runner import Measured, Run
 from tests.oracle import real_kafka
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("kcompact", "pyspark", "numpy", "numba", "lz4", "xxhash", "zstandard", "cramjam", "python-snappy", "crc32c")
+PACKAGES = (
+    "kcompact",
+    "pyspark",
+    "numpy",
+    "numba",
+    "lz4",
+    "xxhash",
+    "zstandard",
+    "deflate",
+    "cramjam",
+    "python-snappy",
+    "crc32c",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,14 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class CoordinatorRecord(NamedTuple):
+    """A record of a topic of Kafka's coordinators."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
 def build() -> None:
     """Build the Java side if its sources are newer than its jar; raise with Maven's output if that fails."""
     sources = [PROJECT / "pom.xml", *PROJECT.glob("src/**/*.*")]
@@ -252,6 +260,15 @@ class RealKafka:
         """
         return self.call("clean", log_dir=log_dir, config=dict(config), now_ms=now_ms, turns=turns, **options)
 
+    def retain(self, log_dir: Path, *, config: Config, now_ms: int, **options: Any) -> Json:
+        """Delete the old segments of each partition of the directory itself, as a broker does from time to time.
+
+        Options: those of `plan`. Return by partition `deleted`, `log_start_offset`, `log_end_offset` and `segments`.
+        """
+        reply = self.call("retain", log_dir=log_dir, config=dict(config), now_ms=now_ms, **options)
+        partitions: Json = reply["partitions"]
+        return partitions
+
     def metrics(self, threads: Sequence[Json], *, dirtiest_ratio: float, last_run_ms: int) -> Json:
         """Return the metrics of a cleaner that remembers this: `values` by name, `now_ms` before and after.
 
@@ -301,6 +318,41 @@ class RealKafka:
             if "records" in batch:
                 batch["records"] = [_decoded(row) for row in batch["records"]]
         return reply
+
+    def coordinator_records(self, *, seed: int, rounds: int = 1) -> list[CoordinatorRecord]:
+        """Return records of Kafka's coordinators with random fields, of every type and version, and tombstones."""
+        rows = self.call("coordinator_records", seed=seed, rounds=rounds)["records"]
+        return [CoordinatorRecord(topic, _decode(key), _decode(value)) for topic, key, value in rows]
+
+    def decode(self, records: Sequence[CoordinatorRecord]) -> list[Json]:
+        """Return what Kafka's tools print for records of the coordinators.
+
+        Each has `key` and `payload` of the dump, or its `error`, and the list `formatted` of the console consumer.
+        """
+        rows = [[topic, _encode(key), _encode(value)] for topic, key, value in records]
+        printed: list[Json] = self.call("decode", records=rows)["printed"]
+        return printed
+
+    def dump(self, *arguments: str | Path) -> Json:
+        """Return what `kafka-dump-log.sh` prints: `out`, `err`, and `failure` if it ends with an exception."""
+        return self.call("dump", arguments=[str(each) for each in arguments])
+
+    def use_cluster(self, address: str) -> None:
+        """Let groups of every kind and transactions work on a cluster. Their members and a transaction stay."""
+        self.call("cluster_use", address=address)
+
+    def describe_cluster(self, address: str) -> Json:
+        """Return `groups`, `descriptions`, `offsets`, `share_offsets` and `transactions` by the admin API."""
+        return self.call("cluster_describe", address=address)
+
+    def go_on(self, address: str, *, offset: int) -> int:
+        """Let the clients that have stayed go on: members commit `offset`. Return how many records are shared."""
+        shared: int = self.call("cluster_continue", address=address, offset=offset)["shared"]
+        return shared
+
+    def leave_cluster(self) -> None:
+        """Close the clients of the cluster."""
+        self.call("cluster_leave")
 
 
 def _itself(log_dir: Path) -> contextlib.AbstractContextManager[Path]:

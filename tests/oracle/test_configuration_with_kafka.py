@@ -154,6 +154,8 @@ OVERRIDES = {
 OF_THE_BROKER = {
     "producer.id.expiration.ms": "86400000",
     "log.cleaner.dedupe.buffer.size": "16777216",
+    "log.cleaner.enable": "true",
+    "transaction.max.timeout.ms": "900000",
     "log.cleaner.threads": "1",
     "log.cleaner.io.buffer.load.factor": "0.9",
     "log.cleaner.backoff.ms": "1000000000",

@@ -228,8 +228,8 @@ def other_version(*_: object) -> Any:
     return SimpleNamespace(
         ZSTD_versionNumber=lambda: 10_399,
         LZ4_sizeofState=lambda: 1 << 20,
-        zlibVersion=lambda: b"9",
-        inflateInit2_=lambda *_: -6,
+        libdeflate_alloc_decompressor=lambda: 0,
+        libdeflate_free_decompressor=lambda _: None,
     )
 
 

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kcompact.clean.executor import Progress, Reduced, reduce
-from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.prepare import Tuning
-from kcompact.clean.scan import Scanned, scan_splits
-from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.write import write_part
 from kcompact.engine.in_process import InProcess
 from kcompact.format.batch import parse_batches
-from kcompact.host.throttle import Pace, Throttle
 from tests.support import reference_cleaner, strategies
 from tests.support.log_writer import LogSpec, SegmentSpec
+from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of, staged
-
-PACE = Pace(Throttle(None))
 
 pytestmark = pytest.mark.usefixtures("no_sync_ever")
 
@@ -36,43 +27,6 @@ def no_sync_ever() -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda descriptor: None)
         yield
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shuffled:
-    """An executor that runs the tasks in a random order and reduces the blocks in another random order."""
-
-    seed: int
-    parallelism: int = 3
-    is_on_other_machines: bool = False
-    name: str = "shuffled"
-    progress: Progress = field(default_factory=Progress)
-
-    def scan_and_reduce(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
-        random = np.random.default_rng(self.seed)
-        summaries: list[Scanned] = []
-        buckets: dict[int, list[bytes]] = {}
-        for number in random.permutation(len(tasks)):
-            found = scan_splits(job, tasks[number], PACE)
-            while True:
-                try:
-                    bucket, block = next(found)
-                except StopIteration as end:
-                    summaries += end.value
-                    break
-                buckets.setdefault(bucket, []).append(block)
-        reduced = []
-        for bucket in random.permutation(list(buckets)):
-            blocks_of_bucket = buckets[bucket]
-            shuffled = [blocks_of_bucket[at] for at in random.permutation(len(blocks_of_bucket))]
-            reduced.append(reduce(job, shuffled))
-        return summaries, reduced
-
-    def write(
-        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
-    ) -> list[WrittenPart]:
-        order = np.random.default_rng(self.seed).permutation(len(tasks))
-        return [write_part(job, part, staging, PACE) for number in order for part in tasks[number]]
 
 
 executors = st.builds(Shuffled, seed=st.integers(0, 99), parallelism=st.integers(1, 5))

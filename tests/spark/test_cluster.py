@@ -258,6 +258,7 @@ def test_cluster_leaves_the_same_bytes_as_one_process(
 
     assert len(status.workers_of("kcompact: scan")) == CORES, status
     assert len(status.workers_of("kcompact: write")) == CORES, status
+    assert status.workers_of("kcompact: small stages"), status
     assert (status.failed, status.removed) == (0, [])
 
 

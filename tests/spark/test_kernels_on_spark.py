@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcompact import kernels
+from kcompact.clean.executor import CLEANING
 from kcompact.clean.job import CleanJob
 from kcompact.engine.spark.executor import _Shipped, _shipped
 from kcompact.host.throttle import Throttle
@@ -30,7 +31,7 @@ def test_spark_ships_the_drivers_code_with_the_job(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(load, "compiled_elsewhere", compiler)
     monkeypatch.setattr(load, "_process", load._Process())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    shipped = _shipped(job(compiled=True), Throttle(None))
+    shipped = _shipped(job(compiled=True), Throttle(None), CLEANING)
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
     machine_code.forget()
     assert _Shipped.opened(shipped).job == job(compiled=True)
@@ -38,5 +39,5 @@ def test_spark_ships_the_drivers_code_with_the_job(monkeypatch: pytest.MonkeyPat
     assert compiler.calls == 1
     # A job without kernels needs none on the driver either.
     machine_code.forget()
-    assert _Shipped.opened(_shipped(job(compiled=False), Throttle(None))).job == job(compiled=False)
+    assert _Shipped.opened(_shipped(job(compiled=False), Throttle(None), CLEANING)).job == job(compiled=False)
     assert load._process.kernels is None

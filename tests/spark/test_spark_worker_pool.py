@@ -19,8 +19,13 @@ def test_workers_come_from_the_worker_pool(on_spark: OnSpark) -> None:
 NO_WORKER_POOL = """
 from tests.support.spark_runs import parents_of_workers
 
+def worker_pools():
+    return [pid for pid in process_tree()[1:] if "--wait-for-daemon" in Path(f"/proc/{pid}/cmdline").read_text()]
+
 with spark_start("local[2]") as start:
-    (pid,) = (pid for pid in process_tree()[1:] if "--wait-for-daemon" in Path(f"/proc/{pid}/cmdline").read_text())
+    while not (found := worker_pools()):  # For a moment after a process starts, Linux reports an empty command line.
+        time.sleep(0.01)
+    (pid,) = found
     os.kill(pid, signal.SIGKILL)
     with start.context() as sc:
         (line,) = parents_of_workers(sc)

@@ -12,7 +12,7 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.errors import CorruptBatchError, KcompactError
-from kcompact.format.batch import Batch, Record, parse_batches, read_records, text_of_header_name, verify_crc
+from kcompact.format.batch import Batch, Record, java_string, parse_batches, read_records, verify_crc
 from kcompact.format.codec import Codec, decompress
 from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import (
@@ -160,7 +160,7 @@ def encoded(record: Record) -> bytes:
     parts = [struct.pack(">qq", record.offset, record.timestamp), _sized(record.key), _sized(record.value)]
     parts.append(struct.pack(">i", len(record.headers)))
     for name, content in record.headers:
-        parts += (_sized(text_of_header_name(name).encode()), _sized(content))
+        parts += (_sized(java_string(name).encode()), _sized(content))
     return b"".join(parts)
 
 

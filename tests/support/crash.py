@@ -28,7 +28,7 @@ from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard, write_manifest
-from kcompact.swap.steps import Observer, Step, replacement_steps
+from kcompact.swap.steps import Observer, Remove, Rename, Step, replacement_steps
 from tests.support import log_writer
 from tests.support.log_reader import read_log_records
 from tests.support.log_writer import LogSpec, SegmentSpec
@@ -221,6 +221,35 @@ def stopped_states(
             pass
         yield number, state
         shutil.rmtree(target)
+
+
+def broker_round(scene: Scene, after_step: Observer | None = None) -> None:
+    """Replace the segments as a broker does, in its order and without its syncs; the staging directory is gone.
+
+    Rule: `LocalLog.replaceSegments`; the files that were set aside are deleted later.
+    """
+    done = after_step or (lambda step: None)
+    for cleaned in scene.cleaned:
+        for file in cleaned.files:
+            (scene.directory / scene.staging / file.staged_as).rename(scene.directory / f"{file.name}.cleaned")
+    shutil.rmtree(scene.directory / scene.staging)
+    if len(scene.cleaned) > 1:
+        raise AssertionError("a broker has one group at a time")
+    (cleaned,) = scene.cleaned
+    new = sorted((file.name for file in cleaned.files), key=lambda name: [*Suffix].index(Suffix(Path(name).suffix)))
+    old = [file.name for file in cleaned.replaces if not file.name.endswith(Suffix.SNAPSHOT)]
+    snapshots = [file.name for file in cleaned.replaces if file.name.endswith(Suffix.SNAPSHOT)]
+    for source, target in (
+        *((f"{name}.cleaned", f"{name}.swap") for name in new),
+        *((name, f"{name}.deleted") for name in old),
+        *((f"{name}.swap", name) for name in new),
+        *((name, f"{name}.deleted") for name in snapshots),
+    ):
+        (scene.directory / source).rename(scene.directory / target)
+        done(Rename(source, target))
+    for name in (*old, *snapshots):
+        (scene.directory / f"{name}.deleted").unlink()
+        done(Remove(f"{name}.deleted"))
 
 
 def stop_after(number: int) -> Observer:

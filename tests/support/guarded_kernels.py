@@ -21,17 +21,32 @@ from kcompact import kernels
 from kcompact.format.batch import Record, build
 from kcompact.kernels import (
     ATTRIBUTES,
+    BASE64,
     CODEC_MASK,
     COLUMNS,
     FLAGS,
+    HEX,
+    KEY_COLUMNS,
+    KEY_SIZE,
+    KEY_START,
+    LITERAL,
     MIN_RECORD_BYTES,
+    NUMBER,
     OUTCOMES,
+    PLAIN,
+    QUOTED,
+    RECORD_CLASSES,
+    RECORD_FIELDS,
     RECORD_GROWTH_BYTES,
+    RECORD_OFFSET,
+    RECORD_TIMESTAMP,
     RECORDS_COUNT,
     ROW,
     SECTION_END,
     SECTION_START,
     TXN_COLUMNS,
+    VALUE_SIZE,
+    VALUE_START,
     Bytes,
     Table,
 )
@@ -67,6 +82,7 @@ class Guarded:
 
 buffers, inflated_bytes, tables, outs, outcomes_, scratches = (Guarded(40) for _ in range(6))
 columns = [Guarded(10) for _ in range(4)]
+all_columns = Guarded(90)
 chance = random.Random()
 
 
@@ -110,16 +126,65 @@ def guarded_keys(rows: int) -> list[npt.NDArray[Any]]:
     return [columns[0].array(np.uint64, rows), columns[1].array(np.uint64, rows), columns[2].array(np.int64, rows)]
 
 
+def count_all(buffer: Bytes, inflated: Bytes, table: Table, rows: int) -> int:
+    """Count the keys of the batches of a table, and merge them; return the code of the scan."""
+    keys, counts = all_columns.array(np.int64, rows, KEY_COLUMNS + 1), np.zeros((RECORD_CLASSES, 2), np.int64)
+    separator = columns[3].put(b"a:"[: chance.randint(1, 2)])
+    keyed, code = kernels.scan_keys(
+        buffer, inflated, table, 0, len(table), 1, 1 << 40, 0, 0, 1, 2, separator, keys, counts
+    )
+    bits = chance.choice((0, 1, 5))
+    starts, slots = columns[0].array(np.int64, (1 << bits) + 2), np.empty(max(16, 4 * keyed), np.int32)
+    dealt = outs.array(np.int64, keyed, KEY_COLUMNS + 1)
+    assert kernels.merge_keys(keys, keyed, chance.choice((0, 3)), bits, starts, dealt, slots) <= keyed
+    return int(code)
+
+
+def write_lines(data: Bytes, found: npt.NDArray[np.int64]) -> None:
+    """Write a line for each record, with numbers, literals, and its key and value in every way."""
+    rows = found.shape[1]
+    kinds = ((LITERAL, 0, 5), (NUMBER, RECORD_OFFSET * rows, 0), (NUMBER, RECORD_TIMESTAMP * rows, 0))
+    fields = [
+        (operation, start * rows, size * rows)
+        for operation in (PLAIN, QUOTED, BASE64, HEX)
+        for start, size in ((KEY_START, KEY_SIZE), (VALUE_START, VALUE_SIZE))
+    ]
+    chosen = chance.sample([*kinds, *fields], chance.randrange(1, 5))
+    out = outs.array(np.uint8, chance.choice([0, 1, 4, 20, 100, 2000]), at_end=chance.random() < 0.8)
+    line = 0
+    while line < rows:
+        line, size, _ = kernels.write_lines(
+            data,
+            found.reshape(-1),
+            np.arange(rows),
+            np.zeros(rows, np.uint8),
+            line,
+            rows,
+            np.array([[0, len(chosen)]]),
+            np.array(chosen),
+            columns[3].put(b"text:"),
+            out,
+        )
+        assert 0 <= size <= len(out)
+        line += size == 0
+
+
 def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
     """Run every kernel that reads records over the batches of a table; return the code of the scan."""
     rooms = (table[:, SECTION_END] - table[:, SECTION_START]) // MIN_RECORD_BYTES
     rooms = np.minimum(table[:, RECORDS_COUNT], rooms)
     rows = int(rooms.sum())
+    found = all_columns.array(np.int64, RECORD_FIELDS, rows)
+    _, records, code = kernels.record_columns(buffer, inflated, table, 0, len(table), 0, found)
+    if records == rows and code == kernels.DONE:
+        is_compressed = bool((table[:, ATTRIBUTES] & CODEC_MASK).any())
+        write_lines(inflated if is_compressed else buffer, found)
     high, low, record_refs = guarded_keys(rows)
     found = scratches.array(np.int64, len(table), 3)
     kernels.verify_records(buffer, inflated, table, 0, len(table), found)
     keys = high, low, record_refs
     entries, _, _, _, _, code = kernels.scan_records(buffer, inflated, table, 0, len(table), 0, 0, 1, 2, *keys)
+    assert count_all(buffer, inflated, table, rows) == code
     # The results of the scan are the input of the next kernel, so their arrays are guarded too.
     is_latest = columns[3].array(np.uint8, entries)
     kernels.mark_latest(high[:entries].copy(), low[:entries].copy(), record_refs[:entries].copy(), is_latest)

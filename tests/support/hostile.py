@@ -30,7 +30,7 @@ from kcompact.clean.scan import read_split
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.clean.write import _clean_split
 from kcompact.cleaner.partition import _resumed
-from kcompact.cli.output.dump import batch_fields, line, record_fields
+from kcompact.cli.output.dump import LineForm, batch_fields, line
 from kcompact.config.layers import topic_config
 from kcompact.config.metadata_log import cluster_config, read_cluster_metadata
 from kcompact.config.settings import Override, check_broker_properties, parse_override
@@ -94,13 +94,14 @@ class Hostile:
             assert any(one.header.magic < 2 for one in parse_batches(data, file="")), "the kernels refuse it"
         else:
             assert by_kernels == expected, "other contents"
+        form = LineForm(label="", path=self.scratch / LOG_NAME, print_data=True)
         for one in parse_batches(data, file=""):
             line(batch_fields(one))
             with contextlib.suppress(KcompactError):
                 if one.header.is_control:
                     read_marker(one, file="")
                 for record in read_records(one, file=""):
-                    line(record_fields(one, record, file="", print_data=True))
+                    form.record_line(one.header, one.position, record)
         return READ
 
     def splits(self, chance: random.Random) -> str:

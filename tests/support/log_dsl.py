@@ -14,8 +14,8 @@ batch of several, or of none. `~` is null: a value of `~` makes a tombstone.
                 txn, bytes=N (the last value is made as long as that takes). A batch of `commit` or `abort` is a marker.
 
 Times are `[Nd]HH:MM[:SS[.mmm]]` since the start of 2024, or plain milliseconds; durations have a unit: ms s m h d.
-The line of settings takes Kafka's topic settings, and: name, now, checkpoint, start, hw (checkpoints of the log
-directory), `lone` (no log directory around it), `unclean`. `snapshot 5: pid=7 epoch=0 seq=3 last=4 at=09:00` is a
+The line of settings takes Kafka's topic settings, and: name, now, checkpoint, start, hw, recovery (checkpoints of the
+log directory), `lone` (no log directory around it), `unclean`. `snapshot 5: pid=7 epoch=0 seq=3 last=4 at=09:00` is a
 producer's entry in the snapshot at offset 5; `snapshot 5:` alone makes an empty one.
 `txnindex 0: pid=7 first=1 last=4 stable=5` is an aborted transaction in the index of the segment at 0.
 """
@@ -48,7 +48,7 @@ from tests.support.log_writer import DAY_ZERO, DEFAULT_TIME, LogSpec, SegmentSpe
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CODECS = {codec.name.lower(): codec for codec in Codec}
 _MARKERS = {"abort": 0, "commit": 1}
-_OWN_SETTINGS = {"name", "now", "checkpoint", "start", "hw", "lone", "unclean"}
+_OWN_SETTINGS = {"name", "now", "checkpoint", "start", "hw", "recovery", "lone", "unclean"}
 
 
 # --- Text to values ---------------------------------------------------------------------------------------
@@ -107,6 +107,7 @@ def _with_settings(spec: LogSpec, words: Sequence[str]) -> LogSpec:
         checkpoint=int(own["checkpoint"]) if "checkpoint" in own else spec.checkpoint,
         start=int(own["start"]) if "start" in own else spec.start,
         high_watermark=int(own["hw"]) if "hw" in own else spec.high_watermark,
+        recovery_point=int(own["recovery"]) if "recovery" in own else spec.recovery_point,
         lone=spec.lone or "lone" in own,
         unclean=spec.unclean or "unclean" in own,
     )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from kcompact.config.settings import TopicConfig
 from kcompact.format.names import TopicPartition
-from kcompact.log.directory import LogDir, PartitionLog, Segment
+from kcompact.log.directory import LogDir, PartitionLog
 from kcompact.log.files import FileIdentity
+from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 
 CONFIG = TopicConfig(cleanup_policy=frozenset({"compact"}))

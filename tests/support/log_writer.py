@@ -21,6 +21,7 @@ from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     EpochEntry,
     build_leader_epochs,
@@ -69,7 +70,8 @@ class SegmentSpec:
 class LogSpec:
     """A partition and the files of the log directory around it.
 
-    `checkpoint`, `start` and `high_watermark` are entries of the log directory's three checkpoints; None writes none.
+    `checkpoint`, `start`, `high_watermark` and `recovery_point` are entries of the log directory's checkpoints; None
+    writes none.
     `other_checkpoints` are entries of other partitions in the cleaner's checkpoint. `files` are more files of the
     partition directory, written as they are. `lone`: without `meta.properties` and `.kafka_cleanshutdown`. `unclean`:
     without `.kafka_cleanshutdown`.
@@ -82,6 +84,7 @@ class LogSpec:
     checkpoint: int | None = None
     start: int | None = None
     high_watermark: int | None = None
+    recovery_point: int | None = None
     other_checkpoints: Mapping[TopicPartition, int] = field(default_factory=dict)
     snapshots: Mapping[int, tuple[ProducerEntry, ...]] = field(default_factory=dict)
     aborted: Mapping[int, tuple[AbortedTxn, ...]] = field(default_factory=dict)
@@ -189,6 +192,7 @@ def _write_surroundings(spec: LogSpec, log_dir: Path) -> None:
         (CLEANER_OFFSET_CHECKPOINT, spec.checkpoint, spec.other_checkpoints),
         (LOG_START_OFFSET_CHECKPOINT, spec.start, {}),
         (REPLICATION_OFFSET_CHECKPOINT, spec.high_watermark, {}),
+        (RECOVERY_POINT_CHECKPOINT, spec.recovery_point, {}),
     ):
         entries = {**others, **({} if value is None else {spec.topic_partition: value})}
         if entries:

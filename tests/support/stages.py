@@ -42,8 +42,9 @@ def staged(
         counted = count_groups(cleaning, executor)
         for segment, size, most in zip(segments, counted.sizes, most_sizes(cleaning), strict=True):
             log, *others = (file.size_bytes for file in segment.files)
-            assert (size.log_bytes, size.index_bytes) == (log, sum(others)), "the dry run counted other sizes"
-            assert all(bound >= exact for bound, exact in zip(most, size, strict=True)), (most, size)
+            assert (size.log_bytes, size.indexes) == (log, tuple(others)), "the dry run counted other sizes"
+            bounds, exact = (*most.parts, *most.indexes), (*size.parts, *size.indexes)
+            assert all(bound >= found for bound, found in zip(bounds, exact, strict=True)), (most, size)
         for segment in segments:
             for file in segment.files:
                 data = (Path(staging) / file.staged_as).read_bytes()

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import apply_retention, clean_partition
+from kcompact.cleaner.partition import clean_partition
+from kcompact.cleaner.retention import apply_retention
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
 from kcompact.log.lock import log_dir_lock

@@ -9,6 +9,7 @@ bit_flips         every bit of a small log is flipped: detected, or harmless to 
 reader_agreement  damaged batches that Kafka's own reader refuses are refused
 races             brokers, other runs and other programs at the same time
 brokers           a real broker is started beside a cleaning, and a cleaning beside a real broker
+diagnoses         random faults: where doctor finds nothing that stops, a cleaning is not refused
 spark_kills       Spark's processes die at random times, and the disk for Spark's files is full
 scene             a log directory that the real Kafka wrote
 system_calls      sees each call that changes a file, and kills the process there

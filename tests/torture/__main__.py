@@ -9,6 +9,7 @@ import time
 
 PARTS = (
     "kills",
+    "way_back",
     "power_loss",
     "mutants",
     "io_errors",
@@ -18,6 +19,7 @@ PARTS = (
     "races",
     "brokers",
     "links",
+    "diagnoses",
     "spark_kills",
 )
 """Modules with a function `run(*, share, seed)` that returns a `Tally`."""

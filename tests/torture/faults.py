@@ -2,7 +2,7 @@
 
     with Faults(roots, Fault(number=17, kind="EIO", persistent=False)) as faults:
         ...                                     # the call of number 17 fails
-    faults.calls, faults.hit                    # all numbered calls, and the first that failed
+    faults.calls, faults.hits                   # all numbered calls, and the first of each path that failed
 
 The calls are Python's, in `os` and `fcntl`. Files of `open` and entries of `os.scandir` are replaced by ones that call
 `os`. The one kernel that reads a file gets a descriptor whose reads fail. An audit hook shows what escapes.
@@ -113,12 +113,17 @@ class Faults:
     def __init__(self, roots: Sequence[Path], fault: Fault | None = None) -> None:
         self.calls: list[Call] = []
         self.escaped: list[str] = []
-        self.hit: Call | None = None
+        self._hits: dict[str, Call] = {}
         self._parent = f"{roots[0].resolve().parent}/"
         self._prefixes = tuple(f"{root.resolve()}/" for root in roots)
         self._fault = fault
         self._real: dict[str, Callable[..., Any]] = {}
         self._is_inside = False
+
+    @property
+    def hits(self) -> list[Call]:
+        """The first call of each path that failed, in the order of the calls."""
+        return list(self._hits.values())
 
     def __enter__(self) -> Faults:
         self._real = {name: getattr(os, name) for name in WATCHED} | {LOCK: fcntl.fcntl}
@@ -184,7 +189,7 @@ class Faults:
             self._is_inside = True
             try:
                 if self._fault is not None and self._fault.hits(call):
-                    self.hit = self.hit or call
+                    self._hits.setdefault(call.path, call)
                     return self._failing(self._fault.kind, name, arguments, options)
                 answer = real(*arguments, **options)
                 return self._entries(answer) if name == "scandir" else answer
@@ -262,7 +267,7 @@ class Faults:
         self.calls.append(call)
         if self._fault is None or not self._fault.hits(call):
             return self._real[KERNEL](descriptor, *arguments)
-        self.hit = self.hit or call
+        self._hits.setdefault(call.path, call)
         broken = self._real["open"]("/proc/self/mem", os.O_RDONLY)  # Reading at the start of it is an I/O error.
         try:
             return self._real[KERNEL](broken, *arguments)

@@ -18,6 +18,7 @@ from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import kcompact
 from kcompact import kernels
@@ -58,7 +59,7 @@ _SETTINGS = {
     "min.cleanable.dirty.ratio": "0",
     "index.interval.bytes": "100",
 }
-_RETENTION = {"cleanup.policy": "compact,delete", "orders:retention.bytes": "1500"}
+_RETENTION = {"cleanup.policy": "compact,delete", "orders:retention.bytes": "1500", "retention.ms": "-1"}
 
 
 def _clean(*options: str, **settings: str) -> list[str]:
@@ -77,14 +78,14 @@ RECOVER = ["recover", "--json", "HOME/logs"]
 class Ran:
     """What a command answered. `codes` are the exit codes of the partitions that failed.
 
-    `hit` is the first call that failed. Its number can be that of another call in another run: keys are dealt to
-    buckets by a hash with a random key.
+    `hits` are the calls that failed, the first of each path. Its number can be that of another call in another run:
+    keys are dealt to buckets by a hash with a random key.
     """
 
     code: int
     errors: str
     codes: tuple[int, ...] = ()
-    hit: Call | None = None
+    hits: tuple[Call, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,7 +191,7 @@ def run(
         code=found["code"],
         errors=found["errors"],
         codes=tuple(found["codes"]),
-        hit=None if found["hit"] is None else Call(*found["hit"]),
+        hits=tuple(Call(*hit) for hit in found["hits"]),
     )
 
 
@@ -219,7 +220,7 @@ def _in_child(scene: Scene, home: Path, fault: Fault | None, watches: bool, limi
             "code": code,
             "errors": errors.getvalue(),
             "codes": _codes((home / "report").read_bytes()),
-            "hit": None if faults.hit is None else astuple(faults.hit),
+            "hits": [astuple(call) for call in faults.hits],
         }
     )
 
@@ -262,8 +263,8 @@ def _work_in_pieces() -> None:
     blocks: Callable[..., Any] = in_process._Blocks
     prepare.COMPILED_BYTES = 0
     pieces = partial(prepare.Tuning, split_bytes=300, task_bytes=600, bucket_count=2)
-    setattr(partition, "Tuning", pieces)  # noqa: B010 - it is not exported
-    in_process._Blocks = lambda buckets, limit, memory: blocks(buckets, 0, memory)  # type: ignore[assignment,misc]
+    mock.patch.object(partition, "Tuning", pieces).start()
+    mock.patch.object(in_process, "_Blocks", lambda buckets, limit, *others: blocks(buckets, 0, *others)).start()
 
 
 # --- What must hold

@@ -154,9 +154,9 @@ def _problems_of(trial: Trial, ran: Ran) -> list[str]:
         return [f"it broke: {ran.errors}"]
     kind = trial.fault.kind
     if ran.code == 0:
-        is_right = ran.hit is None or kind not in CODES or STAYS in ran.errors or _may_pass(ran.hit, kind)
+        is_right = not ran.hits or kind not in CODES or STAYS in ran.errors or _may_pass(ran.hits[0], kind)
         return [] if is_right else ["it was not noticed"]
-    allowed = {CODES.get(kind, 0), UNFINISHED} | (set() if ran.hit is None else _more_codes(ran.hit, kind))
+    allowed = {CODES.get(kind, 0), UNFINISHED}.union(*map(_more_codes, ran.hits))
     codes = set(ran.codes) or {ran.code}
     problems = [f"the exit code is {ran.code} of {sorted(codes)}: {ran.errors}"] if codes - allowed else []
     cause = os.strerror(getattr(errno, kind)) if kind in ERRORS else ""
@@ -173,7 +173,7 @@ def _may_pass(call: Call, kind: str) -> bool:
     return is_trial_of_tmp or call.name in MAY_FAIL or (call.name == "close" and call.path.endswith(".lock"))
 
 
-def _more_codes(call: Call, kind: str) -> set[int]:
+def _more_codes(call: Call) -> set[int]:
     """Return other exit codes that the failure of this call may have."""
     # Altered keys are not damage of the log.
     return {1} if call.path == REPORT or call.path.startswith("tmp/") else set()

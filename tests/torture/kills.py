@@ -16,12 +16,16 @@ import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+from kcompact.cleaner import space
+from kcompact.config.settings import LONG_MAX
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap.copy.journal import MARKER
 from kcompact.swap.recovery import recover
@@ -71,10 +75,28 @@ def _clean(home: Path, **options: Any) -> str:
     return "; ".join(failed) or (f"exit code {result.exit_code}" if result.exit_code else "")
 
 
+@contextmanager
+def _free(blocks: int) -> Iterator[None]:
+    """Let each disk seem to have so many free blocks of 512 bytes."""
+    status = SimpleNamespace(f_bavail=blocks, f_frsize=512, f_flag=0)
+    with mock.patch.object(os, "statvfs", return_value=status):
+        yield
+
+
 def _clean_in_waves(home: Path, blocks: int) -> str:
     """Clean on a disk that seems to have so little room that each group needs a wave of its own."""
-    os.statvfs = lambda path: SimpleNamespace(f_bavail=blocks, f_frsize=512, f_flag=0)  # type: ignore[assignment,return-value]
-    return _clean(home)
+    with _free(blocks):
+        return _clean(home)
+
+
+def _clean_descending(home: Path) -> str:
+    """Clean the last group first, as on a nearly full disk. No horizons are set, so no group has to wait."""
+
+    def descending(self: space._Sizes, numbers: Sequence[int], *_: object, **__: object) -> list[int]:
+        return sorted(numbers, reverse=True)
+
+    with _free(0), mock.patch.object(space._Sizes, "order", descending):
+        return _clean(home, config=scene.CONFIG | {"delete.retention.ms": str(LONG_MAX)})
 
 
 def _recover(home: Path) -> str:
@@ -89,6 +111,7 @@ def _runs(blocks: int) -> dict[str, Run]:
     return {
         "clean": _clean,
         "waves": partial(_clean_in_waves, blocks=blocks),
+        "descending": _clean_descending,
         "retention": partial(_clean, config=scene.EXPIRING, apply_retention=True),
         "output": lambda home: _clean(home, output=home / "output"),
     }
@@ -145,7 +168,10 @@ class _Trials:
             self._kill_recoveries(trial)
         else:
             self._run_again(
-                str(trial), self._runs["clean" if trial.name == "command" else trial.name], self._home, trial.name
+                str(trial),
+                self._runs[trial.name if trial.name in ("retention", "output") else "clean"],
+                self._home,
+                trial.name,
             )
 
     def _judge_killed(self, trial: Trial) -> None:
@@ -272,6 +298,7 @@ STRACED = {
 }
 """System calls that change a file, and the name in `os` of what makes them."""
 SAME_CALL = {"replace": "rename", "remove": "unlink", "fchmod": "chmod", "fchown": "chown"}
+WRITES = ("write", "writev", "pwrite64", "pwritev")
 _LINE = re.compile(r"^(\d+) +(\w+)\((.*)$")
 
 
@@ -311,7 +338,9 @@ def _straced(log_dir: Path, output: Path) -> Iterator[tuple[str, int, str]]:
             continue
         thread, call, rest = match.groups()
         seen[thread, call] += 1
-        if str(log_dir) not in rest or (call == "openat" and not re.search("O_CREAT|O_TRUNC", rest)):
+        # What is written to the journal names the directory too.
+        place = rest.partition(">")[0] if call in WRITES else rest
+        if str(log_dir) not in place or (call == "openat" and not re.search("O_CREAT|O_TRUNC", rest)):
             continue
         name = "rmdir" if "AT_REMOVEDIR" in rest else STRACED[call]
         yield call, seen[thread, call], name
@@ -350,7 +379,7 @@ def run(*, share: float, seed: int) -> Tally:
         blocks = _blocks_for_waves(original, work)
         trials = _sample(dice, _escaped(original, work, tally), COMMANDS * share)
         counts = {name: _count(one, original, work / f"count-{name}") for name, one in _runs(blocks).items()}
-        if counts["waves"] <= counts["clean"]:  # Each wave writes its own manifest.
+        if not counts["clean"] < counts["waves"] <= counts["descending"]:  # Each wave writes its own manifest.
             tally.fail(f"no waves with {blocks} blocks")
         for name, count in counts.items():
             numbers = range(count)

@@ -103,8 +103,8 @@ def _with_fault(
         try:
             return iter(list(real(shipped, report, tasks)))
         finally:
-            if failing.hit is not None:
-                _hit(log_dir).write_text(failing.hit.name, encoding="utf-8")
+            if failing.hits:
+                _hit(log_dir).write_text(failing.hits[0].name, encoding="utf-8")
 
 
 class _FirstPossible(Fault):

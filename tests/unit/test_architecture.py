@@ -22,9 +22,11 @@ FOLDERS = [
     {"config"},
     {"plan"},
     {"inspect", "clean"},
-    {"swap"},
+    {"keys"},
+    {"swap", "doctor", "export"},
     {"engine"},
     {"cleaner"},
+    {"report"},
     {"cli", "pytest_plugin"},
 ]
 """The folders and modules of the package, in the order in which data flows. Each imports only from earlier ones."""
@@ -36,6 +38,9 @@ ONLY_IN = {
     "click": {"cli"},
     "rich": {"cli"},
     "pytest": {"pytest_plugin"},
+    "jinja2": {"report", "cli.commands.report"},
+    "markupsafe": {"report"},
+    "matplotlib": {"report", "cli.commands.report"},
     "lz4": {"format.codec.lz4"},
     "snappy": {"format.codec.snappy"},
     "xxhash": {"format.codec.lz4"},
@@ -54,6 +59,7 @@ ONLY_IN = {
     "llvmlite": {"kernels"},
     "ctypes": {"kernels.link", "kernels.libraries"},
     "kafka": {"config.admin_client"},
+    "pyarrow": {"export.arrow"},
     "fcntl": {"log.lock", "host.file_flags"},
     "filelock": {"engine.spark.scratch", "kernels.load"},
     "platformdirs": {"host.user_cache"},
@@ -78,12 +84,16 @@ MAY_RENAME_OR_DELETE = {
     "engine.spark": {"shutil.rmtree", ".unlink", ".rmdir", ".rename"},
     # Only parts that it has joined, in the staging directory.
     "clean.join": {"os.unlink"},
+    # Only its own unfinished file.
+    "export.files": {"os.rename", "os.unlink"},
     # Only what it could not finish in the user's cache.
     "kernels": {".unlink"},
 }
 MAY_CREATE_FILES = {
     *("clean.staged_files", "swap", "log.lock", "engine.spark"),
     *("host.user_cache", "kernels"),  # The machine code, in the user's cache.
+    "cli.commands.man_pages",
+    *("cleaner.journal", "export.files"),
 }
 MAY_OPEN_FILES = {
     "log.files",  # `open_regular`: every file of a log directory that is read by path
@@ -91,8 +101,10 @@ MAY_OPEN_FILES = {
     # Through descriptors of directories that are held open.
     *("clean.staged_files", "clean.join", "swap.open_directory"),
     *("host.file_flags", "host.disk"),  # Directories, to ask about them; `/proc`.
+    *("cleaner.journal", "export.files"),  # Files of their own.
+    "report.page",  # The template and the style sheet of the package.
     *("host.access", "host.memory", "host.open_files"),  # `/proc` and `/sys`.
-    *("engine.spark", "kernels", "cli.output.streams"),  # Files of their own; streams.
+    *("engine.spark", "kernels", "cli.output.streams", "cli.commands.man_pages"),  # Files of their own; streams.
 }
 """Modules that open files themselves. A plain `open` follows links and waits for a pipe."""
 MAY_EVALUATE = {"kernels.build"}
@@ -248,7 +260,8 @@ def test_formats_are_pure(path: Path) -> None:
     assert not {"open", "print", "input"} & {name for name, _ in names_called(path)}
 
 
-PURE_PLAN = [one for one in SOURCES if module_of(one) in ("plan.clean_plan", "plan.passes", "plan.deletion")]
+PURE = "clean_plan passes deletion explanation conditions forecast remedies cost comparison".split()
+PURE_PLAN = [one for one in SOURCES if module_of(one) in {f"plan.{name}" for name in PURE}]
 
 
 @of_each(PURE_PLAN)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kcompact.cleaner.engines import EngineOptions
+from kcompact.cleaner.journal import default_journal
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import Round, begin_round
@@ -26,6 +28,7 @@ from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import CleaningAbortedError, KcompactError, StorageError
 from kcompact.plan.discovery import LeftOut, left_out
+from kcompact.plan.notes import running_notes
 from kcompact.plan.options import PlanOptions
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ def run(
     as_json: bool,
 ) -> int:
     """Clean the eligible partitions and return the exit code."""
+    options = _with_journal(options)
     with (
         stop_request() as stop,
         begin_round(paths, plan_options, options, engine_options, uninterrupted=stop.deferred) as round_,
@@ -81,6 +85,18 @@ def run(
             lost = delivered(lambda: _show_result(result, options, printer))
         _complain_of(result)
         return stop.exit_code or result.exit_code or lost
+
+
+def _with_journal(options: CleanOptions) -> CleanOptions:
+    """Return the options with the journal of this user, unless they name one."""
+    if options.journal is not None or options.only_reads:
+        return options
+    journal = default_journal()
+    if journal is None:
+        streams.tell_notes(
+            ["no journal is written: this user has no private cache directory; --journal FILE names one"]
+        )
+    return replace(options, journal=journal)
 
 
 def _refused(round_: Round, options: CleanOptions) -> int:
@@ -131,7 +147,7 @@ def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | 
     show_outcome(result, printer, is_dry_run=options.dry_run)
     if result.copied is not None:
         show_copy(result.copied, printer)
-    if options.dry_run and result.cleaned and result.exit_code == 0:
+    if options.dry_run and result.cleaned and result.exit_code == 0 and not running_notes(result.partitions):
         show_next(command_after(typed_arguments(), "clean", without=["--dry-run"]), printer)
 
 

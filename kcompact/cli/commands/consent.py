@@ -18,7 +18,7 @@ from kcompact.plan.totals import deleted_by_retention
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
-    from kcompact.log.directory import Segment
+    from kcompact.log.segments import Segment
 
 ANSWERS = " [y/N]: "
 """What click prints after the question."""
@@ -62,7 +62,8 @@ def _question(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> st
         return f"Nothing is to be cleaned, but {retention}. Go on?"
     cleaned_bytes = sum(segment.size_bytes for each in eligible if each.plan for segment in each.plan.segments)
     cleaning = f"Clean {readable.counted(len(eligible), 'partition')}, {readable.size(cleaned_bytes)} of segments"
-    replaced = "Each segment that is replaced is deleted"
+    fate = "deleted" if options.keep_replaced is None else "kept"
+    replaced = f"Each segment that is replaced is {fate}"
     return f"{cleaning}? {replaced}, and {retention}." if retention else f"{cleaning}? {replaced}."
 
 

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kcompact.cli.commands import history
 from kcompact.cli.commands.single_files import file_entry, is_file
 from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
-from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
-from kcompact.cli.output.dump import dump_log
-from kcompact.cli.output.file_entries import is_log
 from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry, left_out_fields
 from kcompact.errors import (
     ConfigError,
@@ -22,22 +20,21 @@ from kcompact.errors import (
     CorruptTransactionIndexError,
     KcompactError,
     RefusedError,
-    StorageError,
     storage_errors,
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix
-from kcompact.log.directory import LogDir, read_log
-from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
+from kcompact.log.directory import LogDir
+from kcompact.log.settled import read_settled
 from kcompact.plan.discovery import LeftOut, left_out
-from kcompact.plan.notes import option_notes, time_notes
+from kcompact.plan.notes import option_notes, running_notes, time_notes
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, noted
+from kcompact.plan.partitions import LogDirs, named_partitions, noted, plan_despite_damage
 from kcompact.plan.planned import shared_exit_code
 
 if TYPE_CHECKING:
+    from kcompact.cli.commands.records import Listing
     from kcompact.config.resolve import Configured
-    from kcompact.config.settings import TopicConfig
     from kcompact.inspect.findings import Finding
 
 
@@ -45,47 +42,45 @@ if TYPE_CHECKING:
 class Request:
     """The options of an `inspect` command line, except the configuration."""
 
-    with_batches: bool = False
-    with_records: bool = False
-    print_data: bool = False
+    listing: Listing | None = None
+    """What is to be listed, if anything is."""
     verify: bool = False
+    history: frozenset[str] = frozenset()
+    """What of the history of partitions is asked for: `gaps`, `transactions`."""
     as_json: bool = False
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     """What may be held for a batch."""
-
-    @property
-    def dumps(self) -> bool:
-        """Return whether batches or records are listed."""
-        return self.with_batches or self.with_records
 
 
 def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     """Show the contents of the paths and return the exit code."""
     files = [path for path in paths if is_file(path)]
+    if files and request.history:
+        problem = "--gaps and --transactions need a partition directory or a log directory"
+        raise RefusedError(path=files[0], problem=problem)
     named = [path for path in paths if path not in files]
     directories, unusable = _partitions(named, options) if named else ([], [])
-    notes = option_notes(directories, options) if named else []
+    notes = option_notes(directories, options, explains=bool(request.history)) if named else []
     streams.tell_notes(notes)
     codes: list[int] = []
-    if request.dumps:
-        logs = [(file, file.name) for file in files]
-        for directory in directories:
-            logs += _log_files(directory, unusable)
-        codes += [_dump(path, label, request) for path, label in logs]
-    if request.verify or not request.dumps:
+    if request.listing is not None:
+        from kcompact.cli.commands.records import list_logs
+
+        codes += list_logs(files, directories, request.listing, unusable, options)
+    if request.verify or request.listing is None:
         entries = list(_entries(directories, options, request))
         file_entries = [file_entry(file, verify=request.verify, memory_bytes=request.memory_bytes) for file in files]
-        doubts = time_notes(entries, options)
+        doubts = [*running_notes(entries), *time_notes(entries, options)]
         streams.tell_notes(doubts)
-        if request.verify:
+        if request.verify or request.history:
             _tell_without_kernels()
         codes += [entry.exit_code for entry in entries] + [entry.exit_code for entry in file_entries]
         beside = left_out(named, topics=options.topics)
-        if request.as_json and not request.dumps:
-            _print_json([*entries, *unusable], file_entries, beside, options, [*notes, *doubts])
+        if request.as_json and request.listing is None:
+            _print_json([*entries, *unusable], file_entries, beside, options, request, [*notes, *doubts])
         else:
             _print(entries, file_entries, beside, request)
-    if request.dumps or not request.as_json:
+    if request.listing is not None or not request.as_json:
         complain_of(unusable)
     codes += [entry.exit_code for entry in unusable]
     return shared_exit_code(codes)
@@ -94,10 +89,11 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
 def _tell_without_kernels() -> None:
     """Print a notice if the kernels could not be used, so that the verification was slow."""
     from kcompact import kernels
-    from kcompact.cli.output.progress import without_kernels
 
     problem = kernels.failure()
     if problem is not None:
+        from kcompact.cli.output.progress import without_kernels
+
         streams.tell(without_kernels(problem))
 
 
@@ -106,11 +102,12 @@ def _print_json(
     file_entries: Sequence[FileEntry],
     beside: Sequence[LeftOut],
     options: PlanOptions,
+    request: Request,
     notes: Sequence[str],
 ) -> None:
     content: dict[str, object] = {
         "notes": notes,
-        "partitions": [inspect_entry(entry) for entry in entries],
+        "partitions": [inspect_entry(entry) | history.fields(entry, request) for entry in entries],
         "left_out": [left_out_fields(each) for each in beside],
     }
     if file_entries:
@@ -158,15 +155,32 @@ def _entries(directories: Sequence[Path], options: PlanOptions, request: Request
     for directory in directories:
         try:
             with storage_errors(directory):
-                yield _entry(directory, configs[directory], options, log_dirs, request)
+                yield _settled_entry(directory, configs[directory], options, log_dirs, request)
         except ConfigError:
             raise
         except KcompactError as problem:
             yield InspectedPartition.failed(directory, problem)
 
 
-def _entry(
+def _settled_entry(
     directory: Path, configured: Configured, options: PlanOptions, log_dirs: LogDirs, request: Request
+) -> InspectedPartition:
+    """Return the entry of a partition, beside a running broker that of a moment."""
+    log_dir, damage = log_dirs.despite_damage(directory)
+
+    def entry(log_dir: LogDir) -> InspectedPartition:
+        return _entry(directory, configured, options, log_dir, damage, request)
+
+    return read_settled(directory, log_dir, entry)
+
+
+def _entry(
+    directory: Path,
+    configured: Configured,
+    options: PlanOptions,
+    log_dir: LogDir,
+    damage_beside: CorruptDataError | None,
+    request: Request,
 ) -> InspectedPartition:
     """Return the entry of a partition. For damage outside its segments it has both plan and error."""
     from kcompact.inspect.contents import log_contents
@@ -177,19 +191,18 @@ def _entry(
 
     error = configured.problem
     findings: tuple[Finding, ...] = (of_error(error),) if isinstance(error, CorruptDataError) else ()
-    try:
-        log_dir = log_dirs.of(directory)
-    except CorruptDataError as problem:
-        error, log_dir = problem, LogDir(path=directory.parent, is_log_dir=True)
-        findings += (of_error(problem),)
-    plan, damage = _plan(directory, configured.config, options, log_dir)
+    if damage_beside is not None:
+        error = damage_beside
+        findings += (of_error(damage_beside),)
+    plan, damage = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
     plan = noted(plan, configured.notes)
     error = error or damage
     if not request.verify:
         contents = log_contents(plan.log)
         if error is None and not any(segment.damage for segment in contents.segments):
             error = _worst_of(directory, tuple(log_transaction_findings(plan.log, contents.segments)))
-        return InspectedPartition(directory=directory, plan=plan, error=error, contents=contents)
+        entry = InspectedPartition(directory=directory, plan=plan, error=error, contents=contents)
+        return history.added(entry, request) if request.history else entry
     contents = verify_log(
         plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=request.memory_bytes
     )
@@ -216,54 +229,3 @@ def _worst_of(directory: Path, findings: tuple[Finding, ...]) -> CorruptDataErro
     worst = findings[0]
     kind = next((kind for suffix, kind in _INDEX_ERRORS.items() if worst.file.endswith(suffix)), CorruptDataError)
     return kind(file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem)
-
-
-def _plan(
-    directory: Path, config: TopicConfig, options: PlanOptions, log_dir: LogDir
-) -> tuple[CleanPlan, KcompactError | None]:
-    """Return the plan and the damage. If the producer state cannot be read, the plan is made without it."""
-    try:
-        plan = make_plan(directory, config, options, log_dir=log_dir)
-    except CorruptDataError as problem:
-        log = read_log(directory, log_dir=log_dir)
-        plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
-        return plan, problem
-    return plan, plan.log.damage[0] if plan.log.damage else None
-
-
-# Batches and records
-
-
-def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[tuple[Path, str]]:
-    """Return the logs of a partition in offset order, each with its label. A failure is added to `unusable`."""
-    try:
-        with storage_errors(directory):
-            # `glob` would find nothing in an unreadable directory instead of failing.
-            names = sorted(path.name for path in directory.iterdir() if path.match("[0-9]*.log"))
-    except KcompactError as problem:
-        unusable.append(InspectedPartition.failed(directory, problem))
-        return []
-    return [(directory / name, f"{directory.name}/{name}") for name in names]
-
-
-def _dump(path: Path, label: str, request: Request) -> int:
-    """Print the batches and records of one log and return its exit code."""
-    try:
-        if not is_log(path):
-            raise RefusedError(path=path, problem="--batches and --records need a .log file or a partition directory")
-        for line in dump_log(
-            path,
-            label,
-            with_batches=request.with_batches or not request.as_json,
-            with_records=request.with_records,
-            print_data=request.print_data,
-            as_json=request.as_json,
-            memory_bytes=request.memory_bytes,
-        ):
-            streams.echo(line)
-    except KcompactError as problem:
-        if isinstance(problem, StorageError) and problem.path == streams.OUTPUT:
-            raise
-        complain(problem)
-        return problem.exit_code
-    return 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcompact.cli.entries import complain_of
 from kcompact.cli.options import typed_arguments
@@ -12,42 +13,140 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, left_out_fields, plan_entry
 from kcompact.cli.output.next_command import command_after
 from kcompact.plan.discovery import LeftOut, left_out
-from kcompact.plan.notes import option_notes, time_notes
+from kcompact.plan.notes import option_notes, retention_notes, running_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import named_partitions, plan_partitions
 from kcompact.plan.planned import PlannedPartition, dirtiest_first, shared_exit_code
+from kcompact.plan.totals import deleted_by_retention, totals_by_reason
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
+    from kcompact.config.settings import Override
+    from kcompact.plan.comparison import Comparison
+    from kcompact.plan.explanation import Explanation
 
 
-def run(paths: Sequence[Path], options: PlanOptions, *, is_verbose: bool, is_quiet: bool, as_json: bool) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to show of the plans, and how. `compared` are settings that are laid beside those of today."""
+
+    explains: bool = False
+    compared: tuple[Override, ...] = ()
+    is_verbose: bool = False
+    is_quiet: bool = False
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """The partitions, dirtiest first, and what was asked about each; by directory, only of those that have a plan."""
+
+    planned: Sequence[PlannedPartition]
+    unusable: Sequence[PlannedPartition]
+    explanations: dict[Path, Explanation]
+    comparisons: dict[Path, Comparison]
+
+
+def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     """Show the plan of every partition, dirtiest first, and return the exit code."""
     directories, unusable = named_partitions(paths, topics=options.topics)
     planned = dirtiest_first(list(plan_partitions(directories, options)))
-    notes = [*option_notes(directories, options), *time_notes(planned, options)]
+    notes = option_notes(directories, options, explains=request.explains, compared=request.compared)
+    notes += [*running_notes(planned), *time_notes(planned, options), *retention_notes(planned)]
+    shown = _Shown(
+        planned=planned,
+        unusable=unusable,
+        explanations=_explanations(planned) if request.explains else {},
+        comparisons=_comparisons(planned, options, request.compared) if request.compared else {},
+    )
     streams.tell_notes(notes)
     beside = left_out(paths, topics=options.topics)
-    if as_json:
-        described = [plan_entry(each) for each in (*planned, *unusable)]
-        content = {"notes": notes, "partitions": described, "left_out": [left_out_fields(each) for each in beside]}
+    if request.as_json:
+        content: dict[str, Any] = {"notes": notes} | _content(shown, request)
+        content["left_out"] = [left_out_fields(each) for each in beside]
         streams.echo(dumps(document("plan", options.now_ms, **content)))
     else:
         from kcompact.cli.output.printer import Printer
 
-        _show(planned, beside, Printer(verbose=is_verbose), is_quiet=is_quiet)
+        _show(shown, beside, Printer(verbose=request.is_verbose), request)
         complain_of((*planned, *unusable))
     return shared_exit_code(each.exit_code for each in (*planned, *unusable))
 
 
-def _show(planned: Sequence[PlannedPartition], beside: Sequence[LeftOut], printer: Printer, *, is_quiet: bool) -> None:
-    from kcompact.cli.output.plans import show_next, show_plans, show_totals
+def _explanations(planned: Sequence[PlannedPartition]) -> dict[Path, Explanation]:
+    from kcompact.plan.explanation import explain_all
+    from kcompact.plan.horizons import read_all_horizons
 
+    plans = [entry.plan for entry in planned if entry.plan is not None]
+    return {each.plan.log.directory: each for each in explain_all(plans, read_all_horizons(plans))}
+
+
+def _comparisons(
+    planned: Sequence[PlannedPartition], options: PlanOptions, compared: Sequence[Override]
+) -> dict[Path, Comparison]:
+    """Return each plan beside the one with the changed settings. Raises ConfigError for a wrong value."""
+    from kcompact.plan.comparison import compare
+
+    changed = replace(options, overrides=(*options.overrides, *compared))
+    plans = {entry.directory: entry.plan for entry in planned if entry.plan is not None}
+    configs = changed.configs_of(list(plans))
+    return {directory: compare(plan, configs[directory].config) for directory, plan in plans.items()}
+
+
+def _content(shown: _Shown, request: Request) -> dict[str, Any]:
+    """Return the partitions for the JSON, and the comparison of all of them."""
+    entries = [plan_entry(each) for each in (*shown.planned, *shown.unusable)]
+    content: dict[str, Any] = {"partitions": entries}
+    if request.explains or request.compared:
+        from kcompact.cli.output.explain_json import compare_fields, compare_totals, explain_fields
+
+        for entry, fields in zip((*shown.planned, *shown.unusable), entries, strict=True):
+            explanation = shown.explanations.get(entry.directory)
+            comparison = shown.comparisons.get(entry.directory)
+            if request.explains:
+                fields["explain"] = explain_fields(explanation) if explanation else None
+            if request.compared:
+                fields["compare"] = compare_fields(comparison) if comparison else None
+        if request.explains:
+            content["reasons"] = [asdict(each) for each in totals_by_reason((*shown.planned, *shown.unusable))]
+        if request.compared:
+            settings = [str(each) for each in request.compared]
+            content["compare"] = compare_totals(settings, list(shown.comparisons.values()))
+    return content
+
+
+def _show(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, request: Request) -> None:
+    from kcompact.cli.output.plans import show_plans, show_totals
+
+    planned = shown.planned
     if not planned:
         return
-    if is_quiet:
+    if request.is_quiet and not request.compared:
         show_totals(planned, printer)
-        return
-    show_plans(planned, printer, left_out=beside)
-    if any(each.is_eligible for each in planned):
-        show_next(command_after(typed_arguments(), "clean"), printer)
+    elif request.explains and not request.is_quiet:
+        from kcompact.cli.output.explain import show_explanations
+
+        show_explanations(planned, list(shown.explanations.values()), printer)
+    elif not request.compared:
+        show_plans(planned, printer, left_out=beside)
+    if request.compared:
+        from kcompact.cli.output.compare import show_comparisons
+
+        if request.explains and not request.is_quiet:
+            printer.line()
+        show_comparisons(request.compared, list(shown.comparisons.values()), printer, is_quiet=request.is_quiet)
+    elif not request.is_quiet:
+        _show_next(planned, printer)
+
+
+def _show_next(planned: Sequence[PlannedPartition], printer: Printer) -> None:
+    """Print the command that cleans what was planned, or that deletes what is due."""
+    from kcompact.cli.output.plans import show_next
+
+    command, *arguments = [each for each in typed_arguments() if each != "--explain"]
+    if any(each.is_eligible for each in planned) and not running_notes(planned):
+        show_next(command_after((command, *arguments), "clean"), printer)
+    elif not retention_notes(planned) and deleted_by_retention(
+        each for each in planned if each.plan and each.plan.log.recovered_from is None
+    ):
+        show_next(command_after((command, "--apply-retention", *arguments), "clean"), printer)

@@ -17,20 +17,25 @@ from kcompact.engine.spark.scratch import sweep_scratch
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.plan.partitions import named_partitions
 from kcompact.plan.planned import shared_exit_code
+from kcompact.readable import counted
 from kcompact.swap.recovery import RecoveryReport, recover
 
 
-def run(paths: Sequence[Path], *, as_json: bool) -> int:
-    """Finish or undo the interrupted swap of each partition, remove what killed runs left, and return the exit code."""
+def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
+    """Finish or undo the interrupted swap of each partition, remove what killed runs left, and return the exit code.
+
+    With `foreign` also the swaps of a broker.
+    """
     with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
         locks, in_use = Locks(stack), UseCheck()
-        entries = [_recovered(directory, locks, in_use, stop) for directory in directories]
+        entries = [_recovered(directory, locks, in_use, stop, foreign=foreign) for directory in directories]
         removed = [*locks.removed, *sweep_scratch()]
         entries += [_failed(entry.directory, entry.error) for entry in unusable if entry.error is not None]
         if any(entry.report.changed for entry in entries):
             streams.tell_notes(in_use.notes)
+        streams.tell_notes(_note_on(entry) for entry in entries if entry.report.only_copies)
 
     def show() -> None:
         if as_json:
@@ -49,14 +54,23 @@ def run(paths: Sequence[Path], *, as_json: bool) -> int:
     return stop.exit_code or shared_exit_code(entry.exit_code for entry in entries) or lost
 
 
-def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest) -> RecoveryEntry:
+def _note_on(entry: RecoveryEntry) -> str:
+    base_offset, *others = entry.report.only_copies
+    more = f" and those of {counted(len(others), 'more segment')}" if others else ""
+    return (
+        f"{entry.directory.name}: the .deleted files of segment {base_offset}{more} were left alone; they may be the "
+        "only copy of records; a broker removes them when it starts, so copy them away first"
+    )
+
+
+def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, foreign: bool) -> RecoveryEntry:
     try:
         stop.check(directory)
         with storage_errors(directory):
             lock = locks.of(directory)
             assert lock is not None, "only a dry run and a copy take no locks"
             in_use.look_at(directory)
-            report = recover(directory, log_dir=directory.parent, lock=lock)
+            report = recover(directory, log_dir=directory.parent, foreign=foreign, lock=lock)
     except KcompactError as problem:
         return _failed(directory, problem)
     return RecoveryEntry(directory=directory, report=report, status=report.action)

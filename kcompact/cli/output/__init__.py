@@ -1,22 +1,39 @@
 """What the commands print: text for people, JSON for programs, progress on standard error.
 
 In: entries of `cli.entries`. Out: lines on standard output and standard error.
-Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`, `cleaner`; from `cli` `entries` and
-`signals`.
+Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`, `doctor`, `cleaner`; from `cli`
+`entries` and `signals`.
 
     inspection     `inspect` for people: tables of segments and findings
     plans          `plan` for people: tables of verdicts, totals, the next command
     plan_details   the details of one plan: groups, checkpoint, retention
+    explain        `plan --explain` for people: conditions, forecasts, costs; of many partitions one screen
+    explain_json   `plan --explain` and `plan --compare` for programs
+    compare        `plan --compare` for people
     outcome        `clean` and `recover` for people: tables of results, totals
     left_out       the directories that are left out
     json           every command for programs: the fields of the JSON
     explanations   sentences and fields that text and JSON share
     dump           batches and records as `kafka-dump-log.sh` prints them
+    unreadable     the parts that these lists leave out because they cannot be read
+    record_sinks   records that become a table, CSV, or a file
+    record_lines   the same lines for whole runs of records, by a kernel
+    decoding       the records of Kafka's coordinators, decoded
+    field_decoder  keys and values, decoded as numbers, JSON and others
+    groups         `inspect --groups`, for people and for programs
+    gaps           `inspect --gaps`, for people and for programs
+    transactions   `inspect --transactions`, for people and for programs
+    keys           `inspect --keys` for people
+    keys_json      `inspect --keys` for programs
+    keys_progress  the progress of `inspect --keys`
+    doctor         `doctor`, for people and for programs
     file_entries   the entries of single files: indexes, snapshots, checkpoints
     log_bar        a log drawn to scale
     progress       the progress of all partitions while `clean` runs
     progress_bars  the bars on a terminal
+    reading        the bar of a command that only reads
     next_command   the command that a person may want to type next
+    man_page       a command as a man page
     lists          some names, and how many more there are
     printer        lines and tables on a terminal or a pipe
     text           values as escaped text

@@ -1,30 +1,162 @@
 """Batches and records as `kafka-dump-log.sh` (Kafka's `DumpLogSegments`) prints them, or as JSON Lines.
 
-A dump continues as far as the bytes can be read. The error that ends a dump is raised after all lines before it.
+Each line is defined here, from the fields of a batch or a record. `record_lines` writes the lines of large logs.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kcompact.cli.output.text import safe
-from kcompact.errors import CorruptBatchError
-from kcompact.format.batch import Batch, Record, read_records, verify_crc
+from kcompact.cli.output.unreadable import LeftOutParts
+from kcompact.errors import BatchTooLargeError, CorruptBatchError
+from kcompact.format import legacy
+from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.codec import Codec
+from kcompact.format.control_records import decode_quorum_record
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.format.names import parse_file_name
+from kcompact.format.metadata_record import BOOTSTRAP_CHECKPOINT, parse_snapshot_name
+from kcompact.format.names import ANY_OFFSET, parse_file_name
 from kcompact.kernels import ABORT, COMMIT
-from kcompact.log.batch_headers import read_marker
+from kcompact.log.batch_headers import marker_of
+from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
 from kcompact.log.segment_reader import batches
+
+
+class Decoder(Protocol):
+    """Turns the key and the value of a record into fields of its line."""
+
+    def content(self, record: Record) -> dict[str, Any]:
+        """Return the fields. Raises ValueError for a record that cannot be decoded."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineForm:
+    """What the lines of a log look like. `label` names its file in them."""
+
+    label: str
+    path: Path
+    with_batches: bool = True
+    with_records: bool = True
+    print_data: bool = False
+    as_json: bool = False
+    decoder: Decoder | None = None
+
+    def heading(self) -> str:
+        """Return the lines before the first batch, with their ends."""
+        return "" if self.as_json else f"Dumping {safe(self.label)}\n{_first_line(self.path.name)}\n"
+
+    def batch_line(self, header: Header, position: int, *, is_valid: bool) -> str:
+        """Return the line of a batch at a position of the file, with its end."""
+        return self.printed(header_fields(header, position, is_valid=is_valid), is_record=False)
+
+    def record_line(self, header: Header, position: int, record: Record) -> str:
+        """Return the line of a record of such a batch, with its end."""
+        return self.printed(self.record_fields(header, position, record), is_record=True)
+
+    def record_fields(self, header: Header, position: int, record: Record) -> dict[str, Any]:
+        """Return a record under the names that `DumpLogSegments` prints.
+
+        Key and payload only with `print_data` or a decoder. A record that cannot be decoded has them as they are.
+        """
+        fields = _record_facts(header, record)
+        if header.magic < 2:
+            # A wrong checksum inside a wrapper makes the whole batch unreadable.
+            fields |= {"isValid": True, "crc": _legacy_checksum(self.path, header, position, record.offset)}
+        if header.is_control:
+            fields |= self._control_fields(header, position, record)
+        elif self.decoder is not None:
+            try:
+                fields |= self.decoder.content(record)
+            except ValueError as problem:
+                fields |= _contents(record) | {"decodeError": str(problem)}
+        elif self.print_data:
+            fields |= _contents(record)
+        return fields
+
+    def _control_fields(self, header: Header, position: int, record: Record) -> dict[str, Any]:
+        """Return what a control record says: the end of a transaction, or a record of a KRaft quorum."""
+        try:
+            marker = marker_of(record, header, position, file=self.label)
+            if marker.kind in (ABORT, COMMIT):
+                kind = "ABORT" if marker.kind == ABORT else "COMMIT"
+                return {"endTxnMarker": kind, "coordinatorEpoch": marker.coordinator_epoch}
+            quorum = decode_quorum_record(marker.kind, record.value)
+        except CorruptBatchError as problem:
+            return {"decodeError": problem.problem}
+        except ValueError as problem:
+            return {"decodeError": str(problem)}
+        if quorum is None:
+            return {"controlType": marker.kind}
+        name, content = quorum
+        return {name: content if self.as_json else compact(content)}
+
+    def unreadable_lines(self, part: Unreadable) -> str:
+        """Return the lines of a part that cannot be read, with their ends: of its batch if it is one, and what it is.
+
+        An incomplete batch at the end has the line of `DumpLogSegments`.
+        """
+        lines = ""
+        if self.with_batches and part.header is not None:
+            lines = self.batch_line(part.header, part.position, is_valid=part.has_right_checksum)
+        if not self.as_json and part.is_at_end and part.header is None:
+            return f"{lines}Found {part.size_bytes} invalid bytes at the end of {safe(self.path.name)}\n"
+        problem = part.problem.size if isinstance(part.problem, BatchTooLargeError) else part.problem.problem
+        fields = {
+            "unreadable": problem,
+            "position": part.position,
+            "endPosition": part.end_position,
+            "size": part.size_bytes,
+            "afterOffset": None if part.after_offset < 0 else part.after_offset,
+        }
+        return lines + self.printed(fields, is_record=False)
+
+    def printed(self, fields: Mapping[str, Any], *, is_record: bool) -> str:
+        """Return fields as a line, with its end."""
+        if self.as_json:
+            return json.dumps({"file": self.label, **fields}) + "\n"
+        return f"{'| ' if is_record else ''}{line(fields)}\n"
+
+
+def _first_line(name: str) -> str:
+    """Return what the name of a log says: a segment, or a snapshot of a KRaft metadata log."""
+    snapshot = parse_snapshot_name(name)
+    if snapshot is not None:
+        return f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
+    if name == BOOTSTRAP_CHECKPOINT:
+        return "KRaft bootstrap snapshot"
+    parsed = parse_file_name(name)
+    return f"Log starting offset: {parsed.base_offset if parsed else 0}"
+
+
+# Fields
 
 
 def batch_fields(batch: Batch) -> dict[str, Any]:
     """Return a batch under the names that `DumpLogSegments` prints, in its order."""
-    header = batch.header
+    return header_fields(batch.header, batch.position, is_valid=_is_valid(batch))
+
+
+def header_fields(header: Header, position: int, *, is_valid: bool) -> dict[str, Any]:
+    """Return the header of a batch at a position of its file, as `batch_fields`."""
+    end = {
+        "position": position,
+        _timestamp_type(header): header.max_timestamp,
+        "size": header.size_bytes,
+        "magic": header.magic,
+        "compresscodec": Codec(header.codec_id).name.lower(),
+        "crc": header.crc,
+        "isvalid": is_valid,
+    }
+    if header.magic < 2:
+        return {"offset": header.last_offset, **end}
     return {
         "baseOffset": header.base_offset,
         "lastOffset": header.last_offset,
@@ -37,38 +169,45 @@ def batch_fields(batch: Batch) -> dict[str, Any]:
         "isTransactional": header.is_transactional,
         "isControl": header.is_control,
         "deleteHorizonMs": header.delete_horizon_ms,
-        "position": batch.position,
-        _timestamp_type(batch): header.max_timestamp,
-        "size": header.size_bytes,
-        "magic": header.magic,
-        "compresscodec": Codec(header.codec_id).name.lower(),
-        "crc": header.crc,
-        "isvalid": _is_valid(batch),
+        **end,
     }
 
 
-def record_fields(batch: Batch, record: Record, *, file: str, print_data: bool) -> dict[str, Any]:
-    """Return a record under the names that `DumpLogSegments` prints; its key and payload only with `print_data`."""
-    header = batch.header
+def _record_facts(header: Header, record: Record) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "offset": record.offset,
+        _timestamp_type(header): record.timestamp,
+        "keySize": -1 if record.key is None else len(record.key),
+        "valueSize": -1 if record.value is None else len(record.value),
+    }
+    if header.magic < 2:
+        return fields
     sequence = (
         -1 if header.base_sequence < 0 else (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
     )
-    fields: dict[str, Any] = {
-        "offset": record.offset,
-        _timestamp_type(batch): record.timestamp,
-        "keySize": -1 if record.key is None else len(record.key),
-        "valueSize": -1 if record.value is None else len(record.value),
+    return fields | {
         "sequence": sequence,
         "headerKeys": [name.decode("utf-8", "backslashreplace") for name, _ in record.headers],
     }
-    if header.is_control:
-        marker = read_marker(batch, file=file)
-        if marker is not None and marker.kind in (ABORT, COMMIT):
-            fields["endTxnMarker"] = "ABORT" if marker.kind == ABORT else "COMMIT"
-            fields["coordinatorEpoch"] = marker.coordinator_epoch
-    elif print_data:
-        fields |= _content("key", record.key) | _content("payload", record.value)
-    return fields
+
+
+def _legacy_checksum(path: Path, header: Header, position: int, offset: int) -> int | None:
+    """Return the checksum of a record in a batch of magic 0 or 1."""
+    if not header.codec_id:
+        return header.crc
+    return _checksums_inside(path, position, header.size_bytes).get(offset)
+
+
+@lru_cache(maxsize=1)
+def _checksums_inside(path: Path, position: int, size_bytes: int) -> dict[int, int]:
+    """Return the checksums of the records in a wrapper, by offset."""
+    (batch,) = batches(path, start_position=position, end_position=position + size_bytes)
+    try:
+        entries = legacy.read_entries(batch.data, max_bytes=DEFAULT_MEMORY_BYTES, file=str(path), position=position)
+    except ValueError:
+        return {}  # The file has changed since the record was read.
+    offsets = (message.offset for message in legacy.messages_of(entries))
+    return dict(zip(offsets, legacy.checksums_of(entries), strict=True))
 
 
 def _is_valid(batch: Batch) -> bool:
@@ -80,11 +219,17 @@ def _is_valid(batch: Batch) -> bool:
     return True
 
 
-def _timestamp_type(batch: Batch) -> str:
-    return "LogAppendTime" if batch.header.is_log_append_time else "CreateTime"
+def _timestamp_type(header: Header) -> str:
+    if header.magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if header.is_log_append_time else "CreateTime"
 
 
-def _content(name: str, data: bytes | None) -> dict[str, str | None]:
+def _contents(record: Record) -> dict[str, str | None]:
+    return raw_field("key", record.key) | raw_field("payload", record.value)
+
+
+def raw_field(name: str, data: bytes | None) -> dict[str, str | None]:
     """Return a key or a payload: under `name` if it is printable text, else in base64 under `nameBase64`."""
     if data is None:
         return {name: None}
@@ -92,42 +237,58 @@ def _content(name: str, data: bytes | None) -> dict[str, str | None]:
         content = data.decode()
     except UnicodeDecodeError:
         content = None
-    if content is not None and all(char.isprintable() or char in "\t\r\n" for char in content):
+    if content is not None and _is_printable(content):
         return {name: content}
     return {f"{name}Base64": base64.b64encode(data).decode()}
 
 
-def dump_log(
-    path: Path,
-    label: str,
-    *,
-    with_batches: bool,
-    with_records: bool,
-    print_data: bool,
-    as_json: bool,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
-) -> Iterator[str]:
-    """Yield the lines of one log file. `label` names the file in them.
+def _is_printable(content: str) -> bool:
+    return content.isprintable() or all(char.isprintable() or char in "\t\r\n" for char in content)
 
-    Raises CorruptDataError at the damage, BatchTooLargeError for a batch that needs more than `memory_bytes`.
+
+def compact(fields: Mapping[str, Any]) -> str:
+    """Return fields as JSON in the way of Kafka's tools."""
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+# A log file
+
+
+def dump_log(
+    form: LineForm,
+    left_out: LeftOutParts,
+    *,
+    offsets: range = ANY_OFFSET,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    end_position: int | None = None,
+) -> Iterator[str]:
+    """Yield the lines of one log file, up to its end or `end_position`, and those of what cannot be read.
+
+    The unreadable parts are added to `left_out`. `offsets` are those that the log can have.
     """
-    name = parse_file_name(path.name)
-    if not as_json:
-        yield f"Dumping {safe(label)}"
-        yield f"Log starting offset: {name.base_offset if name else 0}"
-    for batch in batches(path, memory_bytes=memory_bytes):
-        fields = batch_fields(batch)
-        if with_batches:
-            yield json.dumps({"file": label, **fields}) if as_json else line(fields)
-        if not with_records:
+    yield form.heading()
+    for part in readable_batches(
+        form.path,
+        base_offset=offsets.start,
+        end_offset=offsets.stop,
+        end_position=end_position,
+        memory_bytes=memory_bytes,
+    ):
+        if isinstance(part, Batch):
+            records: Sequence[Record] = ()
+            try:
+                if form.with_records:
+                    records = read_records(part, file=str(form.path), memory_bytes=memory_bytes)
+            except (CorruptBatchError, BatchTooLargeError) as problem:
+                part = unreadable_records(part, problem)
+        if isinstance(part, Unreadable):
+            left_out.add(part)
+            yield form.unreadable_lines(part)
             continue
-        if not fields["isvalid"]:
-            raise CorruptBatchError(
-                file=label, position=batch.position, offset=batch.header.base_offset, problem="the checksum is wrong"
-            )
-        for record in read_records(batch, file=label, memory_bytes=memory_bytes):
-            record_line = record_fields(batch, record, file=label, print_data=print_data)
-            yield json.dumps({"file": label, **record_line}) if as_json else "| " + line(record_line)
+        if form.with_batches:
+            yield form.batch_line(part.header, part.position, is_valid=True)
+        for record in records:
+            yield form.record_line(part.header, part.position, record)
 
 
 def line(fields: Mapping[str, Any]) -> str:

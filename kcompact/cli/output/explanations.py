@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcompact import readable
-from kcompact.config.settings import FIELD_NAMES, Setting, Source, TopicConfig
+from kcompact.config.settings import Setting, Source, TopicConfig, source_text
 from kcompact.plan.clean_plan import CleanPlan, Reason, Role
+from kcompact.plan.deletion import RetentionReason, limit_of
 
 if TYPE_CHECKING:
-    from kcompact.log.directory import Segment
+    from kcompact.log.segments import Segment
 
 
 # Configuration
-
-_SOURCES = {
-    Source.OPTION: "--config",
-    Source.TOPIC_OVERRIDE: "topic override",
-    Source.BROKER_OVERRIDE: "dynamic setting of the broker",
-    Source.CLUSTER_DEFAULT: "dynamic default of all brokers",
-    Source.BROKER_CONFIG: "static setting of the broker",
-    Source.DEFAULT: "Kafka's default",
-}
-_ORIGINS = {None: "", "metadata-log": " in the cluster metadata", "bootstrap-server": " in the running cluster"}
 
 
 def policy_line(config: TopicConfig) -> str:
@@ -31,19 +22,13 @@ def policy_line(config: TopicConfig) -> str:
     setting = config.settings.get("cleanup.policy")
     if config.policy_text is None or setting is None or setting.source is Source.OPTION:
         return config.policy_text or "unknown"
-    where = "--broker-config" if setting == Setting(source=Source.BROKER_CONFIG) else _SOURCES[setting.source]
-    return f"{config.policy_text or 'none'} ({where}{_ORIGINS[setting.origin]})"
+    return f"{config.policy_text or 'none'} ({source_text(setting)})"
 
 
-def config_fields(config: TopicConfig) -> dict[str, Any]:
-    """Return the value, source and origin of every setting that kcompact uses, under Kafka's names."""
-    fields = {}
-    for field, name in FIELD_NAMES.items():
-        value = config.policy_text if field == "cleanup_policy" else getattr(config, field)
-        setting = config.settings.get(name, Setting(source=Source.DEFAULT))
-        source = None if value is None else str(setting.source)
-        fields[name] = {"value": value, "source": source, "origin": setting.origin}
-    return fields
+def limit_text(plan: CleanPlan, reason: RetentionReason) -> str:
+    """Return the setting by which retention deletes, with its value and source."""
+    setting = plan.config.settings.get(reason, Setting(source=Source.DEFAULT))
+    return f"{reason} {limit_of(plan, reason)} ({source_text(setting)})"
 
 
 # Roles
@@ -65,6 +50,8 @@ def role_reason(plan: CleanPlan, segment: Segment) -> str:
             return f"a transaction is open from offset {plan.last_stable_offset}"
         case Reason.HIGH_WATERMARK:
             return f"not entirely below the high watermark {plan.high_watermark}"
+        case Reason.RECOVERY_POINT:
+            return f"a broker recovers the log from offset {plan.log.recovered_from} on"
         case Reason.MIN_COMPACTION_LAG:
             lag_ms = plan.config.min_compaction_lag_ms
             return f"this segment or an earlier one is younger than min.compaction.lag.ms {lag_ms}"
@@ -79,5 +66,9 @@ def clean_below_offset(plan: CleanPlan, segment: Segment) -> int | None:
 
 def amount_of(segments: Sequence[Segment]) -> str:
     """Return the number of some segments and their size: `12 segments, 1.2 MiB`."""
-    total = readable.size(sum(segment.size_bytes for segment in segments))
-    return f"{readable.counted(len(segments), 'segment')}, {total}"
+    return amount_of_bytes(len(segments), sum(segment.size_bytes for segment in segments))
+
+
+def amount_of_bytes(segments: int, size_bytes: int) -> str:
+    """Return a number of segments and their size, as `amount_of` does."""
+    return f"{readable.counted(segments, 'segment')}, {readable.size(size_bytes)}"

@@ -18,9 +18,10 @@ from kcompact.format.checkpoint import (
     parse_leader_epochs,
     parse_offset_checkpoint,
 )
+from kcompact.format.metadata_record import BOOTSTRAP_CHECKPOINT, parse_snapshot_name
 from kcompact.format.names import Suffix, Temporary, parse_file_name
 from kcompact.format.producer_snapshot import ENTRY_BYTES as PRODUCER_ENTRY_BYTES
-from kcompact.format.producer_snapshot import parse_snapshot
+from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
 from kcompact.format.properties import (
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -37,6 +38,9 @@ _OFFSET_CHECKPOINTS = (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 
+METADATA_SNAPSHOT = "checkpoint"
+"""The kind of a snapshot of a KRaft metadata log: batches, as in a log."""
+
 _ENTRY_BYTES = {
     "index": index.OFFSET_ENTRY_BYTES,
     "timeindex": index.TIME_ENTRY_BYTES,
@@ -51,6 +55,8 @@ def kind_of(path: Path) -> str:
     """Return what a single file is: `log`, `index`, ..., or the name of a checkpoint. Raises RefusedError."""
     if path.name in (*_OFFSET_CHECKPOINTS, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, META_PROPERTIES):
         return path.name
+    if parse_snapshot_name(path.name) is not None or path.name == BOOTSTRAP_CHECKPOINT:
+        return METADATA_SNAPSHOT
     parsed = parse_file_name(path.name)
     if parsed is None:
         raise RefusedError(
@@ -133,12 +139,18 @@ def _producer_entries(data: bytes, file: str) -> list[dict[str, Any]]:
             "coordinatorEpoch": entry.coordinator_epoch,
             "currentTxnFirstOffset": entry.current_txn_first_offset,
             "lastTimestamp": entry.timestamp,
+            "firstSequence": _first_sequence(entry),
             "lastSequence": entry.last_sequence,
             "lastOffset": entry.last_offset,
             "offsetDelta": entry.offset_delta,
         }
         for entry in parse_snapshot(data, file=file)
     ]
+
+
+def _first_sequence(entry: ProducerEntry) -> int:
+    """Return the sequence number of the first record of the producer's last batch, -1 if no batch is known."""
+    return -1 if entry.last_offset < 0 else (entry.last_sequence - entry.offset_delta) & 0x7FFFFFFF
 
 
 def _checkpoint_entries(data: bytes, file: str) -> list[dict[str, Any]]:
@@ -149,5 +161,5 @@ def _checkpoint_entries(data: bytes, file: str) -> list[dict[str, Any]]:
 
 
 def is_log(path: Path) -> bool:
-    """Return whether the file is a segment's log. Raises RefusedError for a name that Kafka does not use."""
-    return kind_of(path) == Suffix.LOG.removeprefix(".")
+    """Return whether the file consists of batches. Raises RefusedError for a name that Kafka does not use."""
+    return kind_of(path) in (Suffix.LOG.removeprefix("."), METADATA_SNAPSHOT)

@@ -42,6 +42,9 @@ def show_inspection(entry: InspectedPartition, printer: Printer) -> None:
     if plan is None:
         _show_error(entry, printer)
         return
+    if entry.gaps is not None or entry.transactions is not None:
+        _show_history(entry, printer)
+        return
     _show_facts(plan, entry, printer)
     printer.line()
     _show_segments(plan, entry, printer)
@@ -58,6 +61,21 @@ def show_inspection(entry: InspectedPartition, printer: Printer) -> None:
     # The findings name the damage already.
     if entry.error is not None and (entry.findings is None or not isinstance(entry.error, CorruptDataError)):
         _show_error(entry, printer)
+
+
+def _show_history(entry: InspectedPartition, printer: Printer) -> None:
+    """Print the gaps and the transactions of one partition, whichever there are."""
+    if entry.gaps is not None:
+        from kcompact.cli.output.gaps import show_gaps
+
+        show_gaps(entry.gaps, printer)
+    if entry.gaps is not None and entry.transactions is not None:
+        printer.line()
+    if entry.transactions is not None:
+        from kcompact.cli.output.transactions import show_transactions
+
+        show_transactions(entry.transactions, printer)
+    _show_error(entry, printer)
 
 
 def _show_heading(entry: InspectedPartition, printer: Printer) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcompact.cleaner.outcome import Copied, PartitionOutcome
-from kcompact.cli.entries import FileEntry, InspectedPartition, RecoveryEntry
-from kcompact.cli.output.explanations import clean_below_offset, config_fields, role_reason
+from kcompact.cli.entries import FileEntry, InspectedPartition, RecoveryEntry, RestoreEntry
+from kcompact.cli.output.explanations import clean_below_offset, role_reason
+from kcompact.config.settings import config_fields
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deletion import plan_forecast
+from kcompact.plan.deletion import plan_forecast, reason_to_roll
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.partition import hint_for
 from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
@@ -26,7 +27,7 @@ from kcompact.plan.planned import PlannedPartition
 if TYPE_CHECKING:
     from kcompact.inspect.findings import Finding
     from kcompact.inspect.segment_contents import SegmentContents
-    from kcompact.log.directory import Segment
+    from kcompact.log.segments import Segment
 
 
 VERSION = 1
@@ -58,6 +59,7 @@ PLAN_FIELDS = (
     "groups",
     "notes",
     "retention",
+    "retention_of_active",
 )
 
 OUTCOME_FIELDS = ("error", "exit_code")
@@ -119,7 +121,7 @@ def dumps(value: object) -> str:
 # A partition
 
 
-def _identity(directory: Path) -> dict[str, Any]:
+def identity_fields(directory: Path) -> dict[str, Any]:
     """Return the fields that name the partition of an entry."""
     from kcompact.format.names import parse_directory
 
@@ -134,7 +136,7 @@ def _identity(directory: Path) -> dict[str, Any]:
 
 def plan_entry(entry: PlannedPartition) -> dict[str, Any]:
     """Return the plan of a partition. Without a plan its fields are null."""
-    fields: dict[str, Any] = _identity(entry.directory) | dict.fromkeys(PLAN_FIELDS)
+    fields: dict[str, Any] = identity_fields(entry.directory) | dict.fromkeys(PLAN_FIELDS)
     if entry.plan is not None:
         fields |= _plan_fields(entry.plan)
     return fields | {
@@ -173,6 +175,7 @@ def _plan_fields(plan: CleanPlan) -> dict[str, Any]:
             _deleted_segment(due.segment, due.reason) | {"postponed_by_merge": due.is_postponed}
             for due in plan_forecast(plan)
         ],
+        "retention_of_active": str(reason) if (reason := reason_to_roll(plan)) else None,
     }
 
 
@@ -229,13 +232,27 @@ def copy_fields(copied: Copied) -> dict[str, Any]:
 def recovery_entry(entry: RecoveryEntry) -> dict[str, Any]:
     """Return what `recover` did with a partition."""
     report = entry.report
-    return _identity(entry.directory) | {
+    return identity_fields(entry.directory) | {
         "status": entry.status,
         "finished": report.finished,
         "undone": report.undone,
         "checkpoint": report.checkpoint,
         "removed_staging": list(report.removed_staging),
         "left_behind": list(report.left_behind),
+        "broker_files": list(report.broker_files),
+        "only_copies": list(report.only_copies),
+        "error": str(entry.error) if entry.error else None,
+        "exit_code": entry.exit_code,
+    }
+
+
+def restore_entry(entry: RestoreEntry) -> dict[str, Any]:
+    """Return what `restore` did with a partition."""
+    return identity_fields(entry.directory) | {
+        "status": entry.status,
+        "files": entry.files,
+        "size_bytes": entry.size_bytes,
+        "checkpoint": entry.checkpoint,
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
     }

@@ -1,4 +1,4 @@
-"""Prints the reports of `clean` and `recover`: a table, and the summary that Kafka's cleaner logs."""
+"""Prints the reports of `clean`, `recover` and `restore`: a table, and the summary that Kafka's cleaner logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from kcompact import readable
 from kcompact.cleaner.outcome import Copied, PartitionOutcome, RoundResult
 from kcompact.cleaner.partition import CleanResult, Status
-from kcompact.cli.entries import RecoveryEntry
+from kcompact.cli.entries import RecoveryEntry, RestoreEntry
 from kcompact.cli.output import text
 from kcompact.cli.output.explanations import amount_of
 from kcompact.cli.output.lists import some_of
@@ -20,6 +20,7 @@ from kcompact.swap.recovery import RecoveryReport
 
 _MIB = 1_048_576
 _MOST_LEFT_OUT = 20
+_MOST_NAMED = 20
 FEW = 3
 """Of so many partitions Kafka's summary is printed, and all have a row."""
 FEWEST_ROWS = 5
@@ -71,7 +72,7 @@ def _show_skipped(entries: Sequence[PartitionOutcome], shown: Sequence[Partition
 
 def _is_only_skipped(entry: PartitionOutcome) -> bool:
     """Return whether nothing was done with a partition, as its plan said already."""
-    is_skipped = entry.result is not None and entry.result.status == Status.SKIPPED and not entry.result.expired
+    is_skipped = entry.result is not None and entry.result.status == Status.SKIPPED
     return is_skipped and entry.error is None and not entry.recovered
 
 
@@ -213,17 +214,19 @@ def _remark(entry: PartitionOutcome, *, deletes: str) -> str:
     if entry.recovered:
         remarks.append(f"recovery: {entry.recovered}")
     if isinstance(entry.error, CleaningAbortedError):
-        return "; ".join((*remarks, "interrupted"))
-    if entry.error is not None:
+        remarks.append("interrupted")
+    elif entry.error is not None:
         problem = entry.error.word or text.within(entry.directory, str(entry.error).splitlines()[0])
         if entry.status == Status.CHECKPOINT_NOT_WRITTEN:
-            return "; ".join((*remarks, f"cleaned, but: {problem}"))
-        # A dry run was completed; the cleaning itself would not be.
-        return "; ".join((*remarks, problem if entry.result is None else f"would stop: {problem}"))
-    if entry.result is not None and entry.result.resumed:
-        remarks.append("by an earlier run")
-    if entry.result is not None and not entry.is_cleaned:
-        remarks.append(f"{entry.reason}: {entry.explanation}")
+            problem = f"cleaned, but: {problem}"
+        elif entry.result is not None and entry.status != Status.FAILED:
+            problem = f"would stop: {problem}"  # A dry run was completed; the cleaning itself would not be.
+        remarks.append(problem)
+    else:
+        if entry.result is not None and entry.result.resumed:
+            remarks.append("by an earlier run")
+        if entry.result is not None and not entry.is_cleaned:
+            remarks.append(f"{entry.reason}: {entry.explanation}")
     if entry.result is not None and entry.result.expired:
         bases = [str(due.segment.base_offset) for due in entry.result.expired]
         listed = f"base offset{'' if len(bases) == 1 else 's'} {some_of(bases)}"
@@ -298,5 +301,27 @@ def _recovery_steps(entry: RecoveryEntry) -> list[str]:
     if report.checkpoint is not None:
         steps.append(f"checkpoint {report.checkpoint} written")
     steps += [f"{name} removed" for name in report.removed_staging]
+    if report.broker_files:
+        names = f": {', '.join(report.broker_files)}" if len(report.broker_files) <= _MOST_NAMED else ""
+        steps.append(f"{readable.counted(len(report.broker_files), 'file')} of a broker renamed or removed{names}")
     steps += [f"{name} left for the broker" for name in report.left_behind]
     return steps
+
+
+# restore
+
+
+def show_restore(entries: Sequence[RestoreEntry], printer: Printer) -> None:
+    """Print what `restore` did to each partition."""
+    rows = [
+        {
+            "partition": cell(entry.directory.name),
+            "status": cell(entry.status, "bold red" if entry.error else ""),
+            "files": cell(f"{entry.files:,}"),
+            "size": cell(readable.size(entry.size_bytes)),
+            "checkpoint": cell("-" if entry.checkpoint is None else str(entry.checkpoint)),
+        }
+        for entry in entries
+    ]
+    if rows:
+        printer.table(("partition", "status", "files", "size", "checkpoint"), rows, whole=("status",))

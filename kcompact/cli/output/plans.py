@@ -26,7 +26,7 @@ FEWEST_ROWS = 5
 """The rows for partitions to be cleaned, however low the terminal is."""
 MOST_NOTES = 5
 """The notes that are printed on a terminal without --verbose."""
-LINES_OF_TOTALS = 6
+LINES_OF_TOTALS = 7
 """The lines of the totals and of the next command, with the empty lines before them."""
 LINES_OF_HINT = 2
 VERDICT_COLUMNS = ("partition", "size", "clean", "dirty", "ratio", "clean it", "reason", "why")
@@ -39,7 +39,7 @@ def show_plans(
     left_out: Sequence[LeftOut] = (),
     applies_retention: bool = False,
 ) -> None:
-    """Print the plans, what is left out beside them, and the totals, with `applies_retention` also of what it deletes.
+    """Print the plans, what is left out beside them, and the totals. `applies_retention`: old segments are deleted.
 
     The details of a single partition already say what retention deletes.
     """
@@ -49,10 +49,7 @@ def show_plans(
     is_folded = _show_within(entries, printer, lines_below=lines_below)
     _show_notes(notes, len(entries), printer)
     show_left_out(left_out, printer)
-    for number, hint in enumerate(advice):
-        if number == 0:
-            printer.line()
-        printer.line(cell(f"hint: {hint}"))
+    _show_hints(advice, printer)
     if len(entries) > 1:
         printer.line()
         show_totals(entries, printer, with_reasons=not is_folded, applies_retention=applies_retention)
@@ -174,6 +171,19 @@ def _show_notes(notes: dict[str, list[str]], partitions: int, printer: Printer) 
         printer.line(f"and {len(notes) - len(shown):,} more notes; -v lists them")
 
 
+def show_notes_and_hints(entries: Sequence[PlannedPartition], printer: Printer) -> None:
+    """Print what a person has to know of the partitions, each note once, and what may be passed for them."""
+    _show_notes(_notes(entries), len(entries), printer)
+    _show_hints(hints(entries), printer)
+
+
+def _show_hints(advice: Sequence[str], printer: Printer) -> None:
+    for number, hint in enumerate(advice):
+        if number == 0:
+            printer.line()
+        printer.line(cell(f"hint: {hint}"))
+
+
 def _known_size(totals: PlanTotals) -> str | None:
     """Return the size of the partitions that have a plan; None if none has one."""
     return None if totals.unplanned == totals.partitions else readable.size(totals.size_bytes)
@@ -188,7 +198,7 @@ def show_totals(
 ) -> None:
     """Print the sums of the plans, with the number of partitions for each reason or for all together.
 
-    `applies_retention`: also what retention will delete.
+    `applies_retention`: the command deletes what retention would.
     """
     totals = totals_of(entries)
     others = {reason: len(those) for reason, those in not_to_clean(entries).items()}
@@ -204,8 +214,9 @@ def show_totals(
             f"rewrites {readable.size(totals.input_bytes)}: "
             f"{readable.size(totals.dirty_bytes)} dirty, {readable.size(totals.clean_bytes)} clean"
         )
-    if applies_retention and (deleted := deleted_by_retention(entries)):
-        printer.line(f"retention deletes {amount_of(deleted)}")
+    if deleted := deleted_by_retention(entries):
+        who = "retention deletes" if applies_retention else "retention: a broker would delete"
+        printer.line(f"{who} {amount_of(deleted)}")
 
 
 def show_next(command: str, printer: Printer) -> None:

@@ -68,6 +68,17 @@ def echo(line: str = "", stream: TextIO | None = None) -> None:
         click.echo(line, file=sys.stdout if stream is None and was_closed() else stream)
 
 
+def write(text: bytes | memoryview) -> None:
+    """Write encoded text to standard output. Raises BrokenPipeError and StorageError."""
+    with errors(None):
+        click.echo(bytes(text), file=sys.stdout if was_closed() else None, nl=False)
+
+
+def encoded(text: str) -> bytes:
+    """Return text in the encoding of standard output."""
+    return text.encode(sys.stdout.encoding or "utf-8", sys.stdout.errors or "strict")
+
+
 @contextmanager
 def errors(stream: TextIO | None) -> Iterator[None]:
     """Raise an OSError of a stream as a StorageError, except BrokenPipeError."""

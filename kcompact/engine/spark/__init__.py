@@ -4,9 +4,10 @@
         result = clean_partition(plan, OnSpark(sc=sc), lock=lock)
 
 In: jobs and tasks of `clean`, a master, Spark settings. Out: their results, and progress.
-Imports: `errors`, `host`, `kernels`, `clean`.
+Imports: `errors`, `host`, `kernels`, `clean`, `engine.in_process`.
 
     executor          runs the stages as Spark jobs
+    job_sharing       runs small stages of several threads as one job
     context           a private SparkContext: its settings, its environment, its end
     prerequisites     what Spark needs before it can start
     master            the forms of a master URL
@@ -29,17 +30,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kcompact.engine.spark.context import SparkStart, spark_context, spark_start
-    from kcompact.engine.spark.executor import OnSpark
+    from kcompact.engine.spark.executor import OnSpark, shared_jobs
     from kcompact.engine.spark.java import find_java
     from kcompact.engine.spark.prerequisites import check_prerequisites
 
-__all__ = ["OnSpark", "SparkStart", "check_prerequisites", "find_java", "spark_context", "spark_start"]
+__all__ = ["OnSpark", "SparkStart", "check_prerequisites", "find_java", "shared_jobs", "spark_context", "spark_start"]
 
 _MODULES = {
     "OnSpark": "executor",
     "SparkStart": "context",
     "check_prerequisites": "prerequisites",
     "find_java": "java",
+    "shared_jobs": "executor",
     "spark_context": "context",
     "spark_start": "context",
 }

@@ -102,7 +102,7 @@ def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, sc
     with contextlib.suppress(OSError):
         key = _key(java, jars, options)
         directory = cache_directory()
-        if directory is not None and _has_failed(directory, key):
+        if directory is not None and _is_recent(directory / f"spark-{key}.failed"):
             directory = None
         if directory is not None:
             file = next(filter(_is_trusted, directory.glob(f"spark-{key}-*.jsa")), None)
@@ -111,10 +111,10 @@ def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, sc
     )
 
 
-def _has_failed(directory: Path, key: str) -> bool:
-    """Return whether no archive could be made lately. Raises OSError."""
+def _is_recent(failed: Path) -> bool:
+    """Return whether the file says that no archive could be made lately. Raises OSError."""
     try:
-        return clock_ms() < (directory / f"spark-{key}.failed").stat().st_mtime_ns // 1_000_000 + FAILED_MS
+        return clock_ms() < failed.stat().st_mtime_ns // 1_000_000 + FAILED_MS
     except FileNotFoundError:
         return False
 
@@ -175,7 +175,8 @@ def main(arguments: Sequence[str]) -> int:
         if not try_lock(descriptor):
             return 0
         _remove(path for path in directory.glob("making-*") if path != classes)
-        if not _has_failed(directory, key) and not any(directory.glob(f"spark-{key}-*.jsa")):
+        _remove(path for path in directory.glob("spark-*.failed") if not _is_recent(path))
+        if not any(directory.glob(f"spark-{key}[-.]*")):
             _make(java, class_path, key, directory, classes)
     finally:
         _remove([classes])
@@ -192,10 +193,8 @@ def _make(java: str, class_path: str, key: str, directory: Path, classes: Path) 
     os.umask(0o077)
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(command, check=False, timeout=MAKING_S, cwd=directory, capture_output=True)
-    failed = directory / f"spark-{key}.failed"
-    _remove([failed])
     if not made.exists():
-        _write_new(failed, b"")
+        _write_new(directory / f"spark-{key}.failed", b"")
         return
     made.chmod(0o600)
     made.rename(directory / f"spark-{key}-{_checksum(made)}.jsa")

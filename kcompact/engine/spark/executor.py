@@ -8,10 +8,11 @@ print Java stack traces.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,33 +22,43 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread, SparkContext
 
 from kcompact import kernels
-from kcompact.clean.executor import Progress, Reduced, reduce
-from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.scan import Scanned, scan_splits
+from kcompact.clean.executor import CLEANING, Bucket, Job, Progress, Reduced, Scan, Stages
+from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.scan import Scanned
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.write import write_part
+from kcompact.engine.in_process import InProcess
 from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.engine.spark.java_errors import job_error
+from kcompact.engine.spark.job_sharing import SharedJobs
 from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.scratch import private_directory
-from kcompact.errors import EngineError, KcompactError, ScratchDamagedError, as_failure
+from kcompact.errors import AccountingError, EngineError, KcompactError, ScratchDamagedError, as_failure
 from kcompact.host.throttle import Pace, Throttle
 
 POLL_S = 0.2
 STOP_S = 30.0
 """How long to wait for the tasks of a cancelled job. A task that waits for a dead disk cannot be killed at all."""
+TASKS_PER_WORKER = 2
+"""A shared job has at most so many tasks for each worker: a task costs Spark about as much as a small stage."""
+SMALL_BYTES = 8 << 20
+"""A stage that reads less is one task, if it can share a job."""
 _SUMMARIES = -1
-"""Used instead of a bucket number when the value is a list of `Scanned`, not a block of keys."""
+"""Used instead of a bucket number when the value is a list of what `Stages.scan` returned, not a block of keys."""
 _BETWEEN_PROCESSES = "a value that Spark passed between two processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnSpark:
-    """Runs the stages as Spark jobs. Raises EngineError when Spark itself fails."""
+    """Runs the stages as Spark jobs. Raises EngineError when Spark itself fails.
+
+    With `shared_jobs` small stages share their jobs with those of other threads.
+    """
 
     sc: SparkContext
     progress: Progress = field(default_factory=Progress)
     name: str = "spark"
+    shared_jobs: SharedJobs[SmallStage] | None = None
 
     @property
     def parallelism(self) -> int:
@@ -61,15 +72,26 @@ class OnSpark:
     def scan_and_reduce(
         self, job: CleanJob, tasks: Sequence[Sequence[Split]]
     ) -> tuple[list[Scanned], Iterable[Reduced]]:
-        if is_local(self.sc.master):
-            return self._by_files(job, tasks)
-        return self._by_shuffle(job, tasks)
+        return self.run_stages(job, tasks, CLEANING)
 
-    def _by_shuffle(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
+    def run_stages(
+        self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
+    ) -> tuple[list[Scan], Iterable[Bucket]]:
+        if self.shared_jobs is not None and self._is_small(job, tasks):
+            stage = SmallStage("scan", job, tasks, stages=stages)
+            found: tuple[list[Scan], list[Bucket]] = self._shared(self.shared_jobs, stage)
+            return found
+        if is_local(self.sc.master):
+            return self._by_files(job, tasks, stages)
+        return self._by_shuffle(job, tasks, stages)
+
+    def _by_shuffle(
+        self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
+    ) -> tuple[list[Scan], list[Bucket]]:
         """Bring the blocks of each bucket together in Spark's shuffle. The workers can be on any machines."""
         with _engine_errors():
             report = _Report.of(self.sc)
-            shipped = _shipped(job, self._throttle(job, tasks))
+            shipped = _shipped(job, self._throttle(job, tasks), stages)
             rdd = (
                 self._distributed(tasks)
                 .mapPartitions(partial(_scan_partition, shipped, report))
@@ -77,10 +99,12 @@ class OnSpark:
                 .mapPartitions(partial(_reduce_partition, shipped, report))
             )
         results = self._collect(rdd, report, "scan", _size_bytes(tasks))
-        scanned = [scan for result in results if not isinstance(result, Reduced) for scan in result]
-        return scanned, [result for result in results if isinstance(result, Reduced)]
+        scanned = [scan for is_bucket, result in results if not is_bucket for scan in result]
+        return scanned, [result for is_bucket, result in results if is_bucket]
 
-    def _by_files(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
+    def _by_files(
+        self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
+    ) -> tuple[list[Scan], list[Bucket]]:
         """Pass the blocks through files of a private directory. All workers must be on this machine.
 
         Spark's shuffle would copy each byte about ten times between processes, in a JVM without the optimizing
@@ -90,9 +114,9 @@ class OnSpark:
         with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
             with _engine_errors():
                 report = _Report.of(self.sc)
-                shipped = _shipped(job, self._throttle(job, tasks), scratch=str(directory))
+                shipped = _shipped(job, self._throttle(job, tasks), stages, scratch=str(directory))
                 rdd = self._distributed(tasks).mapPartitions(partial(_scan_partition, shipped, report))
-            scanned: list[Scanned] = []
+            scanned: list[Scan] = []
             buckets: dict[int, list[_BlockFile]] = {}
             for bucket, value in self._collect(rdd, report, "scan", _size_bytes(tasks)):
                 if bucket == _SUMMARIES:
@@ -101,10 +125,10 @@ class OnSpark:
                     buckets.setdefault(bucket, []).append(value)
             if sum(block.seal.size_bytes for blocks in buckets.values() for block in blocks) <= job.keys_bytes:
                 # The driver reduces a few blocks faster than Spark starts a job.
-                return scanned, [_reduce_files(job, buckets[bucket]) for bucket in sorted(buckets)]
+                return scanned, [_reduce_files(job, stages, buckets[bucket]) for bucket in sorted(buckets)]
             with _engine_errors():
                 report = _Report.of(self.sc)
-                shipped = _shipped(job, self._throttle(job, tasks))
+                shipped = _shipped(job, self._throttle(job, tasks), stages)
                 rdd = self._distributed(list(buckets.values()), min(len(buckets), self.parallelism)).mapPartitions(
                     partial(_reduce_file_partition, shipped, report)
                 )
@@ -115,17 +139,43 @@ class OnSpark:
     ) -> list[WrittenPart]:
         if staging is not None and not is_local(self.sc.master):
             staging = replace(staging, device=None)
+        stage = "count" if staging is None else "write"
+        if self.shared_jobs is not None and self._is_small(job, tasks):
+            parts: list[WrittenPart] = self._shared(self.shared_jobs, SmallStage(stage, job, tasks, staging))
+            return parts
         with _engine_errors():
             report = _Report.of(self.sc)
-            shipped = _shipped(job, self._throttle(job, tasks), staging=staging)
+            shipped = _shipped(job, self._throttle(job, tasks), CLEANING, staging=staging)
             rdd = self._distributed(tasks).mapPartitions(partial(_write_partition, shipped, report))
-        return self._collect(rdd, report, "count" if staging is None else "write", _size_bytes(tasks))
+        return self._collect(rdd, report, stage, _size_bytes(tasks))
+
+    def _is_small(self, job: ScanJob, tasks: Sequence[Sequence[Split]] | Sequence[Sequence[WriteTask]]) -> bool:
+        """Return whether a stage can be a task of a shared job: it has no limit and needs no more than a task's part.
+
+        The memory of the workers is enough for as many of these tasks as run at a time.
+        """
+        if job.max_bytes_per_second is not None or job.workers < self.parallelism:
+            return False
+        return len(tasks) == 1 or _size_bytes(tasks) < SMALL_BYTES
+
+    def _shared(self, jobs: SharedJobs[SmallStage], stage: SmallStage) -> Any:
+        """Return what a stage returns that shares its job with others. Progress advances at its end."""
+        total_bytes = _size_bytes(stage.tasks)
+        self.progress.begin(stage.name, total_bytes)
+        name, result = opened(jobs.result(stage, self.progress.check), source=_BETWEEN_PROCESSES)
+        if isinstance(result, KcompactError):
+            raise result
+        if name != stage.identity:
+            problem = "the result of another partition came back"
+            raise AccountingError(path=stage.job.directory, stage=stage.name, problem=problem)
+        self.progress.advance(total_bytes)
+        return result
 
     def _distributed(self, tasks: Sequence[object], partitions: int | None = None) -> Any:
         """Return an RDD of the tasks, each of which is sealed; without `partitions` each has its own."""
         return self.sc.parallelize([sealed(task) for task in tasks], partitions or max(1, len(tasks)))
 
-    def _throttle(self, job: CleanJob, tasks: Sequence[object]) -> Throttle:
+    def _throttle(self, job: ScanJob, tasks: Sequence[object]) -> Throttle:
         """Return a task's share of the limit: the limit divided by the number of tasks that run at a time."""
         return Throttle(job.max_bytes_per_second, 1 / max(1, min(len(tasks), self.parallelism)))
 
@@ -162,30 +212,74 @@ class OnSpark:
                 report.check()
                 self.progress.check()
         except BaseException:
-            self._cancel(group, thread)
+            _cancel(self.sc, group, partial(_has_ended, thread))
             raise
         report.check()  # The job can have ended since the last look.
         if problems:
+            _await_tasks(self.sc, group)
             with _engine_errors():
                 raise problems[0]
         return [opened(element, source=_BETWEEN_PROCESSES) for element in results[0]]
 
-    def _cancel(self, group: str, thread: threading.Thread) -> None:
-        deadline = time.monotonic() + STOP_S
-        with contextlib.suppress(Py4JError, OSError):
-            while thread.is_alive() and time.monotonic() < deadline:
-                self.sc.cancelJobGroup(group)  # Repeated, because the job may not be submitted yet.
-                thread.join(POLL_S)
-            # The job ends before its tasks do, and its tasks can still create files in the staging directory.
-            while self._running_tasks(group) and time.monotonic() < deadline:
-                time.sleep(POLL_S / 4)
 
-    def _running_tasks(self, group: str) -> int:
-        """Return how many tasks of a job group are running. Tasks of other partitions do not count."""
-        tracker = self.sc.statusTracker()
-        jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
-        ran = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
-        return sum(stage.numActiveTasks for stage in ran)
+@contextlib.contextmanager
+def shared_jobs(sc: SparkContext) -> Iterator[SharedJobs[SmallStage]]:
+    """Yield the jobs that small stages of several threads share."""
+
+    def run(group: str, stages: Sequence[SmallStage]) -> Sequence[bytes]:
+        compiled = any(stage.job.compiled for stage in stages)
+        with _engine_errors():
+            machine_code = sealed(kernels.exported() if compiled else None)
+            sc.setJobGroup(group, "kcompact: small stages")
+            tasks = min(len(stages), TASKS_PER_WORKER * sc.defaultParallelism)
+            rdd = sc.parallelize([sealed(stage) for stage in stages], tasks)
+            try:
+                results: list[bytes] = rdd.mapPartitions(partial(_run_small_stages, machine_code)).collect()
+            except Py4JError:
+                _await_tasks(sc, group)  # The stages will run again, and not at the same time.
+                raise
+        return results
+
+    jobs = SharedJobs(run, partial(_cancel, sc))
+    try:
+        yield jobs
+    finally:
+        jobs.end()
+
+
+def _cancel(sc: SparkContext, group: str, ended: Callable[[float], bool]) -> None:
+    """Cancel a job until `ended(seconds)`, which waits at most so long. Then wait for the end of its tasks."""
+    deadline = time.monotonic() + STOP_S
+    with contextlib.suppress(Py4JError, OSError):
+        while not ended(0) and time.monotonic() < deadline:
+            sc.cancelJobGroup(group)  # Repeated, because the job may not be submitted yet.
+            ended(POLL_S)
+    _await_tasks(sc, group, deadline)
+
+
+def _await_tasks(sc: SparkContext, group: str, deadline: float | None = None) -> None:
+    """Wait for the tasks of a job, at most STOP_S or until the deadline.
+
+    A job that was cancelled or has failed ends before its tasks do, and they can still create files in the staging
+    directory.
+    """
+    deadline = deadline or time.monotonic() + STOP_S
+    with contextlib.suppress(Py4JError, OSError):
+        while _running_tasks(sc, group) and time.monotonic() < deadline:
+            time.sleep(POLL_S / 4)
+
+
+def _running_tasks(sc: SparkContext, group: str) -> int:
+    """Return how many tasks of a job group are running. Tasks of other jobs do not count."""
+    tracker = sc.statusTracker()
+    jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+    ran = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
+    return sum(stage.numActiveTasks for stage in ran)
+
+
+def _has_ended(thread: threading.Thread, timeout_s: float) -> bool:
+    thread.join(timeout_s)
+    return not thread.is_alive()
 
 
 _ACCUMULATORS = threading.Lock()
@@ -251,12 +345,14 @@ def _engine_errors() -> Iterator[None]:
 class _Shipped(NamedTuple):
     """What every task of a Spark job needs: the job, its share of the limit, and the directory that it writes to.
 
-    `scratch` is the directory for blocks, None for the shuffle; `staging` that for segments, None in a dry run.
-    `machine_code` is the driver's, for a worker that has no cache.
+    `stages` are the functions that a scan or a reduction calls. `scratch` is the directory for blocks, None for the
+    shuffle; `staging` that for segments, None in a dry run. `machine_code` is the driver's, for a worker that has no
+    cache.
     """
 
-    job: CleanJob
+    job: Any
     throttle: Throttle
+    stages: Stages[Any, Any, Any]
     scratch: str | None
     staging: StagingDirectory | None
     machine_code: tuple[str, bytes] | None
@@ -270,22 +366,67 @@ class _Shipped(NamedTuple):
         return shipped
 
 
+class SmallStage(NamedTuple):
+    """A stage that runs as a whole in one task, after others or before others."""
+
+    name: str
+    job: Any
+    tasks: Sequence[Any]
+    staging: StagingDirectory | None = None
+    stages: Stages[Any, Any, Any] = CLEANING
+
+    @property
+    def identity(self) -> tuple[str, bytes]:
+        """What a stage of another partition does not have."""
+        return self.name, self.job.hash_key
+
+    def run(self) -> Any:
+        """Return what the stage returns, or the problem in the data."""
+        executor = InProcess(parallelism=1, scratch=os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None)
+        try:
+            if self.name == "scan":
+                scanned, reduced = executor.run_stages(self.job, self.tasks, self.stages)
+                return scanned, list(reduced)
+            return executor.write(self.job, self.tasks, self.staging)
+        except (KcompactError, OSError) as problem:
+            return as_failure(problem)
+
+
+def _run_small_stages(machine_code: bytes, stages: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the identity and the result of each stage, sealed. A stage that arrives altered has its error as result."""
+    for data in stages:
+        try:
+            code = opened(machine_code, source=_BETWEEN_PROCESSES)
+            stage: SmallStage = opened(data, source=_BETWEEN_PROCESSES)
+        except KcompactError as problem:
+            yield sealed((None, problem))
+            continue
+        if code is not None:
+            kernels.provide(*code)
+        yield sealed((stage.identity, stage.run()))
+
+
 def _shipped(
-    job: CleanJob, throttle: Throttle, *, scratch: str | None = None, staging: StagingDirectory | None = None
+    job: ScanJob,
+    throttle: Throttle,
+    stages: Stages[Any, Any, Any],
+    *,
+    scratch: str | None = None,
+    staging: StagingDirectory | None = None,
 ) -> bytes:
-    return sealed(_Shipped(job, throttle, scratch, staging, kernels.exported() if job.compiled else None))
+    return sealed(_Shipped(job, throttle, stages, scratch, staging, kernels.exported() if job.compiled else None))
 
 
 def _scan_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[Any]:
-    """Yield (bucket, block) and at the end (_SUMMARIES, list of `Scanned`), each pair sealed.
+    """Yield (bucket, block) and at the end (_SUMMARIES, what the scan returned), each pair sealed.
 
     With a directory the block is a file in it. Without one, Spark's shuffle needs the bucket in front of each pair.
     """
     for task in tasks:
         with report.errors_reported():
-            job, throttle, directory, _, _ = _Shipped.opened(shipped)
+            job, throttle, stages, directory, _, _ = _Shipped.opened(shipped)
             splits: Sequence[Split] = opened(task, source=_BETWEEN_PROCESSES)
-            scan = scan_splits(job, splits, Pace(throttle, report.done_bytes.add))
+            scan = stages.scan(job, splits, Pace(throttle, report.done_bytes.add))
             for bucket, value in _with_summaries(scan):
                 if directory is None:
                     yield bucket, sealed((bucket, value))
@@ -295,7 +436,7 @@ def _scan_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> 
                     yield sealed((bucket, _BlockFile.write(directory, value)))
 
 
-def _with_summaries(scan: Generator[tuple[int, bytes], None, list[Scanned]]) -> Iterator[tuple[int, Any]]:
+def _with_summaries(scan: Generator[tuple[int, bytes], None, list[Any]]) -> Iterator[tuple[int, Any]]:
     scanned = yield from scan
     yield _SUMMARIES, scanned
 
@@ -326,15 +467,15 @@ class _BlockFile(NamedTuple):
         return self.seal.checked(data, source=self.path)
 
 
-def _reduce_files(job: CleanJob, blocks: Iterable[_BlockFile]) -> Reduced:
-    return reduce(job, (block.read() for block in blocks))
+def _reduce_files(job: Job, stages: Stages[Job, Scan, Bucket], blocks: Iterable[_BlockFile]) -> Bucket:
+    return stages.reduce(job, (block.read() for block in blocks))
 
 
 def _reduce_file_partition(shipped: bytes, report: _Report, buckets: Iterable[bytes]) -> Iterator[bytes]:
     for bucket in buckets:
         with report.errors_reported():
-            job = _Shipped.opened(shipped).job
-            yield sealed(_reduce_files(job, opened(bucket, source=_BETWEEN_PROCESSES)))
+            job, _, stages, *_ = _Shipped.opened(shipped)
+            yield sealed(_reduce_files(job, stages, opened(bucket, source=_BETWEEN_PROCESSES)))
 
 
 def _bucket_number(key: int) -> int:
@@ -342,11 +483,11 @@ def _bucket_number(key: int) -> int:
 
 
 def _reduce_partition(shipped: bytes, report: _Report, pairs: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
-    """Yield the `Reduced` of each bucket, and a list of `Scanned`, each sealed."""
-    scanned: list[Scanned] = []
+    """Yield (True, the result of a bucket) for each, and (False, what the scans returned), each pair sealed."""
+    scanned: list[Any] = []
     buckets: dict[int, list[bytes]] = {}
     with report.errors_reported():
-        job = _Shipped.opened(shipped).job
+        job, _, stages, *_ = _Shipped.opened(shipped)
         for key, data in pairs:
             bucket, value = opened(data, source=_BETWEEN_PROCESSES)
             if bucket != key:
@@ -356,14 +497,14 @@ def _reduce_partition(shipped: bytes, report: _Report, pairs: Iterable[tuple[int
             else:
                 buckets.setdefault(bucket, []).append(value)
         for bucket in sorted(buckets):
-            yield sealed(reduce(job, buckets.pop(bucket)))
-        yield sealed(scanned)
+            yield sealed((True, stages.reduce(job, buckets.pop(bucket))))
+        yield sealed((False, scanned))
 
 
 def _write_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[bytes]:
     for task in tasks:
         with report.errors_reported():
-            job, throttle, _, staging, _ = _Shipped.opened(shipped)
+            job, throttle, _, _, staging, _ = _Shipped.opened(shipped)
             parts: Sequence[WriteTask] = opened(task, source=_BETWEEN_PROCESSES)
             for part in parts:
                 yield sealed(write_part(job, part, staging, Pace(throttle, report.done_bytes.add)))

@@ -50,6 +50,10 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+SLOW = (Codec.GZIP, Codec.ZSTD)
+"""The codecs that take several times as long to compress records as the rest of rewriting them does."""
+
+
 def compress(codec: Codec, data: bytes | memoryview, *, magic: int = 2) -> bytes:
     """Return a section of records as Kafka 4.3.1's writer stores it, at the level its cleaner uses.
 

@@ -5,8 +5,10 @@
     siphash       the hash of a key
     headers       the header of a batch; tables of batches, from memory or from a file
     records       a record of a batch; the records of a run of batches
+    lines         lines of text from columns of numbers and fields of bytes
     transactions  the transactional and the control batches; which transactions were aborted, and what can be dropped
     latest        the latest record of each key
+    keys          counts of records and bytes by key
     bitmaps       a bit for each record
     libraries     calls of C functions of the compression libraries
     snappy        raw blocks of snappy
@@ -33,9 +35,13 @@ from kcompact.kernels.loops.headers import read_batches as read_batches
 from kcompact.kernels.loops.headers import scan_headers as scan_headers
 from kcompact.kernels.loops.indexes import index_entries as index_entries
 from kcompact.kernels.loops.inflate import inflate_batches as inflate_batches
+from kcompact.kernels.loops.keys import merge_keys as merge_keys
+from kcompact.kernels.loops.keys import scan_keys as scan_keys
 from kcompact.kernels.loops.latest import deal as deal
 from kcompact.kernels.loops.latest import keep_latest as keep_latest
 from kcompact.kernels.loops.latest import mark_latest as mark_latest
+from kcompact.kernels.loops.lines import write_lines as write_lines
+from kcompact.kernels.loops.records import record_columns as record_columns
 from kcompact.kernels.loops.records import scan_records as scan_records
 from kcompact.kernels.loops.records import verify_records as verify_records
 from kcompact.kernels.loops.siphash import siphash128 as siphash128

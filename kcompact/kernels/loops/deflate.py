@@ -103,7 +103,7 @@ def deflate_gzip(codecs, source, position, source_end, out, start, end):
     if codecs[ZLIB_DEFLATE] == 0 or space < 0 or length > 0x7FFFFFFF:
         return np.int64(UNUSUAL)
     body = start + GZIP_START_BYTES
-    is_complete, _, size = zlib_deflate(codecs, source, position, length, out, body, space)
+    is_complete, size = zlib_deflate(codecs, source, position, length, out, body, space)
     if not is_complete:
         return np.int64(UNUSUAL)
     store_le64(out, start, np.int64(GZIP_START))

@@ -13,6 +13,7 @@ import numpy as np
 from kcompact.kernels.columns import (
     ATTRIBUTES,
     CODEC_MASK,
+    DEFLATE_DECOMPRESS,
     DONE,
     FULL,
     GZIP,
@@ -25,14 +26,14 @@ from kcompact.kernels.columns import (
     SIZE,
     SNAPPY,
     UNDECIDED,
-    ZLIB_INFLATE,
     ZSTD,
     ZSTD_DECOMPRESS,
 )
 from kcompact.kernels.loops.libraries import (
+    DEFLATE_NO_SPACE,
+    deflate_crc,
+    deflate_decompress,
     lz4_decompress,
-    zlib_crc,
-    zlib_inflate,
     zstd_content_size,
     zstd_decompress,
     zstd_frame_size,
@@ -140,17 +141,19 @@ def inflate_gzip(codecs, source, position, source_end, out, start, end):
     Definition: `format.codec.gzip.decompress`.
     """
     body = position + GZIP_START_BYTES
-    if codecs[ZLIB_INFLATE] == 0 or source_end - body < GZIP_END_BYTES or load_le32(source, position) != GZIP_START:
+    if codecs[DEFLATE_DECOMPRESS] == 0:
+        return np.int64(UNUSUAL)
+    if source_end - body < GZIP_END_BYTES or load_le32(source, position) != GZIP_START:
         return np.int64(UNUSUAL)
     space = min(end - start, np.int64(0x7FFFFFFF))
-    is_complete, read, filled = zlib_inflate(codecs, source, body, source_end - body, out, start, space)
-    if not is_complete:
-        return np.int64(NO_SPACE if filled == space else UNUSUAL)
+    result, read, filled = deflate_decompress(codecs, source, body, source_end - body, out, start, space)
+    if result != 0:
+        return np.int64(NO_SPACE if result == DEFLATE_NO_SPACE else UNUSUAL)
     tail = source_end - body - read
     if tail < GZIP_END_BYTES or tail - GZIP_END_BYTES > GZIP_IGNORED_BYTES:
         return np.int64(UNUSUAL)
     checksum, length = load_le32(source, body + read), load_le32(source, body + read + 4)
-    if checksum != zlib_crc(codecs, out, start, filled) or length != filled:
+    if checksum != deflate_crc(codecs, out, start, filled) or length != filled:
         return np.int64(UNUSUAL)
     return filled
 

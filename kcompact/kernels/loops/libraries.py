@@ -9,16 +9,17 @@ from numba import types
 from numba.extending import intrinsic
 
 from kcompact.kernels.columns import (
+    DEFLATE_CRC,
+    DEFLATE_DECOMPRESS,
+    DEFLATE_READER,
+    DEFLATE_SIZES,
     DEFLATE_STREAM,
-    INFLATE_STREAM,
     LZ4_COMPRESS,
     LZ4_DECOMPRESS,
     LZ4_STATE,
     ZLIB_CRC,
     ZLIB_DEFLATE,
     ZLIB_DEFLATE_RESET,
-    ZLIB_INFLATE,
-    ZLIB_INFLATE_RESET,
     ZSTD_BUFFERS,
     ZSTD_COMPRESS,
     ZSTD_CONTENT_SIZE,
@@ -34,6 +35,7 @@ from kcompact.kernels.loops.memory import WORD, loop
 _ZSTD_RESET_SESSION_ONLY = 1
 _ZSTD_FLUSH, _ZSTD_END = 1, 2
 _Z_FINISH, _Z_STREAM_END = 4, 1
+DEFLATE_NO_SPACE = 3
 # Words of a z_stream. A word with a field of 32 bits has its value in the low half; the high half is not used.
 _NEXT_IN, _AVAIL_IN, _NEXT_OUT, _AVAIL_OUT = 0, 1, 3, 4
 
@@ -65,6 +67,8 @@ _zstd_size = _c_function(64, 64, 64)
 _zstd_reset = _c_function(64, 64, 32)
 _zstd_decompress = _c_function(64, 64, 64, 64)
 _zstd_compress = _c_function(64, 64, 64, 64, 32)
+_deflate_decompress = _c_function(32, 64, 64, 64, 64, 64, 64, 64)
+_deflate_crc = _c_function(32, 32, 64, 64)
 _zlib_reset = _c_function(32, 64)
 _zlib_run = _c_function(32, 64, 32)
 _zlib_crc = _c_function(64, 64, 64, 32)
@@ -134,33 +138,37 @@ def zstd_compress(codecs, source, source_start, source_bytes, target, target_sta
 
 
 @loop
-def _run_stream(codecs, word, reset, run, source, source_start, source_bytes, target, target_start, target_bytes):
-    """Inflate or deflate in one call; return (whether it is complete, bytes read, bytes written)."""
-    stream, address = codecs[word : word + 6], codecs.ctypes.data + 8 * word
-    _zlib_reset(codecs[reset], (address,))
-    stream[_NEXT_IN], stream[_AVAIL_IN] = source.ctypes.data + source_start, source_bytes
-    stream[_NEXT_OUT], stream[_AVAIL_OUT] = target.ctypes.data + target_start, target_bytes
-    is_complete = _zlib_run(codecs[run], (address, _Z_FINISH)) == _Z_STREAM_END
-    read = source_bytes - (stream[_AVAIL_IN] & 0xFFFFFFFF)
-    return is_complete, read, target_bytes - (stream[_AVAIL_OUT] & 0xFFFFFFFF)
+def deflate_decompress(codecs, source, source_start, source_bytes, target, target_start, target_bytes):
+    """Inflate raw deflate data; return (what the library returns, bytes read, inflated bytes).
+
+    The library returns 0 for data whose end was reached, DEFLATE_NO_SPACE if it does not fit, else it is damaged.
+    """
+    sizes = codecs.ctypes.data + 8 * DEFLATE_SIZES
+    result = _deflate_decompress(
+        codecs[DEFLATE_DECOMPRESS],
+        (
+            codecs[DEFLATE_READER], source.ctypes.data + source_start, source_bytes,
+            target.ctypes.data + target_start, target_bytes, sizes, sizes + 8,
+        ),
+    )  # fmt: skip
+    return result, codecs[DEFLATE_SIZES], codecs[DEFLATE_SIZES + 1]
 
 
 @loop
-def zlib_inflate(codecs, source, source_start, source_bytes, target, target_start, target_bytes):
-    """Inflate raw deflate data; return (whether its end was reached, bytes read, inflated bytes)."""
-    return _run_stream(
-        codecs, INFLATE_STREAM, ZLIB_INFLATE_RESET, ZLIB_INFLATE,
-        source, source_start, source_bytes, target, target_start, target_bytes,
-    )  # fmt: skip
+def deflate_crc(codecs, source, start, size):
+    """Return the CRC-32 of source[start:start + size]."""
+    return _deflate_crc(codecs[DEFLATE_CRC], (0, source.ctypes.data + start, size)) & 0xFFFFFFFF
 
 
 @loop
 def zlib_deflate(codecs, source, source_start, source_bytes, target, target_start, target_bytes):
-    """Write raw deflate data; return (whether it fits, bytes read, its size)."""
-    return _run_stream(
-        codecs, DEFLATE_STREAM, ZLIB_DEFLATE_RESET, ZLIB_DEFLATE,
-        source, source_start, source_bytes, target, target_start, target_bytes,
-    )  # fmt: skip
+    """Write raw deflate data; return (whether it fits, its size)."""
+    stream, address = codecs[DEFLATE_STREAM : DEFLATE_STREAM + 6], codecs.ctypes.data + 8 * DEFLATE_STREAM
+    _zlib_reset(codecs[ZLIB_DEFLATE_RESET], (address,))
+    stream[_NEXT_IN], stream[_AVAIL_IN] = source.ctypes.data + source_start, source_bytes
+    stream[_NEXT_OUT], stream[_AVAIL_OUT] = target.ctypes.data + target_start, target_bytes
+    is_complete = _zlib_run(codecs[ZLIB_DEFLATE], (address, _Z_FINISH)) == _Z_STREAM_END
+    return is_complete, target_bytes - (stream[_AVAIL_OUT] & 0xFFFFFFFF)
 
 
 @loop

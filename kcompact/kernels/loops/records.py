@@ -16,14 +16,24 @@ from kcompact.kernels.columns import (
     DONE,
     EXCLUDED_FROM_MAP,
     FLAGS,
+    FULL,
+    HEADERS_COUNT,
+    HEADERS_START,
+    KEY_SIZE,
+    KEY_START,
     LAST_OFFSET,
     LOG_APPEND_TIME_BIT,
     MAX_TIMESTAMP,
     MIN_RECORD_BYTES,
+    RECORD_BATCH,
+    RECORD_OFFSET,
+    RECORD_TIMESTAMP,
     RECORDS_COUNT,
     ROW,
     SECTION_END,
     SECTION_START,
+    VALUE_SIZE,
+    VALUE_START,
 )
 from kcompact.kernels.loops.memory import loop
 from kcompact.kernels.loops.siphash import siphash128
@@ -239,5 +249,57 @@ def verify_records(
             return number, records, DAMAGED
         if not is_append_time:
             found[number, 2] = greatest
+        records += count
+    return end, records, DONE
+
+
+@loop
+def record_columns(
+    buffer: Bytes, inflated: Bytes, table: Table, first: int, end: int, inflated_start: int, columns: Table
+) -> tuple[int, int, int]:
+    """table i64[m, 16], columns i64[9, n] -> (batches done, records, code).
+
+    Reads and checks every record of the batches [first, end) and stops at the first malformed batch, or at the first
+    whose records do not fit the columns (FULL). Positions in inflated sections are counted from `inflated_start`.
+    Definition: `format.batch.read_records`.
+    """
+    records = 0
+    for number in range(first, end):
+        row = table[number]
+        count = row[RECORDS_COUNT]
+        if count == 0:
+            continue
+        is_compressed = row[ATTRIBUTES] & CODEC_MASK != 0
+        section = inflated if is_compressed else buffer
+        shift = inflated_start if is_compressed else 0
+        position, section_end = row[SECTION_START], row[SECTION_END]
+        if count > (section_end - position) // MIN_RECORD_BYTES:
+            return number, records, DAMAGED
+        if count > columns.shape[1] - records:
+            return number, records, FULL
+        previous = np.int64(-1)
+        span = row[LAST_OFFSET] - row[BASE_OFFSET]
+        is_append_time = row[ATTRIBUTES] & LOG_APPEND_TIME_BIT != 0
+        for index in range(records, records + count):
+            position, timestamp_delta, offset_delta, _, key_start, key_end, value_start, headers = read_record(
+                section, position, section_end, True
+            )
+            if position < 0 or offset_delta <= previous or offset_delta > span:
+                return number, records, DAMAGED
+            previous = offset_delta
+            # The value ends where the headers begin. As unsigned numbers, because Java's sum may overflow.
+            timestamp = np.int64(np.uint64(row[BASE_TIMESTAMP]) + np.uint64(timestamp_delta))
+            header_count, headers_start = read_varint(section, headers, position)
+            columns[RECORD_BATCH, index] = number
+            columns[RECORD_OFFSET, index] = row[BASE_OFFSET] + offset_delta
+            columns[RECORD_TIMESTAMP, index] = row[MAX_TIMESTAMP] if is_append_time else timestamp
+            columns[KEY_START, index] = 0 if key_start < 0 else key_start + shift
+            columns[KEY_SIZE, index] = -1 if key_start < 0 else key_end - key_start
+            columns[VALUE_START, index] = 0 if value_start < 0 else value_start + shift
+            columns[VALUE_SIZE, index] = -1 if value_start < 0 else headers - value_start
+            columns[HEADERS_START, index] = headers_start + shift
+            columns[HEADERS_COUNT, index] = header_count
+        if position != section_end:
+            return number, records, DAMAGED
         records += count
     return end, records, DONE

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcompact.config.metadata_log import BOOTSTRAP_CHECKPOINT, METADATA_DIRECTORY
+from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.errors import KcompactError
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
 )
-from kcompact.format.metadata_record import parse_snapshot_name
+from kcompact.format.metadata_record import BOOTSTRAP_CHECKPOINT, parse_snapshot_name
 from kcompact.format.names import (
     REMOTE_INDEX_CACHE,
     DirectoryKind,
@@ -26,7 +26,7 @@ from kcompact.format.names import (
     parse_file_name,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kcompact.log.directory import BROKER_CHECKPOINTS
+from kcompact.log.directory import BROKER_CHECKPOINTS, PartitionLog
 from kcompact.log.files import FileIdentity, require_regular
 from kcompact.log.lock import LOCK_NAME
 from kcompact.swap.open_directory import OpenDirectory
@@ -111,6 +111,21 @@ def read_partition_contents(directory: Path) -> PartitionContents:
     return PartitionContents(files=tuple(files), left_out=tuple(left_out))
 
 
+def contents_of(log: PartitionLog) -> PartitionContents:
+    """Return what a copy takes of a partition. Raises as `read_partition_contents`.
+
+    Beside a running broker it is the part of each file that the log has. Snapshots above the log end are left out, and
+    the files that the broker's cleaner is writing.
+    """
+    present = read_partition_contents(log.directory)
+    if not log.log_dir.is_running:
+        return present
+    files = {file.name: file for segment in log.segments for file in segment.files}
+    files |= {file.name: file for offset, file in log.snapshots.items() if offset <= log.log_end_offset}
+    files |= {file.name: file for file in present.files if parse_file_name(file.name) is None}
+    return PartitionContents(files=tuple(files[name] for name in sorted(files)), left_out=present.left_out)
+
+
 def _why_left_out(name: str, present: Collection[str], *, is_metadata: bool) -> str | None:
     parsed = parse_file_name(name)
     if parsed is not None and parsed.temporary is not Temporary.DELETED:
@@ -189,8 +204,11 @@ def with_metadata(size_bytes: int) -> int:
 
 
 def size_bytes_of(path: Path) -> int:
-    """Return the size of a file, or of all files below a directory. Links are not followed."""
-    status = path.lstat()
+    """Return the size of a file, or of all files below a directory; 0 if it is gone. Links are not followed."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return 0
     if not stat.S_ISDIR(status.st_mode):
         return status.st_size
-    return sum((Path(parent) / name).lstat().st_size for parent, _, names in os.walk(path) for name in names)
+    return sum(size_bytes_of(Path(parent) / name) for parent, _, names in os.walk(path) for name in names)

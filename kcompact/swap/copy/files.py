@@ -6,17 +6,20 @@ Both directories are held open: their paths may lead elsewhere by now.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from crc32c import crc32c
 
 from kcompact.clean.staged_files import READ_BACK_MISMATCH, CleanedSegment, create, sync, write_all
-from kcompact.errors import CorruptDataError, storage_error, storage_errors
-from kcompact.format.index import build_txn_index
-from kcompact.format.names import Suffix
+from kcompact.errors import CorruptBatchError, CorruptDataError, LogChangedError, storage_error, storage_errors
+from kcompact.format.index import MAX_RELATIVE_OFFSET, build_txn_index
+from kcompact.format.names import MAX_OFFSET, Suffix, parse_file_name
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.index_files import build_indexes
+from kcompact.log.many_batches import runs_and_batches
+from kcompact.log.segments import Segment
 from kcompact.log.transaction_batches import read_transactions
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.swap.attributes import copy_status, copy_times, modified_ns, opened_model
@@ -33,17 +36,30 @@ def fill(
     target: OpenDirectory,
     cleaned: Sequence[CleanedSegment] = (),
     *,
+    growing: Segment | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> None:
     """Complete a directory that holds the staged files of `cleaned`; with none it becomes an exact copy of `files`.
 
     Copies every file that no cleaned segment replaces, and gives the staged files their names, times, modes and, as
     root, owners. `check` may raise an exception to stop. Raises RefusedError, StorageError, NotEnoughSpaceError.
+
+    Beside a running broker `growing` is the active segment: of its files the beginning is copied, in the sizes of
+    `files`. All other files of segments must be those of `files`. Raises LogChangedError otherwise.
     """
     replaced = {file.name for segment in cleaned for file in segment.replaces}
+    grows = set() if growing is None else {file.name for file in growing.files}
     for file in files:
-        if file.name not in replaced:
-            _copy_file(source, target, file.name, check)
+        if file.name in replaced:
+            continue
+        if file.name in grows:
+            _copy_file(source, target, file.name, check, beginning=file)
+        else:
+            # Small files, such as `leader-epoch-checkpoint`, are replaced whole.
+            is_fixed = growing is not None and parse_file_name(file.name) is not None
+            _copy_file(source, target, file.name, check, identity=file if is_fixed else None)
+    if growing is not None:
+        _require_whole(target, growing)
     for segment in cleaned:
         staged = (file for file in segment.files if file.staged_as != file.name)
         apply_steps(target, [Rename(file.staged_as, file.name) for file in staged])
@@ -87,16 +103,47 @@ def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> N
                 _require_content(directory, path.name, int(crc32c(data)))
 
 
-def _copy_file(source: OpenDirectory, target: OpenDirectory, name: str, check: Callable[[], None]) -> None:
-    """Copy content, mode, times, extended attributes and, as root, the owner; then sync and read back."""
+def _require_whole(target: OpenDirectory, growing: Segment) -> None:
+    """Raise LogChangedError unless the copied part of an active segment is whole batches.
+
+    A broker that follows another one can cut its log and write other batches in their place.
+    """
+    path = target.path / growing.log_name
+    limit = min(MAX_OFFSET, growing.base_offset + MAX_RELATIVE_OFFSET + 1)
+    held = Path(f"/proc/self/fd/{target.fd()}") / growing.log_name
+    try:
+        for _ in runs_and_batches(held, base_offset=0, end_offset=limit, end_position=growing.size_bytes):
+            pass
+    except CorruptBatchError as problem:
+        raise LogChangedError(path=path, problem=f"the source was changed while it was copied: {problem}") from None
+
+
+def _copy_file(
+    source: OpenDirectory,
+    target: OpenDirectory,
+    name: str,
+    check: Callable[[], None],
+    *,
+    beginning: FileIdentity | None = None,
+    identity: FileIdentity | None = None,
+) -> None:
+    """Copy content, mode, times, extended attributes and, as root, the owner; then sync and read back.
+
+    With `identity` the source must be that file. With `beginning` it must be that file too, but may have grown, and
+    only the size of `beginning` is copied.
+    """
     check()
     path = target.path / name
     crc = 0
-    with open_regular(source.path / name, dir_fd=source.fd()) as reader:
+    left_bytes = sys.maxsize if beginning is None else beginning.size_bytes
+    with open_regular(source.path / name, dir_fd=source.fd(), identity=identity) as reader:
+        if beginning is not None and os.fstat(reader).st_ino != beginning.inode:
+            raise LogChangedError(path=source.path / name, problem="was replaced since the plan was made")
         try:
             descriptor = create(path, dir_fd=target.fd())
             try:
-                while data := os.read(reader, _COPY_BYTES):
+                while data := os.read(reader, min(_COPY_BYTES, left_bytes)):
+                    left_bytes -= len(data)
                     crc = int(crc32c(data, crc))
                     write_all(descriptor, data, path=path)
                     check()
@@ -108,6 +155,8 @@ def _copy_file(source: OpenDirectory, target: OpenDirectory, name: str, check: C
                 os.close(descriptor)
         except OSError as problem:
             raise storage_error(source.path / name, problem, operation="read") from None
+    if beginning is not None and left_bytes:
+        raise LogChangedError(path=source.path / name, problem="became shorter while it was copied")
     _require_content(target, name, crc, check)
 
 

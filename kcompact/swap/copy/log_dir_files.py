@@ -23,18 +23,30 @@ from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
 
+_CHECKPOINTS = (*BROKER_CHECKPOINTS, CLEANER_OFFSET_CHECKPOINT)
 
-def write_whole(log_dir: Path, output: OpenDirectory, records: Sequence[Record]) -> None:
+
+def write_whole(
+    log_dir: Path, output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool = False
+) -> None:
     """Copy the files of a log directory, `meta.properties` last, with the cleaner's new checkpoint.
 
+    Beside a running broker the checkpoints have the entries that the partitions had when they were read, because those
+    of now may be ahead of the copies, and there is no `.kafka_cleanshutdown`.
     Raises CorruptCheckpointError, RefusedError, StorageError.
     """
     with OpenDirectory(log_dir, follow=True) as source:
         present = {name for name in LOG_DIR_FILES if source.status(name) is not None}
+        if is_beside_broker:
+            present -= {CLEAN_SHUTDOWN_FILE}
         entries = _entries(records, CLEANER_OFFSET_CHECKPOINT)
         _remove_others(output, {*present, CLEANER_OFFSET_CHECKPOINT} if entries else present)
         for name in LOG_DIR_FILES:
-            if name == CLEANER_OFFSET_CHECKPOINT:
+            if is_beside_broker and name in _CHECKPOINTS:
+                if read := _entries(records, name):
+                    model = source if name in present else None
+                    write_small_file(output, name, _checkpoint(read), mode=0o644, source=model)
+            elif name == CLEANER_OFFSET_CHECKPOINT:
                 _write_cleaner_offsets(source, output, entries)
             elif name in present:
                 _write_one(source, output, name)
@@ -52,12 +64,14 @@ def _write_cleaner_offsets(source: OpenDirectory, output: OpenDirectory, entries
         _write_one(source, output, CLEANER_OFFSET_CHECKPOINT)
 
 
-def write_chosen(log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[Record]) -> None:
-    """Write the checkpoints of chosen partitions, and `.kafka_cleanshutdown` if all their log directories have it.
+def write_chosen(
+    log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[Record], *, is_clean: bool = True
+) -> None:
+    """Write the checkpoints of chosen partitions; if it `is_clean`, `.kafka_cleanshutdown` as `write_clean_shutdown`.
 
     Without `meta.properties` no broker starts on the output, which would take the other partitions for empty ones.
     """
-    checkpoints = {name: _entries(records, name) for name in (*BROKER_CHECKPOINTS, CLEANER_OFFSET_CHECKPOINT)}
+    checkpoints = {name: _entries(records, name) for name in _CHECKPOINTS}
     _remove_others(output, {name for name, entries in checkpoints.items() if entries})
     with ExitStack() as stack:
         sources = [stack.enter_context(OpenDirectory(log_dir, follow=True)) for log_dir in log_dirs]
@@ -65,7 +79,7 @@ def write_chosen(log_dirs: Sequence[Path], output: OpenDirectory, records: Seque
             if entries:
                 source = next((each for each in sources if each.status(name) is not None), None)
                 write_small_file(output, name, _checkpoint(entries), mode=0o644, source=source)
-    write_clean_shutdown(log_dirs, output)
+    write_clean_shutdown(log_dirs if is_clean else [], output)
 
 
 def write_clean_shutdown(log_dirs: Sequence[Path], output: OpenDirectory) -> None:

@@ -31,9 +31,10 @@ from kcompact.format.checkpoint import (
 from kcompact.format.names import DirectoryKind, PartitionDirectoryName, TopicPartition
 from kcompact.format.properties import META_PROPERTIES
 from kcompact.host.disk import Disk
-from kcompact.log.directory import PartitionLog, is_log_dir
+from kcompact.log.directory import PartitionLog, is_log_dir, is_running
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
+from kcompact.log.segments import Segment
 from kcompact.readable import shell_word, shown
 from kcompact.swap.attributes import copy_status, copy_times
 from kcompact.swap.checkpoint import write_checkpoint
@@ -41,6 +42,8 @@ from kcompact.swap.copy.added import mark, unmark
 from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
     NotCopied,
+    PartitionContents,
+    contents_of,
     read_log_dir_contents,
     read_partition_contents,
     require_regular_files,
@@ -101,12 +104,14 @@ class UnfinishedCopy:
     """A directory to fill, held open. `outcome` is for the caller: `Output.finished` returns it in a later run.
 
     `files` are those to copy. With `index_interval_bytes`, indexes are not copied but built from the batches.
+    `growing` is the active segment of a running broker.
     """
 
     directory: OpenDirectory
     source: OpenDirectory
     files: tuple[FileIdentity, ...]
     index_interval_bytes: int | None = None
+    growing: Segment | None = None
     outcome: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -117,10 +122,10 @@ class UnfinishedCopy:
     def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
         """Complete the directory, which holds the staged files of `cleaned`; with none it becomes an exact copy."""
         if self.index_interval_bytes is None:
-            fill(self.source, self.files, self.directory, cleaned, check=check)
+            fill(self.source, self.files, self.directory, cleaned, growing=self.growing, check=check)
             return
         files = [file for file in self.files if not is_rebuilt_index(file.name)]
-        fill(self.source, files, self.directory, cleaned, check=check)
+        fill(self.source, files, self.directory, cleaned, growing=self.growing, check=check)
         build_missing_indexes(self.directory, interval_bytes=self.index_interval_bytes)
 
 
@@ -148,6 +153,8 @@ class Output:
             self._set_aside = tuple(log_dir / name for name in self._contents.set_aside)
         self._directories = (*directories, *self._set_aside)
         self._log_dirs = sorted({directory.parent for directory in directories if is_log_dir(directory.parent)})
+        # Also if the broker stops later: the copies are then of several moments, and none is of a clean shutdown.
+        self._is_beside_broker = any(is_running(each) for each in self._log_dirs)
         self._done: set[str] = set()
         self._records: dict[str, Record] = {}
         self._stack = ExitStack()
@@ -221,7 +228,7 @@ class Output:
 
         A compacted copy counts as large as its source. Raises RefusedError, StorageError.
         """
-        free_bytes, block_bytes = Disk.of(self.path)
+        free_bytes, block_bytes, _ = Disk.of(self.path)
         left = [path for path in (*directories, *self._set_aside) if path.name not in self._records]
         needed_bytes = sum(self._space_bytes(path, block_bytes) for path in left)
         if left:
@@ -276,7 +283,7 @@ class Output:
         with storage_errors(self.path):
             parent = self._stack.enter_context(made_without_links(self.path.parent))
             try:
-                output = _made_in(parent, self.path.name)
+                output = _made_in(parent, self.path.name, is_shared=True)
                 self._parent = parent
             except FileExistsError:
                 output = OpenDirectory(self.path, fd=parent.fd(self.path.name))
@@ -310,11 +317,13 @@ class Output:
 
         A copy that was made from other files, with other entries in the checkpoints or by another recipe is removed.
         """
-        record = self._kept(log.directory, recipe, _offsets(log, checkpoint_offset))
+        record = self._kept(log.directory, recipe, _offsets(log, checkpoint_offset), contents_of(log))
         return None if record is None else record.outcome
 
-    def _kept(self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int]) -> Record | None:
-        name, files = source.name, read_partition_contents(source).files
+    def _kept(
+        self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int], contents: PartitionContents
+    ) -> Record | None:
+        name, files = source.name, contents.files
         record = self._records.get(name)
         if record is None or self._journal is None:
             return None
@@ -340,14 +349,18 @@ class Output:
         none. Raises RecoveryNeededError if an interrupted swap left files, LogChangedError if the source has changed
         since the plan was made, RefusedError if the output has the partition already, StorageError.
         """
-        with OpenDirectory(log.directory) as source:
-            require_nothing_unfinished(source, source.names())
+        is_running = log.log_dir.is_running
+        if not is_running:
+            with OpenDirectory(log.directory) as source:
+                require_nothing_unfinished(source, source.names())
         offsets = _offsets(log, checkpoint_offset)
-        with self._new_directory(log.directory, recipe or {}, offsets) as unfinished:
+        growing = log.active_segment if is_running else None
+        with self._new_directory(log.directory, recipe or {}, offsets, contents_of(log), growing) as unfinished:
             if log.ignores_indexes:
                 unfinished.index_interval_bytes = log.index_interval_bytes
             yield unfinished
-            require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
+            if not is_running:
+                require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
         if self._journal is not None:
             return
         # Last, because a checkpoint must not be ahead of its log.
@@ -357,7 +370,7 @@ class Output:
             # With other partitions in the output, only their broker can say that they were shut down cleanly.
             if not self._has_others:
                 with _SHARED_FILES:
-                    write_clean_shutdown(self._log_dirs, output)
+                    write_clean_shutdown([] if self._is_beside_broker else self._log_dirs, output)
             if self._parent is not None:
                 self._give_away(output)
 
@@ -369,13 +382,18 @@ class Output:
 
     @contextmanager
     def _new_directory(
-        self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int]
+        self,
+        source: Path,
+        recipe: Mapping[str, Any],
+        offsets: Mapping[str, int],
+        contents: PartitionContents,
+        growing: Segment | None = None,
     ) -> Iterator[UnfinishedCopy]:
         """Yield a directory to fill; after the block give it the name of the source, durably.
 
         Until it is complete the directory belongs to this user and is private; then it gets the source's owner.
+        Beside a running broker, `growing` is the active segment of the source.
         """
-        contents = read_partition_contents(source)
         partition = TopicPartition.parse(source.name)
         staged = f"{MARKER}/{source.name}" if self._journal is not None else _marked_for_deletion(source)
         with self.open() as output, ExitStack() as stack:
@@ -390,12 +408,12 @@ class Output:
                         raise _appeared_meanwhile(self.path)
                     mark(target, stack)
                 opened_source = stack.enter_context(OpenDirectory(source))
-                unfinished = UnfinishedCopy(directory=target, source=opened_source, files=contents.files)
+                unfinished = UnfinishedCopy(
+                    directory=target, source=opened_source, files=contents.files, growing=growing
+                )
                 yield unfinished
-                with _changes():
-                    now = read_partition_contents(source).files
-                if now != contents.files:
-                    raise _changed(source, contents.files, now)
+                if growing is None:
+                    _require_same_files(source, contents.files)
                 if self._journal is None:
                     unmark(target)
                 copy_status(opened_source.fd(), target.fd())
@@ -442,8 +460,9 @@ class Output:
         missing = set(self.report().missing)
         if missing <= {path.name for path in self._set_aside}:
             for source in self._set_aside:
-                if self._kept(source, {}, {}) is None:
-                    with self._new_directory(source, {}, {}) as unfinished:
+                contents = read_partition_contents(source)
+                if self._kept(source, {}, {}, contents) is None:
+                    with self._new_directory(source, {}, {}, contents) as unfinished:
                         unfinished.fill(check=check)
             if self._journal is not None:
                 self._complete(self._journal)
@@ -473,10 +492,10 @@ class Output:
         records = list(journal.records().values())
         with self.open() as output:
             if self.log_dir is None:
-                write_chosen(self._log_dirs, output, records)
+                write_chosen(self._log_dirs, output, records, is_clean=not self._is_beside_broker)
             else:
                 self._require_source_unchanged(self.log_dir)
-                write_whole(self.log_dir, output, records)
+                write_whole(self.log_dir, output, records, is_beside_broker=self._is_beside_broker)
             if journal.made_output or self.log_dir is not None:
                 self._give_away(output)
             journal.remove(output)
@@ -487,11 +506,12 @@ class Output:
             give_away(source, output)
 
     def _require_source_unchanged(self, log_dir: Path) -> None:
-        require_unlocked(log_dir)
+        if not self._is_beside_broker:
+            require_unlocked(log_dir)
         assert self._contents is not None
         with _changes():
             now = read_log_dir_contents(log_dir)
-        if now.files != self._contents.files:
+        if now.files != self._contents.files and not self._is_beside_broker:
             raise _changed(log_dir, self._contents.files, now.files)
         before = {*self._contents.partitions, *self._contents.set_aside}
         other = before ^ {*now.partitions, *now.set_aside}
@@ -499,8 +519,8 @@ class Output:
             raise LogChangedError(path=log_dir / min(other), problem="appeared or went away while it was copied")
 
 
-def _made_in(parent: OpenDirectory, name: str) -> OpenDirectory:
-    """Return a new private directory, held open.
+def _made_in(parent: OpenDirectory, name: str, *, is_shared: bool = False) -> OpenDirectory:
+    """Return a new private directory, held open. If it `is_shared`, another run may already have begun in it.
 
     Raises FileExistsError, StorageError, NotEnoughSpaceError; LogChangedError if it was replaced at once.
     """
@@ -515,7 +535,7 @@ def _made_in(parent: OpenDirectory, name: str) -> OpenDirectory:
         raise storage_error(path, problem) from None
     made = OpenDirectory(path, fd=fd)
     os.close(fd)
-    if os.fstat(made.fd()).st_uid != os.geteuid() or made.names():
+    if os.fstat(made.fd()).st_uid != os.geteuid() or (made.names() and not is_shared):
         raise LogChangedError(path=path, problem="was replaced as soon as kcompact had created it")
     return made
 
@@ -545,6 +565,14 @@ def _offsets(log: PartitionLog, checkpoint_offset: int | None) -> dict[str, int]
     partition = log.topic_partition
     offsets = {name: entries[partition] for name, entries in checkpoints.items() if entries and partition in entries}
     return offsets if checkpoint_offset is None else {**offsets, CLEANER_OFFSET_CHECKPOINT: checkpoint_offset}
+
+
+def _require_same_files(source: Path, files: Sequence[FileIdentity]) -> None:
+    """Raise LogChangedError if a copy of the directory would take other files now."""
+    with _changes():
+        now = read_partition_contents(source).files
+    if now != files:
+        raise _changed(source, files, now)
 
 
 def _marked_for_deletion(source: Path) -> str:

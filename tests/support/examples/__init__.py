@@ -1,9 +1,11 @@
 """The directories of the examples in the docs, from the text files beside this one.
 
-A file holds partitions. `log ...` starts one in the language of `log_dsl`; `listing ...` starts one that is known from
-an `ls -l` only: a line has base offset, size of the `.log`, of the `.index`, of the `.timeindex` and of the
-`.snapshot`, and the time the segment was last modified. Its files get exactly these sizes, with batches that have a
-header and a hole for the records, so that they take no room and can be planned, inspected, but not verified or cleaned.
+A file holds partitions. `log ...` starts one in the language of `log_dsl`. If it has settings of topics, such as
+`cleanup.policy=compact`, a metadata log beside the partitions has them. Its `now` is the time of the last cleaning.
+`listing ...` starts one that is known from an `ls -l` only: a line has base offset, size of the `.log`, of the
+`.index`, of the `.timeindex` and of the `.snapshot`, and the time the segment was last modified. Its files get exactly
+these sizes, with batches that have a header and a hole for the records, so that they take no room and can be planned,
+inspected, but not verified or cleaned.
 The words after `listing` are settings: `name`, `checkpoint`, and `batch`, the size of its batches in bytes.
 A `snapshot OFFSET BYTES` line is a producer snapshot that belongs to no segment of the listing, or to its log end.
 """
@@ -16,13 +18,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.format.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, Header, sealed
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, build_offset_checkpoint
 from kcompact.format.index import IndexBuilder
+from kcompact.format.metadata_record import MetadataRecord
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
 from kcompact.format.producer_snapshot import ENTRY_BYTES, ProducerEntry, build_snapshot
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
-from tests.support import log_dsl, log_writer, reference_cleaner
+from tests.support import log_dsl, log_writer, metadata_log, reference_cleaner
 
 HERE = Path(__file__).parent
 SNAPSHOT_HEADER_BYTES = 10
@@ -38,6 +42,8 @@ def build(name: str, log_dir: Path) -> Path:
     checkpoints: dict[TopicPartition, int] = {}
     high_watermarks: dict[TopicPartition, int] = {}
     is_lone = False
+    cleaned_ms = 0
+    records: list[MetadataRecord] = []
     for text in _partitions((HERE / f"{name}.txt").read_text(encoding="utf-8")):
         if text.startswith("listing "):
             listing = Listing.parse(text)
@@ -46,14 +52,22 @@ def build(name: str, log_dir: Path) -> Path:
         else:
             spec = log_dsl.parse(text)
             is_lone = is_lone or spec.lone
+            if spec.settings:
+                topic_id = spec.name.encode()[:16].ljust(16)
+                records += metadata_log.topic(spec.topic_partition.topic, topic_id, **spec.settings)
             log_writer.write(replace(spec, checkpoint=None, high_watermark=None), log_dir)
             partition, checkpoint = spec.topic_partition, spec.checkpoint
+            cleaned_ms = max(cleaned_ms, spec.now_ms)
             high_watermark = reference_cleaner.log_end(spec) if spec.high_watermark is None else spec.high_watermark
         high_watermarks[partition] = high_watermark
         if checkpoint is not None:
             checkpoints[partition] = checkpoint
+    if records:
+        metadata_log.write(log_dir, {})
+        log_writer.write_segment(log_dir / METADATA_DIRECTORY, 0, [metadata_log.batches(records, each=len(records))])
     if checkpoints:
         (log_dir / CLEANER_OFFSET_CHECKPOINT).write_bytes(build_offset_checkpoint(checkpoints))
+        os.utime(log_dir / CLEANER_OFFSET_CHECKPOINT, ns=(cleaned_ms * 1_000_000,) * 2)
     if not is_lone:
         (log_dir / REPLICATION_OFFSET_CHECKPOINT).write_bytes(build_offset_checkpoint(high_watermarks))
     return log_dir

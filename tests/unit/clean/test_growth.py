@@ -184,9 +184,10 @@ def bound_and_written(spec: LogSpec, scratch: Path, *, compiled: bool) -> tuple[
     (segment,) = write_groups(cleaning, [0], staging_at(staging), executor).segments
     log, *others = segment.files
     assert counted.log_bytes == log.size_bytes
-    assert counted.index_bytes == sum(file.size_bytes for file in others) <= most.index_bytes
+    assert counted.indexes == tuple(file.size_bytes for file in others)
+    assert all(size <= bound for size, bound in zip(counted.indexes, most.indexes, strict=True))
+    assert len(counted.parts) == len(most.parts)
     assert counted.appended_bytes <= most.appended_bytes
-    assert counted.files == most.files >= len(segment.files)
     return most.log_bytes, log.size_bytes
 
 

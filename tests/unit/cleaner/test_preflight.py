@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import apply_retention, clean_partition
+from kcompact.cleaner.partition import clean_partition
 from kcompact.cleaner.preflight import obstacle
+from kcompact.cleaner.retention import apply_retention
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError, RefusedError, StorageError
 from kcompact.host import access

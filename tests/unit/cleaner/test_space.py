@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kcompact.clean.executor import Progress
-from kcompact.clean.groups import GroupSize
+from kcompact.clean.groups import GroupSize, replaced_files
 from kcompact.cleaner import space
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cleaner.round import clean_log_dir
-from kcompact.cleaner.space import shortage
+from kcompact.cleaner.space import freed_by_deleting, shortage
 from kcompact.errors import CleaningAbortedError, NotEnoughSpaceError
 from kcompact.host.disk import Disk
 from kcompact.plan.options import PlanOptions
@@ -61,6 +61,10 @@ def compressed() -> str:
 
 
 LOGS = [growing, shrinking, shrinking_first, compressed]
+
+
+def size(*parts: int) -> GroupSize:
+    return GroupSize(parts=parts, indexes=(0, 12))
 
 
 def clean(spec: LogSpec, log_dir: Path, options: CleanOptions) -> PartitionOutcome:
@@ -141,15 +145,15 @@ def test_what_surely_fits_is_not_refused(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("sizes", "free_bytes", "needed_bytes"),
     [
-        # A group, its small files and the blocks at their ends: 1000 + 3 * 1 + 6 * 1, and two manifests.
-        ([GroupSize(1000, 0, 0, 3)], 10_000, None),
-        ([GroupSize(10_000, 0, 0, 3)], 10_000, 10_000),
-        # The disk holds the part that is appended twice.
-        ([GroupSize(6000, 0, 0, 4)], 12_000, None),
-        ([GroupSize(6000, 0, 5000, 4)], 12_000, 11_000),
+        # A group, its manifest of some 700 bytes, and the names: 4 blocks.
+        ([size(1000)], 10_000, None),
+        ([size(10_000)], 10_000, 10_000),
+        # Written in one part, nothing is on the disk twice.
+        ([size(1000, 5000)], 7500, None),
+        ([size(1000, 5000)], 6000, 6000),
         # The second group must fit after the first one has freed a few old bytes.
-        ([GroupSize(1000, 0, 0, 3), GroupSize(9000, 0, 0, 3)], 22_000, None),
-        ([GroupSize(8000, 0, 0, 3), GroupSize(9000, 0, 0, 3)], 18_000, 9000),
+        ([size(1000), size(9000)], 22_000, None),
+        ([size(8000), size(9000)], 18_000, 17_000),
     ],
 )
 def test_what_a_group_needs(
@@ -157,19 +161,20 @@ def test_what_a_group_needs(
 ) -> None:
     plan = plan_of(log_dsl.parse("log now=10:00 segment.bytes=100\n0: a=1 b=1\n2: c=1\n3: d=1"), tmp_path)
     assert len(plan.groups) == 2
-    monkeypatch.setattr(space, "_freed_bytes", lambda plan, number, block_bytes: 100)
+    monkeypatch.setattr(space, "freed_by_deleting", lambda directory, files, block_bytes: 100)
     problem = shortage(plan, sizes, Disk(free_bytes=free_bytes, block_bytes=1))
-    assert (problem is None) == (needed_bytes is None)
+    assert (problem is None) == (needed_bytes is None), problem
     if problem is not None and needed_bytes is not None:
-        assert needed_bytes < problem.needed_bytes < needed_bytes + 9000
+        assert needed_bytes < problem.needed_bytes < needed_bytes + 2500
 
 
 def test_a_file_with_another_name_frees_no_space(tmp_path: Path) -> None:
     plan = plan_of(log_dsl.parse("log now=10:00\n0: a=*9000 b=1\n2: c=1"), tmp_path / "logs")
-    freed = space._freed_bytes(plan, 0, 4096)
+    files = replaced_files(plan, 0)
+    freed = freed_by_deleting(plan.log.directory, files, 4096)
     log = plan.log.directory / plan.segments[0].log_name
     os.link(log, tmp_path / "backup")
-    assert space._freed_bytes(plan, 0, 4096) == freed - 12_288
+    assert freed_by_deleting(plan.log.directory, files, 4096) == freed - 12_288
 
 
 class Stopped(Progress):

@@ -21,6 +21,7 @@ try:
 except SystemExit:
     pass
 heavy = {"pyspark", "py4j", "numba", "llvmlite", "snappy", "cramjam", "lz4", "xxhash", "zstandard", "pandas"}
+heavy |= {"matplotlib", "jinja2"}
 print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 """
 

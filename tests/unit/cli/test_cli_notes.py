@@ -71,6 +71,12 @@ def test_a_clock_that_is_slow(tmp_path: Path) -> None:
     (note,) = notes_at(None, tmp_path)
     assert note.startswith("the clock says 20")
     assert "the newest segment of orders-0 was written at 20" in note
+    before = digest(tmp_path)
+    clean = ("clean", "--engine", "in-process", "--yes", "--config", "cleanup.policy=compact", "--force")
+    refused = kcompact(*clean, tmp_path)
+    assert (refused.code, "Set the clock, or give the time: --now TIME" in refused.err) == (4, True)
+    assert digest(tmp_path) == before
+    assert kcompact(*clean, "--dry-run", tmp_path).code == 0
     os.utime(log)
     assert notes_at(None, tmp_path) == []
 

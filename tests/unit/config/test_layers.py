@@ -67,7 +67,7 @@ def test_a_setting_that_only_brokers_have() -> None:
 
 def test_settings_that_cleaning_does_not_use_are_accepted() -> None:
     assert topic_config("orders", overrides=[parse_override("compression.type=zstd")]) == TopicConfig()
-    assert topic_config("orders", overrides=[parse_override("log.roll.hours=1")]) == TopicConfig()
+    assert topic_config("orders", overrides=[parse_override("log.flush.interval.ms=1")]) == TopicConfig()
 
 
 @pytest.mark.parametrize(

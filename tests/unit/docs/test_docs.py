@@ -1,11 +1,14 @@
 """Every example of README and docs is run, and says what really happens. `--rewrite` writes what happens into the page.
 
 A `console` block holds commands (`$ kcompact ...`, `$ kcompact ... | grep ...`, `$ ls`) and what they print: standard
-output, and when a command fails also standard error and `[exit code N]`. Comments before a block prepare a new scratch
-directory for it; a block without any goes on in the directory of the one before.
+output, and when a command fails also standard error and `[exit code N]`. A line `...` stands for lines that are not
+shown; those before and after it are compared. Comments before a block prepare a new scratch directory for it; a block
+without any goes on in the directory of the one before.
 
     <!-- fixture: mixed before logs -->     ./logs is a copy of fixtures/logs/mixed/before, file times and all
     <!-- example: fruit-prices logs -->     ./logs is what tests/support/examples/fruit-prices.txt describes
+    <!-- before: rm logs/.lock -->          a command that is run first and not shown
+    <!-- clock: 2023-11-15T22:00:00Z -->    the time, so that the commands of a page need no --now
     <!-- spark -->                          the block starts a JVM, so it is run by a test of its own
 
 A `python` block is run in the same way, in one namespace with those before it; what it prints is the `text` block that
@@ -17,11 +20,10 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import shlex
-import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -29,15 +31,12 @@ import pytest
 
 from fixtures import checkout
 from kcompact.cli.app import main
+from kcompact.host import clock
 from tests.support import examples
-from tests.support.command_line import kcompact, process
+from tests.support.pages import Block, abridged, blocks, commands, run
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-DIRECTIVE = re.compile(r"<!-- (fixture|example|spark)(?:: ([^>]*))? -->")
-FENCE = re.compile(r"```(\w*)")
-HELPERS = {"cp", "mkdir", "ls", "cat", "rm", "touch", "find", "printf", "truncate", "sed"}
-"""Commands that a block may use besides kcompact."""
 
 TIMINGS = [
     (re.compile(r"[\d,.]+ seconds"), "_ seconds"),
@@ -46,16 +45,6 @@ TIMINGS = [
     (re.compile(r"(?:[\d.]+|NaN)% of total time"), "_% of total time"),
     (re.compile(r'"elapsed_s": [\d.]+'), '"elapsed_s": _'),
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A fenced block: what it is, the number of its first line inside, and its lines."""
-
-    language: str
-    start: int
-    lines: tuple[str, ...]
-    directives: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,28 +62,6 @@ class Session:
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}-{self.number}"
-
-
-def blocks(text: str) -> list[Block]:
-    """Return the fenced blocks of a page, with the directives that stand before each."""
-    found: list[Block] = []
-    directives: list[tuple[str, str]] = []
-    lines = text.splitlines()
-    at = 0
-    while at < len(lines):
-        fence, directive = FENCE.match(lines[at]), DIRECTIVE.fullmatch(lines[at])
-        if directive:
-            directives.append((directive[1], directive[2] or ""))
-        elif fence:
-            end = lines.index("```", at + 1)
-            found.append(
-                Block(language=fence[1], start=at + 1, lines=tuple(lines[at + 1 : end]), directives=tuple(directives))
-            )
-            directives = []
-            at = end
-        at += 1
-    assert not directives, "directives without a block"
-    return found
 
 
 def sessions(page: Path) -> list[Session]:
@@ -122,51 +89,11 @@ def prepare(session: Session, scratch: Path) -> None:
         elif kind == "example":
             name, target = words.split()
             examples.build(name, scratch / target)
+        elif kind == "before":
+            assert run(words, scratch, in_process=True) == []
 
 
 # Running
-
-
-def commands(block: Block) -> Iterator[tuple[list[str], str, list[str]]]:
-    """Yield each command of a console block: its lines, the command on one line, and the lines it should print."""
-    lines = list(block.lines)
-    assert lines, "a console block without a command"
-    assert lines[0].startswith("$ "), "a console block starts with a command"
-    while lines:
-        shown = [lines.pop(0)]
-        while shown[-1].endswith("\\"):
-            shown.append(lines.pop(0))
-        command = " ".join(line.removesuffix("\\").strip() for line in shown).removeprefix("$ ")
-        printed = []
-        while lines and not lines[0].startswith("$ "):
-            printed.append(lines.pop(0))
-        yield shown, command, printed
-
-
-def run(command: str, scratch: Path, *, in_process: bool) -> list[str]:
-    """Return what a command prints: standard output, and after a failure also standard error and the exit code."""
-    first, _, rest = command.partition(" | ")
-    words = shlex.split(first)
-    if words[0] == "kcompact":
-        if in_process:
-            ran = kcompact(*words[1:])
-            code, out, error = ran.code, ran.out, ran.err
-        else:
-            done = process(*words[1:], cwd=scratch)
-            code, out, error = done.returncode, done.stdout, done.stderr
-    else:
-        assert words[0] in HELPERS, f"{words[0]} is not for the docs"
-        finished = subprocess.run(first, shell=True, cwd=scratch, capture_output=True, text=True, check=False)
-        code, out, error = finished.returncode, finished.stdout, finished.stderr
-    if rest:
-        out = subprocess.run(
-            rest, shell=True, cwd=scratch, input=out, stdout=subprocess.PIPE, text=True, check=True
-        ).stdout
-    assert "a bug of kcompact" not in out + error, out + error
-    printed = out.splitlines()
-    if code:
-        printed += [*error.splitlines(), f"[exit code {code}]"]
-    return [line.replace(f"{scratch}/", "").rstrip() for line in printed]
 
 
 def without_timings(lines: list[str]) -> list[str]:
@@ -185,7 +112,7 @@ def run_session(session: Session, scratch: Path, *, in_process: bool) -> dict[in
         if block.language == "console":
             lines: list[str] = []
             for shown, command, expected in commands(block):
-                result = run(command, scratch, in_process=in_process)
+                result = abridged(run(command, scratch, in_process=in_process), expected)
                 same = without_timings(result) == without_timings(expected)
                 lines += [*shown, *(expected if same else result)]
             actual[block.start] = lines
@@ -228,6 +155,10 @@ def _original(page: Path) -> str:
 @pytest.mark.parametrize("session", [each for each in SESSIONS if not each.needs_spark], ids=str)
 def test_examples(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool) -> None:
     monkeypatch.chdir(tmp_path)
+    for kind, words in session.directives:
+        if kind == "clock":
+            now_ns = int(datetime.fromisoformat(words).timestamp()) * 1_000_000_000
+            monkeypatch.setattr(clock, "time", SimpleNamespace(time_ns=lambda now_ns=now_ns: now_ns))
     check(session, tmp_path, rewrite=rewrite, in_process=True)
 
 

@@ -126,8 +126,9 @@ def width_of(rows: str) -> int:
 def test_every_format_has_a_section() -> None:
     folder = Path(batch.__file__).parent
     files = {path.relative_to(folder.parent.parent).as_posix() for path in folder.glob("*.py")}
-    files -= {"kcompact/format/__init__.py", "kcompact/format/text_lines.py"}
-    assert {path for path in files | {"kcompact/format/codec/"} if f"`{path}`" not in PAGE} == set()
+    files -= {f"kcompact/format/{name}.py" for name in ("__init__", "text_lines", "field_reader")}
+    folders = {f"kcompact/format/{name}/" for name in ("codec", "coordinator")}
+    assert {path for path in files | folders if f"`{path}`" not in PAGE} == set()
 
 
 def test_blocks() -> None:
@@ -136,7 +137,7 @@ def test_blocks() -> None:
     assert f"A header of {block.HEADER.size} bytes" in section("Blocks")
     assert keys == dtype_fields(block.KEY_DTYPE)
     assert f"`{block.MAGIC.decode()}`" in section("Blocks")
-    assert f"{block.KEYS} keys, {block.ROWS} rows, {block.BITMAP} bitmap" in section("Blocks")
+    assert f"{block.KEYS} keys, {block.ROWS} rows, {block.BITMAP} bitmap, {block.TABLE} table" in section("Blocks")
     assert f"`split << {SPLIT_SHIFT} | row << 1 | in_map`" in section("Blocks")
     for kind, rows in (("rows", [1, 1000]), ("bitmap", [1, 3, 8])):
         assert block.head(example(f"hex block {kind}")) == (getattr(block, kind.upper()), 3, 2)

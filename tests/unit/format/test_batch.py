@@ -27,13 +27,13 @@ from kcompact.format.batch import (
     build,
     computed_crc,
     empty,
+    java_string,
     parse_batches,
     read_header,
     read_records,
     read_varint,
     read_varlong,
     rebuild,
-    text_of_header_name,
     verify_crc,
     write_varint,
 )
@@ -312,7 +312,7 @@ def test_header_keys_that_are_not_utf_8() -> None:
     ],
 )
 def test_the_text_of_a_header_name_is_javas(name: bytes, text: str) -> None:
-    assert text_of_header_name(name) == text
+    assert java_string(name) == text
     record = Record(100, 0, b"a", b"1", ((name, b""),))
     assert read_records(batch_of(build([record])), file="f")[0].headers == ((text.encode(), b""),)
 

@@ -166,6 +166,14 @@ def test_a_missing_index_is_built_in_memory(directory: Path, suffix: str) -> Non
     assert found.damage == ()
 
 
+def test_an_offset_that_no_index_can_have_is_damage(directory: Path) -> None:
+    edit(directory / ACTIVE, 0, (1 << 40).to_bytes(8, "big"))
+    (directory / ACTIVE).with_suffix(".index").unlink()
+    damage = read_log(directory).damage[0]
+    assert (damage.position, damage.offset) == (0, 1 << 40)
+    assert "is too far from the segment's base offset 5" in str(damage)
+
+
 def test_ignored_indexes_are_rebuilt(directory: Path) -> None:
     (directory / FIRST).with_suffix(".timeindex").write_bytes(b"nonsense")
     assert isinstance(read_log(directory).damage[0], CorruptIndexError)
@@ -315,3 +323,13 @@ def test_a_checkpoint_beyond_the_log_end(name: str, problem: str, hint: str, is_
         found = [each.problem for each in damage]
         expected = [f"{problem}, but the log now ends at offset 3"] if is_beyond and is_clean else []
         assert found == expected
+
+
+def test_half_a_copy_is_damage(directory: Path) -> None:
+    log = directory / LOGS[1]
+    log.unlink()
+    (problem,) = read_log(directory).damage
+    assert problem.file == str(log)
+    assert "this is half a copy" in str(problem)
+    log.with_suffix(".log.deleted").touch()  # A broker was deleting it.
+    assert read_log(directory).damage == ()

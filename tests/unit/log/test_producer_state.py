@@ -14,7 +14,7 @@ from kcompact.format.batch import parse_batches
 from kcompact.format.index import build_offset_index
 from kcompact.format.names import index_name
 from kcompact.format.producer_snapshot import ProducerEntry
-from kcompact.log import batch_headers, header_table, producer_state
+from kcompact.log import header_table, many_batches, producer_state
 from kcompact.log.batch_headers import BatchHeader, read_marker, verified_producer_headers
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.producer_state import (
@@ -280,11 +280,11 @@ def test_what_columns_leave_out_changes_no_producer(
     log = read_log(directory)
     path, size_bytes = directory / log.active_segment.log_name, log.size_bytes
     monkeypatch.setattr(header_table, "TABLE_ROWS", dice.choice([2, 7, 50]))
-    monkeypatch.setattr(batch_headers, "COMPILED_BATCHES", 0 if compiled else 1 << 40)
+    monkeypatch.setattr(many_batches, "COMPILED_BATCHES", 0 if compiled else 1 << 40)
     known = replayed(random_line(dice))
 
     def found(definition_batches: int, first_offset: int, undecided_from: int) -> tuple[object, object]:
-        monkeypatch.setattr(batch_headers, "COLUMN_BATCHES", definition_batches)
+        monkeypatch.setattr(many_batches, "COLUMN_BATCHES", definition_batches)
         batches = list(
             verified_producer_headers(
                 path,

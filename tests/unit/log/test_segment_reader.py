@@ -9,7 +9,7 @@ import pytest
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Record, build
-from kcompact.log import batch_headers, segment_reader
+from kcompact.log import many_batches, segment_reader
 from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import read_log
 from kcompact.log.segment_reader import batches, headers, verified_batches
@@ -115,7 +115,7 @@ def test_a_header_is_found_without_holding_its_batch(large: Path) -> None:
 def test_producers_are_found_without_holding_a_batch(
     large: Path, monkeypatch: pytest.MonkeyPatch, column_batches: int
 ) -> None:
-    monkeypatch.setattr(batch_headers, "COLUMN_BATCHES", column_batches)
+    monkeypatch.setattr(many_batches, "COLUMN_BATCHES", column_batches)
     size = large.stat().st_size
     found = verified_producer_headers(large, base_offset=0, end_offset=3, end_position=size)
     assert [each.header.base_offset for each in found] == [0, 1, 2]

@@ -10,8 +10,9 @@ import pytest
 
 from kcompact.config.settings import INT_MAX, TopicConfig
 from kcompact.errors import CorruptDataError
-from kcompact.log.directory import LogDir, PartitionLog, Segment
+from kcompact.log.directory import LogDir, PartitionLog
 from kcompact.log.producer_state import Producer
+from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import (
     ELIGIBLE,
     Reason,
@@ -167,6 +168,10 @@ VERDICTS: list[tuple[Reason, PartitionLog, TopicConfig, dict[str, object]]] = [
     (Reason.OPEN_TRANSACTION, LOG, CONFIG, {"producers": OPEN}),
     (Reason.HIGH_WATERMARK, LOG, CONFIG, {"high_watermark": 50}),
     (Reason.HIGH_WATERMARK, LOG, CONFIG, {"high_watermark": 50, "producers": OPEN}),
+    (Reason.RECOVERY_POINT, replace(LOG, recovered_from=0, log_dir=BROKER), CONFIG, {"force": True}),
+    (Reason.DIRTY_RATIO, replace(LOG, recovered_from=200, log_dir=BROKER), CONFIG, {}),
+    (Reason.UNCLEAN_SHUTDOWN, replace(LOG, damage=(DAMAGE,), log_dir=BROKER), CONFIG, {}),
+    (Reason.CORRUPT, replace(LOG, damage=(DAMAGE,), log_dir=BROKER, recovered_from=200), CONFIG, {}),
     (Reason.POLICY_UNKNOWN, LOG, TopicConfig(), {"force": True}),
     (Reason.POLICY_DELETE, LOG, TopicConfig(cleanup_policy=frozenset({"delete"})), {"force": True}),
     (Reason.POLICY_DELETE, LOG, TopicConfig(cleanup_policy=frozenset()), {}),

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean.staged_files import CleanedSegment
+from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import LogChangedError, RefusedError
+from kcompact.format.names import TopicPartition
 from kcompact.log.files import FileIdentity
 from kcompact.swap import manifest, recovery
 from kcompact.swap.leftovers import read_manifests
+from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, hand_over, take_back, write_manifest
@@ -201,6 +203,30 @@ def test_the_largest_entries_fit_into_a_part() -> None:
     files = manifest.encode(whole)
     assert len(files) == 3
     assert max(len(content) for _, content in files) <= manifest.MAX_BYTES
+
+
+@pytest.mark.parametrize("inputs", [3, 3999, 4001, 9000])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_manifest_takes_no_more_than_the_space_that_is_counted(inputs: int, groups: int) -> None:
+    topic_partition = TopicPartition(topic="t" * 249, partition=2**31 - 1)
+    segments = []
+    for number in range(groups):
+        base = number * 10**9
+        replaces = tuple(
+            FileIdentity(name=log_of(base + each), device=2**31, inode=2**63, size_bytes=2**31, mtime_ns=2**62)
+            for each in range(inputs)
+        )
+        files = tuple(
+            StagedFile(
+                name=log_of(base), staged_as=f"group-{number}-part-0-{each:08x}.log", size_bytes=2**31, crc32c=2**31
+            )
+            for each in range(4)
+        )
+        segments.append(CleanedSegment(base_offset=base, files=files, replaces=replaces))
+    whole = Manifest(topic_partition=topic_partition, end_offset=2**62, pid=2**22, groups=tuple(segments))
+    counted = manifest.most_bytes(topic_partition) + sum(map(manifest.most_bytes_of_group, segments))
+    written = sum(len(content) for _, content in manifest.encode(whole))
+    assert 0 < written <= counted < written + 2000 * groups
 
 
 def test_a_manifest_may_be_written_again_for_the_next_wave(scene: Scene) -> None:

@@ -1,0 +1,77 @@
+"""Retention: deletes the old segments of a partition, oldest first, as a broker does.
+
+The order is that of a broker's cleaner thread: first the cleaning, then retention, which may find less to delete. Only
+if the free space is not enough for the cleaning, what no cleaning can save is deleted first: the segments below the log
+start and those past `retention.ms`. Segments past `retention.bytes` wait, because the cleaning makes the log smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kcompact.cleaner.in_use import require_unused
+from kcompact.cleaner.options import CleanOptions
+from kcompact.log.directory import PartitionLog, read_again
+from kcompact.log.lock import LogDirLock
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.deletion import (
+    ExpiredSegment,
+    certainly_expired,
+    due_before_cleaning,
+    due_now,
+    reason_to_roll,
+)
+from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
+from kcompact.swap.open_directory import OpenDirectory
+
+
+def apply_retention(
+    plan: CleanPlan, log: PartitionLog, lock: LogDirLock | None, options: CleanOptions
+) -> tuple[ExpiredSegment, ...]:
+    """With `apply_retention`, delete the whole segments that a broker would delete now, oldest first; return them.
+
+    `log` is the log after the cleaning, so merged segments have their new sizes and timestamps. The base offset of the
+    first remaining segment becomes the log start, unless the log start is greater. By a setting that is only assumed
+    nothing is deleted, also of what has become due by the cleaning.
+    Rules: `LogCleaner.CleanerThread.cleanFilthiestLog` for compacted logs, `LogManager.cleanupLogs` for all others.
+    """
+    if not options.apply_retention:
+        return ()
+    expired = certainly_expired(due_now(replace(plan, log=log)), plan.config)
+    if expired and not options.dry_run:
+        _delete(log, expired, lock)
+    return expired
+
+
+def notes_on_active(plan: CleanPlan, log: PartitionLog, options: CleanOptions) -> tuple[str, ...]:
+    """Return a note if a broker would delete the active segment too, which `apply_retention` never does."""
+    reason = reason_to_roll(replace(plan, log=log)) if options.apply_retention else None
+    if reason is None:
+        return ()
+    active = f"{log.directory.name}: the active segment {log.active_segment.base_offset}"
+    return (f"{active} is past its {reason} and stays: only a broker rolls it, then deletes it",)
+
+
+def make_space(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> tuple[ExpiredSegment, ...]:
+    """Delete what is due before a cleaning that lacks free space; return it, and nothing if that is not possible.
+
+    Nothing is deleted if the cleaning has already replaced segments: then another round has to follow anyway.
+    """
+    expired = certainly_expired(due_before_cleaning(plan), plan.config) if options.apply_retention else ()
+    if expired and not options.dry_run:
+        if read_again(plan.log).segments != plan.log.segments:
+            return ()
+        _delete(plan.log, expired, lock)
+    return expired
+
+
+def _delete(log: PartitionLog, expired: Sequence[ExpiredSegment], lock: LogDirLock | None) -> None:
+    assert lock is not None, "a partition is only changed under the lock of its log directory"
+    require_unused(log.directory)
+    with OpenDirectory(log.directory) as directory:
+        lock.require_parent_of(directory.path, directory.fd())
+        for due in expired:
+            remove_segment(directory, log.files_of(due.segment), lock.check)
+        start_offset = max(log.log_start_offset, log.segments[len(expired)].base_offset)
+        start_leader_epochs_at(directory, start_offset)

@@ -1,0 +1,35 @@
+"""`doctor`: what would stop a broker, its cleaner or kcompact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kcompact.cli.output import streams
+from kcompact.cli.output.doctor import finding_fields, show_findings
+from kcompact.cli.output.json import document, dumps
+from kcompact.doctor.examination import examine
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.planned import shared_exit_code
+
+
+def run(
+    paths: Sequence[Path],
+    options: PlanOptions,
+    *,
+    reads_all: bool,
+    memory_bytes: int,
+    is_verbose: bool,
+    is_quiet: bool,
+    as_json: bool,
+) -> int:
+    """Examine the log directories, show the findings and return the exit code: 0 if nothing stops."""
+    found = examine(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
+    if as_json:
+        described = [finding_fields(finding) for finding in found]
+        streams.echo(dumps(document("doctor", options.now_ms, verified=reads_all, findings=described)))
+    else:
+        from kcompact.cli.output.printer import Printer
+
+        show_findings(found, Printer(verbose=is_verbose), is_quiet=is_quiet)
+    return shared_exit_code(finding.kind.exit_code for finding in found if finding.stops)

@@ -1,0 +1,30 @@
+"""`inspect --latest`: which records of a partition are the latest of their keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kcompact.engine.in_process import InProcess
+from kcompact.errors import storage_errors
+from kcompact.keys.latest import LatestRecords, latest_records
+from kcompact.log.directory import LogDir
+from kcompact.log.settled import read_settled
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partitions import LogDirs, plan_despite_damage
+
+
+def read_latest(directory: Path, options: PlanOptions, *, memory_bytes: int | None) -> LatestRecords:
+    """Return the latest record of each key of a partition. All of its log is read.
+
+    Raises CorruptDataError if the log is damaged, RefusedError, StorageError, LogChangedError.
+    """
+    config = options.configs_of([directory])[directory].config
+
+    def read(log_dir: LogDir) -> LatestRecords:
+        plan, damage = plan_despite_damage(directory, config, options, log_dir=log_dir)
+        if damage is not None:
+            raise damage
+        return latest_records(plan, InProcess(), memory_bytes=memory_bytes)
+
+    with storage_errors(directory):
+        return read_settled(directory, LogDirs().of(directory), read, watches=False)

@@ -1,0 +1,179 @@
+"""`report`: draws partitions on one page for a ticket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kcompact import __version__, readable
+from kcompact.cleaner.outcome import PartitionOutcome
+from kcompact.cli.entries import complain_of
+from kcompact.cli.options import typed_arguments
+from kcompact.cli.output import streams
+from kcompact.cli.output.json import document, dumps, identity_fields
+from kcompact.cli.output.next_command import command_after
+from kcompact.cli.output.progress import ProgressBar
+from kcompact.cli.signals import stop_request
+from kcompact.errors import CorruptDataError, UnsupportedError
+from kcompact.keys.counts import CountOptions
+from kcompact.plan.explanation import explain_all
+from kcompact.plan.horizons import read_all_horizons
+from kcompact.plan.notes import option_notes, running_notes, time_notes
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partitions import named_partitions
+from kcompact.plan.planned import PlannedPartition, dirtiest_first, shared_exit_code
+from kcompact.report.facts import PartitionFacts
+from kcompact.report.file import require_writable, write_report
+from kcompact.report.reading import MOST_DETAILED, dry_plan, planned_facts, read_facts
+
+STANDARD_OUTPUT = Path("-")
+_OWN_OPTIONS = ("-o", "--output", "--memory", "--prefix")
+_OWN_FLAGS = ("--debug", "--print-data")
+"""Options with a value that `plan` has not."""
+
+
+def run(
+    paths: Sequence[Path], options: PlanOptions, *, file: Path, count: CountOptions, print_data: bool, as_json: bool
+) -> int:
+    """Write the report and return the exit code."""
+    _require_libraries(file)
+    directories, unusable = named_partitions(paths, topics=options.topics)
+    if file != STANDARD_OUTPUT:
+        require_writable(file, directories)
+    facts = dirtiest_first(list(planned_facts(directories, options)))
+    notes = [*option_notes(directories, options), *running_notes(facts), *time_notes(facts, options)]
+    streams.tell_notes(notes)
+    facts = [*_detailed(facts[:MOST_DETAILED], options, count), *facts[MOST_DETAILED:]]
+    size_bytes = None
+    if facts:
+        failed = [PartitionFacts.failed(each.directory, each.error) for each in unusable if each.error]
+        page = _page(paths, [*_explained(facts), *failed], options, notes, print_data=print_data)
+        size_bytes = len(page.encode())
+        if file == STANDARD_OUTPUT:
+            streams.echo(page)
+        else:
+            write_report(file, page, directories)
+    _tell([*facts, *unusable], options, notes, file=file, size_bytes=size_bytes, as_json=as_json)
+    return shared_exit_code(each.exit_code for each in (*facts, *unusable))
+
+
+def _tell(
+    everything: Sequence[PlannedPartition],
+    options: PlanOptions,
+    notes: Sequence[str],
+    *,
+    file: Path,
+    size_bytes: int | None,
+    as_json: bool,
+) -> None:
+    """Print the errors and what was written: a page of so many bytes, or none if no path was a partition."""
+    if as_json:
+        entries = [
+            identity_fields(each.directory)
+            | {"error": str(each.error) if each.error else None, "exit_code": each.exit_code}
+            for each in everything
+        ]
+        written = None if size_bytes is None else str(file)
+        streams.echo(dumps(document("report", options.now_ms, file=written, notes=notes, partitions=entries)))
+        return
+    complain_of(everything)
+    if size_bytes is not None and file != STANDARD_OUTPUT:
+        streams.tell(f"wrote {readable.shown(file)}, {readable.size(size_bytes)}")
+
+
+def _require_libraries(file: Path) -> None:
+    """Raise UnsupportedError if the libraries of the extra `report` are not installed."""
+    try:
+        import jinja2
+        import matplotlib
+
+        del jinja2, matplotlib
+    except ImportError as problem:
+        raise UnsupportedError(
+            path=file,
+            problem=f"a report needs jinja2 and matplotlib: {problem}",
+            hint="Install them: pip install 'kcompact[report]'",
+        ) from problem
+
+
+def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: CountOptions) -> list[PartitionFacts]:
+    """Return the partitions with what their segments contain, with progress on a terminal."""
+    planned = {each.directory: dry_plan(each.plan) if each.plan and not each.error else None for each in facts}
+    outcomes = [PartitionOutcome(directory=directory, plan=plan) for directory, plan in planned.items() if plan]
+    with stop_request() as stop:
+        progress = ProgressBar(stop, outcomes, is_quiet=False, only_bars=True)
+        try:
+            return [read_facts(each, options, count, progress=progress.of(each.directory)) for each in facts]
+        finally:
+            progress.end()
+
+
+def _explained(facts: Sequence[PartitionFacts]) -> list[PartitionFacts]:
+    """Return the partitions with the explanations of their plans."""
+    plans = [each.plan for each in facts if each.plan is not None]
+    explained = {each.plan.log.directory: each for each in explain_all(plans, read_all_horizons(plans))}
+    return [replace(each, explained=explained.get(each.directory)) for each in facts]
+
+
+def _page(
+    paths: Sequence[Path],
+    facts: Sequence[PartitionFacts],
+    options: PlanOptions,
+    notes: Sequence[str],
+    *,
+    print_data: bool,
+) -> str:
+    from kcompact.report import overview
+    from kcompact.report.page import rendered
+    from kcompact.report.parts import PageView
+
+    several = len(facts) > 1
+    detailed = [each for each in facts[:MOST_DETAILED] if each.plan is not None]
+    anchors = {str(each.directory): f"partition-{number}" for number, each in enumerate(detailed, 1)}
+    title = ", ".join(readable.shown(path) for path in paths) if several else readable.shown(facts[0].name)
+    return rendered(
+        PageView(
+            title=title,
+            now=readable.time(options.now_ms),
+            version=__version__,
+            notes=tuple(map(readable.shown, notes)),
+            summary=overview.summary_sections(facts, anchors) if several else (),
+            values=overview.summary_values(facts) if several else (),
+            partitions=tuple(
+                overview.partition_view(each, anchors.get(str(each.directory), "partition-1"), print_data=print_data)
+                for each in (detailed if several else facts)
+            ),
+            commands=tuple(_commands(facts)),
+        )
+    )
+
+
+def _commands(facts: Sequence[PartitionFacts]) -> list[str]:
+    """Return the commands to run next, with the paths and the settings of this one."""
+    command, *arguments = _shared_arguments(typed_arguments())
+    found = []
+    if any(isinstance(each.error, CorruptDataError) for each in facts):
+        found.append(command_after([command, "--verify", *arguments], "inspect"))
+    if not running_notes(facts):
+        if any(each.is_eligible for each in facts):
+            found.append(command_after([command, "--dry-run", *arguments], "clean"))
+            found.append(command_after([command, *arguments], "clean"))
+        elif any(each.dry_run is not None and each.dry_run.result is not None for each in facts):
+            found.append(command_after([command, "--force", "--dry-run", *arguments], "clean"))
+    found.append(command_after([command, *arguments], "plan"))
+    return found
+
+
+def _shared_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments that other commands have too: paths, and the options of the configuration."""
+    words = iter(arguments)
+    shared = []
+    for word in words:
+        if word == "--":
+            shared += [word, *words]
+        elif word in _OWN_OPTIONS:
+            next(words, None)
+        elif word not in _OWN_FLAGS and not word.startswith(("-o", *(f"{name}=" for name in _OWN_OPTIONS))):
+            shared.append(word)
+    return shared

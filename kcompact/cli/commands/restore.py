@@ -1,0 +1,76 @@
+"""`restore`: puts back what `clean --keep-replaced` has replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from kcompact.cleaner.in_use import UseCheck
+from kcompact.cleaner.locks import Locks
+from kcompact.cleaner.restoring import RestoredPartition, kept_partitions, restore_partition
+from kcompact.cli.entries import RestoreEntry, complain_of
+from kcompact.cli.failures import delivered
+from kcompact.cli.output import streams
+from kcompact.cli.output.json import document, dumps, restore_entry
+from kcompact.cli.signals import StopRequest, stop_request
+from kcompact.errors import KcompactError, storage_errors
+from kcompact.plan.planned import shared_exit_code
+from kcompact.readable import shown
+
+
+def run(kept: Path, *, only_check: bool, as_json: bool) -> int:
+    """Verify what is kept in a directory and put it back, and return the exit code."""
+    with stop_request() as stop, ExitStack() as stack:
+        partitions = kept_partitions(kept)
+        locks, in_use = Locks(stack, only_check=only_check, notes_held=only_check), UseCheck(only_notes=only_check)
+        stop.is_deferred = True  # A swap that has begun is always finished.
+        entries = [_entry(each, kept, locks, in_use, stop, only_check=only_check) for each in partitions]
+        streams.tell_notes([*locks.notes, *in_use.notes])
+
+    def show() -> None:
+        if as_json:
+            described = [restore_entry(entry) for entry in entries]
+            streams.echo(dumps(document("restore", None, kept=str(kept), checked=only_check, partitions=described)))
+        else:
+            _show(entries)
+            if any(entry.status == "restored" for entry in entries):
+                links = "its files are those of the log now, so it is no copy of them"
+                streams.tell_notes([f"remove {shown(kept)} when you no longer need it: {links}"])
+
+    lost = delivered(show)
+    complain_of(entries)
+    return stop.exit_code or shared_exit_code(entry.exit_code for entry in entries) or lost
+
+
+def _show(entries: Sequence[RestoreEntry]) -> None:
+    from kcompact.cli.output.outcome import show_restore
+    from kcompact.cli.output.printer import Printer
+
+    show_restore(entries, Printer())
+
+
+def _entry(
+    partition: RestoredPartition, kept: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, only_check: bool
+) -> RestoreEntry:
+    directory = Path(partition.subject.directory) if partition.subject else kept / partition.name
+    try:
+        if partition.error is not None:
+            raise partition.error
+        if partition.subject is None:  # The cleaning was killed before anything was replaced.
+            return RestoreEntry(directory=directory, status="nothing-to-do")
+        stop.check(directory)
+        with storage_errors(directory):
+            verified = restore_partition(
+                kept, partition.subject, locks, in_use, check=lambda: stop.check(directory), only_check=only_check
+            )
+    except KcompactError as problem:
+        return RestoreEntry(directory=directory, status="failed", error=problem)
+    status = "nothing-to-do" if verified.is_done else "restorable" if only_check else "restored"
+    return RestoreEntry(
+        directory=directory,
+        status=status,
+        files=sum(len(group.old) for group in verified.groups),
+        size_bytes=verified.size_bytes,
+        checkpoint=partition.subject.checkpoint_offset,
+    )

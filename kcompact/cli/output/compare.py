@@ -1,0 +1,110 @@
+"""Prints `plan --compare`: of each partition what other settings would change, and the totals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from kcompact import readable
+from kcompact.cli.output.printer import Printer, cell
+from kcompact.config.settings import Override
+from kcompact.plan.comparison import Comparison, Totals, total
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_LABELS = {
+    "cleanup_policy": "cleanup.policy",
+    "eligible": "clean it",
+    "reason": "reason",
+    "decided_by": "what decides",
+    "cleanable_ratio": "ratio",
+    "first_uncleanable_offset": "first uncleanable",
+    "cleanable_bytes": "dirty",
+    "bytes_rewritten": "rewrites",
+    "groups": "groups",
+    "kafka_passes_at_most": "passes of a broker, at most",
+    "kafka_seconds_at_most": "seconds of a broker, at most",
+    "delete_horizon_ms": "horizon of tombstones",
+    "rolls_from_ms": "active segment rolls from",
+    "eligible_from_ms": "eligible from",
+    "retention_bytes": "retention deletes",
+}
+_TOTALS = {
+    "to_clean": "to clean",
+    "cleanable_bytes": "dirty",
+    "bytes_rewritten": "rewrites",
+    "retention_bytes": "retention deletes",
+}
+_NONE = {
+    "kafka_passes_at_most": "unknown",
+    "delete_horizon_ms": "never",
+    "rolls_from_ms": "unknown",
+    "eligible_from_ms": "not foreseen",
+    "kafka_seconds_at_most": "no limit",
+}
+LINES_BELOW = 8
+"""The lines of the totals, and that of the partitions that are left out."""
+COLUMNS = ("partition", "what", "today", "changed")
+
+
+def show_comparisons(
+    compared: Sequence[Override], comparisons: Sequence[Comparison], printer: Printer, *, is_quiet: bool
+) -> None:
+    """Print what differs in each partition, and the totals of all; if `is_quiet` only these."""
+    differing = [each for each in comparisons if each.differences]
+    if differing and not is_quiet:
+        rows: list[dict[str, Text]] = []
+        most = printer.lines_to_fill
+        left_out = 0
+        for comparison in differing:
+            if most is not None and len(rows) + len(comparison.differences) + LINES_BELOW > most and rows:
+                left_out += 1
+                continue
+            name = comparison.plan.log.directory.name
+            for field, (today, changed) in comparison.differences.items():
+                cells = (
+                    cell(name, "bold"),
+                    cell(_LABELS[field]),
+                    cell(_shown(field, today)),
+                    cell(_shown(field, changed)),
+                )
+                rows.append(dict(zip(COLUMNS, cells, strict=True)))
+                name = ""
+        printer.table(COLUMNS, rows, whole=("what", "today", "changed"))
+        if left_out:
+            printer.line(f"and {left_out:,} more; -v lists them")
+        printer.line()
+    settings = ", ".join(str(override) for override in compared)
+    count = readable.counted(len(differing), "partition")
+    printer.line(cell(f"{count} of {len(comparisons):,} would differ with {settings}"))
+    today, changed = total([each.today for each in comparisons]), total([each.changed for each in comparisons])
+    for line in _totals(today, changed):
+        printer.line(line)
+
+
+def _totals(today: Totals, changed: Totals) -> list[str]:
+    before, after = asdict(today), asdict(changed)
+    return [
+        f"{label}: {_shown(field, before[field])} today, {_shown(field, after[field])} changed"
+        for field, label in _TOTALS.items()
+        if before[field] or after[field]
+    ]
+
+
+def _shown(field: str, value: object) -> str:
+    match value:
+        case None:
+            return _NONE.get(field, "-")
+        case bool():
+            return "yes" if value else "no"
+        case int() if "bytes" in field:
+            return readable.size(value)
+        case int() if field.endswith("_ms"):
+            return readable.time(value)
+        case float() if field == "cleanable_ratio":
+            return f"{value:.4f}"
+        case float():
+            return f"{value:,.0f}"
+    return str(value)

@@ -1,0 +1,133 @@
+"""Decoders of keys and values: `--key-decoder` and `--value-decoder`.
+
+A field that cannot be decoded is shown as without a decoder, and counted. Null is always null.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from kcompact.cli.output.dump import raw_field
+from kcompact.format.batch import Record
+from kcompact.readable import counted
+
+_CONFLUENT_MAGIC = 0
+_CONFLUENT_HEADER = struct.Struct(">bi")
+
+
+def _utf8(data: bytes) -> str:
+    return data.decode()
+
+
+def _hex(data: bytes) -> str:
+    return data.hex()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _int(data: bytes) -> int:
+    if len(data) not in (4, 8):
+        raise ValueError(f"{len(data)} bytes are no int of 4 or 8 bytes")
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _long(data: bytes) -> int:
+    if len(data) != 8:
+        raise ValueError(f"{len(data)} bytes are no long of 8 bytes")
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _double(data: bytes) -> float | str:
+    if len(data) != 8:
+        raise ValueError(f"{len(data)} bytes are no double of 8 bytes")
+    (number,) = struct.unpack(">d", data)
+    if math.isnan(number):
+        return "NaN"
+    return float(number) if math.isfinite(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _json(data: bytes) -> Any:
+    def number(text: str) -> float:
+        if not math.isfinite(float(text)):  # Also NaN and Infinity, which are not JSON.
+            raise ValueError(f"{text} is no number of JSON, or too large")
+        return float(text)
+
+    try:
+        return json.loads(data.decode(), parse_constant=number, parse_float=number)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _confluent(data: bytes) -> dict[str, Any]:
+    """Return the schema id and the rest of what a serializer with Confluent's schema registry writes."""
+    if len(data) < _CONFLUENT_HEADER.size or data[0] != _CONFLUENT_MAGIC:
+        raise ValueError("does not begin with a zero and a schema id")
+    _, schema_id = _CONFLUENT_HEADER.unpack_from(data)
+    return {"schemaId": schema_id, "base64": _base64(data[_CONFLUENT_HEADER.size :])}
+
+
+DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "utf8": _utf8,
+    "hex": _hex,
+    "base64": _base64,
+    "int": _int,
+    "long": _long,
+    "double": _double,
+    "json": _json,
+    "confluent": _confluent,
+}
+"""Each returns what JSON shows, or raises ValueError."""
+
+
+class FieldDecoder:
+    """Decodes the keys and the values of records, each by its decoder or, without one, as they are."""
+
+    def __init__(self, key: str | None, value: str | None, *, as_json: bool) -> None:
+        self.names = {"key": key, "payload": value}
+        self._as_json = as_json
+        self.failed = {"key": 0, "payload": 0}
+        self._first: dict[str, str] = {}
+
+    def content(self, record: Record) -> dict[str, Any]:
+        """Return key and payload of a record."""
+        return self._field("key", record.key, record.offset) | self._field("payload", record.value, record.offset)
+
+    def decoded(self, field: str, data: bytes, offset: int) -> Any:
+        """Return the key or the payload of a record, which has a decoder. Raises ValueError, and counts it."""
+        try:
+            return DECODERS[self.names[field] or ""](data)
+        except ValueError as problem:
+            self.failed[field] += 1
+            self._first.setdefault(field, f"offset {offset}: {problem}")
+            raise
+
+    def notes(self) -> list[str]:
+        """Return a note for the keys and one for the values that could not be decoded."""
+        found = []
+        for field, noun in (("key", "key"), ("payload", "value")):
+            count = self.failed[field]
+            if count:
+                are = "is" if count == 1 else "are"
+                found.append(
+                    f"{counted(count, noun)} could not be decoded as {self.names[field]} and {are} listed as without "
+                    f"a decoder, the first at {self._first[field]}"
+                )
+        return found
+
+    def _field(self, field: str, data: bytes | None, offset: int) -> dict[str, Any]:
+        if data is None or self.names[field] is None:
+            return raw_field(field, data)
+        try:
+            decoded = self.decoded(field, data, offset)
+        except ValueError:
+            return raw_field(field, data)
+        if self._as_json or isinstance(decoded, str):
+            return {field: decoded}
+        return {field: json.dumps(decoded, ensure_ascii=False, separators=(",", ":"))}

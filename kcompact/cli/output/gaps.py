@@ -1,0 +1,139 @@
+"""Prints where offsets of a partition are missing, and what that proves: lines for people, fields for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from kcompact import readable
+from kcompact.cli.output.printer import Printer, cell
+from kcompact.inspect.gap_batches import OffsetCounts
+from kcompact.inspect.gaps import Gaps, GapWalk, SegmentGaps
+from kcompact.inspect.rewrite_hints import Evidence, Label
+from kcompact.readable import counted
+
+_STYLES = {Label.PROOF: "bold green", Label.HINT: "yellow"}
+
+_MISSING = {
+    "between_batches": "between batches",
+    "inside_batches": "inside batches",
+    "lost_tails": "in lost tails of batches",
+    "empty_batches": "in empty batches",
+}
+"""What took offsets, in `OffsetCounts` and in words."""
+
+_COLUMNS = ("reader", "rows", "gaps", "first gap", "last gap", "its row", "its time", "last offset", "rows since")
+
+
+# Fields
+
+
+def gaps_fields(gaps: Gaps) -> dict[str, Any]:
+    """Return the gaps of a partition as JSON has them; the walk over the files is on the top level."""
+    return asdict(gaps.on_disk) | {
+        "log_start_offset": gaps.log_start_offset,
+        "log_end_offset": gaps.log_end_offset,
+        "counted_to_offset": gaps.counted_to_offset,
+        "checkpoint_offset": gaps.checkpoint_offset,
+        "first_dirty_offset": gaps.first_dirty_offset,
+        "missing_before_first_row": gaps.missing_before_first_row,
+        "missing_after_last_row": gaps.missing_after_last_row,
+        **_counts(gaps.counts),
+        "dirty": {"rows": gaps.dirty.rows, "gaps": gaps.dirty.gaps, "missing_offsets": gaps.dirty.missing},
+        "read_uncommitted": asdict(gaps.read_uncommitted),
+        "read_committed": asdict(gaps.read_committed),
+        "segments": [_segment(segment) for segment in gaps.segments],
+        "evidence": [_evidence(fact) for fact in gaps.evidence],
+    }
+
+
+def _counts(counts: OffsetCounts) -> dict[str, Any]:
+    known = asdict(counts)
+    missing = {name: known.pop(name) for name in _MISSING}
+    known.pop("index_slots")
+    known["last_missing_offset"] = _or_none(known.pop("missing_to"))
+    known["last_stamped_offset"] = _or_none(known.pop("stamped_to"))
+    known["last_horizon_ms"] = _or_none(known["last_horizon_ms"])
+    return known | {"present_offsets": counts.present, "missing_offsets": counts.missing, "missing": missing}
+
+
+def _or_none(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _segment(segment: SegmentGaps) -> dict[str, Any]:
+    counts = segment.counts
+    return {
+        "base_offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+        "first_offset": segment.first_offset,
+        "present_offsets": counts.present,
+        "missing_offsets": counts.missing,
+        "missing": {name: getattr(counts, name) for name in _MISSING},
+        "gaps": segment.gaps,
+        "first_gap_offset": segment.first_gap_offset,
+        "last_gap_offset": segment.last_gap_offset,
+    }
+
+
+def _evidence(fact: Evidence) -> dict[str, Any]:
+    return {"label": str(fact.label), "name": fact.name, "text": fact.text, **fact.values}
+
+
+# Lines
+
+
+def show_gaps(gaps: Gaps, printer: Printer) -> None:
+    """Print the gaps of a partition: how much is there, what each reader finds, and what that proves."""
+    counts = gaps.counts
+    printer.line(f"  offsets  {_present(gaps)}")
+    if counts.missing:
+        parts = [f"{getattr(counts, name):,} {words}" for name, words in _MISSING.items() if getattr(counts, name)]
+        printer.line(f"  missing  {', '.join(parts)}")
+    if gaps.counted_to_offset < gaps.log_end_offset:
+        end = gaps.log_end_offset
+        printer.line(f"  counted  up to offset {gaps.counted_to_offset}, because of damage; the log ends at {end}")
+    _show_readers(gaps, printer)
+    printer.line()
+    for fact in gaps.evidence:
+        printer.line(cell(f"  {fact.label:<5}  ", _STYLES[fact.label]).append(cell(fact.text)))
+
+
+def _present(gaps: Gaps) -> str:
+    ratio = gaps.on_disk.offsets_present_ratio
+    if ratio is None:
+        return f"none, the log starts and ends at {gaps.log_start_offset}"
+    offsets = gaps.counted_to_offset - gaps.log_start_offset
+    present = f"{gaps.counts.present:,} of {offsets:,} have a record ({100 * ratio:.1f} %)"
+    missing = f"{gaps.counts.missing:,} are missing; {counted(gaps.on_disk.gaps, 'gap')} between records"
+    return f"{gaps.log_start_offset} to {gaps.counted_to_offset}: {present}, {missing}"
+
+
+def _show_readers(gaps: Gaps, printer: Printer) -> None:
+    """Print what is on the disk, and what consumers see if that is something else."""
+    if not gaps.on_disk.rows:
+        return
+    walks = {"the files": gaps.on_disk}
+    if gaps.read_uncommitted != gaps.on_disk:
+        walks["a consumer"] = gaps.read_uncommitted
+    if gaps.read_committed not in (gaps.read_uncommitted, gaps.on_disk):
+        walks["read_committed"] = gaps.read_committed
+    printer.line()
+    rows = [dict(zip(_COLUMNS, _cells(name, walk), strict=True)) for name, walk in walks.items()]
+    numbers = [name for name in _COLUMNS if name not in ("reader", "its time")]
+    optional = ("first gap", "last offset", "gaps", "its time")
+    printer.table(_COLUMNS, rows, numbers=numbers, whole=_COLUMNS, optional=optional)
+
+
+def _cells(name: str, walk: GapWalk) -> list[Any]:
+    timestamp = walk.last_gap_timestamp_ms
+    numbers = (walk.first_gap_offset, walk.last_gap_offset, walk.last_gap_row)
+    return [
+        cell(name),
+        cell(walk.rows),
+        cell(walk.gaps),
+        *map(cell, numbers),
+        cell(readable.time(timestamp)),
+        cell(walk.last_offset),
+        cell(walk.contiguous_rows_since_gap),
+    ]

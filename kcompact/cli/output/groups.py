@@ -1,0 +1,93 @@
+"""Prints the groups of `__consumer_offsets` partitions: a table for people, fields for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kcompact import readable
+from kcompact.cli.entries import GroupsEntry
+from kcompact.cli.output.json import identity_fields
+from kcompact.cli.output.printer import Printer, cell
+from kcompact.inspect.groups import GroupContents, GroupType, LogGroups
+from kcompact.readable import counted
+
+_COLUMNS = ("group", "type", "partition", "members", "offsets", "pending", "tombstones", "records", "size", "live")
+_STYLES = {GroupType.DELETED: "dim", GroupType.UNKNOWN: "yellow"}
+
+
+def groups_entry(entry: GroupsEntry) -> dict[str, Any]:
+    """Return the groups of a partition as JSON has them. Without groups its fields are null."""
+    found = entry.groups
+    return identity_fields(entry.directory) | {
+        "groups": [asdict(each) | {"type": str(each.type)} for each in found.groups] if found else [],
+        "undecoded_records": found.undecoded_records if found else None,
+        "undecoded_bytes": found.undecoded_bytes if found else None,
+        "other_bytes": found.other_bytes if found else None,
+        "error": str(entry.error) if entry.error else None,
+        "exit_code": entry.exit_code,
+    }
+
+
+def show_groups(entries: Sequence[GroupsEntry]) -> None:
+    """Print the groups of all partitions in one table, the largest first, and the totals."""
+    read = [(entry, entry.groups) for entry in entries if entry.groups is not None]
+    if not read:
+        return
+    printer = Printer()
+    groups = [(group, entry) for entry, found in read for group in found.groups]
+    groups.sort(key=lambda each: (-each[0].size_bytes, each[0].group))
+    if groups:
+        columns = [name for name in _COLUMNS if name != "pending" or any(group.pending_offsets for group, _ in groups)]
+        printer.table(
+            columns,
+            [_row(group, entry) for group, entry in groups],
+            numbers=_COLUMNS[3:],
+            whole=("type",),
+            optional=("partition", "records", "members"),
+        )
+        printer.line()
+    printer.line(_totals([group for group, _ in groups]))
+    for line in _rest([found for _, found in read]):
+        printer.line(line)
+
+
+def _row(group: GroupContents, entry: GroupsEntry) -> dict[str, Any]:
+    style = _STYLES.get(group.type, "")
+    return {
+        "group": cell(group.group, style),
+        "type": cell(group.type, style),
+        "partition": cell(entry.directory.name.rpartition("-")[2]),
+        "members": cell(group.members),
+        "offsets": cell(group.offsets),
+        "pending": cell(group.pending_offsets),
+        "tombstones": cell(group.tombstones),
+        "records": cell(group.records),
+        "size": cell(readable.size(group.size_bytes)),
+        "live": cell(readable.size(group.live_bytes)),
+    }
+
+
+def _totals(groups: Sequence[GroupContents]) -> str:
+    deleted = sum(group.type is GroupType.DELETED for group in groups)
+    size = readable.size(sum(group.size_bytes for group in groups))
+    live = readable.size(sum(group.live_bytes for group in groups))
+    return (
+        f"{counted(len(groups), 'group')}, {deleted:,} of them deleted: "
+        f"{counted(sum(group.offsets for group in groups), 'live offset')}, "
+        f"{counted(sum(group.tombstones for group in groups), 'tombstone')}, {size}, {live} of it live"
+    )
+
+
+def _rest(read: Sequence[LogGroups]) -> list[str]:
+    """Return a line about the records that could not be decoded, and one about bytes that belong to no group."""
+    records = sum(found.undecoded_records for found in read)
+    other = sum(found.other_bytes for found in read)
+    lines = []
+    if records:
+        size = readable.size(sum(found.undecoded_bytes for found in read))
+        lines.append(f"not decoded: {counted(records, 'record')}, {size}; see inspect --decode")
+    if other:
+        lines.append(f"markers and empty batches: {readable.size(other)}")
+    return lines

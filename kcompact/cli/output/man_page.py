@@ -1,0 +1,80 @@
+"""A command as a man page, made from its help.
+
+The page is in the `man` macros of roff, as described in man(7) and groff_man(7). It has no date, so that the same help
+gives the same page. `click-man` is no help: it escapes nothing but hyphens, and breaks the lines of examples.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from kcompact import __version__
+
+_ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
+"""Characters that roff would take for a command or replace by a typographic one."""
+_SECTIONS = {"Exit codes": "EXIT STATUS", "Example": "EXAMPLES"}
+"""Headings in the help, and the names that man pages give to sections with this content."""
+
+KEPT_LINES = "\b"
+"""The first line of a paragraph whose lines click does not join."""
+
+
+def page_of(context: click.Context) -> str:
+    """Return the man page of a command in section 1."""
+    command = context.command
+    name = context.command_path.replace(" ", "-")
+    paragraphs = [text.splitlines() for text in inspect.cleandoc(command.help or "").split("\n\n")]
+    summary = " ".join(paragraphs[0]).rstrip(".")
+    lines = [
+        f'.TH {_escaped(name.upper())} 1 "" "kcompact {__version__}" "kcompact"',
+        ".SH NAME",
+        f"{_escaped(name)} \\- {_escaped(summary)}",
+        ".SH SYNOPSIS",
+        f".B {_escaped(context.command_path)}",
+        _escaped(" ".join(command.collect_usage_pieces(context))),
+        ".SH DESCRIPTION",
+        "\n.PP\n".join(_escaped(" ".join(text)) for text in paragraphs if text[0] != KEPT_LINES),
+        ".SH OPTIONS",
+        *_options(context),
+    ]
+    if isinstance(command, click.Group):
+        lines += [".SH COMMANDS", *_commands(command, name)]
+    for text in paragraphs:
+        if text[0] == KEPT_LINES:
+            lines += _section(text[1:])
+    if context.parent is not None:
+        root = context.find_root().command_path
+        lines += [".SH SEE ALSO", f".BR {_escaped(root)} (1),", "whose page lists the commands and the exit codes"]
+    return "\n".join(lines) + "\n"
+
+
+def _section(lines: list[str]) -> Iterator[str]:
+    """Yield a paragraph that keeps its lines as a section. Its first line starts with the heading."""
+    heading, _, first = lines[0].partition(":")
+    yield f".SH {_SECTIONS.get(heading, heading.upper())}"
+    yield from (".nf", *(_escaped(line) for line in (first.strip(), *lines[1:]) if line), ".fi")
+
+
+def _options(context: click.Context) -> Iterator[str]:
+    for parameter in context.command.get_params(context):
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record is not None:
+            names = ", ".join(sorted(parameter.opts, key=len))
+            value = record[0].removeprefix(names)
+            yield ".TP"
+            yield f"\\fB{_escaped(names)}\\fR" + (f"\\fI{_escaped(value)}\\fR" if value else "")
+            yield _escaped(" ".join(record[1].split()))
+
+
+def _commands(group: click.Group, name: str) -> Iterator[str]:
+    for each, command in sorted(group.commands.items()):
+        yield from (".TP", f"\\fB{_escaped(name)}\\-{_escaped(each)}\\fR(1)", _escaped(command.get_short_help_str(100)))
+
+
+def _escaped(text: str) -> str:
+    """Return a line of text as roff prints it: a line must not start like a request."""
+    escaped = "".join(_ESCAPES.get(character, character) for character in text)
+    return f"\\&{escaped}" if escaped.startswith(".") else escaped

@@ -1,0 +1,290 @@
+"""The lines of `dump` for whole runs of records, written by a kernel.
+
+The kernel fills in numbers and printable ASCII. The text between them comes from `dump`: each kind of line is made
+once, with a placeholder for each value, and cut there. `dump` also writes what the kernel leaves: markers, records with
+headers, batches of old formats, text that is not plain ASCII, and every line if the kernels are not used.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kcompact import kernels
+from kcompact.cli.output.dump import LineForm, header_fields
+from kcompact.cli.output.field_decoder import FieldDecoder
+from kcompact.cli.output.streams import encoded
+from kcompact.cli.output.text import MAX_SHOWN_CHARS
+from kcompact.errors import CorruptBatchError
+from kcompact.format.batch import NO_TIMESTAMP, Header, Record
+from kcompact.format.codec import Codec
+from kcompact.inspect.records import Mask, RecordRun
+from kcompact.kernels import (
+    ATTRIBUTES,
+    BASE64,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    EPOCH,
+    HEX,
+    LAST_OFFSET,
+    LINE_COLUMNS,
+    LITERAL,
+    LOG_APPEND_TIME_BIT,
+    MAX_TIMESTAMP,
+    NUMBER,
+    PLAIN,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    QUOTED,
+    RECORDS_COUNT,
+    SIZE,
+    TRANSACTIONAL_BIT,
+    Bytes,
+    Column,
+    Table,
+)
+
+_OUT_BYTES = 4 << 20
+_WORTH_A_CALL = 64
+"""A call of the kernel takes as long as the definition takes for some of so many lines."""
+_MOST_DEFINED = 1 << 10
+"""At most so many lines are written by the definition before the kernel is tried again."""
+
+_RECORD_VALUES = ("offset", "time", "keySize", "valueSize", "sequence", "keyStart", "payloadStart")
+_BATCH_VALUES = (
+    *("baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId", "producerEpoch"),
+    *("partitionLeaderEpoch", "deleteHorizonMs", "position", "time", "size", "magic", "crc"),
+)
+_CONTENT = {"key": ("keyStart", "keySize"), "payload": ("payloadStart", "valueSize")}
+_TIMES = ("CreateTime", "LogAppendTime")
+
+_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+_BY_DEFINITION = 255
+"""A kind of line without a program."""
+_PLACEHOLDER = 7_770_000_000_000_000_000
+"""Placeholders are this number and the next ones. No other number is in a line when it is cut."""
+
+
+class _Program(NamedTuple):
+    """The operations of the lines of all kinds, with numbers of values in place of positions."""
+
+    programs: Table
+    operations: Table
+    literals: Bytes
+    kind_of_attributes: Column
+    """The kind of a batch's line."""
+    shows_data: bool
+
+
+class RunLines:
+    """Writes the lines of runs in one form."""
+
+    def __init__(self, form: LineForm, *, compiled: bool) -> None:
+        self._form = form
+        self._program = _program(form) if compiled else None
+        self._out = np.empty(_OUT_BYTES if self._program else 0, np.uint8)
+
+    def of(self, run: RecordRun, chosen: Mask | None = None) -> Iterator[bytes | memoryview]:
+        """Yield pieces of the lines of a run. A piece is valid until the next one.
+
+        With `chosen`, only those records are listed, and the batches that have any. Raises CorruptBatchError for a
+        marker that is too short.
+        """
+        rows, is_batch = _lines(run, chosen, with_batches=self._form.with_batches)
+        if self._program is None:
+            for start in range(0, len(rows), _MOST_DEFINED):
+                yield from self._defined(run, rows, is_batch, start, start + _MOST_DEFINED)
+            return
+        yield from self._by_kernel(run, rows, is_batch, self._program)
+
+    def _by_kernel(
+        self, run: RecordRun, rows: Column, is_batch: Mask, program: _Program
+    ) -> Iterator[bytes | memoryview]:
+        values = _record_values(run), _batch_values(run)
+        starts = np.concatenate(
+            (np.arange(len(_RECORD_VALUES)) * len(run), values[0].size + np.arange(len(_BATCH_VALUES)) * len(run.table))
+        )
+        operations = program.operations.copy()
+        is_value = operations[:, 0] != LITERAL
+        operations[is_value, 1:] = starts[operations[is_value, 1:]]
+        kinds = self._kinds(run, rows, is_batch, program)
+        flat = np.concatenate((values[0].ravel(), values[1].ravel()))
+        first, defined = 0, 1
+        while first < len(rows):
+            before = first
+            first, size, _ = kernels.write_lines(
+                run.data, flat, rows, kinds, first, len(rows), program.programs, operations, program.literals, self._out
+            )
+            if size:
+                yield self._out[:size].data
+                defined = 1 if first - before >= _WORTH_A_CALL else defined
+            elif first < len(rows):  # A line that only the definition writes. There may be many of them.
+                yield from self._defined(run, rows, is_batch, first, first + defined)
+                first, defined = first + defined, min(2 * defined, _MOST_DEFINED)
+
+    def _kinds(self, run: RecordRun, rows: Column, is_batch: Mask, program: _Program) -> Bytes:
+        """Return the kind of each line."""
+        of_batch = program.kind_of_attributes[run.table[:, ATTRIBUTES] & _ATTRIBUTES]
+        of_batch[run.magic != 2] = _BY_DEFINITION
+        attributes = run.batch_column(ATTRIBUTES)
+        of_record = _record_kind(attributes & LOG_APPEND_TIME_BIT != 0, run.key_size < 0, run.value_size < 0)
+        is_unusual = (run.headers_count > 0) | (attributes & CONTROL_BIT != 0) | (run.magic[run.batch] != 2)
+        if program.shows_data and not self._form.as_json:  # Each byte becomes two characters at most.
+            is_unusual |= 2 * np.maximum(run.key_size, run.value_size) > MAX_SHOWN_CHARS
+        of_record[is_unusual] = _BY_DEFINITION
+        kinds = np.empty(len(rows), np.uint8)
+        kinds[is_batch], kinds[~is_batch] = of_batch[rows[is_batch]], of_record[rows[~is_batch]]
+        return kinds
+
+    def _defined(self, run: RecordRun, rows: Column, is_batch: Mask, first: int, end: int) -> Iterator[bytes]:
+        """Yield some lines as the definition writes them."""
+        found, headers = [], dict[int, tuple[Header, int]]()
+        try:
+            for row, of_batch in zip(rows[first:end].tolist(), is_batch[first:end].tolist(), strict=True):
+                number = row if of_batch else int(run.batch[row])
+                if number not in headers:
+                    headers[number] = run.header(number)
+                header, position = headers[number]
+                if of_batch:
+                    found.append(self._form.batch_line(header, position, is_valid=True))
+                else:
+                    found.append(self._form.record_line(header, position, run.record(row)))
+        except CorruptBatchError:
+            yield encoded("".join(found))
+            raise
+        yield encoded("".join(found))
+
+
+def _lines(run: RecordRun, chosen: Mask | None, *, with_batches: bool) -> tuple[Column, Mask]:
+    """Return the row of each line in its table, of batches or of records, and whether it is the line of a batch."""
+    records = np.arange(len(run)) if chosen is None else np.flatnonzero(chosen)
+    if not with_batches:
+        return records, np.zeros(len(records), bool)
+    batch = run.batch[records]
+    batches = np.arange(len(run.table)) if chosen is None else np.unique(batch)
+    rows, is_batch = np.empty(len(records) + len(batches), np.int64), np.zeros(len(records) + len(batches), bool)
+    is_batch[np.arange(len(batches)) + np.searchsorted(batch, batches)] = True
+    rows[is_batch], rows[~is_batch] = batches, records
+    return rows, is_batch
+
+
+def _record_values(run: RecordRun) -> Table:
+    return np.stack(
+        (
+            *(run.offset, run.timestamp, run.key_size, run.value_size, run.sequence),
+            *(run.key_start, run.value_start),
+        )
+    )
+
+
+def _batch_values(run: RecordRun) -> Table:
+    table = run.table
+    base_sequence = table[:, BASE_SEQUENCE]
+    last_sequence = (base_sequence + table[:, LAST_OFFSET] - table[:, BASE_OFFSET]) & 0x7FFFFFFF
+    return np.stack(
+        (
+            *(table[:, BASE_OFFSET], table[:, LAST_OFFSET], table[:, RECORDS_COUNT], base_sequence),
+            *(np.where(base_sequence < 0, -1, last_sequence), table[:, PRODUCER_ID], table[:, PRODUCER_EPOCH]),
+            *(table[:, EPOCH], table[:, BASE_TIMESTAMP], table[:, POSITION] + run.start_position),
+            *(table[:, MAX_TIMESTAMP], table[:, SIZE], run.magic, run.crc),
+        )
+    )
+
+
+# Programs
+
+
+def _record_kind(is_append_time: Any, has_null_key: Any, has_null_value: Any) -> Any:
+    return 4 * is_append_time + 2 * has_null_key + 1 * has_null_value
+
+
+def _operations(form: LineForm) -> dict[str, int] | None:
+    """Return the operation that writes key and payload, by name; None if only the definition can write them."""
+    text = QUOTED if form.as_json else PLAIN
+    known = {None: text, "utf8": text, "hex": HEX, "base64": BASE64}
+    if form.decoder is None:
+        return dict.fromkeys(_CONTENT, text)
+    names = form.decoder.names if isinstance(form.decoder, FieldDecoder) else {}
+    found = {field: known[name] for field, name in names.items() if name in known}
+    return found if found.keys() == _CONTENT.keys() else None
+
+
+def _program(form: LineForm) -> _Program | None:
+    """Return the programs of the lines of a form: of records by their kind, then of batches by their attributes.
+
+    None if the kernel cannot write the lines of records.
+    """
+    content = _operations(form)
+    if content is None:
+        return None
+    lines = [
+        _with_placeholders(
+            form.record_fields(_header(append_time * LOG_APPEND_TIME_BIT), 0, Record(0, 0, key, value)), _RECORD_VALUES
+        )
+        for append_time in (0, 1)
+        for key in (b"", None)
+        for value in (b"", None)
+    ]
+    kind_of_attributes = np.full(_ATTRIBUTES + 1, _BY_DEFINITION, np.int64)
+    for attributes in range(_ATTRIBUTES + 1):
+        if attributes & CODEC_MASK <= Codec.ZSTD:
+            kind_of_attributes[attributes] = len(lines)
+            lines.append(_with_placeholders(header_fields(_header(attributes), 0, is_valid=True), _BATCH_VALUES))
+    literals, programs, operations = bytearray(), [], list[tuple[int, int, int]]()
+    for number, fields in enumerate(lines):
+        is_record = number < kind_of_attributes[0]
+        start = len(operations)
+        _cut(form.printed(fields, is_record=is_record), form, content if is_record else {}, literals, operations)
+        programs.append((start, len(operations)))
+    return _Program(
+        np.array(programs, np.int64),
+        np.array(operations, np.int64).reshape(-1, LINE_COLUMNS),
+        np.frombuffer(bytes(literals), np.uint8),
+        kind_of_attributes,
+        form.print_data or form.decoder is not None,
+    )
+
+
+def _header(attributes: int) -> Header:
+    return Header(0, 0, 0, 2, 0, attributes, 0, NO_TIMESTAMP, 0, 0, 0, 0, 0)
+
+
+def _with_placeholders(fields: Mapping[str, Any], values: tuple[str, ...]) -> dict[str, Any]:
+    """Return fields with a placeholder for each number, and for key and payload unless they are null."""
+    found = dict(fields)
+    for name, value in fields.items():
+        if name in _CONTENT and value is not None:
+            found[name] = str(_PLACEHOLDER + values.index(_CONTENT[name][0]))
+        elif type(value) is int:
+            found[name] = _PLACEHOLDER + values.index("time" if name in _TIMES else name)
+    return found
+
+
+def _cut(
+    text: str, form: LineForm, content: Mapping[str, int], literals: bytearray, operations: list[tuple[int, int, int]]
+) -> None:
+    """Add the operations that write a line. `content` are those of key and payload if it is the line of a record."""
+    names, first_value = (_RECORD_VALUES, 0) if content else (_BATCH_VALUES, len(_RECORD_VALUES))
+    fields = {_CONTENT[field][0]: (operation, _CONTENT[field][1]) for field, operation in content.items()}
+    before = len(json.dumps({"file": form.label})) - 1 if form.as_json else 0
+    pieces = re.split(rf"({_PLACEHOLDER // 100}\d\d)", text[before:])
+    for literal, placeholder in zip([text[:before] + pieces[0], *pieces[2::2]], [*pieces[1::2], ""], strict=True):
+        start = len(literals)
+        literals += encoded(literal)
+        operations.append((LITERAL, start, len(literals)))
+        if placeholder:
+            value = int(placeholder) - _PLACEHOLDER
+            if names[value] in fields:
+                operation, size = fields[names[value]]
+                operations.append((operation, value, names.index(size)))
+            else:
+                operations.append((NUMBER, first_value + value, 0))

@@ -1,0 +1,195 @@
+"""Prints the transactions of a partition: tables and lines for people, fields for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kcompact import readable
+from kcompact.cli.output.printer import Printer, cell
+from kcompact.inspect.transaction_report import MarkerCounts, State, Totals, Transaction, TransactionReport
+from kcompact.readable import counted, size, time
+
+MOST_SHOWN = 20
+"""So many open transactions are shown; the JSON has all."""
+_COLUMNS = ("state", "producer", "epoch", "coordinator", "offsets", "marker", "records", "size", "last write", "took")
+_STYLES = {State.OPEN: "yellow", State.ABORTED: "dim"}
+
+
+# Fields
+
+
+def transactions_fields(report: TransactionReport) -> dict[str, Any]:
+    """Return the transactions of a partition as JSON has them."""
+    totals, held = report.totals, report.held_back
+    emptied, gone = totals[State.EMPTIED], totals[State.GONE]
+    return {
+        "committed": totals[State.COMMITTED].transactions,
+        "aborted": totals[State.ABORTED].transactions,
+        "empty": emptied.transactions + gone.transactions,
+        "open": len(report.open),
+        "hanging": len(report.hanging),
+        "last_stable_offset": report.last_stable_offset,
+        "high_watermark": report.high_watermark,
+        "log_end_offset": report.log_end_offset,
+        "read_to_offset": report.read_to_offset,
+        "held_back": asdict(held) | {"segments": list(held.segments)},
+        "totals": {str(state): asdict(each) for state, each in totals.items()},
+        "open_transactions": [_transaction(each, report) for each in report.open],
+        "largest": [_transaction(each, report) for each in report.largest],
+        "longest": [_transaction(each, report) for each in report.longest],
+        "producer_ids": report.producer_ids,
+        "producers": [
+            asdict(each) | {"expires_ms": each.last_timestamp + report.producer_expiration_ms}
+            for each in report.producers
+        ],
+        "markers": asdict(report.markers),
+        "tombstones": asdict(report.tombstones),
+    }
+
+
+def _transaction(transaction: Transaction, report: TransactionReport) -> dict[str, Any]:
+    fields = asdict(transaction) | {"state": str(transaction.state), "duration_ms": transaction.duration_ms}
+    if transaction.state is State.OPEN:
+        fields["open_for_ms"] = _age_ms(transaction.first_timestamp_ms, report.now_ms)
+        fields["idle_for_ms"] = _age_ms(transaction.last_timestamp_ms, report.now_ms)
+    return fields
+
+
+def _age_ms(timestamp_ms: int | None, now_ms: int) -> int | None:
+    return None if timestamp_ms is None else now_ms - timestamp_ms
+
+
+# Lines
+
+
+def show_transactions(report: TransactionReport, printer: Printer) -> None:
+    """Print the transactions of a partition: how many, what they hold back, which are open, what waits for what."""
+    for heading, line in _facts(report):
+        printer.line(f"  {heading:<12}  {line}")
+    opened = report.open[:MOST_SHOWN]
+    shown = [*opened, *_notable(report)]
+    if shown:
+        printer.line()
+        rows = [dict(zip(_COLUMNS, _cells(each, report), strict=True)) for each in shown]
+        numbers = ("producer", "epoch", "coordinator", "marker", "records", "size", "took")
+        printer.table(_COLUMNS, rows, numbers=numbers, whole=_COLUMNS, optional=("coordinator", "epoch", "marker"))
+    if len(report.open) > MOST_SHOWN:
+        printer.line(f"  and {len(report.open) - MOST_SHOWN:,} more open transactions; --json lists all")
+
+
+def _notable(report: TransactionReport) -> list[Transaction]:
+    """Return the largest and the longest transactions that have ended, without repeats."""
+    found = {each.marker_offset: each for each in (*report.largest[:3], *report.longest[:3])}
+    return [found[offset] for offset in sorted(found, key=lambda offset: offset or 0)]
+
+
+def _facts(report: TransactionReport) -> Iterator[tuple[str, str]]:
+    totals = report.totals
+    yield "committed", _total(totals[State.COMMITTED])
+    yield "aborted", _total(totals[State.ABORTED])
+    emptied, gone = totals[State.EMPTIED].transactions, totals[State.GONE].transactions
+    if emptied or gone:
+        committed = totals[State.EMPTIED].committed + totals[State.GONE].committed
+        left = f"{emptied:,} of empty batches, {gone:,} of the marker alone"
+        aborted = emptied + gone - committed
+        yield "empty", f"{emptied + gone:,}: {left}; {committed:,} committed, {aborted:,} aborted"
+    hanging = len(report.hanging)
+    yield "open", _total(totals[State.OPEN]) + (f", {hanging:,} hanging" if hanging else "")
+    yield "last stable", _stable(report)
+    known = counted(len(report.producers), "producer")
+    yield "producers", f"{report.producer_ids:,} with transactions in the log; a broker has {known}"
+    if any(asdict(report.markers).values()):
+        yield "markers", _markers(report.markers)
+    if report.tombstones.total:
+        yield "tombstones", _tombstones(report)
+    if report.read_to_offset < report.log_end_offset:
+        end = report.log_end_offset
+        yield "read", f"up to offset {report.read_to_offset}, because of damage; the log ends at {end}"
+
+
+def _total(totals: Totals) -> str:
+    if not totals.transactions:
+        return "0"
+    found = f"{totals.transactions:,}: {counted(totals.records, 'record')}, {size(totals.size_bytes)}"
+    return found + (f", the longest took {_duration(totals.longest_ms)}" if totals.longest_ms else "")
+
+
+def _stable(report: TransactionReport) -> str:
+    held, stable = report.held_back, report.last_stable_offset
+    if stable >= report.high_watermark:
+        return f"{stable}, the high watermark: nothing is held back"
+    end = f"{stable}, below the high watermark {report.high_watermark}: "
+    end += (
+        f"{counted(held.records, 'record')}, {size(held.size_bytes)}, are held back from readers of committed records"
+    )
+    if held.segments:
+        end += f"; {counted(len(held.segments), 'segment')}, {size(held.segment_bytes)}, cannot be cleaned"
+    return end
+
+
+def _markers(counts: MarkerCounts) -> str:
+    kinds = (
+        (counts.with_data, "until the data of their transactions is gone"),
+        (counts.unstamped, "to get a horizon in the next cleaning"),
+        (counts.uncleanable, "until their segments can be cleaned"),
+        (counts.waiting, f"until a horizon, {_horizons(counts.first_horizon_ms, counts.last_horizon_ms)}"),
+        (counts.expired, "to go with the next cleaning"),
+        (counts.emptied, "empty already"),
+    )
+    line = "; ".join(f"{count:,} {what}" for count, what in kinds if count)
+    if counts.kept_for_producers:
+        until = time(counts.kept_until_ms)
+        line += f"; {counts.kept_for_producers:,} of these kept as the last of a producer, until {until} at the latest"
+    return line
+
+
+def _tombstones(report: TransactionReport) -> str:
+    counts = report.tombstones
+    kinds = (
+        (counts.unstamped, "to get a horizon in the next cleaning, unless superseded"),
+        (counts.uncleanable, "until their segments can be cleaned"),
+        (counts.legacy, "of an old format, to go by the age of the clean section"),
+        (counts.waiting, f"until a horizon, {_horizons(counts.first_horizon_ms, counts.last_horizon_ms)}"),
+        (counts.expired, "to go with the next cleaning"),
+    )
+    return "; ".join(f"{count:,} {what}" for count, what in kinds if count)
+
+
+def _horizons(first_ms: int | None, last_ms: int | None) -> str:
+    return time(first_ms) if first_ms == last_ms else f"{time(first_ms)} to {time(last_ms)}"
+
+
+def _cells(transaction: Transaction, report: TransactionReport) -> Sequence[Any]:
+    state = "hanging" if transaction.is_hanging else str(transaction.state)
+    if transaction.is_known_to_broker is False:
+        state = "forgotten"
+    took = transaction.duration_ms
+    if transaction.state is State.OPEN:
+        took = _age_ms(transaction.first_timestamp_ms, report.now_ms)
+    style = "bold red" if transaction.is_hanging else _STYLES.get(transaction.state, "")
+    return (
+        cell(state, style),
+        cell(transaction.producer_id),
+        cell(transaction.producer_epoch),
+        cell(transaction.coordinator_epoch),
+        cell(f"{transaction.first_offset} to {transaction.last_offset}"),
+        cell(transaction.marker_offset),
+        cell(transaction.records),
+        cell(readable.size(transaction.size_bytes)),
+        cell(time(transaction.last_timestamp_ms)),
+        cell(None if took is None else _duration(took)),
+    )
+
+
+def _duration(duration_ms: int) -> str:
+    """Return a duration with its two largest units, such as `2 h 5 min`."""
+    if duration_ms < 1000:
+        return f"{duration_ms} ms"
+    rest, parts = duration_ms // 1000, list[str]()
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, rest = divmod(rest, unit)
+        if count or parts:
+            parts.append(f"{count} {name}" if count else "")
+    return " ".join(filter(None, parts[:2]))

@@ -1,0 +1,100 @@
+"""What a broker's cleaner does when it reads a log: it checks no checksum and no offset, but some bytes stop it.
+
+Then the broker logs a warning and marks the partition as uncleanable until it is started again.
+Rules: `LogCleaner.CleanerThread.tryCleanFilthiestLog`, `Cleaner.growBuffersOrFail`, `ByteBufferLogInputStream`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from kcompact.doctor.loading import LEAST_RECORD_BYTES, OVERHEAD_BYTES, UP_TO_MAGIC_BYTES
+from kcompact.errors import CorruptDataError, KcompactError
+from kcompact.format.batch import Batch, read_header, read_records
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.format.names import TopicPartition
+from kcompact.log.files import open_regular, read_at
+
+_LATEST_MAGIC = 2
+_BUFFER_BYTES = 1_048_588
+"""The default `max.message.bytes`, to which the cleaner's buffer grows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Where a broker's cleaner fails in a file, and the exception that its log shows."""
+
+    file: Path
+    position: int
+    offset: int | None
+    exception: str
+
+    def logged(self, partition: TopicPartition) -> str:
+        """Return the warning of the broker's log, without the description of the log."""
+        return f"Marking its partition ({partition}) as uncleanable: {self.exception}"
+
+
+def failures(file: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Iterator[Failure]:
+    """Yield where a broker's cleaner fails in a segment: at the first place already, and at the others after a repair.
+
+    Where no batch begins, the rest cannot be examined. Raises RefusedError, StorageError.
+    """
+    with open_regular(file) as descriptor:
+        end, position = os.fstat(descriptor).st_size, 0
+        while position < end:
+            left_bytes = end - position
+            prefix = read_at(descriptor, min(UP_TO_MAGIC_BYTES, left_bytes), position, path=file)
+            offset = struct.unpack_from(">q", prefix)[0] if len(prefix) >= 8 else None
+            failure = partial(Failure, file=file, position=position, offset=offset)
+            exception = _wrong_prefix(prefix, left_bytes, f"log segment {file} at position {position}")
+            if exception:
+                yield failure(exception=exception)
+                return
+            size_bytes = OVERHEAD_BYTES + struct.unpack_from(">i", prefix, 8)[0]
+            data = read_at(descriptor, size_bytes, position, path=file)
+            exception = _wrong_records(data, file, position, memory_bytes)
+            if exception:
+                yield failure(exception=exception)
+            position += size_bytes
+
+
+def _wrong_prefix(prefix: bytes, left_bytes: int, where: str) -> str:
+    """Return the exception for the first bytes of a batch, an empty text if they are right."""
+    if len(prefix) < OVERHEAD_BYTES:
+        return f"IllegalStateException: Could not determine next batch size for {where}"
+    (size,) = struct.unpack_from(">i", prefix, 8)
+    if size < LEAST_RECORD_BYTES:
+        least = f"less than the minimum record overhead ({LEAST_RECORD_BYTES})"
+        return f"CorruptRecordException: Record size {size} is {least}"
+    if len(prefix) < UP_TO_MAGIC_BYTES:
+        return f"IllegalStateException: Could not determine next batch size for {where}"
+    (magic,) = struct.unpack_from(">b", prefix, 16)
+    if not 0 <= magic <= _LATEST_MAGIC:
+        return f"CorruptRecordException: Invalid magic found in record: {magic}"
+    size_bytes = size + OVERHEAD_BYTES
+    if size_bytes <= left_bytes:
+        return ""
+    if size_bytes <= _BUFFER_BYTES:
+        problem = f"Batch size {size_bytes} < buffer size {_BUFFER_BYTES}, but not processed for {where}"
+        return f"IllegalStateException: {problem}"
+    problem = f"Log segment may be corrupt, batch size {size_bytes} > {left_bytes} bytes left in segment for {where}"
+    return f"CorruptRecordException: {problem}"
+
+
+def _wrong_records(data: bytes, file: Path, position: int, memory_bytes: int) -> str:
+    """Return the exception for records that cannot be decoded, an empty text if they can."""
+    try:
+        header = read_header(data, file=str(file), position=position)
+        if not header.is_control:
+            batch = Batch(position, header, memoryview(data))
+            read_records(batch, file=str(file), memory_bytes=memory_bytes, check_offsets=False)
+    except CorruptDataError:
+        return "KafkaException or InvalidRecordException"
+    except KcompactError:
+        return ""  # Too large to be checked here.
+    return ""

@@ -1,0 +1,196 @@
+"""Damaged batches, indexes and small files of one partition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from kcompact.doctor.cleaner import Failure, failures
+from kcompact.doctor.findings import Finding, Kind
+from kcompact.doctor.loading import broken_end
+from kcompact.doctor.tails import Tail
+from kcompact.errors import (
+    CorruptBatchError,
+    CorruptCheckpointError,
+    CorruptDataError,
+    CorruptIndexError,
+    CorruptTransactionIndexError,
+    KcompactError,
+    StaleReplicaError,
+    StorageError,
+    storage_errors,
+)
+from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, parse_leader_epochs
+from kcompact.format.names import Suffix
+from kcompact.format.properties import PARTITION_METADATA, parse_partition_metadata
+from kcompact.inspect import findings as inspected
+from kcompact.inspect.verify import verify_log
+from kcompact.log.directory import PartitionLog
+from kcompact.log.files import read_file
+from kcompact.log.transaction_index import read_transaction_index
+from kcompact.plan.clean_plan import CleanPlan
+
+
+def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:
+    """Return all damage of a partition: every byte is read. Raises StorageError, RefusedError."""
+    contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
+    damage = (each for each in contents.findings if each.severity is inspected.Severity.DAMAGE)
+    return [_as_error(each, plan.log.directory) for each in damage if not _is_cut_off(each, plan.log)]
+
+
+def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:
+    """Return whether a broker cuts this off when it recovers the log."""
+    if log.recovered_from is None or found.position is None:
+        return False
+    recovered = (segment for segment in log.segments if segment.base_offset >= log.recovered_from)
+    kept = {segment.log_name: segment.size_bytes for segment in recovered}
+    return found.position >= kept.get(found.file, found.position + 1)
+
+
+_ERRORS = {
+    ".log": CorruptBatchError,
+    ".index": CorruptIndexError,
+    ".timeindex": CorruptIndexError,
+    ".txnindex": CorruptTransactionIndexError,
+    ".snapshot": CorruptCheckpointError,
+}
+
+
+def _as_error(found: inspected.Finding, directory: Path) -> CorruptDataError:
+    error = _ERRORS.get(Path(found.file).suffix, CorruptDataError)
+    return error(file=directory / found.file, position=found.position, offset=found.offset, problem=found.problem)
+
+
+def found_at_the_ends(plan: CleanPlan, tails: Sequence[Tail]) -> list[KcompactError]:
+    """Return the damage that the ends of the segments and the small files show. Raises StorageError, RefusedError."""
+    found: list[KcompactError] = [tail.damage for tail in tails if tail.damage is not None]
+    directory = plan.log.directory
+    parsers = {LEADER_EPOCH_CHECKPOINT: parse_leader_epochs, PARTITION_METADATA: parse_partition_metadata}
+    for name, parse in parsers.items():
+        file = directory / name
+        if file.exists():
+            try:
+                parse(read_file(file), file=str(file))
+            except CorruptDataError as problem:
+                found.append(problem)
+    for segment in plan.log.segments:
+        if segment.has(Suffix.TXN_INDEX):
+            try:
+                read_transaction_index((directory / segment.log_name).with_suffix(Suffix.TXN_INDEX))
+            except CorruptDataError as problem:
+                found.append(problem)
+    return found
+
+
+def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_bytes: int) -> Iterator[Finding]:
+    """Yield each problem once; of a batch that a broker or its cleaner cannot read, what the broker's log will say.
+
+    Raises RefusedError, StorageError.
+    """
+    by_place = {_place(problem): problem for problem in reversed(problems)}
+    for failure in _cleaner_failures(plan, problems, memory_bytes):
+        known = by_place.pop((str(failure.file), failure.position), None)
+        yield Finding(
+            kind=Kind.UNCLEANABLE_BATCH,
+            directory=plan.log.directory,
+            file=failure.file,
+            position=failure.position,
+            offset=failure.offset,
+            problem=known.problem if isinstance(known, CorruptDataError) else "cannot be read as a batch",
+            broker_says=failure.logged(plan.log.topic_partition),
+        )
+    for problem in reversed(by_place.values()):
+        yield _broken_end(problem, plan.log) or of_error(problem, plan.log.directory)
+
+
+def _place(problem: KcompactError) -> tuple[str, int | None]:
+    """Return where a problem is. Two ways to look for damage can find the same."""
+    return (problem.file, problem.position) if isinstance(problem, CorruptDataError) else (str(problem), None)
+
+
+def _cleaner_failures(plan: CleanPlan, problems: Sequence[KcompactError], memory_bytes: int) -> Iterator[Failure]:
+    """Yield where the broker's cleaner fails in damaged files. It reads all of a compacted log but the last segment."""
+    if not plan.config.compacts:
+        return
+    damaged = {problem.file for problem in problems if isinstance(problem, CorruptBatchError)}
+    for segment in plan.log.segments[:-1]:
+        file = plan.log.directory / segment.log_name
+        if str(file) in damaged:
+            with storage_errors(file):
+                yield from islice(failures(file, memory_bytes=memory_bytes), inspected.MOST_LISTED)
+
+
+def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
+    """Return what a broker that loads the log does at the place of a damaged batch; None if it reads on.
+
+    After an unclean shutdown the broker cuts off what is no batch. Raises RefusedError, StorageError.
+    """
+    active = log.directory / log.active_segment.log_name
+    if not isinstance(problem, CorruptBatchError) or problem.position is None or problem.file != str(active):
+        return None
+    if log.recovered_from is not None or log.log_dir.is_running:
+        return None
+    return broken_end(active, problem.position)
+
+
+def of_error(problem: KcompactError, directory: Path) -> Finding:
+    """Return an error about a partition as a finding."""
+    kind, says = _kind_of(problem)
+    if not isinstance(problem, CorruptDataError):
+        text = getattr(problem, "problem", None)
+        text = text if isinstance(text, str) else str(problem).splitlines()[0]
+        return Finding(kind=kind, directory=directory, file=_file_of(problem), problem=text, broker_says=says)
+    return Finding(
+        kind=kind,
+        directory=Path(problem.file).parent,
+        file=Path(problem.file),
+        position=problem.position,
+        offset=problem.offset,
+        problem=problem.problem,
+        broker_says=says,
+    )
+
+
+def _file_of(problem: KcompactError) -> Path | None:
+    path = getattr(problem, "path", None)
+    return Path(path) if path is not None else None
+
+
+def _kind_of(problem: KcompactError) -> tuple[Kind, str]:
+    """Return the kind of an error, and what a broker's log says about it."""
+    match problem:
+        case CorruptBatchError():
+            return Kind.DAMAGED_BATCH, ""
+        case CorruptTransactionIndexError() if _has_later_version(problem.problem):
+            return Kind.BAD_TRANSACTION_INDEX, "KafkaException: Unexpected aborted transaction version"
+        case CorruptIndexError():
+            return Kind.LYING_INDEX, ""
+        case CorruptDataError() if problem.file.endswith(Suffix.SNAPSHOT):
+            return Kind.BAD_SNAPSHOT, f"Failed to load producer snapshot from '{problem.file}'"
+        case CorruptDataError() if problem.file.endswith(LEADER_EPOCH_CHECKPOINT):
+            return Kind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.file}"
+        case CorruptDataError() if problem.file.endswith(PARTITION_METADATA):
+            says = f"Error while reading partition metadata file {problem.file}, or: NullPointerException"
+            return Kind.BAD_CHECKPOINT, says
+        case CorruptDataError() if problem.file.endswith(LOG_START_OFFSET_CHECKPOINT):
+            return Kind.LOG_START_ABOVE_END, "Deleting all segments because logEndOffset"
+        case CorruptDataError() if problem.file.endswith(Suffix.LOG):
+            return Kind.MISSING_LOG, "Found an orphaned index file"
+        case CorruptDataError():
+            return Kind.CHECKPOINT_ABOVE_END, ""
+        case StaleReplicaError():
+            return Kind.STALE_REPLICA, "marked stray and renamed"
+        case StorageError():
+            return Kind.UNREADABLE, problem.word
+    return Kind.REFUSED, ""
+
+
+def _has_later_version(problem: str) -> bool:
+    """Return whether a broker finds a later version in an entry of a `.txnindex`: it reads one of the two bytes.
+
+    Rule: TransactionIndex.iterable, AbortedTxn.version.
+    """
+    version = re.search(r"version (-?\d+)", problem)
+    return version is not None and int(version[1]) >= 1 << 8

@@ -1,0 +1,160 @@
+"""Examines log directories: calls every check, and sorts what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kcompact.config.resolve import Configured, is_cleaner_enabled
+from kcompact.doctor.access import access_findings
+from kcompact.doctor.damage import of_error
+from kcompact.doctor.findings import Finding, worst_first
+from kcompact.doctor.log_dir import (
+    checkpoint_findings,
+    disk_findings,
+    lock_findings,
+    meta_properties_findings,
+    readable_log_dir,
+    shutdown_findings,
+)
+from kcompact.doctor.names import directory_findings
+from kcompact.doctor.partition import nothing_else_findings, partition_findings
+from kcompact.doctor.settings import (
+    broker_setting_findings,
+    cleaner_findings,
+    topic_findings,
+    unused_setting_findings,
+)
+from kcompact.doctor.together import (
+    duplicate_findings,
+    identity_findings,
+    metadata_log_findings,
+    topic_id_findings,
+)
+from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, storage_errors
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
+from kcompact.format.properties import META_PROPERTIES, MetaProperties
+from kcompact.log.directory import LogDir, is_partition_directory
+from kcompact.plan.discovery import canonical, partitions_in
+from kcompact.plan.notes import option_notes
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partitions import noted, plan_despite_damage
+
+
+def examine(
+    paths: Sequence[Path],
+    options: PlanOptions,
+    *,
+    reads_all: bool = False,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> list[Finding]:
+    """Return what would stop a broker with these log directories, its cleaner or kcompact, the worst first.
+
+    With `reads_all` every byte is read, else names, small files, and the ends of segments and indexes.
+    Raises RefusedError for a path that is no directory, ConfigError for a wrong option, ClusterUnreachableError.
+    """
+    log_dirs = [_log_dir(path) for path in paths]
+    found = list(broker_setting_findings(options.broker_properties, log_dirs[0]))
+    if found:  # A broker refuses these settings, so nothing can be said about partitions under them.
+        options = replace(options, broker_properties={})
+    options = replace(options, include_internal=True, unclean=reads_all)
+    is_enabled = is_cleaner_enabled(options.overrides, options.broker_properties)
+    found += cleaner_findings(is_enabled=is_enabled, log_dir=log_dirs[0])
+    identities: dict[Path, MetaProperties] = {}
+    partitions: list[Path] = []
+    for log_dir in log_dirs:
+        try:
+            with storage_errors(log_dir):
+                partitions += partitions_in(log_dir, topics=options.topics)
+                found += _log_dir_findings(log_dir, identities)
+        except KcompactError as problem:
+            found.append(of_error(problem, log_dir))
+    found += identity_findings(identities, options.broker_properties)
+    found += metadata_log_findings(log_dirs, options.broker_properties)
+    found += duplicate_findings(partitions)
+    found += topic_id_findings(partitions)
+    found += unused_setting_findings(option_notes(partitions, options), log_dirs[0])
+    found += _all_partitions(partitions, options, reads_all=reads_all, memory_bytes=memory_bytes)
+    return worst_first(found)
+
+
+def _log_dir(path: Path) -> Path:
+    """Return the log directory that a path names. Raises RefusedError for a partition and for no directory."""
+    log_dir = canonical(path)
+    if not log_dir.is_dir():
+        raise RefusedError(path=path, problem="not a directory" if log_dir.exists() else "no such directory")
+    if is_partition_directory(log_dir) and not partitions_in(log_dir):
+        raise RefusedError(
+            path=path,
+            problem="a partition directory",
+            hint="Pass the log directory above it; with --topic GLOB only some topics are examined.",
+        )
+    return log_dir
+
+
+def _log_dir_findings(log_dir: Path, identities: dict[Path, MetaProperties]) -> Iterator[Finding]:
+    """Yield what is wrong with one log directory, and remember its identity. Raises StorageError, OSError."""
+    yield from lock_findings(log_dir)
+    properties, found = meta_properties_findings(log_dir)
+    if properties is not None:
+        identities[log_dir] = properties
+    yield from found
+    yield from checkpoint_findings(log_dir)
+    yield from shutdown_findings(readable_log_dir(log_dir))
+    yield from disk_findings(log_dir)
+    yield from access_findings(log_dir)
+    yield from directory_findings(log_dir)
+
+
+def _all_partitions(
+    partitions: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int
+) -> Iterator[Finding]:
+    """Yield what is wrong with the partitions and with the settings of their topics. Raises ConfigError."""
+    configs = options.configs_of(partitions)
+    log_dirs = {path: readable_log_dir(path) for path in {directory.parent for directory in partitions}}
+    topics: set[str] = set()
+    for directory in partitions:
+        parsed = parse_directory(directory.name)
+        assert parsed is not None, directory
+        topic = parsed.topic_partition.topic
+        configured = configs[directory]
+        if topic == CLUSTER_METADATA_TOPIC:  # The controller's own log. No cleaner touches it, whatever its settings.
+            configured = replace(configured, config=replace(configured.config, cleanup_policy=None))
+        elif topic not in topics:
+            topics.add(topic)
+            yield from topic_findings(topic, configured.config, directory.parent)
+        try:
+            with storage_errors(directory):
+                yield from _partition(
+                    directory,
+                    configured,
+                    options,
+                    log_dirs[directory.parent],
+                    reads_all=reads_all,
+                    memory_bytes=memory_bytes,
+                )
+        except ConfigError:
+            raise
+        except KcompactError as problem:
+            yield of_error(problem, directory)
+
+
+def _partition(
+    directory: Path,
+    configured: Configured,
+    options: PlanOptions,
+    log_dir: LogDir,
+    *,
+    reads_all: bool,
+    memory_bytes: int,
+) -> Iterator[Finding]:
+    problem = configured.problem
+    if problem is not None and not (isinstance(problem, CorruptDataError) and problem.file.endswith(META_PROPERTIES)):
+        yield of_error(problem, directory)
+    if found := list(nothing_else_findings(directory)):
+        yield from found
+        return
+    plan, error = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
+    yield from partition_findings(noted(plan, configured.notes), error, reads_all=reads_all, memory_bytes=memory_bytes)

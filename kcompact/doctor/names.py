@@ -1,0 +1,100 @@
+"""Names in log directories and partitions: what a broker refuses, removes or moves aside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from kcompact import readable
+from kcompact.doctor.findings import Finding, Kind
+from kcompact.format.names import REMOTE_INDEX_CACHE
+from kcompact.log.directory import PartitionLog
+from kcompact.plan.discovery import LeftOutKind, left_out_of
+
+_KINDS = {
+    LeftOutKind.DELETE: (Kind.DELETE_DIRECTORY, "a deleted partition; a broker removes it when it starts"),
+    LeftOutKind.FUTURE: (Kind.FUTURE_DIRECTORY, "a replica that was moving to this log directory; a broker goes on"),
+    LeftOutKind.STRAY: (
+        Kind.STRAY_DIRECTORY,
+        "a replica that the cluster no longer assigned to this broker; a broker loads it and does not serve it",
+    ),
+}
+_MARKED = re.compile(r"\S+-\S+\.\S+-(?:delete|future|stray)")
+_LOADED_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".cleaned", ".swap")
+"""A broker takes what stands before the first dot in such a name for an offset."""
+_LISTED = 5
+
+
+def directory_findings(log_dir: Path) -> Iterator[Finding]:
+    """Yield the sub-directories of a log directory that are no partitions. Raises OSError."""
+    for each in left_out_of(log_dir):
+        if each.kind in _KINDS:
+            kind, problem = _KINDS[each.kind]
+            yield Finding(kind=kind, directory=each.directory, problem=problem, size_bytes=each.size_bytes)
+        elif each.kind is LeftOutKind.UNKNOWN:
+            yield _unknown_directory(each.directory, each.size_bytes)
+
+
+def _unknown_directory(directory: Path, size_bytes: int | None) -> Finding:
+    if is_loaded(directory.name):
+        problem = "not a name that Kafka writes, but a broker loads it as a partition"
+        return Finding(kind=Kind.FOREIGN_NAME, directory=directory, problem=problem, size_bytes=size_bytes)
+    return Finding(
+        kind=Kind.UNKNOWN_DIRECTORY,
+        directory=directory,
+        problem="a directory whose name is not that of a partition; move it out of the log directory",
+        size_bytes=size_bytes,
+        broker_says=f"Found directory {directory}, '{directory.name}' is not in the form of topic-partition",
+    )
+
+
+def is_loaded(name: str) -> bool:
+    """Return whether a broker loads a sub-directory of this name, or skips it. Any other name keeps it from starting.
+
+    Rule: LocalLog.parseTopicPartitionName, LogManager.loadLogs.
+    """
+    if name == REMOTE_INDEX_CACHE:
+        return True
+    is_marked = name.endswith(("-delete", "-future", "-stray"))
+    if is_marked and not _MARKED.fullmatch(name):
+        return False
+    topic, _, number = (name.rpartition(".")[0] if is_marked else name).rpartition("-")
+    return bool(topic) and re.fullmatch(r"\+?[0-9]+", number) is not None and int(number) < 1 << 31
+
+
+def file_findings(log: PartitionLog) -> Iterator[Finding]:
+    """Yield the files of a partition with names that a broker cannot load, or does not know."""
+    others = []
+    for name in log.foreign:
+        if is_loadable(name) or not (log.directory / name).is_file():
+            others.append(name)
+            continue
+        yield Finding(
+            kind=Kind.UNKNOWN_FILE,
+            directory=log.directory,
+            file=log.directory / name,
+            problem=f"a broker takes '{name.partition('.')[0]}' for an offset; move the file out of the log directory",
+            broker_says=f'NumberFormatException: For input string: "{name.partition(".")[0]}"',
+        )
+    if others:
+        more = "" if len(others) <= _LISTED else f" and {len(others) - _LISTED:,} more"
+        problem = f"{', '.join(others[:_LISTED])}{more}: not files of Kafka; neither a broker nor kcompact uses them"
+        yield Finding(
+            kind=Kind.FOREIGN_NAME,
+            directory=log.directory,
+            file=log.directory / others[0],
+            problem=readable.shown(problem),
+        )
+
+
+def is_loadable(name: str) -> bool:
+    """Return whether a broker can load a partition with a file of this name.
+
+    Rule: LogLoader.removeTempFilesAndCollectSwapFiles, loadSegmentFiles; ProducerStateManager.listSnapshotFiles;
+    LogFileUtils.offsetFromFileName.
+    """
+    if not name.endswith(_LOADED_SUFFIXES):
+        return True
+    number = name.partition(".")[0]
+    return re.fullmatch(r"[+-]?[0-9]+", number) is not None and -(1 << 63) <= int(number) < 1 << 63

@@ -1,0 +1,268 @@
+"""One partition: its names, damage, missing segments, times, space, and why it is not cleaned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from kcompact import readable
+from kcompact.doctor.damage import damage_findings, found_at_the_ends, found_by_reading
+from kcompact.doctor.findings import Finding, Kind
+from kcompact.doctor.loading import swap_findings
+from kcompact.doctor.names import file_findings
+from kcompact.doctor.settings import offset_map_findings
+from kcompact.doctor.tails import Tail, read_tail
+from kcompact.errors import CorruptDataError, KcompactError
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
+from kcompact.host.disk import Disk
+from kcompact.log.directory import PartitionLog
+from kcompact.log.segment_reader import end_by_headers
+from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import NO_HIGH_WATERMARK
+from kcompact.readable import counted
+
+LONGEST_TRANSACTION_MS = 15 * 60_000
+"""`transaction.max.timeout.ms` of a broker by default: a coordinator aborts a transaction that is open for longer."""
+CLOCKS_DIFFER_MS = 60_000
+_SPACE_FACTOR = 1.05
+
+
+def partition_findings(
+    plan: CleanPlan,
+    error: KcompactError | None,
+    *,
+    reads_all: bool = False,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> Iterator[Finding]:
+    """Yield everything about one partition; `error` is what its plan could not cope with.
+
+    After an unclean shutdown the end of the log may be torn, so damage is looked for only in what a broker will have
+    then, which takes reading: with `reads_all`. Beside a running broker, which changes the files, `inspect --verify`
+    looks for damage. Raises StorageError, RefusedError, OSError.
+    """
+    log = plan.log
+    yield from _leftover_findings(log)
+    yield from swap_findings(log)
+    yield from file_findings(log)
+    if not (log.needs_recovery or log.log_dir.is_running):
+        tails = [read_tail(log, segment) for segment in log.segments[:-1]]
+        problems = [*([error] if error is not None else []), *log.damage]
+        problems += found_by_reading(plan, memory_bytes) if reads_all else found_at_the_ends(plan, tails)
+        yield from damage_findings(plan, problems, memory_bytes)
+        yield from _missing_findings(plan, tails)
+    yield from _index_findings(log)
+    yield from _verdict_findings(plan)
+    yield from offset_map_findings(plan)
+    yield from _time_findings(plan)
+    yield from _space_findings(plan)
+
+
+def _leftover_findings(log: PartitionLog) -> Iterator[Finding]:
+    finding = partial(Finding, directory=log.directory)
+    if log.staging:
+        problem = f"{log.staging[0]} is left of an interrupted run of kcompact; recover finishes or undoes it"
+        yield finding(kind=Kind.STAGING, file=log.directory / log.staging[0], problem=problem)
+    elif log.leftovers:
+        problem = (
+            f"{counted(len(log.leftovers), 'file')} of a broker's interrupted cleaning: a broker finishes or removes "
+            "them when it starts"
+        )
+        yield finding(kind=Kind.LEFTOVERS, file=log.directory / log.leftovers[0], problem=problem)
+    needed = _only_copies(log)
+    for base_offset in needed:
+        problem = (
+            f"no segment of the log has taken the place of {log_name(base_offset)}, unless a cleaning has removed all "
+            "its records: a broker removes it when it starts"
+        )
+        yield _only_copy(log.directory, base_offset, problem)
+    removed = [name for name in log.deleted if base_offset_of(name) not in needed]
+    if removed:
+        problem = f"{counted(len(removed), 'file')} replaced or deleted; a broker removes them when it starts"
+        yield finding(kind=Kind.DELETED_FILES, file=log.directory / removed[0], problem=problem)
+
+
+# Segments that are marked as deleted
+
+
+def nothing_else_findings(directory: Path) -> Iterator[Finding]:
+    """Yield a finding if a broker has marked every segment of a partition as deleted. Raises OSError."""
+    names = [entry.name for entry in directory.iterdir()]
+    if not any(name.endswith((Suffix.LOG, f"{Suffix.LOG}{Temporary.SWAP}")) for name in names):
+        for base_offset in deleted_segments(names)[:1]:
+            problem = "every segment of the partition is marked as deleted: a broker removes them when it starts"
+            yield _only_copy(directory, base_offset, problem)
+
+
+def _only_copy(directory: Path, base_offset: int, problem: str) -> Finding:
+    file = directory / file_name(base_offset, Suffix.LOG, Temporary.DELETED)
+    return Finding(kind=Kind.ONLY_COPY, directory=directory, file=file, offset=base_offset, problem=problem)
+
+
+def _only_copies(log: PartitionLog) -> list[int]:
+    """Return the `.deleted` segments that may be the only copy. A running broker is about to remove its own."""
+    aside = deleted_segments(log.deleted)
+    if not aside or log.log_dir.is_running:
+        return []
+    logs = {segment.base_offset: segment.log_name for segment in log.segments}
+    swaps = [name for name in log.leftovers if name.endswith(f"{Suffix.LOG}{Temporary.SWAP}")]
+    logs |= {base_offset_of(name): name for name in swaps}
+    used = holders(aside, logs)
+    ends = {base: _end_if_whole(log.directory / name, base) if base in used else None for base, name in logs.items()}
+    return only_copies(aside, ends, began_at=first_epoch_offset(log.directory))
+
+
+def _end_if_whole(file: Path, base_offset: int) -> int | None:
+    try:
+        return end_by_headers(file, base_offset)
+    except CorruptDataError:
+        return None
+
+
+# Segments that are not there
+
+
+def _missing_findings(plan: CleanPlan, tails: Sequence[Tail]) -> Iterator[Finding]:
+    """Yield logs that other files name, and gaps. A copy that was stopped half way looks like this."""
+    log = plan.log
+    known = {int(Path(each.file).stem) for each in log.damage if each.file.endswith(Suffix.LOG)}
+    known |= {*deleted_segments(log.deleted)}
+    missing = {
+        name.base_offset: each.name
+        for each in log.orphans
+        if (name := parse_file_name(each.name)) and name.base_offset not in known
+    }
+    if log.log_dir.is_clean_shutdown and not log.damage:
+        missing |= _named_by_snapshots(plan, tails)
+    for offset, witness in sorted(missing.items()):
+        yield Finding(
+            kind=Kind.MISSING_LOG,
+            directory=log.directory,
+            file=log.directory / log_name(offset),
+            offset=offset,
+            problem=f"{witness} is there, but no {log_name(offset)}: the log is half a copy, or has lost this segment",
+            broker_says="Found an orphaned index file" if not witness.endswith(Suffix.SNAPSHOT) else "",
+        )
+    # A log that was never cleaned has no gaps.
+    if plan.config.policy_text == "delete" and log.checkpoint_offset is None:
+        yield from _gaps(log, tails)
+
+
+def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str]:
+    """Return the offsets of snapshots at which a segment should begin, or at which the log should end.
+
+    A broker takes a snapshot when it begins a segment, and deletes it with the segment. It also takes one when it
+    starts and stops, inside of a segment: then the segment goes on after it, unless a cleaning has removed that.
+    """
+    log, found = plan.log, {}
+    for segment, tail in zip(log.segments, tails, strict=False):
+        offset = tail.end_offset
+        if tail.damage is None and offset in log.snapshots and plan.first_dirty_offset <= offset < log.end_of(segment):
+            found[offset] = log.snapshots[offset].name
+    return found | {offset: file.name for offset, file in log.snapshots.items() if offset > log.log_end_offset}
+
+
+def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:
+    for before, tail, after in zip(log.segments, tails, log.segments[1:], strict=False):
+        if tail.damage is None and tail.end_offset < after.base_offset:
+            yield Finding(
+                kind=Kind.OFFSET_GAP,
+                directory=log.directory,
+                file=log.directory / before.log_name,
+                offset=tail.end_offset,
+                problem=f"ends at offset {tail.end_offset}, but the next segment begins at {after.base_offset}: the "
+                f"offsets between are missing, unless the topic was compacted before",
+            )
+
+
+def _index_findings(log: PartitionLog) -> Iterator[Finding]:
+    if log.recovered_from is not None:
+        return  # A broker makes new indexes.
+    lacking = [
+        segment.log_name.removesuffix(Suffix.LOG) + suffix
+        for segment in log.segments
+        for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)
+        if not segment.has(suffix)
+    ]
+    if lacking:
+        more = f" and {counted(len(lacking) - 1, 'more index')}" if len(lacking) > 1 else ""
+        yield Finding(
+            kind=Kind.MISSING_INDEX,
+            directory=log.directory,
+            file=log.directory / lacking[0],
+            problem=f"{lacking[0]}{more} missing: a broker reads the whole segment, builds the index, and cuts the "
+            "segment off at the first damaged batch",
+            broker_says="Could not find offset index file corresponding to log file",
+        )
+
+
+# Why it is not cleaned
+
+
+def _verdict_findings(plan: CleanPlan) -> Iterator[Finding]:
+    finding = partial(Finding, directory=plan.log.directory, topic=plan.log.topic_partition.topic)
+    if plan.config.remote_storage_enable:
+        yield finding(kind=Kind.REFUSED, problem=plan.explanation)
+    if plan.config.compacts and NO_HIGH_WATERMARK in plan.log.notes:
+        yield finding(kind=Kind.NO_HIGH_WATERMARK, problem=NO_HIGH_WATERMARK.partition(";")[0])
+    if plan.checkpoint_reset:
+        start, end = plan.log.log_start_offset, plan.log.log_end_offset
+        problem = f"clean up to {plan.log.checkpoint_offset}, outside [{start}, {end}]; a broker sets it to {start}"
+        yield finding(kind=Kind.CLEANER_CHECKPOINT, problem=problem, offset=plan.log.checkpoint_offset)
+    for note in plan.log.notes:
+        if "not in the cluster metadata" in note:
+            yield finding(kind=Kind.STRAY_REPLICA, problem=note, broker_says="marked stray and renamed")
+    yield from _hanging_transactions(plan)
+
+
+def _hanging_transactions(plan: CleanPlan) -> Iterator[Finding]:
+    if not plan.config.compacts:
+        return
+    for producer in plan.producers.values():
+        first = producer.transaction_first_offset
+        if first is not None and plan.now_ms - producer.last_timestamp > LONGEST_TRANSACTION_MS:
+            yield Finding(
+                kind=Kind.HANGING_TRANSACTION,
+                directory=plan.log.directory,
+                topic=plan.log.topic_partition.topic,
+                offset=first,
+                problem=f"producer {producer.producer_id} has a transaction open since offset {first}, last written at "
+                f"{readable.time(producer.last_timestamp)}: nothing from there on is cleaned",
+            )
+
+
+# Times and space
+
+
+def _time_findings(plan: CleanPlan) -> Iterator[Finding]:
+    log = plan.log
+    newest = max(log.segments, key=lambda segment: segment.largest_timestamp_ms)
+    if newest.largest_timestamp_ms > plan.now_ms + CLOCKS_DIFFER_MS:
+        yield Finding(
+            kind=Kind.FUTURE_TIME,
+            directory=log.directory,
+            file=log.directory / newest.log_name,
+            problem=f"has records of {readable.time(newest.largest_timestamp_ms)}, it is now "
+            f"{readable.time(plan.now_ms)}: until then it is too young for min.compaction.lag.ms and retention.ms",
+        )
+
+
+def _space_findings(plan: CleanPlan) -> Iterator[Finding]:
+    """Yield a note if the largest group might not fit. How large the result is, only counting shows."""
+    if not plan.groups:
+        return
+    needed_bytes = max(
+        sum(segment.size_bytes + segment.index_bytes + segment.time_index_bytes for segment in group)
+        for group in plan.groups
+    )
+    needed_bytes = int(needed_bytes * _SPACE_FACTOR)
+    free_bytes = Disk.of(plan.log.directory).free_bytes
+    if needed_bytes > free_bytes:
+        yield Finding(
+            kind=Kind.LITTLE_SPACE,
+            directory=plan.log.directory,
+            problem=f"clean may need up to {readable.size(needed_bytes)} at once, {readable.size(free_bytes)} are "
+            "free; it counts the result first where this bound does not fit",
+        )

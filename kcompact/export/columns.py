@@ -1,0 +1,132 @@
+"""The fields of records that every export has: numbers, truth values, and names from a few.
+
+A field that has no value is null: the time, sequence or producer that Kafka stores as -1, the size of a null key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kcompact.format.codec import Codec
+from kcompact.inspect.records import RecordRun
+from kcompact.kernels import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    COLUMNS,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    EPOCH,
+    LOG_APPEND_TIME_BIT,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_FIELDS,
+    TRANSACTIONAL_BIT,
+    Column,
+)
+
+Mask = npt.NDArray[np.bool_]
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+CODECS = tuple(codec.name.lower() for codec in Codec)
+NO_ROWS: Column = np.zeros(0, np.int64)
+
+
+class Kind(Enum):
+    """The types of the fields."""
+
+    INT16 = auto()
+    INT32 = auto()
+    INT64 = auto()
+    TIME = auto()
+    """Unix milliseconds."""
+    TRUTH = auto()
+    TOPIC = auto()
+    TIMESTAMP_TYPE = auto()
+    CODEC = auto()
+    """A number among the topics, TIMESTAMP_TYPES, CODECS."""
+
+
+class Field(NamedTuple):
+    """One field of some records. `is_null` is None if none is null."""
+
+    name: str
+    kind: Kind
+    values: Column
+    is_null: Mask | None = None
+
+
+class Source(NamedTuple):
+    """The segment that records come from. `topic` is its number among the topics of the export; None is unknown."""
+
+    topic: int | None
+    partition: int | None
+    base_offset: int | None
+
+
+class Extra(NamedTuple):
+    """One more column: decoded keys or values, None where there is none or it cannot be decoded."""
+
+    name: str
+    type: type[str] | type[int] | type[float]
+    values: Sequence[object]
+
+
+def head(run: RecordRun, rows: Column, source: Source) -> Iterator[Field]:
+    """Yield the fields that come before key, value and headers."""
+    attributes = run.table[run.batch[rows], ATTRIBUTES]
+    yield _same("topic", Kind.TOPIC, source.topic, len(rows))
+    yield _same("partition", Kind.INT32, source.partition, len(rows))
+    yield _same("segment", Kind.INT64, source.base_offset, len(rows))
+    yield Field("offset", Kind.INT64, run.offset[rows])
+    yield _unless_minus_one("timestamp", Kind.TIME, run.timestamp[rows])
+    yield Field("timestamp_type", Kind.TIMESTAMP_TYPE, _bit(attributes, LOG_APPEND_TIME_BIT).astype(np.int64))
+    yield _unless_minus_one("key_size", Kind.INT32, run.key_size[rows])
+    yield _unless_minus_one("value_size", Kind.INT32, run.value_size[rows])
+
+
+def tail(run: RecordRun, rows: Column) -> Iterator[Field]:
+    """Yield the fields that come after key, value and headers."""
+    batches = run.batch[rows]
+    attributes = run.table[batches, ATTRIBUTES]
+    yield Field("base_offset", Kind.INT64, run.table[batches, BASE_OFFSET])
+    yield _unless_minus_one("leader_epoch", Kind.INT32, run.table[batches, EPOCH])
+    yield _unless_minus_one("producer_id", Kind.INT64, run.table[batches, PRODUCER_ID])
+    yield _unless_minus_one("producer_epoch", Kind.INT16, run.table[batches, PRODUCER_EPOCH])
+    yield _unless_minus_one("sequence", Kind.INT32, run.sequence[rows])
+    yield Field("is_transactional", Kind.TRUTH, _bit(attributes, TRANSACTIONAL_BIT))
+    yield Field("is_control", Kind.TRUTH, _bit(attributes, CONTROL_BIT))
+    yield Field("codec", Kind.CODEC, attributes & CODEC_MASK)
+    has_no_horizon = ~_bit(attributes, DELETE_HORIZON_BIT).astype(bool)
+    yield Field("delete_horizon", Kind.TIME, run.table[batches, BASE_TIMESTAMP], has_no_horizon)
+
+
+def _same(name: str, kind: Kind, value: int | None, count: int) -> Field:
+    return Field(name, kind, np.full(count, value or 0), np.full(count, value is None))
+
+
+def _unless_minus_one(name: str, kind: Kind, values: Column) -> Field:
+    return Field(name, kind, values, values == -1)
+
+
+def _bit(attributes: Column, bit: int) -> Column:
+    values: Column = (attributes & bit != 0).astype(np.int64)
+    return values
+
+
+def empty_run() -> RecordRun:
+    """Return a run without records: it has all fields, and so the names and types of the columns."""
+    return RecordRun(
+        table=np.zeros((0, COLUMNS), np.int64),
+        crc=NO_ROWS,
+        magic=NO_ROWS,
+        columns=np.zeros((RECORD_FIELDS, 0), np.int64),
+        data=np.zeros(0, np.uint8),
+        start_position=0,
+        end_position=0,
+    )

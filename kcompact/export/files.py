@@ -1,0 +1,100 @@
+"""A file that appears under its name when it is complete, or not at all.
+
+It is written under a temporary name in the same directory, synced, and linked to its name at the end. What exists
+already is replaced only if the caller says so. If the process is interrupted, the temporary file is removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from kcompact.errors import RefusedError, storage_errors
+from kcompact.host.abrupt_end import undone_at_abrupt_end
+from kcompact.log.directory import is_partition_directory, log_dir_around
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+"""What a file system without hard links answers."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _never(_: Path) -> bool:
+    return False
+
+
+@contextmanager
+def new_file(
+    path: Path, directories: Collection[Path], *, may_replace: Callable[[Path], bool] = _never
+) -> Iterator[BinaryIO]:
+    """Yield a file to write. It has its name, and is on the disk, once the block has ended without an exception.
+
+    `may_replace` says whether what exists under the name may be replaced. Raises RefusedError if not, if the name has
+    no directory, or lies in a directory of a log, `directories` or any other; StorageError, NotEnoughSpaceError.
+    """
+    require_new(path, directories, may_replace=may_replace)
+    with storage_errors(path, "create"):
+        directory = os.open(path.parent, _DIRECTORY)
+    temporary = f".kcompact-{secrets.token_hex(8)}"
+
+    def remove() -> None:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+
+    try:
+        with undone_at_abrupt_end(remove), storage_errors(path, "write"):
+            descriptor = os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory)
+            try:
+                with os.fdopen(descriptor, "wb", buffering=1 << 20) as file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                _name(directory, temporary, path, may_replace)
+            finally:
+                remove()
+            os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def require_new(path: Path, directories: Collection[Path], *, may_replace: Callable[[Path], bool] = _never) -> None:
+    """Raise RefusedError if `new_file` would refuse the path."""
+    if (path.is_symlink() or path.exists()) and not may_replace(path):
+        raise _exists(path)
+    parent = path.parent.resolve()
+    if not parent.is_dir():
+        raise RefusedError(path=path, problem="is in no directory", hint="Create the directory, or pass another FILE.")
+    if is_partition_directory(parent) or log_dir_around(parent, directories) is not None:
+        raise RefusedError(
+            path=path,
+            problem="lies in a directory of a log, where a broker would find it",
+            hint="Pass a FILE outside of the log directories.",
+        )
+
+
+def _name(directory: int, temporary: str, path: Path, may_replace: Callable[[Path], bool]) -> None:
+    """Give the complete file its name. Raises RefusedError if something has the name by now."""
+    if path.exists() and may_replace(path):
+        os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        return
+    try:
+        os.link(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as problem:
+        if problem.errno not in _NO_LINKS:
+            raise
+        if path.is_symlink() or path.exists():
+            raise _exists(path) from None
+        os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _exists(path: Path) -> RefusedError:
+    return RefusedError(
+        path=path, problem="exists already", hint="It was not changed. Pass another FILE, or remove this one first."
+    )

@@ -1,0 +1,124 @@
+"""The batches of a log by codec, by producer and by delete horizon, counted from their headers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kcompact.errors import CorruptDataError, KcompactError, RefusedError
+from kcompact.format.batch import CODEC_MASK, Header
+from kcompact.inspect.contents import COMPILED_BATCHES, pays
+from kcompact.log.directory import PartitionLog
+from kcompact.log.segment_reader import headers
+from kcompact.log.workload import expected_work
+
+_CODEC, _PRODUCER, _HORIZON, _RECORDS, _SIZE = range(5)
+_NO_HORIZON = -1
+_ROWS = 16_384
+
+Rows = NDArray[np.int64]
+"""i64[n, 5]: a row for each batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How many batches are of a kind, their records and their bytes. Added with `+`.
+
+    The records of compressed batches of magic 0 and 1 are not counted.
+    """
+
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            batches=self.batches + other.batches,
+            records=self.records + other.records,
+            size_bytes=self.size_bytes + other.size_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchKinds:
+    """The batches of a log: by number of the codec, by producer id (-1: none), by delete horizon in Unix milliseconds.
+
+    Batches without a delete horizon are not in `horizons`. `damage` has the error at which the counting of a segment
+    ended.
+    """
+
+    codecs: dict[int, Amount]
+    producers: dict[int, Amount]
+    horizons: dict[int, Amount]
+    damage: tuple[KcompactError, ...] = ()
+
+
+def count_kinds(log: PartitionLog) -> BatchKinds:
+    """Return the batches of a log by their kinds. Raises StorageError. Damage ends the counting of its segment."""
+    counts: tuple[dict[int, Amount], ...] = ({}, {}, {})
+    damage = []
+    expected = expected_work((log.directory / each.log_name, each.size_bytes) for each in log.segments)
+    compiled = pays(expected.batches, COMPILED_BATCHES, may_compile=False)
+    for segment in log.segments:
+        try:
+            for rows in _rows(log.directory / segment.log_name, segment.size_bytes, compiled=compiled):
+                for column, counted in enumerate(counts):
+                    _add(counted, rows, column)
+        except (CorruptDataError, RefusedError) as problem:
+            damage.append(problem)
+    codecs, producers, horizons = counts
+    horizons.pop(_NO_HORIZON, None)
+    return BatchKinds(codecs=codecs, producers=producers, horizons=horizons, damage=tuple(damage))
+
+
+def _add(counted: dict[int, Amount], rows: Rows, column: int) -> None:
+    """Add rows to the amounts by the value of a column."""
+    values, numbers = np.unique(rows[:, column], return_inverse=True)
+    batches = np.bincount(numbers, minlength=len(values))
+    sums = np.zeros((len(values), 2), np.int64)
+    np.add.at(sums, numbers, rows[:, [_RECORDS, _SIZE]])
+    for value, count, (records, size_bytes) in zip(values.tolist(), batches.tolist(), sums.tolist(), strict=True):
+        amount = Amount(batches=count, records=records, size_bytes=size_bytes)
+        counted[value] = counted.get(value, Amount()) + amount
+
+
+def _rows(path: Path, size_bytes: int, *, compiled: bool) -> Iterator[Rows]:
+    """Yield the batches of a file up to a size. Raises CorruptBatchError, RefusedError, StorageError."""
+    position = 0
+    if compiled:
+        from kcompact.kernels import POSITION, SIZE
+        from kcompact.log.header_table import header_tables
+
+        for table in header_tables(path, end_position=size_bytes):
+            if len(table):
+                position = int(table[-1, POSITION] + table[-1, SIZE])
+                yield _of_table(table)
+    # The kernels stop at damage and at old formats. The definition reads the rest and describes the problem.
+    found = (_row(header) for _, header in headers(path, start_position=position, end_position=size_bytes))
+    while rows := list(islice(found, _ROWS)):
+        yield np.array(rows, np.int64)
+
+
+def _of_table(table: NDArray[np.int64]) -> Rows:
+    from kcompact.kernels import ATTRIBUTES, BASE_TIMESTAMP, DELETE_HORIZON_BIT, PRODUCER_ID, RECORDS_COUNT, SIZE
+
+    attributes = table[:, ATTRIBUTES]
+    horizons = np.where(attributes & DELETE_HORIZON_BIT, table[:, BASE_TIMESTAMP], _NO_HORIZON)
+    columns = (attributes & CODEC_MASK, table[:, PRODUCER_ID], horizons, table[:, RECORDS_COUNT], table[:, SIZE])
+    return np.stack(columns, axis=1)
+
+
+def _row(header: Header) -> tuple[int, int, int, int, int]:
+    horizon_ms = header.delete_horizon_ms
+    return (
+        header.codec_id,
+        header.producer_id,
+        _NO_HORIZON if horizon_ms is None else horizon_ms,
+        max(0, header.records_count),
+        header.size_bytes,
+    )

@@ -1,0 +1,365 @@
+"""Which offsets of a segment have a record, and what took the others: the input of the walks of `gap_walk`.
+
+The headers tell it for most batches: one with as many records as offsets has them all. Only the records of the others
+are read. A cleaning keeps the first and the last offset of a batch that loses records, so on the disk these differ:
+
+    between batches   no batch has the offset: whole batches were removed
+    inside a batch    the record was removed, and a later one of its batch is left
+    lost tail         the last records of a batch were removed; only its header tells the last offset
+    empty batch       all records were removed; the header is kept for its producer, or for the end of the cleaned range
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from kcompact.errors import CorruptBatchError, KcompactError
+from kcompact.format.batch import Batch, Header, read_records, verify_crc
+from kcompact.inspect.gap_walk import Mask, Runs
+from kcompact.inspect.records import record_runs
+from kcompact.kernels import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    COLUMNS,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    LAST_OFFSET,
+    MAX_OFFSET,
+    POSITION,
+    PRODUCER_ID,
+    RECORDS_COUNT,
+    SIZE,
+    Column,
+    Table,
+)
+from kcompact.log.header_table import header_tables
+from kcompact.log.segment_reader import batches, headers
+
+CHUNK_BATCHES = 4096
+_HOLE_BYTES = 256 << 10
+"""So many bytes between two batches are read with them: that is faster than two reads."""
+
+
+class Chunk(NamedTuple):
+    """Consecutive batches of a segment, and the runs of the records of those that are incomplete.
+
+    `broken` has columns for the row of a batch, and the first and the last offset of a run.
+    """
+
+    table: Table
+    broken: Table
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of the last batch."""
+        return int(self.table[-1, LAST_OFFSET])
+
+    @property
+    def end_position(self) -> int:
+        """The position in the file after the last batch."""
+        return int(self.table[-1, POSITION] + self.table[-1, SIZE])
+
+
+def is_broken(table: Table, log_start_offset: int) -> Mask:
+    """Return which batches have records, but not one for each offset, or lie on both sides of the log start."""
+    span = table[:, LAST_OFFSET] - table[:, BASE_OFFSET] + 1
+    has_start = (table[:, BASE_OFFSET] < log_start_offset) & (table[:, LAST_OFFSET] >= log_start_offset)
+    found: Mask = (table[:, RECORDS_COUNT] > 0) & ((table[:, RECORDS_COUNT] != span) | has_start)
+    return found
+
+
+def _is_broken(header: Header, log_start_offset: int) -> bool:
+    """Return the same for one batch. The records of a compressed batch of magic 0 or 1 are not known."""
+    has_start = header.base_offset < log_start_offset <= header.last_offset
+    return header.records_count != 0 and (has_start or header.records_count != header.last_offset_delta + 1)
+
+
+def chunks(
+    path: Path, *, end_position: int, log_start_offset: int, memory_bytes: int, compiled: bool
+) -> Iterator[Chunk]:
+    """Yield the batches of a segment. Raises CorruptBatchError, RefusedError, StorageError.
+
+    With `compiled` the kernels read them, up to the first batch that they cannot confirm.
+    """
+    position = 0
+    if compiled:
+        with suppress(KcompactError):
+            for table in header_tables(path, end_position=end_position):
+                if len(table):
+                    chunk = Chunk(table, _broken_by_kernels(path, table, log_start_offset, memory_bytes))
+                    yield chunk
+                    position = chunk.end_position
+    yield from _by_definition(path, position, end_position, log_start_offset, memory_bytes)
+
+
+# By the definition
+
+
+def _by_definition(
+    path: Path, start_position: int, end_position: int, log_start_offset: int, memory_bytes: int
+) -> Iterator[Chunk]:
+    rows: list[list[int]] = []
+    broken: list[tuple[int, int, int]] = []
+    try:
+        for position, header in headers(path, start_position=start_position, end_position=end_position):
+            row = _row(header, position)
+            if _is_broken(header, log_start_offset):
+                offsets = _offsets(path, position, header, memory_bytes)
+                if header.magic < 2:
+                    row[BASE_OFFSET], row[RECORDS_COUNT] = offsets[0], len(offsets)
+                broken += ((len(rows), first, last) for first, last in runs_of(offsets))
+            rows.append(row)
+            if len(rows) == CHUNK_BATCHES:
+                yield _chunk(rows, broken)
+                rows, broken = [], []
+    except KcompactError:
+        if rows:
+            yield _chunk(rows, broken)
+        raise
+    if rows:
+        yield _chunk(rows, broken)
+
+
+def _chunk(rows: list[list[int]], broken: list[tuple[int, int, int]]) -> Chunk:
+    return Chunk(np.array(rows, np.int64).reshape(-1, COLUMNS), np.array(broken, np.int64).reshape(-1, 3))
+
+
+def _row(header: Header, position: int) -> list[int]:
+    """Return a batch as a row of a table, without what this module does not use."""
+    row = [0] * COLUMNS
+    row[POSITION], row[SIZE] = position, header.size_bytes
+    row[BASE_OFFSET], row[LAST_OFFSET] = header.base_offset, header.last_offset
+    row[ATTRIBUTES], row[BASE_TIMESTAMP] = header.attributes if header.magic == 2 else 0, header.base_timestamp
+    row[PRODUCER_ID], row[RECORDS_COUNT] = header.producer_id, header.records_count
+    return row
+
+
+def _offsets(path: Path, position: int, header: Header, memory_bytes: int) -> list[int]:
+    """Return the offsets of the records of a batch. Raises CorruptBatchError, BatchTooLargeError."""
+    batch = read_batch(path, position, header.size_bytes, memory_bytes)
+    return [record.offset for record in read_records(batch, file=str(path), memory_bytes=memory_bytes)]
+
+
+def read_batch(path: Path, position: int, size_bytes: int | None, memory_bytes: int) -> Batch:
+    """Return the batch at a position of a file, verified; without its size, up to the end of the file.
+
+    Raises CorruptBatchError, BatchTooLargeError, StorageError.
+    """
+    end = None if size_bytes is None else position + size_bytes
+    batch = next(batches(path, start_position=position, end_position=end, memory_bytes=memory_bytes))
+    verify_crc(batch, file=str(path))
+    return batch
+
+
+def runs_of(offsets: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of consecutive offsets."""
+    first = previous = None
+    for offset in offsets:
+        if previous is None or first is None or offset != previous + 1:
+            if first is not None and previous is not None:
+                yield first, previous
+            first = offset
+        previous = offset
+    if first is not None and previous is not None:
+        yield first, previous
+
+
+# By kernels
+
+
+def _broken_by_kernels(path: Path, table: Table, log_start_offset: int, memory_bytes: int) -> Table:
+    """Return the runs of the incomplete batches. Raises CorruptBatchError, BatchTooLargeError, StorageError."""
+    wanted = is_broken(table, log_start_offset)
+    rows = np.flatnonzero(wanted)
+    if not len(rows):
+        return np.empty((0, 3), np.int64)
+    ends = table[:, POSITION] + table[:, SIZE]
+    is_far = table[rows[1:], POSITION] - ends[rows[:-1]] > _HOLE_BYTES
+    found = []
+    for span in np.split(rows, np.flatnonzero(is_far) + 1):
+        row, end_position = int(span[0]), int(ends[span[-1]])
+        start_position = int(table[row, POSITION])
+        for run in record_runs(
+            path,
+            start_position=start_position,
+            end_position=end_position,
+            memory_bytes=memory_bytes,
+            compiled=True,
+        ):
+            is_wanted = wanted[row + run.batch]
+            found.append(_runs_of_rows(row + run.batch[is_wanted], run.offset[is_wanted]))
+            row += len(run.table)
+    return np.concatenate(found)
+
+
+def _runs_of_rows(rows: Column, offsets: Column) -> Table:
+    """Return the runs of some records: the row of the batch, the first and the last offset of each."""
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = (np.diff(rows) != 0) | (np.diff(offsets) != 1)
+    is_last = np.append(is_first[1:], True)[: len(rows)]
+    return np.stack((rows[is_first], offsets[is_first], offsets[is_last]), axis=1)
+
+
+# What took the offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCounts:
+    """How many offsets of a range have a record, by kind, and what took the others. `a + b`: `a` lies before `b`.
+
+    `batches_without_some` have lost records and have others; some of them have also lost their tail. `missing_to` is
+    the greatest missing offset, `stamped_to` the last offset of the last batch with a delete horizon, and
+    `last_horizon_ms` the greatest horizon; -1 for none. An offset index can have about `index_slots` entries.
+    """
+
+    batches: int = 0
+    data_records: int = 0
+    aborted_records: int = 0
+    control_records: int = 0
+    between_batches: int = 0
+    inside_batches: int = 0
+    lost_tails: int = 0
+    empty_batches: int = 0
+    batches_without_some: int = 0
+    batches_without_tail: int = 0
+    emptied_batches: int = 0
+    stamped_batches: int = 0
+    missing_to: int = -1
+    stamped_to: int = -1
+    last_horizon_ms: int = -1
+    index_slots: int = 0
+
+    @property
+    def present(self) -> int:
+        """The offsets that have a record, of data or of a marker."""
+        return self.data_records + self.control_records
+
+    @property
+    def missing(self) -> int:
+        """The offsets that have none."""
+        return self.between_batches + self.inside_batches + self.lost_tails + self.empty_batches
+
+    def __add__(self, later: OffsetCounts) -> OffsetCounts:
+        return OffsetCounts(
+            **{
+                field.name: (max if field.name in _GREATEST else _sum)(
+                    getattr(self, field.name), getattr(later, field.name)
+                )
+                for field in fields(OffsetCounts)
+            }
+        )
+
+
+_GREATEST = frozenset({"missing_to", "stamped_to", "last_horizon_ms"})
+
+
+def _sum(earlier: int, later: int) -> int:
+    return earlier + later
+
+
+class CountedChunk(NamedTuple):
+    """The runs of the records of some batches, of which kind each is, and the counts."""
+
+    runs: Runs
+    is_control: Mask
+    is_aborted: Mask
+    counts: OffsetCounts
+    end_offset: int
+
+
+def count(chunk: Chunk, is_aborted: Mask, *, start_offset: int, index_interval_bytes: int) -> CountedChunk:
+    """Return the runs and the counts of the batches that have offsets from `start_offset` on.
+
+    `is_aborted` marks the batches of aborted transactions. `start_offset` is the log start, or the offset after the
+    batches before. The offsets rise, see `rising`.
+    """
+    table = chunk.table
+    end_offset = int(table[-1, LAST_OFFSET]) + 1
+    base_offsets = np.maximum(table[:, BASE_OFFSET], start_offset)
+    ends_before = np.concatenate(([start_offset], np.maximum(table[:-1, LAST_OFFSET] + 1, start_offset)))
+    is_visible = table[:, LAST_OFFSET] >= start_offset
+    is_empty = is_visible & (table[:, RECORDS_COUNT] == 0)
+    is_whole = is_visible & ~is_empty
+    is_whole[chunk.broken[:, 0]] = False
+
+    runs, rows = _all_runs(chunk, np.flatnonzero(is_whole), start_offset)
+    is_control = table[rows, ATTRIBUTES] & CONTROL_BIT != 0
+    lengths = runs.last - runs.first + 1
+    present = np.bincount(rows, weights=lengths, minlength=len(table)).astype(np.int64)
+    last_present = base_offsets - 1
+    last_present[rows] = runs.last  # Of several runs of a batch the last one stays.
+
+    span = np.where(is_visible, table[:, LAST_OFFSET] - base_offsets + 1, 0)
+    missing = span - present
+    tails = np.where(is_visible & ~is_empty, table[:, LAST_OFFSET] - last_present, 0)
+    between = np.where(is_visible, base_offsets - ends_before, 0)
+    is_stamped = is_visible & (table[:, ATTRIBUTES] & DELETE_HORIZON_BIT != 0)
+    slot_bytes = index_interval_bytes + 1
+    is_indexed = table[:, POSITION] // slot_bytes != (table[:, POSITION] + table[:, SIZE]) // slot_bytes
+    counts = OffsetCounts(
+        index_slots=int(np.count_nonzero(is_indexed)),
+        batches=int(np.count_nonzero(is_visible)),
+        data_records=int(lengths[~is_control].sum()),
+        aborted_records=int(lengths[is_aborted[rows] & ~is_control].sum()),
+        control_records=int(lengths[is_control].sum()),
+        between_batches=int(between.sum()),
+        inside_batches=int((missing - tails)[~is_empty].sum()),
+        lost_tails=int(tails.sum()),
+        empty_batches=int(missing[is_empty].sum()),
+        batches_without_some=int(np.count_nonzero(missing[~is_empty])),
+        batches_without_tail=int(np.count_nonzero(tails)),
+        emptied_batches=int(np.count_nonzero(is_empty)),
+        stamped_batches=int(np.count_nonzero(is_stamped)),
+        missing_to=_last_missing(runs, start_offset, end_offset),
+        stamped_to=int(table[is_stamped, LAST_OFFSET].max(initial=-1)),
+        last_horizon_ms=int(table[is_stamped, BASE_TIMESTAMP].max(initial=-1)),
+    )
+    return CountedChunk(runs, is_control, is_aborted[rows], counts, max(end_offset, start_offset))
+
+
+def rising(chunk: Chunk, *, after_offset: int, end_offset: int, path: Path) -> tuple[Chunk, CorruptBatchError | None]:
+    """Return the batches up to the first one that does not lie above the one before and below `end_offset`.
+
+    With that one comes its error. `after_offset` is the last offset before the batches.
+    """
+    table = chunk.table
+    before = np.concatenate(([after_offset], table[:-1, LAST_OFFSET]))
+    wrong = np.flatnonzero((table[:, BASE_OFFSET] <= before) | (table[:, LAST_OFFSET] >= end_offset))
+    if not len(wrong):
+        return chunk, None
+    row = int(wrong[0])
+    offset = int(table[row, BASE_OFFSET])
+    problem = f"base offset {offset} after offset {before[row]}"
+    if offset > before[row]:
+        problem = f"last offset {table[row, LAST_OFFSET]}, but the next segment starts at {end_offset}"
+    error = CorruptBatchError(file=path, position=int(table[row, POSITION]), offset=offset, problem=problem)
+    return Chunk(table[:row], chunk.broken[chunk.broken[:, 0] < row]), error
+
+
+def _all_runs(chunk: Chunk, whole: Column, start_offset: int) -> tuple[Runs, Column]:
+    """Return the runs from `start_offset` on in ascending order, and the row of the batch of each."""
+    table, broken = chunk.table, chunk.broken
+    rows = np.concatenate((whole, broken[:, 0]))
+    runs = Runs(
+        np.concatenate((table[whole, BASE_OFFSET], broken[:, 1])),
+        np.concatenate((table[whole, LAST_OFFSET], broken[:, 2])),
+        table[rows, POSITION],
+    )
+    order = np.argsort(runs.first, kind="stable")
+    runs, mask = Runs(*(column[order] for column in runs)).between(start_offset, MAX_OFFSET)
+    return runs, rows[order][mask]
+
+
+def _last_missing(runs: Runs, start_offset: int, end_offset: int) -> int:
+    """Return the greatest offset in the range that is in no run, -1 if there is none."""
+    ends_before = np.concatenate(([start_offset], runs.last + 1))
+    starts = np.append(runs.first, max(end_offset, start_offset))
+    found = np.flatnonzero(starts > ends_before)
+    return int(starts[found[-1]]) - 1 if len(found) else -1

@@ -1,0 +1,416 @@
+"""Where offsets of a log are missing, and what that proves about compaction.
+
+Kafka gives every record the next offset. So a missing one was removed by a compaction: here, or on the replica that
+this log was copied from. A transaction marker has an offset too, but no consumer sees it; on the disk the two can be
+told apart. What proves a compaction is a *proof* here. What merely fits one, such as the times of files, is a
+*hint* (`rewrite_hints`).
+
+A row is a data record, numbered from 1 on. A gap is noted at the row after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+
+import numpy as np
+
+from kcompact.errors import CorruptDataError, KcompactError, RefusedError
+from kcompact.format.batch import read_records
+from kcompact.format.index import AbortedTxnColumns
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.inspect.contents import LogContents, log_contents, pays
+from kcompact.inspect.gap_batches import Chunk, OffsetCounts, chunks, count, read_batch, rising
+from kcompact.inspect.gap_walk import Mask, Place, Walk, walk
+from kcompact.inspect.rewrite_hints import Evidence, evidence
+from kcompact.inspect.transactions import transaction_tables
+from kcompact.kernels import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CONTROL_BIT,
+    ENTRY_FIRST_OFFSET,
+    ENTRY_LAST_OFFSET,
+    ENTRY_PRODUCER_ID,
+    PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+)
+from kcompact.log.directory import PartitionLog
+from kcompact.log.segments import Segment
+from kcompact.log.transaction_batches import PackedTable, PackedTables, rows_of_all
+from kcompact.log.transaction_index import Transactions, aborted_by_markers
+from kcompact.log.transaction_kernels import CompiledTransactions, ProducerNumbers
+from kcompact.log.transaction_kernels import aborted_by_markers as aborted_by_kernels
+from kcompact.log.workload import expected_work
+from kcompact.plan.clean_plan import CleanPlan
+
+COMPILED_BYTES = 16 << 20
+"""For so much work the kernels are used: see `workload`."""
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapWalk:
+    """What one reader of the log finds: rows, gaps between them, and the first and the last gap.
+
+    Rows and offsets are None without a row, and the gap fields without a gap; then all rows are contiguous. The ratio
+    is that of the rows to the offsets of the log, None for a log without offsets.
+    """
+
+    rows: int
+    gaps: int
+    first_gap_offset: int | None
+    last_gap_offset: int | None
+    last_gap_row: int | None
+    last_gap_timestamp_ms: int | None
+    last_offset: int | None
+    last_row: int | None
+    contiguous_rows_since_gap: int | None
+    offsets_present_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentGaps:
+    """The offsets of one segment. `first_offset` is that of its first record, of data or of a marker.
+
+    `first_gap_offset` and `last_gap_offset` are rows of this segment; a gap before its first row is not among them.
+    """
+
+    base_offset: int
+    end_offset: int
+    counts: OffsetCounts
+    first_offset: int | None
+    gaps: int
+    first_gap_offset: int | None
+    last_gap_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """Where offsets of a log are missing.
+
+    `on_disk` is the walk over the files, in which markers are no gaps. In `read_uncommitted` and `read_committed`, the
+    walks of consumers, they are; the latter ends at the last stable offset, and has aborted records as gaps. `dirty`
+    are the rows and the missing offsets from the first dirty offset on. The count ended at `counted_to_offset`, with
+    `damage` before the log end. Damage to records that were not needed is not found.
+    """
+
+    log_start_offset: int
+    log_end_offset: int
+    counted_to_offset: int
+    first_dirty_offset: int
+    checkpoint_offset: int | None
+    on_disk: GapWalk
+    read_uncommitted: GapWalk
+    read_committed: GapWalk
+    dirty: Walk
+    missing_before_first_row: int
+    missing_after_last_row: int
+    counts: OffsetCounts
+    segments: tuple[SegmentGaps, ...]
+    evidence: tuple[Evidence, ...]
+    damage: KcompactError | None = None
+
+
+def log_gaps(
+    plan: CleanPlan,
+    *,
+    contents: LogContents | None = None,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    advance: Advance | None = None,
+) -> Gaps:
+    """Return where offsets of a log are missing, and what that proves.
+
+    Reads all headers, and the records of the batches that have fewer records than offsets. `contents` are those of
+    `log_contents`, if they are known already. `advance` receives the bytes of each segment that was counted.
+    Damage ends the count. Raises StorageError.
+    """
+    log = plan.log
+    scope = _Scope.of(plan, contents or log_contents(log), memory_bytes)
+    found: list[_SegmentWalks] = []
+    damage: KcompactError | None = None
+    for segment, counted in zip(log.segments, _counted_segments(scope, log.segments), strict=False):
+        found.append(counted)
+        if advance is not None:
+            advance(segment.size_bytes)
+        if counted.damage is not None:
+            damage = counted.damage
+            break
+    total = _SegmentWalks(end_offset=log.log_start_offset)
+    for counted in found:
+        total = total + counted
+    counts, places = total.counts, _Places(log, memory_bytes)
+    gaps = Gaps(
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        counted_to_offset=total.end_offset,
+        first_dirty_offset=plan.first_dirty_offset,
+        checkpoint_offset=log.checkpoint_offset,
+        on_disk=places.gap_walk(total.on_disk, total.end_offset, present=counts.present),
+        read_uncommitted=places.gap_walk(total.uncommitted, total.end_offset),
+        read_committed=places.gap_walk(total.committed, min(total.end_offset, plan.last_stable_offset)),
+        dirty=total.dirty,
+        missing_before_first_row=total.on_disk.missing_before if total.on_disk.rows else 0,
+        missing_after_last_row=total.on_disk.missing_after,
+        counts=counts,
+        segments=tuple(_of_segment(segment, each) for segment, each in zip(log.segments, found, strict=False)),
+        evidence=(),
+    )
+    return replace(gaps, evidence=evidence(plan, gaps), damage=damage or places.damage)
+
+
+def _of_segment(segment: Segment, found: _SegmentWalks) -> SegmentGaps:
+    first, last = found.on_disk.first_gap, found.on_disk.last_gap
+    return SegmentGaps(
+        base_offset=segment.base_offset,
+        end_offset=found.end_offset,
+        counts=found.counts,
+        first_offset=found.first_offset,
+        gaps=found.on_disk.gaps,
+        first_gap_offset=first.offset if first else None,
+        last_gap_offset=last.offset if last else None,
+    )
+
+
+# The segments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SegmentWalks:
+    """The walks over some segments, up to `end_offset` or to their damage."""
+
+    end_offset: int
+    on_disk: Walk = field(default_factory=Walk)
+    uncommitted: Walk = field(default_factory=Walk)
+    committed: Walk = field(default_factory=Walk)
+    dirty: Walk = field(default_factory=Walk)
+    counts: OffsetCounts = field(default_factory=OffsetCounts)
+    first_offset: int | None = None
+    damage: KcompactError | None = None
+
+    def __add__(self, later: _SegmentWalks) -> _SegmentWalks:
+        return _SegmentWalks(
+            end_offset=later.end_offset,
+            on_disk=self.on_disk + later.on_disk,
+            uncommitted=self.uncommitted + later.uncommitted,
+            committed=self.committed + later.committed,
+            dirty=self.dirty + later.dirty,
+            counts=self.counts + later.counts,
+            first_offset=later.first_offset if self.first_offset is None else self.first_offset,
+            damage=later.damage,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """What the walks over the segments of a log need to know about it."""
+
+    log: PartitionLog
+    first_dirty_offset: int
+    last_stable_offset: int
+    aborted: _Aborted
+    memory_bytes: int
+    compiled: bool
+
+    @classmethod
+    def of(cls, plan: CleanPlan, contents: LogContents, memory_bytes: int) -> _Scope:
+        log = plan.log
+        files = [(log.directory / segment.log_name, segment.size_bytes) for segment in log.segments]
+        compiled = pays(expected_work(files).work_bytes, COMPILED_BYTES, may_compile=True)
+        return cls(
+            log=log,
+            first_dirty_offset=plan.first_dirty_offset,
+            last_stable_offset=plan.last_stable_offset,
+            aborted=_Aborted.of(log, contents, compiled=compiled),
+            memory_bytes=memory_bytes,
+            compiled=compiled,
+        )
+
+    def walks(self, segment: Segment) -> _SegmentWalks:
+        """Return the walks over one segment. Raises StorageError."""
+        path = self.log.directory / segment.log_name
+        end_offset = self.log.end_of(segment)
+        offset = min(max(segment.base_offset, self.log.log_start_offset), end_offset)
+        found, after_offset = _SegmentWalks(end_offset=offset), segment.base_offset - 1
+        try:
+            for chunk in chunks(
+                path,
+                end_position=segment.size_bytes,
+                log_start_offset=self.log.log_start_offset,
+                memory_bytes=self.memory_bytes,
+                compiled=self.compiled,
+            ):
+                sound, problem = rising(chunk, after_offset=after_offset, end_offset=end_offset, path=path)
+                if len(sound.table):
+                    found = found + self._walks_of(sound, segment, found.end_offset)
+                    after_offset = sound.last_offset
+                if problem is not None:
+                    return replace(found, damage=problem)
+        except (CorruptDataError, RefusedError) as problem:
+            return replace(found, damage=problem)
+        rest = end_offset - found.end_offset
+        counts = OffsetCounts(between_batches=rest, missing_to=end_offset - 1 if rest else -1)
+        return found + replace(self._empty(found.end_offset, end_offset), counts=counts)
+
+    def _walks_of(self, chunk: Chunk, segment: Segment, start_offset: int) -> _SegmentWalks:
+        """Return the walks over some batches, from `start_offset` on."""
+        counted = count(
+            chunk,
+            self.aborted.batches_of(chunk),
+            start_offset=start_offset,
+            index_interval_bytes=self.log.index_interval_bytes,
+        )
+        runs, end_offset = counted.runs, counted.end_offset
+        base = segment.base_offset
+        is_data = ~counted.is_control
+        stable_end = self._stable_end(start_offset, end_offset)
+        stable, stable_mask = runs.between(start_offset, stable_end)
+        dirty_start = self._dirty_start(start_offset, end_offset)
+        dirty, dirty_mask = runs.between(dirty_start, end_offset)
+        return _SegmentWalks(
+            end_offset=end_offset,
+            on_disk=walk(
+                runs,
+                is_data,
+                start_offset=start_offset,
+                end_offset=end_offset,
+                segment=base,
+                passes_over=counted.is_control,
+            ),
+            uncommitted=walk(runs, is_data, start_offset=start_offset, end_offset=end_offset, segment=base),
+            committed=walk(
+                stable,
+                (is_data & ~counted.is_aborted)[stable_mask],
+                start_offset=start_offset,
+                end_offset=stable_end,
+                segment=base,
+            ),
+            dirty=walk(
+                dirty,
+                is_data[dirty_mask],
+                start_offset=dirty_start,
+                end_offset=end_offset,
+                segment=base,
+                passes_over=counted.is_control[dirty_mask],
+            ),
+            counts=counted.counts,
+            first_offset=int(runs.first[0]) if len(runs.first) else None,
+        )
+
+    def _empty(self, start_offset: int, end_offset: int) -> _SegmentWalks:
+        """Return the walks over a range without batches."""
+        whole = Walk(missing_before=end_offset - start_offset)
+        return _SegmentWalks(
+            end_offset=end_offset,
+            on_disk=whole,
+            uncommitted=whole,
+            committed=Walk(missing_before=self._stable_end(start_offset, end_offset) - start_offset),
+            dirty=Walk(missing_before=end_offset - self._dirty_start(start_offset, end_offset)),
+        )
+
+    def _stable_end(self, start_offset: int, end_offset: int) -> int:
+        return max(start_offset, min(end_offset, self.last_stable_offset))
+
+    def _dirty_start(self, start_offset: int, end_offset: int) -> int:
+        return min(end_offset, max(start_offset, self.first_dirty_offset))
+
+
+def _counted_segments(scope: _Scope, segments: Sequence[Segment]) -> Iterator[_SegmentWalks]:
+    """Return the walks over the segments in order; with kernels several segments are walked at the same time."""
+    if not scope.compiled:
+        return map(scope.walks, segments)
+    from kcompact.inspect import segment_kernels
+
+    scope = replace(scope, memory_bytes=scope.memory_bytes // segment_kernels.threads())
+    return segment_kernels.in_parallel(_Scope.walks, repeat(scope, len(segments)), segments)
+
+
+# Aborted transactions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Aborted:
+    """The aborted transactions of a log, by producer and first offset: a row has producer, first and last offset."""
+
+    table: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+    @classmethod
+    def of(cls, log: PartitionLog, contents: LogContents, *, compiled: bool) -> _Aborted:
+        """Return the aborted transactions by the markers of a log. After damage none is known."""
+        if not any(segment.transactional_batches for segment in contents.segments):
+            return cls(table=np.empty((0, 3), np.int64))
+        batches: list[PackedTable] = []
+        for segment in log.segments:
+            path = log.directory / segment.log_name
+            try:
+                batches += transaction_tables(path, segment.size_bytes, compiled=compiled)
+            except (CorruptDataError, RefusedError):
+                break
+        tables = PackedTables(batches)
+        found = AbortedTxnColumns.of(
+            aborted_by_kernels(CompiledTransactions(ProducerNumbers.in_tables(tables)), tables)
+            if compiled
+            else aborted_by_markers(Transactions(), rows_of_all(tables))
+        ).table[:, [ENTRY_PRODUCER_ID, ENTRY_FIRST_OFFSET, ENTRY_LAST_OFFSET]]
+        return cls(table=found[np.lexsort((found[:, 1], found[:, 0]))])
+
+    def batches_of(self, chunk: Chunk) -> Mask:
+        """Return which batches belong to an aborted transaction."""
+        table = chunk.table
+        is_aborted = np.zeros(len(table), bool)
+        if not len(self.table):
+            return is_aborted
+        attributes = table[:, ATTRIBUTES]
+        rows = np.flatnonzero((attributes & TRANSACTIONAL_BIT != 0) & (attributes & CONTROL_BIT == 0))
+        # Transactions and batches in one order: the transaction of a batch is the last one of its producer before it.
+        producers = np.concatenate((self.table[:, 0], table[rows, PRODUCER_ID]))
+        offsets = np.concatenate((self.table[:, 1], table[rows, BASE_OFFSET]))
+        is_batch = np.arange(len(producers)) >= len(self.table)
+        order = np.lexsort((is_batch, offsets, producers))
+        latest = np.maximum.accumulate(np.where(is_batch[order], -1, np.arange(len(order))))
+        for_batches = is_batch[order] & (latest >= 0)
+        entry, row = order[latest[for_batches]], rows[order[for_batches] - len(self.table)]
+        same = self.table[entry, 0] == table[row, PRODUCER_ID]
+        is_aborted[row] = same & (table[row, BASE_OFFSET] < self.table[entry, 2])
+        return is_aborted
+
+
+# From walks to answers
+
+
+class _Places:
+    """Finds the times of rows, by reading their batches. `damage` is that of such a batch."""
+
+    def __init__(self, log: PartitionLog, memory_bytes: int) -> None:
+        self._log, self._memory_bytes = log, memory_bytes
+        self.damage: KcompactError | None = None
+
+    def gap_walk(self, found: Walk, end_offset: int, *, present: int | None = None) -> GapWalk:
+        """Return what a reader found up to an offset. `present` are the offsets that count as present, not the rows."""
+        offsets = end_offset - self._log.log_start_offset
+        last_gap = found.last_gap
+        return GapWalk(
+            rows=found.rows,
+            gaps=found.gaps,
+            first_gap_offset=found.first_gap.offset if found.first_gap else None,
+            last_gap_offset=last_gap.offset if last_gap else None,
+            last_gap_row=last_gap.row if last_gap else None,
+            last_gap_timestamp_ms=self._timestamp(last_gap) if last_gap else None,
+            last_offset=found.last_offset,
+            last_row=found.rows or None,
+            contiguous_rows_since_gap=found.rows - (last_gap.row if last_gap else 0) if found.rows else None,
+            offsets_present_ratio=(found.rows if present is None else present) / offsets if offsets > 0 else None,
+        )
+
+    def _timestamp(self, place: Place) -> int | None:
+        """Return the timestamp of a row, None if its batch is damaged."""
+        (segment,) = (each for each in self._log.segments if each.base_offset == place.segment)
+        path = self._log.directory / segment.log_name
+        try:
+            batch = read_batch(path, place.position, None, self._memory_bytes)
+            records = read_records(batch, file=str(path), memory_bytes=self._memory_bytes)
+        except (CorruptDataError, RefusedError) as problem:
+            self.damage = self.damage or problem
+            return None
+        return next((record.timestamp for record in records if record.offset == place.offset), None)

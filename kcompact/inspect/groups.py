@@ -1,0 +1,319 @@
+"""Counts what the groups of a `__consumer_offsets` partition have: members, offsets, tombstones, bytes.
+
+The newest record of a key holds, as for the group coordinator, which reads the partition from its start. An offset that
+was committed in a transaction counts from the transaction's commit on; until then it is pending. An offset whose
+record is later in the log stays, even if the transaction ends after it.
+Rules: `GroupMetadataManager.replay`, `OffsetMetadataManager.replay` and `replayEndTransactionMarker`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import accumulate
+from operator import itemgetter
+from pathlib import Path
+
+from kcompact.errors import storage_errors
+from kcompact.format.batch import Batch, Record, read_records, verify_crc
+from kcompact.format.coordinator.consumer_groups import CONSUMER_GROUP_MEMBER_METADATA, CONSUMER_GROUP_METADATA
+from kcompact.format.coordinator.offset_records import GROUP_METADATA, LEGACY_OFFSET_COMMIT, OFFSET_COMMIT
+from kcompact.format.coordinator.records import decode_value
+from kcompact.format.coordinator.share_groups import SHARE_GROUP_MEMBER_METADATA, SHARE_GROUP_METADATA
+from kcompact.format.coordinator.streams_groups import STREAMS_GROUP_MEMBER_METADATA, STREAMS_GROUP_METADATA
+from kcompact.format.coordinator.topics import decode
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.format.names import CONSUMER_OFFSETS, Suffix, Temporary, parse_file_name
+from kcompact.inspect.contents import COMPILED_BATCHES, file_size, pays
+from kcompact.inspect.group_columns import RECORD_OVERHEAD_BYTES, KeyRecords, summarize
+from kcompact.kernels import COMMIT, MAX_OFFSET, SIZE
+from kcompact.log.batch_headers import read_marker
+from kcompact.log.header_table import UnconfirmedError, VerifiedRun, verified_runs
+from kcompact.log.segment_reader import batches
+from kcompact.log.workload import expected_work
+
+_OFFSETS = frozenset({LEGACY_OFFSET_COMMIT.number, OFFSET_COMMIT.number})
+_LEGACY_PREFIX, _OFFSET_PREFIX = (each.number.to_bytes(2, "big") for each in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT))
+_MEMBERS = frozenset(
+    each.number for each in (CONSUMER_GROUP_MEMBER_METADATA, SHARE_GROUP_MEMBER_METADATA, STREAMS_GROUP_MEMBER_METADATA)
+)
+
+
+class GroupType(StrEnum):
+    """What a group is, by its newest records."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
+    SIMPLE = "simple"  # Offsets were committed for it, but it never had members.
+    UNKNOWN = "unknown"  # It has records, but none that says what it is.
+    DELETED = "deleted"  # Tombstones, and records that they have removed.
+
+
+_TYPES = {
+    GROUP_METADATA.number: GroupType.CLASSIC,
+    CONSUMER_GROUP_METADATA.number: GroupType.CONSUMER,
+    SHARE_GROUP_METADATA.number: GroupType.SHARE,
+    STREAMS_GROUP_METADATA.number: GroupType.STREAMS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupContents:
+    """What one group has. `live_bytes` are those of the newest records, without tombstones.
+
+    The bytes of a batch are divided among its records by their sizes, so that the groups' bytes add up to the log's.
+    `members` is None if the record of a classic group cannot be decoded.
+    """
+
+    group: str
+    type: GroupType
+    members: int | None
+    offsets: int
+    pending_offsets: int
+    tombstones: int
+    records: int
+    size_bytes: int
+    live_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGroups:
+    """The groups of a partition, the largest first, and the records and bytes that belong to none."""
+
+    groups: tuple[GroupContents, ...]
+    undecoded_records: int
+    undecoded_bytes: int
+    other_bytes: int
+    """The bytes of markers and of empty batches."""
+
+
+@dataclass(slots=True)
+class _Key:
+    """A key of a group, with its newest record that counts."""
+
+    type: int
+    offset: int = -1
+    size_bytes: int = 0
+    value: bytes | None = None
+    """The value, empty if it is not a classic group's. None for a tombstone, and before the first record."""
+    tombstone_offset: int = -1
+
+    def replace_by(self, offset: int, size_bytes: int, value: bytes | None) -> None:
+        """Replace the newest record by another if that is newer."""
+        if offset > self.offset:
+            self.offset, self.size_bytes = offset, size_bytes
+            # The values of all keys would be the whole live log.
+            self.value = value if value is None or self.type == GROUP_METADATA.number else b""
+
+
+@dataclass(slots=True)
+class _Group:
+    """The keys of one group, and what all its records take."""
+
+    keys: list[_Key] = field(default_factory=list)
+    tombstones: int = 0
+    records: int = 0
+    size_bytes: int = 0
+
+
+def log_groups(directory: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> LogGroups:
+    """Return the groups of a `__consumer_offsets` partition. Reads every record of its `.log` files, and nothing else.
+
+    Raises CorruptBatchError, BatchTooLargeError, StorageError.
+    """
+    counter = GroupCounter(memory_bytes)
+    logs = _log_files(directory)
+    expected = expected_work((path, file_size(path)) for path in logs)
+    compiled = pays(expected.batches, COMPILED_BATCHES, may_compile=False)
+    for path, base_offset in logs.items():
+        position = 0
+        runs = verified_runs(
+            path, base_offset=base_offset, end_offset=MAX_OFFSET, memory_bytes=memory_bytes, compiled=compiled
+        )
+        with contextlib.suppress(UnconfirmedError):
+            for run in runs:
+                counter.add_run(run, path)
+                position = run.start_position + int(run.table[:, SIZE].sum())
+        # The definition reads what is unusual, and reports what is wrong.
+        for batch in batches(path, start_position=position, memory_bytes=memory_bytes):
+            counter.add(batch, file=str(path))
+    return counter.contents()
+
+
+def _log_files(directory: Path) -> dict[Path, int]:
+    """Return the `.log` files of a partition in the order of their base offsets, with these. Raises StorageError."""
+    with storage_errors(directory):
+        names = {path: parse_file_name(path.name) for path in directory.iterdir()}
+    found = {
+        path: name.base_offset
+        for path, name in names.items()
+        if name is not None and name.suffix is Suffix.LOG and name.temporary is Temporary.NO
+    }
+    return dict(sorted(found.items(), key=itemgetter(1)))
+
+
+class GroupCounter:
+    """Counts what groups have, batch by batch.
+
+    The batches of a producer's transactions come in the order of the log. All others may come in any order.
+    """
+
+    def __init__(self, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
+        self._memory_bytes = memory_bytes
+        self._groups: dict[str, _Group] = {}
+        self._keys: dict[bytes, tuple[_Group, _Key] | None] = {}
+        """Each key with its group; None for a key that cannot be decoded."""
+        self._pending: dict[int, dict[bytes, tuple[int, int]]] = {}
+        """By producer id and key the offset and the bytes of the newest record of an open transaction."""
+        self._undecoded_records = self._undecoded_bytes = self._other_bytes = 0
+
+    def add_run(self, run: VerifiedRun, path: Path) -> None:
+        """Add the records of verified batches. Definition: `add` for each of them."""
+        by_key, rest = summarize(run.buffer, run.table)
+        for key, records in by_key.items():
+            self._add_records(key, records)
+        for row in rest.tolist():
+            self.add(run.batch(run.table[row], path), file=str(path))
+
+    def add(self, batch: Batch, *, file: str) -> None:
+        """Add the records of a batch. Raises CorruptBatchError, BatchTooLargeError."""
+        header = batch.header
+        verify_crc(batch, file=file)
+        if header.is_control:
+            self._end_transaction(batch, file=file)
+            self._other_bytes += header.size_bytes
+            return
+        records = read_records(batch, file=file, memory_bytes=self._memory_bytes)
+        if not records:
+            self._other_bytes += header.size_bytes
+        for record, size_bytes in zip(records, shares(header.size_bytes, records), strict=True):
+            if header.is_transactional and record.value is not None:
+                self._add_pending(record.key, header.producer_id, record.offset, size_bytes)
+                continue
+            tombstone_offset = record.offset if record.value is None else -1
+            newest = (record.offset, size_bytes, record.value)
+            one = KeyRecords(1, int(record.value is None), size_bytes, *newest, tombstone_offset)
+            self._add_records(record.key, one)
+
+    def _add_records(self, key: bytes | None, records: KeyRecords) -> None:
+        found = self._count(key, records.records, records.size_bytes)
+        if found is None:
+            return
+        group, counted = found
+        group.tombstones += records.tombstones
+        counted.tombstone_offset = max(counted.tombstone_offset, records.tombstone_offset)
+        counted.replace_by(records.newest_offset, records.newest_bytes, records.newest_value)
+
+    def _add_pending(self, key: bytes | None, producer_id: int, offset: int, size_bytes: int) -> None:
+        if self._count(key, 1, size_bytes) is not None:
+            self._pending.setdefault(producer_id, {})[_normalized(key)] = offset, size_bytes
+
+    def _count(self, key: bytes | None, records: int, size_bytes: int) -> tuple[_Group, _Key] | None:
+        """Count records and return their key with its group, or None if it cannot be decoded."""
+        name = _normalized(key)
+        if name not in self._keys:
+            self._keys[name] = self._new(name)
+        found = self._keys[name]
+        if found is None:
+            self._undecoded_records += records
+            self._undecoded_bytes += size_bytes
+            return None
+        found[0].records += records
+        found[0].size_bytes += size_bytes
+        return found
+
+    def _new(self, name: bytes) -> tuple[_Group, _Key] | None:
+        """Return a new key with its group, or None if it cannot be decoded."""
+        try:
+            decoded = decode(CONSUMER_OFFSETS, name, None)
+        except ValueError:
+            return None
+        group = self._groups.setdefault(str(decoded.key.get("group", decoded.key.get("groupId"))), _Group())
+        group.keys.append(new := _Key(decoded.type.number))
+        return group, new
+
+    def _end_transaction(self, batch: Batch, *, file: str) -> None:
+        marker = read_marker(batch, file=file)
+        pending = self._pending.pop(batch.header.producer_id, {})
+        if marker is not None and marker.kind == COMMIT:
+            for name, (offset, size_bytes) in pending.items():
+                found = self._keys[name]
+                assert found is not None
+                found[1].replace_by(offset, size_bytes, b"")
+
+    def contents(self) -> LogGroups:
+        """Return what has been counted."""
+        pending = {
+            name
+            for keys in self._pending.values()
+            for name, (offset, _) in keys.items()
+            # A tombstone also removes what is pending before it.
+            if (found := self._keys[name]) and offset > found[1].tombstone_offset
+        }
+        pending_offsets = Counter(id(found[0]) for name in pending if (found := self._keys[name]))
+        groups = [_contents(name, group, pending_offsets[id(group)]) for name, group in self._groups.items()]
+        return LogGroups(
+            groups=tuple(sorted(groups, key=lambda each: (-each.size_bytes, each.group))),
+            undecoded_records=self._undecoded_records,
+            undecoded_bytes=self._undecoded_bytes,
+            other_bytes=self._other_bytes,
+        )
+
+
+def _contents(name: str, group: _Group, pending_offsets: int) -> GroupContents:
+    live = [key for key in group.keys if key.value is not None]
+    offsets = sum(key.type in _OFFSETS for key in live)
+    described = max((key for key in live if key.type in _TYPES), key=lambda key: key.offset, default=None)
+    if described is not None:
+        kind = _TYPES[described.type]
+    elif offsets or pending_offsets:
+        kind = GroupType.SIMPLE
+    else:
+        kind = GroupType.UNKNOWN if live else GroupType.DELETED
+    members: int | None = sum(key.type in _MEMBERS for key in live)
+    if described is not None and kind is GroupType.CLASSIC:
+        members = _classic_members(described.value)
+    return GroupContents(
+        group=name,
+        type=kind,
+        members=members,
+        offsets=offsets,
+        pending_offsets=pending_offsets,
+        tombstones=group.tombstones,
+        records=group.records,
+        size_bytes=group.size_bytes,
+        live_bytes=sum(key.size_bytes for key in live),
+    )
+
+
+def _classic_members(value: bytes | None) -> int | None:
+    """Return the number of members in the record of a classic group, None if it cannot be decoded."""
+    try:
+        members = decode_value(GROUP_METADATA, value or b"")[1]["members"]
+    except ValueError:
+        return None
+    return len(members) if isinstance(members, list) else None
+
+
+def _normalized(key: bytes | None) -> bytes:
+    """Return the key under which a record is found, empty for a record without one.
+
+    The two types of keys of offsets differ only in the number.
+    """
+    if key is not None and key.startswith(_LEGACY_PREFIX):
+        return _OFFSET_PREFIX + key[len(_LEGACY_PREFIX) :]
+    return key or b""
+
+
+def shares(batch_bytes: int, records: Sequence[Record]) -> list[int]:
+    """Return the bytes of a batch, divided among its records by their sizes."""
+    ends = list(accumulate(len(each.key or b"") + len(each.value or b"") + RECORD_OVERHEAD_BYTES for each in records))
+    return [
+        batch_bytes * end // ends[-1] - batch_bytes * start // ends[-1]
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]

@@ -1,0 +1,455 @@
+"""The records of a log file as columns: a run of batches at a time, decoded by kernels or by the definition.
+
+The kernels decode what they can confirm. From a batch that they cannot confirm (an old format, damage), the definition
+decodes a few thousand records, or raises the detailed error; then the kernels go on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kcompact import kernels
+from kcompact.errors import BatchTooLargeError, CorruptBatchError, KcompactError
+from kcompact.format.batch import (
+    HEADER_BYTES,
+    Batch,
+    Header,
+    Record,
+    read_records,
+    read_varint,
+    write_varint,
+)
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.format.names import ANY_OFFSET
+from kcompact.kernels import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    COLUMNS,
+    DONE,
+    EPOCH,
+    HEADERS_COUNT,
+    HEADERS_START,
+    KEY_SIZE,
+    KEY_START,
+    LAST_OFFSET,
+    MAX_TIMESTAMP,
+    MIN_RECORD_BYTES,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_BATCH,
+    RECORD_FIELDS,
+    RECORD_OFFSET,
+    RECORD_TIMESTAMP,
+    RECORDS_COUNT,
+    ROW,
+    SECTION_END,
+    SECTION_START,
+    SIZE,
+    VALUE_SIZE,
+    VALUE_START,
+    Bytes,
+    Column,
+    Table,
+)
+from kcompact.log.files import open_regular
+from kcompact.log.header_table import UnconfirmedError, VerifiedRun, header_of_row, verified_runs
+from kcompact.log.inflate import Buffers, inflated_runs
+from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
+from kcompact.log.segment_reader import headers
+
+RUN_RECORDS = 1 << 16
+"""A run has about so many records, or one batch: its columns fit the processor's cache."""
+DEFINED_RECORDS = 1 << 12
+"""After so many records decoded by the definition the kernels are tried again."""
+_DEFINED_BYTES = 8 << 20
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RecordRun(NamedTuple):
+    """The records of consecutive batches, valid until the next run.
+
+    `table` has a row for each batch. Its positions count from `start_position` of the file; `crc` and `magic` are what
+    it has no columns for. `columns` has a row for each field of a record (`kernels.RECORD_OFFSET` ...) and a column for
+    each record. `data` has the bytes of keys, values and record headers. Every batch has a right checksum.
+    """
+
+    table: Table
+    crc: Column
+    magic: Column
+    columns: Table
+    data: Bytes
+    start_position: int
+    end_position: int
+    """The position after the last batch."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return int(self.columns.shape[1])
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of the last batch."""
+        return int(self.table[-1, LAST_OFFSET])
+
+    @property
+    def batch(self) -> Column:
+        """The row of the batch of each record."""
+        column: Column = self.columns[RECORD_BATCH]
+        return column
+
+    @property
+    def offset(self) -> Column:
+        column: Column = self.columns[RECORD_OFFSET]
+        return column
+
+    @property
+    def timestamp(self) -> Column:
+        """The time of each record: with LogAppendTime, that of its batch."""
+        column: Column = self.columns[RECORD_TIMESTAMP]
+        return column
+
+    @property
+    def key_start(self) -> Column:
+        column: Column = self.columns[KEY_START]
+        return column
+
+    @property
+    def key_size(self) -> Column:
+        """The size of each key, -1 for null."""
+        column: Column = self.columns[KEY_SIZE]
+        return column
+
+    @property
+    def value_start(self) -> Column:
+        column: Column = self.columns[VALUE_START]
+        return column
+
+    @property
+    def value_size(self) -> Column:
+        """The size of each value, -1 for null."""
+        column: Column = self.columns[VALUE_SIZE]
+        return column
+
+    @property
+    def headers_count(self) -> Column:
+        column: Column = self.columns[HEADERS_COUNT]
+        return column
+
+    @property
+    def sequence(self) -> Column:
+        """The sequence number of each record, -1 without a producer."""
+        base = self.table[self.batch, BASE_SEQUENCE]
+        sequence = (base + self.offset - self.table[self.batch, BASE_OFFSET]) & 0x7FFFFFFF
+        column: Column = np.where(base < 0, -1, sequence)
+        return column
+
+    def batch_column(self, number: int) -> Column:
+        """Return a column of the table of batches, repeated for each record."""
+        column: Column = self.table[self.batch, number]
+        return column
+
+    def header(self, number: int) -> tuple[Header, int]:
+        """Return the header of a batch and its position in the file."""
+        row = self.table[number]
+        header = header_of_row(row)._replace(crc=int(self.crc[number]), magic=int(self.magic[number]))
+        return header, self.start_position + int(row[POSITION])
+
+    def key(self, row: int) -> bytes | None:
+        """Return the key of a record."""
+        return self._field(int(self.key_start[row]), int(self.key_size[row]))
+
+    def value(self, row: int) -> bytes | None:
+        """Return the value of a record."""
+        return self._field(int(self.value_start[row]), int(self.value_size[row]))
+
+    def headers(self, row: int) -> tuple[tuple[bytes, bytes | None], ...]:
+        """Return the headers of a record: names and values."""
+        count, position = int(self.headers_count[row]), int(self.columns[HEADERS_START, row])
+        found = []
+        data = self.data.data
+        for _ in range(count):
+            size, position = read_varint(data, position)
+            name = bytes(data[position : position + size])
+            size, position = read_varint(data, position + size)
+            found.append((name, None if size < 0 else bytes(data[position : position + size])))
+            position += max(size, 0)
+        return tuple(found)
+
+    def record(self, row: int) -> Record:
+        """Return one record."""
+        return Record(
+            int(self.offset[row]), int(self.timestamp[row]), self.key(row), self.value(row), self.headers(row)
+        )
+
+    def _field(self, start: int, size: int) -> bytes | None:
+        return None if size < 0 else self.data[start : start + size].tobytes()
+
+
+def record_runs(
+    path: Path,
+    *,
+    start_position: int = 0,
+    end_position: int | None = None,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    compiled: bool = False,
+) -> Iterator[RecordRun]:
+    """Yield the records of a log file from `start_position` to `end_position`, the end of the file by default.
+
+    As `record_parts`, but raises CorruptBatchError or BatchTooLargeError at the first part that cannot be read.
+    """
+    for part in record_parts(
+        path,
+        start_position=start_position,
+        end_position=end_position,
+        memory_bytes=memory_bytes,
+        compiled=compiled,
+    ):
+        if isinstance(part, Unreadable):
+            raise part.problem
+        yield part
+
+
+def record_parts(
+    path: Path,
+    *,
+    offsets: range = ANY_OFFSET,
+    start_position: int = 0,
+    end_position: int | None = None,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    compiled: bool = False,
+) -> Iterator[RecordRun | Unreadable]:
+    """Yield the records of a log file, and the parts that cannot be read, in the order of the file.
+
+    With `compiled` the kernels decode, the definition only what they do not confirm. At most `memory_bytes` are held
+    for a batch. Every batch has its offsets in `offsets` and above those of the batch before it. Raises RefusedError,
+    StorageError.
+    """
+    with open_regular(path) as descriptor:
+        end = os.fstat(descriptor).st_size if end_position is None else end_position
+    position, last_offset = start_position, -1
+    while position < end:
+        if compiled:
+            allowed = range(max(offsets.start, last_offset + 1), offsets.stop)
+            for run in _compiled_runs(path, position, end, allowed, memory_bytes):
+                certain = _without_contradiction(run, path, end)
+                if len(certain.table):
+                    position, last_offset = certain.end_position, certain.last_offset
+                    yield certain
+                if certain is not run:
+                    break
+        for part in _defined_parts(path, position, end, offsets, last_offset, memory_bytes, until_full=compiled):
+            position = part.end_position
+            if isinstance(part, RecordRun):
+                last_offset = part.last_offset
+            yield part
+
+
+# By kernels
+
+
+def _compiled_runs(path: Path, position: int, end: int, offsets: range, memory_bytes: int) -> Iterator[RecordRun]:
+    """Yield runs up to the first batch that the kernels do not confirm."""
+    buffers = Buffers(memory_bytes)
+    try:
+        for verified in verified_runs(
+            path,
+            base_offset=offsets.start,
+            end_offset=offsets.stop,
+            start_position=position,
+            end_position=end,
+            memory_bytes=memory_bytes,
+        ):
+            if len(verified.table):
+                yield from _runs_of(verified, buffers, path)
+    except (UnconfirmedError, KcompactError):
+        return  # The definition reads on from the last run, and finds what is wrong.
+
+
+def _without_contradiction(run: RecordRun, path: Path, end: int) -> RecordRun:
+    """Return a run without its last batch if a batch with smaller offsets follows: one of the two is damaged."""
+    if run.end_position >= end:
+        return run
+    try:
+        _, following = next(headers(path, start_position=run.end_position, end_position=end))
+    except CorruptBatchError:
+        return run
+    if following.base_offset > run.last_offset:
+        return run
+    last = len(run.table) - 1
+    return RecordRun(
+        table=run.table[:last],
+        crc=run.crc[:last],
+        magic=run.magic[:last],
+        columns=run.columns[:, : int(np.searchsorted(run.batch, last))],
+        data=run.data,
+        start_position=run.start_position,
+        end_position=run.start_position + int(run.table[last, POSITION]),
+    )
+
+
+def _runs_of(verified: VerifiedRun, buffers: Buffers, path: Path) -> Iterator[RecordRun]:
+    """Yield the records of verified batches. Raises UnconfirmedError, CorruptBatchError, BatchTooLargeError."""
+    buffer, table, start = verified
+    for first, end, inflated in inflated_runs(buffer, table, buffers, file=path, start_position=start):
+        data, shift = _one_array(buffer, inflated, table[first:end])
+        while first < end:
+            last_row = int(np.searchsorted(table[first:end, ROW], table[first, ROW] + RUN_RECORDS, side="right"))
+            run_end = first + max(1, last_row - 1 if last_row < end - first else end - first)
+            part = table[first:run_end]
+            room = np.minimum(
+                part[:, RECORDS_COUNT], (part[:, SECTION_END] - part[:, SECTION_START]) // MIN_RECORD_BYTES
+            )
+            columns = np.empty((RECORD_FIELDS, int(room.sum())), np.int64)
+            done, records, code = kernels.record_columns(buffer, inflated, table, first, run_end, shift, columns)
+            if done > first:
+                yield _run_of_rows(verified, first, done, columns[:, :records], data)
+            if code != DONE:
+                raise UnconfirmedError
+            first = run_end
+
+
+def _one_array(buffer: Bytes, inflated: Bytes, part: Table) -> tuple[Bytes, int]:
+    """Return an array with the sections of all batches, and where the inflated sections begin in it."""
+    is_compressed = (part[:, ATTRIBUTES] & CODEC_MASK != 0) & (part[:, RECORDS_COUNT] > 0)
+    if not is_compressed.any():
+        return buffer, 0
+    inflated_end = int(part[is_compressed, SECTION_END].max())
+    if is_compressed.all():
+        return inflated[:inflated_end], 0
+    used = buffer[: int(part[-1, POSITION] + part[-1, SIZE])]
+    return np.concatenate((used, inflated[:inflated_end])), len(used)
+
+
+def _run_of_rows(verified: VerifiedRun, first: int, end: int, columns: Table, data: Bytes) -> RecordRun:
+    buffer, table, start = verified
+    part = table[first:end]
+    columns[RECORD_BATCH] -= first
+    crc = np.lib.stride_tricks.sliding_window_view(buffer, 4)[part[:, POSITION] + 17].copy().view(">u4")[:, 0]
+    return RecordRun(
+        table=part,
+        crc=crc.astype(np.int64),
+        magic=np.full(len(part), 2),
+        columns=columns,
+        data=data,
+        start_position=start,
+        end_position=start + int(part[-1, POSITION] + part[-1, SIZE]),
+    )
+
+
+# By the definition
+
+
+def _defined_parts(
+    path: Path, position: int, end: int, offsets: range, last_offset: int, memory_bytes: int, *, until_full: bool
+) -> Iterator[RecordRun | Unreadable]:
+    """Yield runs of about DEFINED_RECORDS records, and what cannot be read; `until_full`: up to the first whole run."""
+    builder = _Builder()
+    for part in readable_batches(
+        path,
+        base_offset=offsets.start,
+        end_offset=offsets.stop,
+        start_position=position,
+        after_offset=last_offset,
+        end_position=end,
+        memory_bytes=memory_bytes,
+    ):
+        unreadable = part if isinstance(part, Unreadable) else builder.add(part, path, memory_bytes)
+        if builder.batches and (builder.is_full or unreadable is not None):
+            is_full = builder.is_full
+            yield builder.run()
+            if is_full and until_full:
+                return
+            builder = _Builder()
+        if unreadable is not None:
+            yield unreadable
+    if builder.batches:
+        yield builder.run()
+
+
+class _Builder:
+    """Collects the batches of a run, decoded by the definition."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self._rows: list[tuple[int, ...]] = []
+        self._data = bytearray()
+
+    @property
+    def is_full(self) -> bool:
+        return (
+            len(self._rows) >= DEFINED_RECORDS
+            or len(self.batches) >= DEFINED_RECORDS
+            or (len(self._data) >= _DEFINED_BYTES)
+        )
+
+    def add(self, batch: Batch, path: Path, memory_bytes: int) -> Unreadable | None:
+        """Add a batch and its records. If they cannot be read, return the batch as such a part."""
+        try:
+            records = read_records(batch, file=str(path), memory_bytes=memory_bytes)
+        except (CorruptBatchError, BatchTooLargeError) as problem:
+            return unreadable_records(batch, problem)
+        self.batches.append(batch)
+        for record in records:
+            key_start, key_size = self._added(record.key)
+            value_start, value_size = self._added(record.value)
+            headers_start = len(self._data)
+            for name, content in record.headers:
+                self._data += write_varint(len(name)) + name
+                self._data += b"\x01" if content is None else write_varint(len(content)) + content
+            self._rows.append(
+                (
+                    *(len(self.batches) - 1, record.offset, record.timestamp, key_start, key_size),
+                    *(value_start, value_size, headers_start, len(record.headers)),
+                )
+            )
+        return None
+
+    def _added(self, field: bytes | None) -> tuple[int, int]:
+        """Add a key or a value to the data. Return its start and its size."""
+        if field is None:
+            return 0, -1
+        start = len(self._data)
+        self._data += field
+        return start, len(field)
+
+    def run(self) -> RecordRun:
+        """Return the run of the batches so far."""
+        start = self.batches[0].position
+        headers = [batch.header for batch in self.batches]
+        table = np.zeros((len(headers), COLUMNS), np.int64)
+        for row, batch in zip(table, self.batches, strict=True):
+            _fill(row, batch, start)
+        table[:, ROW] = np.cumsum(table[:, RECORDS_COUNT]) - table[:, RECORDS_COUNT]
+        return RecordRun(
+            table=table,
+            crc=np.array([header.crc for header in headers], np.int64),
+            magic=np.array([header.magic for header in headers], np.int64),
+            columns=np.array(self._rows, np.int64).reshape(-1, RECORD_FIELDS).T.copy(),
+            data=np.frombuffer(bytes(self._data), np.uint8),
+            start_position=start,
+            end_position=self.batches[-1].position + headers[-1].size_bytes,
+        )
+
+
+def _fill(row: Column, batch: Batch, start_position: int) -> None:
+    """Fill the row of a batch. Its section is not in the data of the run."""
+    header = batch.header
+    position = batch.position - start_position
+    row[POSITION], row[SIZE] = position, header.size_bytes
+    row[BASE_OFFSET], row[LAST_OFFSET] = header.base_offset, header.last_offset
+    row[EPOCH], row[ATTRIBUTES] = header.partition_leader_epoch, header.attributes
+    row[BASE_TIMESTAMP], row[MAX_TIMESTAMP] = header.base_timestamp, header.max_timestamp
+    row[PRODUCER_ID], row[PRODUCER_EPOCH] = header.producer_id, header.producer_epoch
+    row[BASE_SEQUENCE], row[RECORDS_COUNT] = header.base_sequence, header.records_count
+    row[SECTION_START], row[SECTION_END] = position + HEADER_BYTES, position + header.size_bytes

@@ -1,0 +1,208 @@
+"""The transactional and the control batches of a log in order, as events: data of a producer, or its marker.
+
+Consecutive batches of one producer are one event. Beside them the tombstones are counted, because their records are
+read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from kcompact.errors import CorruptBatchError
+from kcompact.inspect.gap_walk import Mask
+from kcompact.inspect.records import RecordRun
+from kcompact.kernels import (
+    ABORT,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    COMMIT,
+    CONTROL_BIT,
+    DATA,
+    DELETE_HORIZON_BIT,
+    KEY_SIZE,
+    KEY_START,
+    LAST_OFFSET,
+    MAX_TIMESTAMP,
+    NO_RECORD,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORDS_COUNT,
+    SIZE,
+    TRANSACTIONAL_BIT,
+    VALUE_SIZE,
+    VALUE_START,
+    Bytes,
+    Column,
+)
+
+_KEY_BYTES, _VALUE_BYTES = 4, 6
+
+
+class Event(NamedTuple):
+    """A control batch, or consecutive transactional batches of one producer. Times are Unix milliseconds.
+
+    `kind` is DATA, or that of the marker; NO_RECORD for a control batch without one. The times of a marker are those of
+    its record. `coordinator_epoch` and `horizon_ms` are those of a marker, -1 for none.
+    """
+
+    kind: int
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    batches: int
+    records: int
+    size_bytes: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    horizon_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TombstoneCounts:
+    """The tombstones of a log by what they wait for. `a + b` counts both. Times are None if there is none.
+
+    Without a delete horizon: `unstamped` ones can be cleaned next, `uncleanable` ones not yet; `legacy` ones are of
+    magic 0 or 1, which has no horizons. With a horizon: `waiting` until it has passed, `expired` afterwards.
+    """
+
+    unstamped: int = 0
+    uncleanable: int = 0
+    legacy: int = 0
+    waiting: int = 0
+    expired: int = 0
+    first_horizon_ms: int | None = None
+    last_horizon_ms: int | None = None
+
+    @property
+    def total(self) -> int:
+        return self.unstamped + self.uncleanable + self.legacy + self.waiting + self.expired
+
+    def __add__(self, other: TombstoneCounts) -> TombstoneCounts:
+        firsts = [each for each in (self.first_horizon_ms, other.first_horizon_ms) if each is not None]
+        lasts = [each for each in (self.last_horizon_ms, other.last_horizon_ms) if each is not None]
+        return TombstoneCounts(
+            unstamped=self.unstamped + other.unstamped,
+            uncleanable=self.uncleanable + other.uncleanable,
+            legacy=self.legacy + other.legacy,
+            waiting=self.waiting + other.waiting,
+            expired=self.expired + other.expired,
+            first_horizon_ms=min(firsts, default=None),
+            last_horizon_ms=max(lasts, default=None),
+        )
+
+
+def tombstones(run: RecordRun, *, log_start_offset: int, uncleanable_from: int, now_ms: int) -> TombstoneCounts:
+    """Return the keyed tombstones of a run from the log start on."""
+    attributes = run.table[:, ATTRIBUTES]
+    is_control = attributes & CONTROL_BIT != 0
+    found = (run.value_size < 0) & (run.key_size >= 0) & (run.offset >= log_start_offset) & ~is_control[run.batch]
+    if not found.any():
+        return TombstoneCounts()
+    batch, offsets = run.batch[found], run.offset[found]
+    is_legacy = run.magic[batch] < 2
+    is_stamped = (attributes[batch] & DELETE_HORIZON_BIT != 0) & ~is_legacy
+    horizons = run.table[batch, BASE_TIMESTAMP]
+    is_waiting = is_stamped & (horizons > now_ms)
+    is_plain = ~is_stamped & ~is_legacy
+    waiting = horizons[is_waiting]
+    return TombstoneCounts(
+        unstamped=int(np.count_nonzero(is_plain & (offsets < uncleanable_from))),
+        uncleanable=int(np.count_nonzero(is_plain & (offsets >= uncleanable_from))),
+        legacy=int(np.count_nonzero(is_legacy)),
+        waiting=len(waiting),
+        expired=int(np.count_nonzero(is_stamped & ~is_waiting)),
+        first_horizon_ms=int(waiting.min()) if len(waiting) else None,
+        last_horizon_ms=int(waiting.max()) if len(waiting) else None,
+    )
+
+
+def events(run: RecordRun, *, log_start_offset: int, path: Path) -> Iterator[Event]:
+    """Return the events of a run in order, of batches that end at or above the log start.
+
+    Raises CorruptBatchError for a marker that is too short.
+    """
+    table = run.table
+    attributes = table[:, ATTRIBUTES]
+    matters = (attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0) & (run.magic == 2)
+    rows = np.flatnonzero(matters & (table[:, LAST_OFFSET] >= log_start_offset) & (table[:, PRODUCER_ID] >= 0))
+    if not len(rows):
+        return iter(())
+    is_control = attributes[rows] & CONTROL_BIT != 0
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = (np.diff(table[rows, PRODUCER_ID]) != 0) | is_control[1:] | is_control[:-1]
+    starts = np.flatnonzero(is_first)
+    ends = np.append(starts[1:], len(rows))
+    first_record = np.searchsorted(run.batch, rows)
+    first_times = _first_times(run, rows, first_record)
+    kinds, coordinator_epochs = _control_records(run, rows, first_record, is_control, path)
+    last_times = np.where(is_control, first_times, table[rows, MAX_TIMESTAMP])
+    is_stamped = is_control & (attributes[rows] & DELETE_HORIZON_BIT != 0)
+    columns = (
+        kinds[starts],
+        table[rows[starts], PRODUCER_ID],
+        table[rows[ends - 1], PRODUCER_EPOCH],
+        table[rows[starts], BASE_OFFSET],
+        table[rows[ends - 1], LAST_OFFSET],
+        ends - starts,
+        np.add.reduceat(table[rows, RECORDS_COUNT], starts),
+        np.add.reduceat(table[rows, SIZE], starts),
+        first_times[starts],
+        np.maximum.reduceat(last_times, starts),
+        coordinator_epochs[starts],
+        np.where(is_stamped, table[rows, BASE_TIMESTAMP], -1)[starts],
+    )
+    return map(Event._make, zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _first_times(run: RecordRun, rows: Column, first_record: Column) -> Column:
+    """Return the time of the first record of each batch, of a batch without records its maximum timestamp."""
+    found: Column = run.table[rows, MAX_TIMESTAMP].copy()
+    has_records = run.table[rows, RECORDS_COUNT] > 0
+    found[has_records] = run.timestamp[first_record[has_records]]
+    return found
+
+
+def _control_records(
+    run: RecordRun, rows: Column, first_record: Column, is_control: Mask, path: Path
+) -> tuple[Column, Column]:
+    """Return the kind of each batch, and the coordinator epoch of each marker, else -1.
+
+    Definition: `batch_headers.read_marker`. Raises CorruptBatchError for a key or a value that is too short.
+    """
+    kinds = np.where(is_control, NO_RECORD, DATA)
+    epochs = np.full(len(rows), -1)
+    markers = np.flatnonzero(is_control & (run.table[rows, RECORDS_COUNT] > 0))
+    columns = run.columns[:, first_record[markers]]
+    is_short = columns[KEY_SIZE] < _KEY_BYTES
+    kinds[markers] = _numbers(run.data, np.where(is_short, 0, columns[KEY_START]) + 2, ">i2")
+    is_end = (kinds[markers] == ABORT) | (kinds[markers] == COMMIT)
+    is_short |= is_end & (columns[VALUE_SIZE] < _VALUE_BYTES)
+    if is_short.any():
+        batch = run.table[rows[markers[is_short.argmax()]]]
+        raise CorruptBatchError(
+            file=path,
+            position=run.start_position + int(batch[POSITION]),
+            offset=int(batch[BASE_OFFSET]),
+            problem="the key or value of the control record is too short",
+        )
+    epochs[markers[is_end]] = _numbers(run.data, columns[VALUE_START][is_end] + 2, ">i4")
+    return kinds, epochs
+
+
+def _numbers(data: Bytes, positions: Column, kind: str) -> Column:
+    """Return the numbers of a type of numpy at some positions."""
+    if not len(positions):
+        return np.empty(0, np.int64)
+    size = np.dtype(kind).itemsize
+    found = np.lib.stride_tricks.sliding_window_view(data, size)[positions].view(kind)[:, 0]
+    numbers: Column = found.astype(np.int64)
+    return numbers

@@ -1,0 +1,221 @@
+"""Counts the keys of some partitions together: cuts their logs, runs the two stages, and checks that all adds up.
+
+A log that is damaged is counted up to the damage. If the markers that the scan finds say something else about aborted
+transactions than was assumed, the scan is repeated with what they say.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from kcompact import kernels
+from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.job import Split
+from kcompact.clean.prepare import (
+    BUCKET_BYTES,
+    COMPILED_BYTES,
+    MIN_SPLIT_BYTES,
+    SPLIT_BATCHES,
+    SPLIT_PART,
+    TASK_BYTES,
+    balanced,
+    loads_kernels,
+    workers_for,
+)
+from kcompact.clean.splits import SPLIT_BYTES
+from kcompact.errors import (
+    BatchTooLargeError,
+    CorruptDataError,
+    KcompactError,
+    LogChangedError,
+    RefusedError,
+    StorageError,
+)
+from kcompact.format.limits import batch_memory_bytes
+from kcompact.format.names import Suffix
+from kcompact.host.memory import default_memory_bytes
+from kcompact.keys.counts import Counted, CountOptions
+from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
+from kcompact.keys.reduce import COUNTING, BucketRows
+from kcompact.keys.result import result_of
+from kcompact.keys.rows import ROW_BYTES
+from kcompact.keys.state import LogState
+from kcompact.log.transaction_batches import PackedTable, PackedTables, read_transactions, table_of
+from kcompact.log.workload import expected_work
+from kcompact.plan.clean_plan import CleanPlan
+
+LEAST_KEYS_BYTES = 4 << 20
+"""The memory for keys, at least. With less there would be so many blocks that naming them takes more than the keys."""
+
+
+def count_keys(
+    plans: Sequence[CleanPlan],
+    executor: Executor,
+    options: CountOptions | None = None,
+    *,
+    progress: Progress | None = None,
+    compiled: bool | None = None,
+    split_bytes: int | None = None,
+) -> Counted:
+    """Return what the keys of some partitions add up to, each on its own and all together. Reads only.
+
+    The plans name the segments and say up to where a `read_committed` reader sees the log. A damaged log is counted up
+    to the damage, which its result names as `problem`. Any number of keys is counted in the memory of the options.
+    `compiled` and `split_bytes` are for tests; no value changes the result. Raises ScratchSpaceError, EngineError, and
+    LogChangedError or StorageError if a running broker has replaced what is counted.
+    """
+    options = options or CountOptions()
+    states = [LogState.of(plan) for plan in plans]
+    failed: list[tuple[Path, KcompactError]] = []
+    known: set[Path] = set()
+    workers: int | None = None
+    while True:
+        try:
+            for state in states:
+                if state.directory not in known and _may_have_aborted(state):
+                    state.learn(transactional_batches(state))
+                known.add(state.directory)
+            counting = _Counting(states, executor, options, workers, progress or Progress(), compiled, split_bytes)
+            scanned, buckets = counting.run()
+            news = [state.learn(counting.transactional(number, scanned)) for number, state in enumerate(states)]
+            if not any(news):
+                return result_of(counting.job, states, counting.splits, scanned, buckets, failed)
+        except BatchTooLargeError as problem:
+            if workers is None:
+                workers = 1  # There is more memory for a batch if only one is read at a time.
+                continue
+            _without(states, failed, problem)
+        except KcompactError as problem:
+            _without(states, failed, problem)
+
+
+def _without(states: list[LogState], failed: list[tuple[Path, KcompactError]], problem: KcompactError) -> None:
+    """End a log before the problem, or leave it out. Raises the problem if it is not that of one log."""
+    file = getattr(problem, "file", None) or getattr(problem, "path", None)
+    if not isinstance(problem, CorruptDataError | RefusedError | LogChangedError | StorageError) or file is None:
+        raise problem
+    owner = next((state for state in states if state.directory in (Path(file), *Path(file).parents)), None)
+    is_change = isinstance(problem, LogChangedError | StorageError)
+    if owner is None or (is_change and owner.plan.log.log_dir.is_running):
+        raise problem
+    if isinstance(problem, CorruptDataError | BatchTooLargeError) and owner.end_before(problem, Path(file)):
+        return
+    states.remove(owner)
+    failed.append((owner.directory, problem))
+
+
+def _may_have_aborted(state: LogState) -> bool:
+    """Return whether a transaction index has an entry: then it is worth reading the headers before the scan."""
+    files = chain.from_iterable(segment.files for segment in state.segments)
+    return any(file.name.endswith(Suffix.TXN_INDEX) and file.size_bytes for file in files)
+
+
+def transactional_batches(state: LogState) -> PackedTables:
+    """Return the transactional and control batches of a log. Raises CorruptBatchError."""
+    packed = []
+    for segment in state.segments:
+        path = state.directory / segment.log_name
+        if kernels.is_compiled():
+            from kcompact.log.transaction_kernels import read_transaction_tables
+
+            packed += read_transaction_tables(path, end_position=segment.size_bytes)
+        else:
+            packed.append(PackedTable.of(table_of(read_transactions(path, end_position=segment.size_bytes))))
+    return PackedTables(packed)
+
+
+class _Counting:
+    """One attempt: the job, the splits and the tasks of the logs as they are known by now."""
+
+    def __init__(
+        self,
+        states: Sequence[LogState],
+        executor: Executor,
+        options: CountOptions,
+        workers: int | None,
+        progress: Progress,
+        compiled: bool | None,
+        split_bytes: int | None,
+    ) -> None:
+        budget_bytes = options.memory_bytes or default_memory_bytes()
+        parallelism = workers or executor.parallelism
+        self._executor = executor
+        size_bytes = sum(segment.size_bytes for state in states for segment in state.segments)
+        split_bytes = split_bytes or split_bytes_of(states, budget_bytes // parallelism)
+        self.splits: dict[int, Split] = {}
+        logs = []
+        for state in states:
+            start_offset = state.plan.log.log_start_offset
+            logs.append(CountedLog(len(self.splits), start_offset, state.stable_offset))
+            for split in state.splits(
+                split_bytes, batch_memory_bytes(budget_bytes), on_other_machines=executor.is_on_other_machines
+            ):
+                self.splits[len(self.splits)] = replace(split, number=len(self.splits))
+        all_splits = list(self.splits.values())
+        workers = workers or workers_for({0: all_splits}, split_bytes, batch_memory_bytes(budget_bytes), parallelism)
+        keys_bytes = max(LEAST_KEYS_BYTES, min(BUCKET_BYTES, budget_bytes // (16 * executor.parallelism)))
+        self.job = KeysJob(
+            logs=tuple(logs),
+            now_ms=states[0].plan.now_ms if states else 0,
+            older_than_ms=options.older_than_ms,
+            separator=options.separator,
+            top=options.top,
+            hash_key=secrets.token_bytes(16),
+            bucket_bits=0,
+            keys_bytes=keys_bytes,
+            memory_bytes=batch_memory_bytes(budget_bytes, workers),
+            workers=workers,
+            compiled=uses_kernels(states, progress) if compiled is None else compiled,
+        )
+        bits = _bucket_bits(states, self.job, executor.parallelism)
+        self.job = replace(self.job, bucket_bits=bits)
+        count = workers * max(1, -(-size_bytes // (workers * TASK_BYTES)))
+        self._tasks = balanced([[split] for split in all_splits], count, lambda split: split.size_bytes)
+
+    def run(self) -> tuple[list[CountedSplit], list[BucketRows]]:
+        """Run both stages."""
+        if not self.splits:
+            return [], []
+        scanned, buckets = self._executor.run_stages(self.job, self._tasks, COUNTING)
+        return sorted(scanned, key=lambda split: split.number), list(buckets)
+
+    def transactional(self, log: int, scanned: Sequence[CountedSplit]) -> PackedTables:
+        """Return the transactional and control batches that the scan has found in a log."""
+        return PackedTables(split.transactional for split in scanned if self.job.log_of(split.number) == log)
+
+
+def _log_files(states: Sequence[LogState]) -> list[tuple[Path, int]]:
+    return [(state.directory / segment.log_name, segment.size_bytes) for state in states for segment in state.segments]
+
+
+def uses_kernels(states: Sequence[LogState], progress: Progress) -> bool:
+    """Return whether the kernels are used. Raises ConfigError if the switch has an unknown value."""
+    return (
+        not kernels.is_off()
+        and expected_work(_log_files(states)).work_bytes >= COMPILED_BYTES
+        and loads_kernels(progress)
+    )
+
+
+def split_bytes_of(states: Sequence[LogState], worker_bytes: int) -> int:
+    """Return the size of a split, so that the tables of its batches do not take much more memory than its bytes."""
+    work = expected_work(_log_files(states))
+    of_batches = SPLIT_BATCHES * work.size_bytes // max(1, work.batches)
+    return min(SPLIT_BYTES, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
+
+
+def _bucket_bits(states: Sequence[LogState], job: KeysJob, parallelism: int) -> int:
+    """Return the number of bits that name the bucket of a key, so that every bucket fits the memory of a task."""
+    offsets = sum(
+        state.plan.log.end_of(segment) - segment.base_offset for state in states for segment in state.segments
+    )
+    # There are no more records than offsets, and a record takes a few bytes even when compressed.
+    records = min(offsets, sum(size_bytes for _, size_bytes in _log_files(states)) // 8)
+    rows_bytes = records * ROW_BYTES * job.columns
+    count = -(-rows_bytes // job.keys_bytes)
+    least = parallelism if rows_bytes >= LEAST_KEYS_BYTES else 1
+    return int(max(count, least) - 1).bit_length()

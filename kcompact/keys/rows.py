@@ -1,0 +1,163 @@
+"""Tables with a row for each key: merged wherever they are, so that no step needs all keys in memory.
+
+A row has the hash of the key in two halves; the newest record of the key with its time and its bytes; and the number of
+records of the key with their bytes. `kernels.columns` names the columns. The newest record is known by its *record
+reference*, one integer:
+
+    record_ref = split << 36 | row << 2 | kind
+
+Its lowest two bits are the kind of the record: a value, or a tombstone without a delete horizon, before it or after it.
+References rise with offsets, so the newer of two records has the greater one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from kcompact.format.block import pack_table
+from kcompact.kernels import KEY_BYTES, KEY_HIGH, KEY_LOW, KEY_REF, KEY_VERSIONS, Column, Table
+
+ROW_BYTES = 8
+"""The size of a column of a row."""
+RUN_ROWS = 8192
+"""About how many rows `merge_keys` compares at a time: as many as fit the processor's cache."""
+
+
+def merged(keys: Table) -> Table:
+    """Return one row for each key: the newest record, and the sums of versions and bytes.
+
+    Associative, and the order of the rows does not matter. This is the readable definition of `kernels.merge_keys`,
+    which returns the rows in another order.
+    """
+    if not len(keys):
+        return keys
+    low, high = keys[:, KEY_LOW].view(np.uint64), keys[:, KEY_HIGH].view(np.uint64)
+    rows = keys[np.lexsort((keys[:, KEY_REF], high, low))]
+    is_first = np.ones(len(rows), np.bool_)
+    np.any(rows[1:, [KEY_HIGH, KEY_LOW]] != rows[:-1, [KEY_HIGH, KEY_LOW]], axis=1, out=is_first[1:])
+    starts = np.flatnonzero(is_first)
+    found: Table = rows[np.append(starts[1:], len(rows)) - 1]
+    for column in (KEY_VERSIONS, KEY_BYTES):
+        found[:, column] = np.add.reduceat(rows[:, column], starts)
+    return found
+
+
+class Merger:
+    """Merges tables in place: by the kernel if `compiled`, with memory that is used again in every call."""
+
+    def __init__(self, *, compiled: bool) -> None:
+        self._compiled = compiled
+        self._dealt: Table = np.empty((0, 0), np.int64)
+        self._slots = np.empty(0, np.int32)
+
+    def merge(self, keys: Table, *, order_bits: int, used_bits: int = 0) -> int:
+        """Move one row for each key to the front of the table and return their number.
+
+        The rows are then in the order of `order_bits` bits of KEY_LOW, after the highest `used_bits`, which are the
+        same in all rows.
+        """
+        if not self._compiled:
+            found = merged(keys)
+            keys[: len(found)] = found
+            return len(found)
+        from kcompact import kernels
+
+        rows, columns = keys.shape
+        if len(self._dealt) < rows or self._dealt.shape[1] != columns:
+            self._dealt = np.empty((rows, columns), np.int64)
+            self._slots = np.empty(1 << max(4, (2 * rows).bit_length()), np.int32)
+        bits = max(order_bits, min(12, (rows // RUN_ROWS).bit_length()))
+        starts = np.empty((1 << bits) + 2, np.int64)
+        return int(kernels.merge_keys(keys, rows, used_bits, bits, starts, self._dealt, self._slots))
+
+
+def bucket_starts(keys: Table, bucket_bits: int) -> Column:
+    """Return where the rows of each bucket begin, and the end of the last, in rows that are in the order of buckets."""
+    if not bucket_bits:
+        return np.array([0, len(keys)], np.int64)
+    buckets = keys[:, KEY_LOW].view(np.uint64) >> np.uint64(64 - bucket_bits)
+    starts: Column = np.searchsorted(buckets, np.arange((1 << bucket_bits) + 1, dtype=np.uint64))
+    return starts
+
+
+class Collector:
+    """Collects the keys of one log from a task's splits, in at most `limit_bytes`, and merges them.
+
+    A caller reserves rows, writes keys into them and commits the number of written keys. When the memory is full, the
+    rows are merged. If too many remain, all are packed into blocks.
+    """
+
+    def __init__(self, log: int, *, columns: int, bucket_bits: int, limit_bytes: int, compiled: bool) -> None:
+        self._log = log
+        self._bucket_bits = bucket_bits
+        self._limit_rows = max(1, limit_bytes // (ROW_BYTES * columns))
+        self._keys: Table = np.empty((0, columns), np.int64)
+        self._rows = 0
+        self._is_merged = True
+        self._merges = 0
+        self._blocks: list[tuple[int, bytes]] = []
+        self._merger = Merger(compiled=compiled)
+
+    def reserve(self, rows: int) -> Table:
+        """Return memory for `rows` more keys."""
+        if self._rows + rows > self._limit_rows:
+            self._merge()
+            if self._rows + rows > self._limit_rows // 2:
+                self._flush()
+        if self._rows + rows > len(self._keys):
+            size = max(self._rows + rows, min(2 * len(self._keys), self._limit_rows))
+            grown = np.empty((size, self._keys.shape[1]), np.int64)
+            grown[: self._rows] = self._keys[: self._rows]
+            self._keys = grown
+        return self._keys[self._rows : self._rows + rows]
+
+    def commit(self, rows: int) -> None:
+        """Keep the first `rows` keys that were written since `reserve`."""
+        self._rows += rows
+        self._is_merged = False
+
+    def add(self, keys: Table) -> None:
+        """Copy keys into the collector."""
+        self.reserve(len(keys))[:] = keys
+        self.commit(len(keys))
+
+    def savepoint(self) -> tuple[int, int]:
+        """Return a position for `rollback`."""
+        return self._rows, self._merges
+
+    def rollback(self, savepoint: tuple[int, int]) -> bool:
+        """Drop the keys that were committed since then. Return False if they are already merged or packed."""
+        rows, merges = savepoint
+        if merges != self._merges:
+            return False
+        self._rows = rows
+        return True
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (bucket, block) for the blocks that are packed so far."""
+        while self._blocks:
+            yield self._blocks.pop(0)
+
+    def finish(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (bucket, block) for all remaining keys."""
+        self._merge()
+        self._flush()
+        yield from self.blocks()
+
+    def _merge(self) -> None:
+        if not self._is_merged:
+            self._merges += 1
+            self._rows = self._merger.merge(self._keys[: self._rows], order_bits=self._bucket_bits)
+            self._is_merged = True
+
+    def _flush(self) -> None:
+        held = self._keys[: self._rows]
+        starts = bucket_starts(held, self._bucket_bits).tolist()
+        for bucket, (start, end) in enumerate(pairwise(starts)):
+            if start < end:
+                self._blocks.append((bucket, pack_table(self._log, held[start:end])))
+        self._merges += 1
+        self._rows = 0

@@ -1,0 +1,162 @@
+"""The active segment of a running broker: its files grow, and its indexes are allocated in advance.
+
+A broker appends a batch to the `.log` first, and its entries to the indexes afterwards. So the indexes are read first:
+the log that is read after them has every batch that an entry points to. What a broker is just writing is at the end of
+a file, and is left out: an entry of an index that is half written, and a batch that is not whole.
+Rules: `LogSegment.append`, `UnifiedLog.append`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, CorruptTransactionIndexError
+from kcompact.format import index
+from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch
+from kcompact.format.index import OffsetEntry, TimeEntry
+from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.log.files import FileIdentity, open_regular, read_at, read_file
+from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, read_time_index, wrong_entry
+from kcompact.log.many_batches import runs_and_batches
+
+_TAIL_BYTES = 1 << 20
+"""So many zeros after the last batch are space that the broker has allocated (`log.preallocate`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowingSegment:
+    """What is valid of an active segment. `files` have the sizes of their valid parts.
+
+    `notes` say what follows the last whole batch. The batches are verified from the position `verified_from` on.
+    """
+
+    files: dict[Suffix, FileIdentity]
+    end_offset: int
+    verified_from: int
+    last_timestamp: int
+    damage: tuple[CorruptDataError, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_growing(
+    directory: Path, base_offset: int, files: Mapping[Suffix, FileIdentity], *, ignores_indexes: bool = False
+) -> GrowingSegment:
+    """Return the valid part of an active segment. Raises LogChangedError, RefusedError, StorageError."""
+    log = directory / files[Suffix.LOG].name
+    entries: Sequence[OffsetEntry] = ()
+    times: Sequence[TimeEntry] = ()
+    damage: CorruptDataError | None = None
+    try:
+        if Suffix.INDEX in files and not ignores_indexes:
+            entries = read_offset_index(log.with_suffix(Suffix.INDEX), tolerant=True)
+        if Suffix.TIME_INDEX in files and not ignores_indexes:
+            times = read_time_index(log.with_suffix(Suffix.TIME_INDEX), tolerant=True)
+    except CorruptIndexError as malformed:
+        damage = index_or_log(malformed)
+    aborted = read_file(log.with_suffix(Suffix.TXN_INDEX)) if Suffix.TXN_INDEX in files else b""
+
+    status = log.stat()
+    entries, is_wrong = _without_torn_entry(log, entries, base_offset, status.st_size)
+    if is_wrong:
+        damage = index_or_log(wrong_entry(log.with_suffix(Suffix.INDEX), len(entries) - 1, entries[-1]))
+        entries = ()
+    start = entries[-1].position if entries else 0
+    position, end_offset, problem = last_whole_batch(log, base_offset, start, status.st_size)
+    notes: tuple[str, ...] = ()
+    if problem is not None and not _are_zeros(log, position, status.st_size):
+        if _is_torn(log, position, status.st_size):
+            notes = (_torn_note(log, status.st_size - position),)
+        else:
+            damage = damage or problem
+    times = _below(times, end_offset - base_offset)
+    sizes = {
+        Suffix.LOG: position,
+        Suffix.INDEX: len(entries) * index.OFFSET_ENTRY_BYTES,
+        Suffix.TIME_INDEX: len(times) * index.TIME_ENTRY_BYTES,
+        Suffix.TXN_INDEX: _aborted_below(aborted, end_offset, log) * index.TXN_ENTRY_BYTES,
+    }
+    current = {**files, Suffix.LOG: FileIdentity.of(log.name, status)}
+    return GrowingSegment(
+        files={suffix: replace(file, size_bytes=sizes[suffix]) for suffix, file in current.items()},
+        end_offset=end_offset,
+        verified_from=start,
+        last_timestamp=times[-1].timestamp if times else index.NO_TIMESTAMP,
+        damage=() if damage is None else (damage,),
+        notes=notes,
+    )
+
+
+def _without_torn_entry(
+    log: Path, entries: Sequence[OffsetEntry], base_offset: int, size_bytes: int
+) -> tuple[Sequence[OffsetEntry], bool]:
+    """Return the entries without a last one that is half written, and whether the one before is wrong too."""
+    for _ in range(2):
+        if not entries:
+            return entries, False
+        last = entries[-1]
+        if last.position < size_bytes and is_batch(log, last.position, base_offset + last.relative_offset):
+            return entries, False
+        before, entries = entries, entries[:-1]
+    return before, True
+
+
+def last_whole_batch(
+    log: Path, base_offset: int, start_position: int, end_position: int
+) -> tuple[int, int, CorruptBatchError | None]:
+    """Return the end of the last whole batch, the offset after it, and what is wrong with the bytes behind it."""
+    limit = min(MAX_OFFSET, base_offset + index.MAX_RELATIVE_OFFSET + 1)
+    position, end_offset = start_position, base_offset
+    try:
+        for part in runs_and_batches(
+            log, base_offset=0, end_offset=limit, start_position=start_position, end_position=end_position
+        ):
+            if isinstance(part, Batch):
+                position, end_offset = part.position + part.header.size_bytes, part.header.next_offset
+            else:
+                position, end_offset = part.end_position, part.next_offset
+    except CorruptBatchError as problem:
+        return position, end_offset, problem
+    return position, end_offset, None
+
+
+def _is_torn(log: Path, position: int, size_bytes: int) -> bool:
+    """Return whether a batch begins at a position of the log that is longer than the rest."""
+    left_bytes = size_bytes - position
+    with open_regular(log) as descriptor:
+        prefix = read_at(descriptor, LOG_OVERHEAD_BYTES, position, path=log)
+    if len(prefix) < LOG_OVERHEAD_BYTES:
+        return True
+    return int.from_bytes(prefix[8:], "big", signed=True) > left_bytes - LOG_OVERHEAD_BYTES
+
+
+def _torn_note(log: Path, torn_bytes: int) -> str:
+    return (
+        f"{log.name} ends with {torn_bytes:,} bytes of an incomplete batch, which the running broker is probably "
+        "writing; they do not count"
+    )
+
+
+def _are_zeros(log: Path, position: int, size_bytes: int) -> bool:
+    with open_regular(log) as descriptor:
+        tail = read_at(descriptor, min(_TAIL_BYTES, size_bytes - position), position, path=log)
+    return not tail.strip(b"\0")
+
+
+def _below(times: Sequence[TimeEntry], end: int) -> Sequence[TimeEntry]:
+    """Return the entries with relative offsets below `end`. The batches of later ones were not read."""
+    count = len(times)
+    while count and times[count - 1].relative_offset >= end:
+        count -= 1
+    return times[:count]
+
+
+def _aborted_below(data: bytes, end_offset: int, log: Path) -> int:
+    """Return how many entries of a `.txnindex` are of transactions that end below an offset."""
+    path = log.with_suffix(Suffix.TXN_INDEX)
+    try:
+        entries = index.parse_txn_index(data, base_offset=int(log.stem), file=str(path))
+    except CorruptTransactionIndexError as problem:
+        return (problem.position or 0) // index.TXN_ENTRY_BYTES
+    return sum(entry.last_offset < end_offset for entry in entries)

@@ -1,0 +1,241 @@
+"""The segments of a directory: files, index ends, first headers, and the end of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError
+from kcompact.format import index
+from kcompact.format.batch import HEADER_BYTES, Header, read_header
+from kcompact.format.names import (
+    Suffix,
+)
+from kcompact.log.broker_recovery import recovered_segments
+from kcompact.log.files import FileIdentity, open_regular, read_at
+from kcompact.log.growing import last_whole_batch, read_growing
+from kcompact.log.index_files import (
+    build_indexes,
+    index_or_log,
+    is_batch,
+    read_offset_index,
+    read_time_index,
+    wrong_entry,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A segment: its files, the sizes of its indexes, its first header. Timestamps are Unix milliseconds.
+
+    `largest_timestamp_ms` is that of the last time index entry, or the modification time of the `.log` when the time
+    index is empty; Kafka's planner uses the same value and does not read the records. `first_batch_max_timestamp_ms`
+    is None for an empty segment. `files` starts with the `.log`. A segment that a broker recovers has only this file,
+    because the broker makes new indexes, and `size_bytes` is what the broker keeps of it.
+    """
+
+    base_offset: int
+    size_bytes: int
+    index_bytes: int
+    time_index_bytes: int
+    largest_timestamp_ms: int
+    first_batch_max_timestamp_ms: int | None
+    last_modified_ms: int
+    files: tuple[FileIdentity, ...]
+
+    @property
+    def log_name(self) -> str:
+        """The name of the `.log` file."""
+        return self.files[0].name
+
+    def has(self, suffix: Suffix) -> bool:
+        """Return whether the segment has a file of this kind."""
+        return any(file.name.endswith(suffix) for file in self.files)
+
+
+@dataclass(slots=True)
+class SegmentReader:
+    """Reads the segments of a directory and collects notes and damage."""
+
+    directory: Path
+    ignores_indexes: bool
+    index_interval_bytes: int
+    notes: list[str] = field(default_factory=list)
+    damage: list[CorruptDataError] = field(default_factory=list)
+
+    def read_all(
+        self,
+        bases: Sequence[int],
+        segment_files: Mapping[int, dict[Suffix, FileIdentity]],
+        recovered_from: int | None,
+        *,
+        is_growing: bool,
+    ) -> tuple[tuple[Segment, ...], int, int]:
+        """Return the segments, the log end offset, and from which position the active segment was verified."""
+        first = bases[-1] if recovered_from is None else recovered_from
+        flushed = bases[: bases.index(first)]
+        segments = tuple(self.read(base, segment_files[base]) for base in flushed)
+        if recovered_from is not None:
+            recovered, log_end_offset = self.recover(bases[len(flushed) :], segment_files)
+            return (*segments, *recovered), log_end_offset, 0
+        read_active = self.read_growing if is_growing else self.read_active
+        active, log_end_offset, verified_from = read_active(first, segment_files[first])
+        return (*segments, active), log_end_offset, verified_from
+
+    def read(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> Segment:
+        """Return a segment, with the sizes and the last timestamp of its indexes."""
+        first_max_timestamp = None
+        indexes = _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), index.NO_TIMESTAMP)
+        try:
+            first_max_timestamp = self._first_max_timestamp(files[Suffix.LOG], base_offset)
+            indexes = self._indexes(self.directory / files[Suffix.LOG].name, files)
+        except CorruptIndexError as problem:
+            self.damage.append(index_or_log(problem))
+        except CorruptDataError as problem:
+            self.damage.append(problem)
+        return _segment(base_offset, files, indexes, first_max_timestamp)
+
+    def read_growing(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int, int]:
+        """Return the active segment of a running broker, the log end, and from which position it was verified."""
+        grown = read_growing(self.directory, base_offset, files, ignores_indexes=self.ignores_indexes)
+        first_max_timestamp = None
+        self.damage += grown.damage
+        self.notes += grown.notes
+        try:
+            first_max_timestamp = self._first_max_timestamp(grown.files[Suffix.LOG], base_offset)
+        except CorruptDataError as problem:
+            self.damage.append(problem)
+        indexes = _Indexes(
+            _size_of(grown.files, Suffix.INDEX), _size_of(grown.files, Suffix.TIME_INDEX), grown.last_timestamp
+        )
+        segment = _segment(base_offset, grown.files, indexes, first_max_timestamp)
+        return segment, grown.end_offset, grown.verified_from
+
+    def _first_max_timestamp(self, log: FileIdentity, base_offset: int) -> int | None:
+        """Return the maximum timestamp of the first batch, None without one. Raises CorruptBatchError."""
+        if not log.size_bytes:
+            return None
+        path = self.directory / log.name
+        with open_regular(path) as descriptor:
+            prefix = read_at(descriptor, HEADER_BYTES, 0, path=path)
+        return self._first_header(prefix, path, base_offset).max_timestamp
+
+    def recover(
+        self, bases: Sequence[int], segment_files: Mapping[int, Mapping[Suffix, FileIdentity]]
+    ) -> tuple[list[Segment], int]:
+        """Return what a broker keeps of the segments that it recovers, and the log end offset."""
+        logs = [segment_files[base][Suffix.LOG] for base in bases]
+        recovered = recovered_segments(self.directory, logs)
+        self.notes += recovered.notes
+        self.damage += recovered.damage
+        segments = [
+            Segment(
+                base_offset=base,
+                size_bytes=kept.size_bytes,
+                index_bytes=0,
+                time_index_bytes=0,
+                largest_timestamp_ms=kept.largest_timestamp if kept.largest_timestamp >= 0 else log.mtime_ms,
+                first_batch_max_timestamp_ms=kept.first_batch_max_timestamp,
+                last_modified_ms=log.mtime_ms,
+                files=(log,),
+            )
+            for base, log, kept in zip(bases, logs, recovered.kept, strict=False)  # What is deleted is not kept.
+        ]
+        return segments, recovered.kept[-1].next_offset
+
+    def _first_header(self, prefix: bytes, log: Path, base_offset: int) -> Header:
+        """Return the first header of a segment. Raises CorruptBatchError if it begins below the segment.
+
+        Offsets are not in the checksum, so the name of the file is all that contradicts a wrong one. A broker can write
+        such a batch after a failed append; then it is refused too.
+        """
+        header = read_header(prefix, file=str(log), position=0)
+        if header.base_offset < base_offset:
+            problem = f"offset {header.base_offset} is below the base offset of its segment"
+            raise CorruptBatchError(file=log, problem=problem, position=0, offset=header.base_offset)
+        return header
+
+    def _indexes(self, log: Path, files: dict[Suffix, FileIdentity]) -> _Indexes:
+        """Return what the planner takes from the indexes, or from ones built from the batches."""
+        missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
+        if missing:
+            self.notes.append(f"{log.name} has no {missing[0]} beside it; the plan uses one built from its batches")
+        if missing or self.ignores_indexes:
+            offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
+            times = index.parse_time_index(time_index, base_offset=int(log.stem), file=str(log))
+            return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
+        times = read_time_index(log.with_suffix(Suffix.TIME_INDEX))
+        return _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), _last_timestamp(times))
+
+    def read_active(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int, int]:
+        """Return the active segment, the offset after its last batch, and from which position it was verified.
+
+        That is the last offset index entry. Without a batch the offset is the segment's base offset.
+        Rule: `LogSegment.readNextOffset`, `LogSegment.ensureOffsetInRange`.
+        """
+        active = self.read(base_offset, files)
+        log = self.directory / active.log_name
+        start_position = 0
+        damage: CorruptDataError | None = None
+        try:
+            start_position = self._last_indexed_position(active)
+        except CorruptIndexError as problem:
+            damage = index_or_log(problem)
+        _, end_offset, wrong = last_whole_batch(log, active.base_offset, start_position, active.size_bytes)
+        damage = wrong or damage
+        if damage is not None:
+            self.damage.append(damage)
+        return active, end_offset, start_position
+
+    def _last_indexed_position(self, active: Segment) -> int:
+        """Return the position of the last batch in the `.index`, 0 without one. Raises CorruptIndexError."""
+        log = self.directory / active.log_name
+        path = log.with_suffix(Suffix.INDEX)
+        if self.ignores_indexes or not active.has(Suffix.INDEX):
+            return 0
+        entries = read_offset_index(path)
+        if not entries:
+            return 0
+        index.verify_end(entries, size_bytes=active.size_bytes, file=str(path))
+        last = entries[-1]
+        if not is_batch(log, last.position, active.base_offset + last.relative_offset):
+            raise wrong_entry(path, len(entries) - 1, last)
+        return last.position
+
+
+def _segment(
+    base_offset: int, files: Mapping[Suffix, FileIdentity], indexes: _Indexes, first_max_timestamp: int | None
+) -> Segment:
+    log = files[Suffix.LOG]
+    return Segment(
+        base_offset=base_offset,
+        size_bytes=log.size_bytes,
+        index_bytes=indexes.index_bytes,
+        time_index_bytes=indexes.time_index_bytes,
+        largest_timestamp_ms=indexes.last_timestamp if indexes.last_timestamp >= 0 else log.mtime_ms,
+        first_batch_max_timestamp_ms=first_max_timestamp,
+        last_modified_ms=log.mtime_ms,
+        files=tuple(files[suffix] for suffix in Suffix if suffix in files),
+    )
+
+
+class _Indexes(NamedTuple):
+    """What the planner takes from the indexes of a segment: their sizes and the last timestamp."""
+
+    index_bytes: int
+    time_index_bytes: int
+    last_timestamp: int
+
+
+_ENTRY_BYTES = {Suffix.INDEX: index.OFFSET_ENTRY_BYTES, Suffix.TIME_INDEX: index.TIME_ENTRY_BYTES}
+
+
+def _size_of(files: Mapping[Suffix, FileIdentity], suffix: Suffix) -> int:
+    """Return the size of the whole entries of an index, 0 if it is missing."""
+    return files[suffix].size_bytes // _ENTRY_BYTES[suffix] * _ENTRY_BYTES[suffix] if suffix in files else 0
+
+
+def _last_timestamp(times: Sequence[index.TimeEntry]) -> int:
+    return times[-1].timestamp if times else index.NO_TIMESTAMP

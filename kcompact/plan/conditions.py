@@ -1,0 +1,546 @@
+"""Everything that Kafka's cleaner asks of a partition, one condition after the other: value, threshold, verdict. Pure.
+
+Each condition is judged alone, so several can stand in the way at once. `explanation` says which of them decides.
+Rules: `LogCleanerManager.grabFilthiestCompactedLog`, `LogCleanerManager.cleanableOffsets` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kcompact import readable
+from kcompact.config.settings import LONG_MAX
+from kcompact.plan.clean_plan import CleanPlan, Reason, first_young_segment, oldest_dirty_ms, uncleanable_from
+from kcompact.plan.cost import UNLIMITED, broker_cost
+from kcompact.plan.deletion import plan_forecast, retention_applies
+from kcompact.plan.forecast import (
+    Forecast,
+    How,
+    closed_dirty_segments,
+    missing_dirty_bytes,
+    roll_ms,
+    rolls_from_ms,
+)
+from kcompact.plan.horizons import Horizons
+from kcompact.plan.remedies import Remedy, max_lag_remedy, min_lag_remedy, policy_remedy, ratio_remedy, roll_remedy
+
+_UNTOUCHED_MS = 3_600_000
+"""A broker that goes on writing for so long to a partition that its cleaner should have taken has a problem."""
+
+
+class Verdict(enum.StrEnum):
+    """What a condition does to a partition."""
+
+    TRIGGERS = "triggers"
+    """Asks for the cleaning."""
+    OK = "ok"
+    """Does not stand in the way."""
+    LIMITS = "limits"
+    """Keeps the cleaner out of a part of the dirty section."""
+    BLOCKS = "blocks"
+    """Keeps the cleaner out of the partition."""
+    DELAYS = "delays"
+    """Makes a broker come later, take longer, or keep something until later."""
+
+
+class Name(enum.StrEnum):
+    """The conditions, in the order in which they are asked. A setting's condition has its name."""
+
+    POLICY = "cleanup.policy"
+    CLEANER_ENABLE = "log.cleaner.enable"
+    UNCLEANABLE = "uncleanable"
+    INTERNAL = "internal-topic"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+    DIRTY_RECORDS = "dirty-records"
+    LAST_STABLE_OFFSET = "last-stable-offset"
+    HIGH_WATERMARK = "high-watermark"
+    ACTIVE_SEGMENT = "active-segment"
+    MIN_LAG = "min.compaction.lag.ms"
+    MAX_LAG = "max.compaction.lag.ms"
+    RATIO = "min.cleanable.dirty.ratio"
+    ORDER = "order"
+    BUFFER = "log.cleaner.dedupe.buffer.size"
+    THROTTLE = "log.cleaner.io.max.bytes.per.second"
+    TOMBSTONES = "delete.retention.ms"
+    RETENTION = "retention.ms"
+
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition of a partition.
+
+    `value` is compared with `threshold`. `remedy` is the setting that changes the verdict, `forecast` when the verdict
+    changes without one. `decides`: this condition is why the partition is cleaned, or why it is not.
+    """
+
+    name: Name
+    value: Value
+    threshold: Value
+    verdict: Verdict
+    explanation: str
+    remedy: Remedy | None = None
+    forecast: Forecast | None = None
+    decides: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rivals:
+    """The partitions of the same log directory that a broker cleans first: dirtier ones, or named before this one."""
+
+    partitions: int = 0
+    size_bytes: int = 0
+
+
+ALONE = Rivals()
+
+
+def conditions_of(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None = None) -> list[Condition]:
+    """Return the conditions of a partition in the order of their names. Those that do not apply are left out.
+
+    `horizons` are those of its batches, None if nobody has looked.
+    """
+    found = [condition(plan) for condition in _CONDITIONS]
+    found += [_order(plan, rivals), *_later_conditions(plan, horizons)]
+    return [condition for condition in found if condition is not None]
+
+
+# Who may clean the partition at all
+
+
+def _policy(plan: CleanPlan) -> Condition:
+    is_ok = plan.config.compacts
+    return Condition(
+        name=Name.POLICY,
+        value=plan.config.policy_text,
+        threshold="compact",
+        verdict=Verdict.OK if is_ok else Verdict.BLOCKS,
+        explanation="the topic is compacted" if is_ok else _why_not_compacted(plan),
+        remedy=None if is_ok else policy_remedy(plan),
+    )
+
+
+def _why_not_compacted(plan: CleanPlan) -> str:
+    if plan.config.cleanup_policy is None:
+        return "no source has the cleanup.policy of the topic"
+    return f"cleanup.policy is '{plan.config.policy_text}', without compact"
+
+
+def _cleaner_enable(plan: CleanPlan) -> Condition:
+    is_on = plan.config.log_cleaner_enable
+    return Condition(
+        name=Name.CLEANER_ENABLE,
+        value=is_on,
+        threshold=True,
+        verdict=Verdict.OK if is_on else Verdict.BLOCKS,
+        explanation="the broker has a cleaner"
+        if is_on
+        else "the broker's own cleaner is switched off and compacts nothing; kcompact does",
+        remedy=None if is_on else Remedy(name=Name.CLEANER_ENABLE, value=True, makes_eligible=plan.eligible),
+    )
+
+
+_UNUSABLE = frozenset({Reason.CORRUPT, Reason.LEFTOVERS, Reason.NOT_A_PARTITION})
+
+
+def _uncleanable(plan: CleanPlan) -> Condition:
+    damage = str(plan.log.damage[0]).splitlines()[0] if plan.log.damage else None
+    is_unusable = plan.reason in _UNUSABLE
+    verdict, explanation = Verdict.OK, "no damage where the plan looks; inspect --verify reads every byte"
+    if is_unusable or damage:
+        verdict = Verdict.BLOCKS
+        why = damage or plan.explanation
+        explanation = f"{why}; a cleaner that meets this stops, and marks the partition uncleanable until a restart"
+        if plan.reason is not Reason.CORRUPT:
+            explanation = why
+    elif (since_ms := _untouched_since(plan)) is not None:
+        verdict = Verdict.DELAYS
+        explanation = (
+            f"eligible since {readable.time(since_ms)} at the latest, and a broker has gone on writing: unless its "
+            "cleaner is far behind, a thread of it has died or has marked the partition uncleanable; its "
+            "log-cleaner.log says so"
+        )
+    return Condition(
+        name=Name.UNCLEANABLE,
+        value=damage or (plan.explanation if is_unusable else None),
+        threshold=None,
+        verdict=verdict,
+        explanation=explanation,
+    )
+
+
+def _untouched_since(plan: CleanPlan) -> int | None:
+    """Return since when a partition has been eligible at the latest, if a broker has written to it long after that."""
+    active = plan.log.active_segment
+    first_ms = active.first_batch_max_timestamp_ms
+    if not plan.eligible or plan.reason is Reason.FORCED or first_ms is None or first_ms <= 0:
+        return None
+    # When the active segment had its first batch all others were closed; each is older than the lag now. Timestamps
+    # may be those of another log that was copied record by record, so the files must say the same.
+    closed = [
+        max(segment.largest_timestamp_ms + plan.config.min_compaction_lag_ms, segment.last_modified_ms)
+        for segment in plan.segments
+    ]
+    since_ms = max(first_ms, *closed)
+    if plan.reason is Reason.MAX_COMPACTION_LAG:
+        since_ms = max(since_ms, plan.now_ms - plan.max_compaction_delay_ms)
+    written_ms = min(active.largest_timestamp_ms, active.last_modified_ms)
+    return since_ms if written_ms - since_ms > _UNTOUCHED_MS else None
+
+
+def _internal(plan: CleanPlan) -> Condition | None:
+    if plan.reason is not Reason.INTERNAL:
+        return None
+    topic = plan.log.topic_partition.topic
+    explanation = f"{topic} is an internal topic of Kafka; kcompact cleans it with --include-internal only"
+    return Condition(name=Name.INTERNAL, value=topic, threshold=None, verdict=Verdict.BLOCKS, explanation=explanation)
+
+
+def _clean_shutdown(plan: CleanPlan) -> Condition:
+    log = plan.log
+    verdict, explanation = Verdict.OK, "the broker was shut down cleanly"
+    if log.needs_recovery:
+        verdict, explanation = Verdict.BLOCKS, "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
+    elif log.recovered_from is not None:
+        verdict = _verdict_of_bound(plan, log.recovered_from)
+        explanation = f"a broker recovers the log from offset {log.recovered_from} on when it starts"
+    elif log.log_dir.is_running:
+        explanation = "a broker is running"
+    elif not log.log_dir.is_log_dir:
+        explanation = "no broker has used the directory around the partition"
+    value = None if log.log_dir.is_running or not log.log_dir.is_log_dir else log.log_dir.is_clean_shutdown
+    return Condition(name=Name.CLEAN_SHUTDOWN, value=value, threshold=True, verdict=verdict, explanation=explanation)
+
+
+# How much of the log is cleanable
+
+
+def _dirty_records(plan: CleanPlan) -> Condition:
+    log = plan.log
+    offsets = max(0, log.log_end_offset - plan.first_dirty_offset)
+    is_dirty = bool(_closed_bytes(plan)) or bool(offsets and log.active_segment.size_bytes)
+    if is_dirty:
+        explanation = f"offsets {plan.first_dirty_offset} to {log.log_end_offset - 1} were never cleaned"
+    elif log.size_bytes:
+        explanation = f"the log is clean up to its end, offset {log.log_end_offset}; without new records it stays so"
+    else:
+        explanation = "the log has no batches"
+    return Condition(
+        name=Name.DIRTY_RECORDS,
+        value=offsets,
+        threshold=1,
+        verdict=Verdict.OK if is_dirty else Verdict.BLOCKS,
+        explanation=explanation,
+    )
+
+
+def _closed_bytes(plan: CleanPlan) -> int:
+    return sum(segment.size_bytes for segment in closed_dirty_segments(plan))
+
+
+def _verdict_of_bound(plan: CleanPlan, bound: int) -> Verdict:
+    """Return what an offset from which on nothing may be cleaned does to the closed dirty segments."""
+    closed = _closed_bytes(plan)
+    limit = uncleanable_from(plan.log, plan.first_dirty_offset, bound)
+    cleanable = sum(segment.size_bytes for segment in plan.log.segments_between(plan.first_dirty_offset, limit))
+    if cleanable == closed:
+        return Verdict.OK
+    return Verdict.LIMITS if cleanable else Verdict.BLOCKS
+
+
+def _last_stable_offset(plan: CleanPlan) -> Condition:
+    stable = plan.last_stable_offset
+    is_open = stable < plan.high_watermark
+    explanation = "no transaction is open"
+    if is_open:
+        explanation = f"a transaction is open from offset {stable}; nothing from its segment on is cleaned"
+        found = [one for one in plan.producers.values() if one.transaction_first_offset is not None]
+        oldest = min(found, key=lambda one: one.transaction_first_offset or 0, default=None)
+        if oldest is not None:
+            explanation += f": producer {oldest.producer_id}, epoch {oldest.epoch}"
+            if oldest.last_timestamp >= 0:
+                explanation += f", last record {readable.time(oldest.last_timestamp)}"
+        explanation += "; kafka-transactions.sh find-hanging, then abort"
+    return Condition(
+        name=Name.LAST_STABLE_OFFSET,
+        value=stable,
+        threshold=plan.log.active_segment.base_offset,
+        verdict=_verdict_of_bound(plan, stable) if is_open else Verdict.OK,
+        explanation=explanation,
+    )
+
+
+def _high_watermark(plan: CleanPlan) -> Condition:
+    watermark, active_base = plan.high_watermark, plan.log.active_segment.base_offset
+    verdict = _verdict_of_bound(plan, watermark)
+    explanation = "all closed segments are replicated"
+    if verdict is not Verdict.OK:
+        explanation = f"records from offset {watermark} on are not known to be on all in-sync replicas"
+    return Condition(
+        name=Name.HIGH_WATERMARK, value=watermark, threshold=active_base, verdict=verdict, explanation=explanation
+    )
+
+
+def _active_segment(plan: CleanPlan) -> Condition:
+    """Its value is how long a record of this moment finds it waiting, its threshold how long it waits."""
+    active, limit_ms = plan.log.active_segment, roll_ms(plan.config)
+    size = f"{readable.size(active.size_bytes)} of segment.bytes {readable.size(plan.config.segment_bytes)}"
+    first_ms = active.first_batch_max_timestamp_ms
+    waited_ms = None if first_ms is None or first_ms < 0 else plan.now_ms - first_ms
+    has_dirty = active.size_bytes > 0 and plan.first_dirty_offset < plan.log.log_end_offset
+    if not has_dirty:
+        verdict, explanation = Verdict.OK, "the active segment holds nothing dirty"
+    else:
+        verdict = Verdict.LIMITS if _closed_bytes(plan) else Verdict.BLOCKS
+        start = "all dirty records are" if verdict is Verdict.BLOCKS else "the newest records are"
+        explanation = f"{start} in the active segment, which is never cleaned and supersedes nothing: {size}"
+    forecast = None
+    if has_dirty and (rolls_ms := rolls_from_ms(plan)) is not None:
+        jitter = ", or earlier by segment.jitter.ms" if plan.config.segment_jitter_ms else ""
+        sentence = f"a broker closes it when it appends a record of {readable.time(rolls_ms)} or later{jitter}"
+        forecast = Forecast(at_ms=max(rolls_ms, plan.now_ms), how=How.AT_APPEND, explanation=sentence)
+    return Condition(
+        name=Name.ACTIVE_SEGMENT,
+        value=waited_ms,
+        threshold=limit_ms,
+        verdict=verdict,
+        explanation=explanation,
+        remedy=roll_remedy(plan) if has_dirty else None,
+        forecast=forecast,
+    )
+
+
+def _min_lag(plan: CleanPlan) -> Condition:
+    """Its value is the age of the first segment that is too young, or else of the youngest."""
+    lag_ms, segments = plan.config.min_compaction_lag_ms, closed_dirty_segments(plan)
+    young = first_young_segment(plan.log, plan.first_dirty_offset, lag_ms, plan.now_ms) if lag_ms else None
+    ages = [plan.now_ms - segment.largest_timestamp_ms for segment in ([young] if young else segments)]
+    verdict, explanation, forecast, remedy = Verdict.OK, "no closed segment is too young", None, None
+    if young is not None:
+        verdict = _verdict_of_bound(plan, young.base_offset)
+        explanation = f"segment {young.base_offset} and those after it are younger than min.compaction.lag.ms {lag_ms}"
+    if verdict is not Verdict.OK:
+        blocks = verdict is Verdict.BLOCKS
+        remedy = min_lag_remedy(plan, cleans_some=blocks)
+        forecast = _lag_forecast(plan, blocks=blocks)
+    return Condition(
+        name=Name.MIN_LAG,
+        value=min(ages, default=None),
+        threshold=lag_ms,
+        verdict=verdict,
+        explanation=explanation,
+        remedy=remedy,
+        forecast=forecast,
+    )
+
+
+def _lag_forecast(plan: CleanPlan, *, blocks: bool) -> Forecast | None:
+    """Return when the lag lets the cleaner in, or further in if it does not block.
+
+    A segment is old enough once all before it are, so what counts is the greatest timestamp up to it.
+    """
+    lag_ms, at_ms, old_bytes = plan.config.min_compaction_lag_ms, 0, 0
+    for segment in closed_dirty_segments(plan):
+        at_ms = max(at_ms, segment.largest_timestamp_ms + lag_ms)
+        old_bytes += segment.size_bytes
+        if at_ms > plan.now_ms and (old_bytes or not blocks):
+            if at_ms > LONG_MAX:
+                return None
+            sentence = f"segment {segment.base_offset} is as old as min.compaction.lag.ms at {readable.time(at_ms)}"
+            return Forecast(at_ms=at_ms, how=How.BY_ITSELF, explanation=sentence)
+    return None
+
+
+# Whether it is worth it
+
+
+def _max_lag(plan: CleanPlan) -> Condition:
+    limit_ms, oldest_ms = plan.config.max_compaction_lag_ms, oldest_dirty_ms(plan.log, plan.first_dirty_offset)
+    age_ms = None if oldest_ms is None else plan.now_ms - oldest_ms
+    verdict, forecast, explanation = Verdict.OK, None, "no limit is set"
+    if limit_ms < LONG_MAX:
+        explanation = "no dirty record in a closed segment is that old"
+        if plan.need_compaction_now:
+            explanation = f"the oldest dirty segment is {plan.max_compaction_delay_ms} ms past max.compaction.lag.ms"
+            if plan.cleanable_bytes:
+                verdict = Verdict.TRIGGERS
+            else:
+                explanation += ", but nothing is cleanable"
+        elif oldest_ms is not None and plan.cleanable_bytes and (at_ms := oldest_ms + limit_ms + 1) <= LONG_MAX:
+            sentence = f"the oldest dirty segment is past max.compaction.lag.ms from {readable.time(at_ms)} on"
+            forecast = Forecast(at_ms=at_ms, how=How.BY_ITSELF, explanation=sentence)
+    return Condition(
+        name=Name.MAX_LAG,
+        value=age_ms,
+        threshold=limit_ms,
+        verdict=verdict,
+        explanation=explanation,
+        remedy=max_lag_remedy(plan),
+        forecast=forecast,
+    )
+
+
+def _ratio(plan: CleanPlan) -> Condition:
+    ratio, minimum = plan.cleanable_ratio, plan.config.min_cleanable_dirty_ratio
+    missing = missing_dirty_bytes(plan)
+    if ratio > minimum:
+        verdict, explanation = Verdict.TRIGGERS, f"ratio {ratio:.4f} is above {minimum}"
+    elif plan.need_compaction_now and plan.cleanable_bytes:
+        verdict = Verdict.OK
+        explanation = f"ratio {ratio:.4f} is not above {minimum}, but max.compaction.lag.ms asks at any ratio"
+    else:
+        verdict = Verdict.BLOCKS
+        more = "no ratio is" if missing is None else f"{readable.size(missing)} more in closed segments would be enough"
+        explanation = f"ratio {ratio:.4f} is not above {minimum}; {more}"
+        if not plan.cleanable_bytes:
+            explanation = "the ratio is 0 as long as nothing is cleanable"
+    return Condition(
+        name=Name.RATIO,
+        value=ratio,
+        threshold=minimum,
+        verdict=verdict,
+        explanation=explanation,
+        remedy=ratio_remedy(plan),
+    )
+
+
+_CONDITIONS: tuple[Callable[[CleanPlan], Condition | None], ...] = (
+    _policy,
+    _cleaner_enable,
+    _uncleanable,
+    _internal,
+    _clean_shutdown,
+    _dirty_records,
+    _last_stable_offset,
+    _high_watermark,
+    _active_segment,
+    _min_lag,
+    _max_lag,
+    _ratio,
+)
+
+
+# When a broker gets to it, and what stays nevertheless
+
+
+def _order(plan: CleanPlan, rivals: Rivals) -> Condition:
+    threads = plan.config.log_cleaner_threads
+    rank = rivals.partitions + 1 if plan.eligible else None
+    verdict, explanation = Verdict.OK, "a partition that is not eligible has no place in the order"
+    if rank is not None:
+        explanation = "no partition that was read comes before it"
+        if rivals.partitions:
+            before = f"{readable.counted(rivals.partitions, 'partition')} with {readable.size(rivals.size_bytes)}"
+            explanation = f"{before} to rewrite {'comes' if rivals.partitions == 1 else 'come'} before it"
+        if rank > threads:
+            verdict = Verdict.DELAYS
+            explanation += f"; {readable.counted(threads, 'thread')} of the broker always takes the dirtiest"
+    return Condition(name=Name.ORDER, value=rank, threshold=threads, verdict=verdict, explanation=explanation)
+
+
+def _later_conditions(plan: CleanPlan, horizons: Horizons | None) -> list[Condition]:
+    found = [_buffer(plan), _throttle(plan)]
+    if plan.config.compacts:
+        found.append(_tombstones(plan, horizons))
+    if retention_applies(plan) and "delete" in (plan.config.cleanup_policy or ()):
+        found.append(_retention(plan))
+    return found
+
+
+def _buffer(plan: CleanPlan) -> Condition:
+    cost = broker_cost(plan)
+    passes, verdict, remedy = cost.passes_at_most, Verdict.OK, None
+    keys = f"at most {readable.counted(cost.keys_at_most, 'key')}, and the map is full at {cost.map_keys:,}"
+    explanation = f"one pass: {keys}" if passes else "nothing is cleanable"
+    if passes is None:
+        verdict, explanation = Verdict.BLOCKS, f"the broker's cleaner might never finish: {keys}"
+    elif passes > 1:
+        verdict, explanation = Verdict.DELAYS, f"up to {passes:,} passes: {keys}"
+    if verdict is not Verdict.OK and cost.buffer_bytes_for_one_pass is not None:
+        remedy = Remedy(name=Name.BUFFER, value=cost.buffer_bytes_for_one_pass, makes_eligible=plan.eligible)
+    return Condition(
+        name=Name.BUFFER, value=passes, threshold=1, verdict=verdict, explanation=explanation, remedy=remedy
+    )
+
+
+def _throttle(plan: CleanPlan) -> Condition:
+    cost, rate = broker_cost(plan), plan.config.log_cleaner_io_max_bytes_per_second
+    is_limited = rate < UNLIMITED
+    verdict, explanation = Verdict.OK, "reading and writing are not limited"
+    if is_limited:
+        explanation = f"all threads together read and write at most {readable.size(int(rate))} a second"
+        if cost.seconds_at_most is not None and cost.bytes_rewritten:
+            verdict = Verdict.DELAYS
+            explanation += f": at most {cost.seconds_at_most:,.0f} seconds for this partition"
+    return Condition(
+        name=Name.THROTTLE,
+        value=rate if is_limited else None,
+        threshold=None,
+        verdict=verdict,
+        explanation=explanation,
+    )
+
+
+def _tombstones(plan: CleanPlan, horizons: Horizons | None) -> Condition:
+    """Its value is the last horizon that a batch waits for, else the one that a cleaning now sets."""
+    horizon_ms = plan.now_ms + plan.config.delete_retention_ms
+    value = horizon_ms if horizon_ms <= LONG_MAX else None
+    explanation = f"a cleaning now keeps tombstones until {readable.time(value) if value else 'the end of time'}"
+    verdict, forecast = Verdict.OK, None
+    waiting, passed = (horizons.waiting, horizons.passed) if horizons else ((), ())
+    if waiting:
+        verdict, value = Verdict.DELAYS, waiting[-1]
+        wait = "batch that kept tombstones or markers waits for its horizon"
+        if len(waiting) > 1:
+            wait = "batches that kept tombstones or markers wait for their horizons"
+        last = f"the last one {readable.time(waiting[-1])}"
+        explanation = f"{len(waiting):,} {wait}, {last}; the first cleaning after it drops them"
+        sentence = f"a cleaning from {readable.time(waiting[0])} on drops the first of them"
+        forecast = Forecast(at_ms=waiting[0], how=How.BY_ITSELF, explanation=sentence)
+    elif passed:  # Of most of them a cleaning has dropped the tombstones already: the horizon stays.
+        explanation = f"horizons that have passed: {len(passed):,}; the next cleaning drops what they have left"
+    if horizons is not None and not horizons.is_complete:
+        explanation += f" (of the first {horizons.batches:,} batches)"
+    return Condition(
+        name=Name.TOMBSTONES,
+        value=value,
+        threshold=plan.config.delete_retention_ms,
+        verdict=verdict,
+        explanation=explanation,
+        forecast=forecast,
+    )
+
+
+def _retention(plan: CleanPlan) -> Condition:
+    """Its value is how long ago the first record of a segment that is kept was written, the oldest one's."""
+    limit_ms = plan.config.retention_ms
+    due = plan_forecast(plan)
+    deleted = {each.segment.base_offset for each in due if not each.is_postponed}
+    left = [segment for segment in plan.log.segments[:-1] if segment.base_offset not in deleted]
+    first_ms = left[0].first_batch_max_timestamp_ms if left else None
+    age_ms = None if first_ms is None or first_ms <= 0 else plan.now_ms - first_ms
+    verdict, explanation, forecast = Verdict.OK, "no segment is kept longer than its first record", None
+    if any(each.is_postponed for each in due):
+        verdict = Verdict.DELAYS
+        explanation = "the cleaning merges segments that are due with younger ones, so they stay"
+    elif left and limit_ms >= 0 and age_ms is not None and age_ms > limit_ms:
+        verdict, newest_ms = Verdict.DELAYS, left[0].largest_timestamp_ms
+        explanation = (
+            f"segment {left[0].base_offset} holds records past retention.ms, and one of {readable.time(newest_ms)}: a "
+            "merged segment is deleted as a whole, when its newest record is old enough"
+        )
+        if plan.now_ms < (at_ms := newest_ms + limit_ms + 1) <= LONG_MAX:
+            sentence = f"segment {left[0].base_offset} is due from {readable.time(at_ms)} on"
+            forecast = Forecast(at_ms=at_ms, how=How.BY_ITSELF, explanation=sentence)
+    return Condition(
+        name=Name.RETENTION,
+        value=age_ms,
+        threshold=limit_ms,
+        verdict=verdict,
+        explanation=explanation,
+        forecast=forecast,
+    )

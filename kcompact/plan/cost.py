@@ -1,0 +1,167 @@
+"""What the cleaning of a partition costs, for a broker and here, and what retention frees. Upper bounds. Pure.
+
+A plan knows sizes and offsets, but no keys and no records: `clean --dry-run` counts them, and the exact sizes.
+Rules: `LogCleaner.CleanerThread`, `Cleaner.buildOffsetMap`, `Cleaner.cleanInto` of Kafka 4.3.1, which charge the
+throttle for what they read and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kcompact.config.settings import TopicConfig
+from kcompact.format.names import Suffix
+from kcompact.log.segments import Segment
+from kcompact.plan.clean_plan import CleanPlan, group_segments
+from kcompact.plan.deletion import first_due_ms, plan_forecast
+from kcompact.plan.passes import (
+    buffer_bytes_for_one_pass,
+    dirty_records_at_most,
+    kafka_passes_at_most,
+    keys_per_pass,
+    offset_map_slots,
+)
+
+UNLIMITED = TopicConfig().log_cleaner_io_max_bytes_per_second
+"""The rate of a broker without a throttle."""
+_RECORD_GROWTH_BYTES = 10
+"""A record that is written again grows by no more: its timestamp and its length take more bytes (`clean.growth`)."""
+_SMALLEST_BATCH_BYTES = 61
+_BLOCK_BYTES = 4096
+_SHARED_BLOCKS = 8
+"""For new names in directories, and for the checkpoint."""
+_NOTED_BYTES = 512
+"""What the manifest of a swap says about a file, at most."""
+_METADATA_SHARE = 100
+"""A file system needs less than one byte for so many, to describe a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerCost:
+    """What a broker's own cleaner has to do for the cleanable section, at most.
+
+    `keys_at_most` is the number of offsets: keys are known only when they are counted. `map_keys` fill the map of one
+    thread. `buffer_utilization` is the share of the map that these keys take. `passes_at_most` is None if the cleaner
+    might never finish. `seconds_at_most` is the time at `log.cleaner.io.max.bytes.per.second`, None without a limit.
+    """
+
+    passes_at_most: int | None
+    buffer_bytes: int
+    threads: int
+    load_factor: float
+    map_keys: int
+    keys_at_most: int
+    buffer_utilization: float
+    buffer_bytes_for_one_pass: int | None
+    bytes_rewritten: int
+    bytes_read_and_written: int
+    seconds_at_most: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostHere:
+    """What kcompact reads and writes for the same result, and the space that it needs meanwhile, at most.
+
+    The bounds hold for batches that Kafka compresses as well as their producers did, and for file systems whose blocks
+    have 4 KiB. With less free space than `peak_extra_disk_bytes` the groups are written one after the other;
+    `least_extra_disk_bytes` is enough for the largest one.
+    """
+
+    bytes_read: int
+    bytes_written_at_most: int
+    peak_extra_disk_bytes: int
+    least_extra_disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionFrees:
+    """What a broker deletes as whole segments after the cleaning, and when the next segment is due."""
+
+    segments: int
+    size_bytes: int
+    postponed_segments: int
+    postponed_bytes: int
+    next_due_ms: int | None
+
+
+def rewritten_segments(plan: CleanPlan) -> tuple[Segment, ...]:
+    """Return the segments that a cleaning of the cleanable section rewrites, eligible or not."""
+    if not plan.cleanable_bytes:
+        return ()
+    return tuple(segment for segment in plan.log.segments if segment.base_offset < plan.first_uncleanable_offset)
+
+
+def broker_cost(plan: CleanPlan) -> BrokerCost:
+    """Return what a broker's cleaner has to do for the cleanable section, also if it is not eligible."""
+    config, keys = plan.config, dirty_records_at_most(plan)
+    slots, full, passes = offset_map_slots(config), keys_per_pass(config), kafka_passes_at_most(plan)
+    rewritten = sum(segment.size_bytes for segment in rewritten_segments(plan))
+    # Each pass reads the dirty section up to its end for the map, then reads and writes all that is below.
+    charged = plan.cleanable_bytes + 2 * rewritten * (passes or 1)
+    rate = config.log_cleaner_io_max_bytes_per_second
+    return BrokerCost(
+        passes_at_most=passes,
+        buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        threads=config.log_cleaner_threads,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+        map_keys=full,
+        keys_at_most=keys,
+        buffer_utilization=min(keys, full, slots) / slots,
+        buffer_bytes_for_one_pass=buffer_bytes_for_one_pass(config, keys),
+        bytes_rewritten=rewritten,
+        bytes_read_and_written=charged,
+        seconds_at_most=charged / rate if rate < UNLIMITED and rewritten else None,
+    )
+
+
+def cost_here(plan: CleanPlan) -> CostHere:
+    """Return what kcompact reads and writes for the cleanable section, also if it is not eligible."""
+    segments = rewritten_segments(plan)
+    groups = group_segments(
+        segments,
+        segment_bytes=plan.config.segment_bytes,
+        segment_index_bytes=plan.config.segment_index_bytes,
+        first_uncleanable_offset=plan.first_uncleanable_offset,
+    )
+    new_bytes = [sum(_most_bytes(plan, segment) for segment in group) for group in groups]
+    spaces = [_space_of(plan, group, log_bytes) for group, log_bytes in zip(groups, new_bytes, strict=True)]
+    shared = _SHARED_BLOCKS * _BLOCK_BYTES if groups else 0
+    return CostHere(
+        bytes_read=plan.cleanable_bytes + sum(segment.size_bytes for segment in segments),
+        bytes_written_at_most=sum(new_bytes),
+        peak_extra_disk_bytes=sum(spaces) + shared,
+        least_extra_disk_bytes=max(spaces, default=0) + shared,
+    )
+
+
+def _space_of(plan: CleanPlan, group: Sequence[Segment], log_bytes: int) -> int:
+    """Return the space that is enough for the new files of a group and for what is noted about it meanwhile."""
+    # An index has an entry for each interval, or for each batch: as many as before, or fewer with small intervals.
+    entries = log_bytes // max(plan.config.index_interval_bytes, _SMALLEST_BATCH_BYTES) + 1
+    index_bytes = max(sum(segment.index_bytes for segment in group), 8 * entries)
+    time_index_bytes = max(sum(segment.time_index_bytes for segment in group), 12 * entries)
+    replaced = [file for segment in group for file in plan.log.files_of(segment)]
+    txn_index_bytes = sum(file.size_bytes for file in replaced if file.name.endswith(Suffix.TXN_INDEX))
+    sizes = (log_bytes, index_bytes, time_index_bytes, txn_index_bytes, _NOTED_BYTES * (len(replaced) + 1))
+    blocks = sum(-(-size_bytes // _BLOCK_BYTES) for size_bytes in sizes)
+    return blocks * _BLOCK_BYTES + log_bytes // _METADATA_SHARE
+
+
+def _most_bytes(plan: CleanPlan, segment: Segment) -> int:
+    records = plan.log.end_of(segment) - segment.base_offset if segment.size_bytes else 0
+    return segment.size_bytes + _RECORD_GROWTH_BYTES * records
+
+
+def retention_frees(plan: CleanPlan) -> RetentionFrees:
+    """Return what a broker deletes after the cleaning of a plan, or now if nothing is cleaned."""
+    due = plan_forecast(plan)
+    deleted = [each.segment for each in due if not each.is_postponed]
+    postponed = [each.segment for each in due if each.is_postponed]
+    return RetentionFrees(
+        segments=len(deleted),
+        size_bytes=sum(segment.size_bytes for segment in deleted),
+        postponed_segments=len(postponed),
+        postponed_bytes=sum(segment.size_bytes for segment in postponed),
+        next_due_ms=None if due else first_due_ms(plan),
+    )

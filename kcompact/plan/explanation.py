@@ -1,0 +1,165 @@
+"""Why a partition is cleaned or not, what would change that, when, and what the cleaning costs. Pure.
+
+explanation = explain(plan)
+explanation.decided_by              # the condition that decides
+explanation.changes_at_ms           # when the verdict changes, and `forecasts` how
+explanation.change_by_setting       # which value of one setting takes the deciding condition out of the way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kcompact import readable
+from kcompact.plan.clean_plan import CleanPlan, Reason, dirtiest_first
+from kcompact.plan.conditions import ALONE, Condition, Name, Rivals, Verdict, conditions_of
+from kcompact.plan.cost import (
+    BrokerCost,
+    CostHere,
+    RetentionFrees,
+    broker_cost,
+    cost_here,
+    retention_frees,
+    rewritten_segments,
+)
+from kcompact.plan.forecast import (
+    Forecast,
+    Growth,
+    How,
+    eligible_after_roll_ms,
+    eligible_from_ms,
+    estimated_ms,
+    growth_of,
+    missing_dirty_bytes,
+    rolls_from_ms,
+)
+from kcompact.plan.horizons import Horizons
+from kcompact.plan.remedies import Remedy
+
+_DECIDED_BY = {
+    Reason.DIRTY_RATIO: Name.RATIO,
+    Reason.BELOW_RATIO: Name.RATIO,
+    Reason.FORCED: Name.RATIO,
+    Reason.MAX_COMPACTION_LAG: Name.MAX_LAG,
+    Reason.EMPTY: Name.DIRTY_RECORDS,
+    Reason.NOTHING_DIRTY: Name.DIRTY_RECORDS,
+    Reason.ACTIVE_ONLY: Name.ACTIVE_SEGMENT,
+    Reason.MIN_COMPACTION_LAG: Name.MIN_LAG,
+    Reason.OPEN_TRANSACTION: Name.LAST_STABLE_OFFSET,
+    Reason.HIGH_WATERMARK: Name.HIGH_WATERMARK,
+    Reason.RECOVERY_POINT: Name.CLEAN_SHUTDOWN,
+    Reason.UNCLEAN_SHUTDOWN: Name.CLEAN_SHUTDOWN,
+    Reason.POLICY_DELETE: Name.POLICY,
+    Reason.POLICY_UNKNOWN: Name.POLICY,
+    Reason.INTERNAL: Name.INTERNAL,
+    Reason.LEFTOVERS: Name.UNCLEANABLE,
+    Reason.CORRUPT: Name.UNCLEANABLE,
+    Reason.NOT_A_PARTITION: Name.UNCLEANABLE,
+}
+
+
+_OF_THE_BROKER = frozenset({Name.CLEANER_ENABLE, Name.BUFFER})
+"""What keeps a broker from a partition that kcompact cleans: no time changes that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A plan with its conditions and all that follows from them.
+
+    `forecasts` say when the partition becomes eligible, the earliest first; none if it is, or if nothing that can be
+    foreseen makes a broker clean it. `other_remedies` are settings of other conditions with which alone it is eligible.
+    """
+
+    plan: CleanPlan
+    conditions: tuple[Condition, ...]
+    decided_by: Name
+    forecasts: tuple[Forecast, ...]
+    change_by_setting: Remedy | None
+    other_remedies: tuple[Remedy, ...]
+    growth: Growth | None
+    missing_dirty_bytes: int | None
+    broker: BrokerCost
+    here: CostHere
+    retention: RetentionFrees
+
+    @property
+    def decisive(self) -> Condition:
+        """The condition that decides."""
+        return next(condition for condition in self.conditions if condition.decides)
+
+    @property
+    def changes_at_ms(self) -> int | None:
+        """When the partition becomes eligible, None if that cannot be foreseen, or if it is."""
+        return self.forecasts[0].at_ms if self.forecasts else None
+
+
+def explain(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None = None) -> Explanation:
+    """Return why a partition is cleaned or not. `rivals` come before it in a broker; `horizons` as `conditions_of`."""
+    conditions = conditions_of(plan, rivals, horizons)
+    decided_by = _decided_by(plan, conditions)
+    growth = growth_of(plan)
+    decisive = next(condition for condition in conditions if condition.name is decided_by)
+    others = (each.remedy for each in conditions if each is not decisive and not plan.eligible)
+    return Explanation(
+        plan=plan,
+        conditions=tuple(replace(each, decides=each.name is decided_by) for each in conditions),
+        decided_by=decided_by,
+        forecasts=() if decided_by in _OF_THE_BROKER else _forecasts(plan, growth),
+        change_by_setting=decisive.remedy,
+        other_remedies=tuple(each for each in others if each is not None and each.makes_eligible),
+        growth=growth,
+        missing_dirty_bytes=missing_dirty_bytes(plan),
+        broker=broker_cost(plan),
+        here=cost_here(plan),
+        retention=retention_frees(plan),
+    )
+
+
+def _decided_by(plan: CleanPlan, conditions: Sequence[Condition]) -> Name:
+    """Return the condition that decides: of the plan, or what keeps a broker from a partition that kcompact cleans."""
+    blocking = {condition.name for condition in conditions if condition.verdict is Verdict.BLOCKS}
+    if Name.CLEANER_ENABLE in blocking and plan.config.compacts:
+        return Name.CLEANER_ENABLE
+    if Name.BUFFER in blocking and plan.eligible:
+        return Name.BUFFER
+    return _DECIDED_BY[plan.reason]
+
+
+def _forecasts(plan: CleanPlan, growth: Growth | None) -> tuple[Forecast, ...]:
+    """Return when a partition that is not eligible becomes so, the earliest first."""
+    if plan.eligible:
+        return ()
+    found = []
+    alone_ms = eligible_from_ms(plan)
+    if alone_ms is not None:
+        sentence = f"eligible from {readable.time(alone_ms)} on, without a new record"
+        found.append(Forecast(at_ms=alone_ms, how=How.BY_ITSELF, explanation=sentence))
+    rolled_ms, rolls_ms = eligible_after_roll_ms(plan), rolls_from_ms(plan)
+    if rolled_ms is not None and rolls_ms is not None and (alone_ms is None or rolled_ms < alone_ms):
+        append = f"a record of {readable.time(rolls_ms)} or later closes the active segment"
+        sentence = f"eligible from {readable.time(rolled_ms)} on: {append}"
+        found.append(Forecast(at_ms=rolled_ms, how=How.AT_APPEND, explanation=sentence))
+    if growth is not None and plan.reason in (Reason.ACTIVE_ONLY, Reason.BELOW_RATIO):
+        estimate_ms = estimated_ms(plan, growth)
+        if estimate_ms is not None and all(estimate_ms < each.at_ms for each in found):
+            sentence = f"an estimate: eligible about {readable.time(estimate_ms)} if it grows as it has ({growth})"
+            found.append(Forecast(at_ms=estimate_ms, how=How.ESTIMATE, explanation=sentence))
+    return tuple(sorted(found, key=lambda forecast: forecast.at_ms))
+
+
+def explain_all(plans: Sequence[CleanPlan], horizons: Sequence[Horizons | None] | None = None) -> list[Explanation]:
+    """Return the explanation of each plan, in their order. Those of one log directory are rivals.
+
+    `horizons` has those of each plan, None if nobody has looked.
+    """
+    before: dict[str, Rivals] = {}
+    rivals: dict[int, Rivals] = {}
+    for plan in dirtiest_first(plans):
+        log_dir = str(plan.log.log_dir.path)
+        rivals[id(plan)] = first = before.get(log_dir, ALONE)
+        if plan.eligible:
+            more = sum(segment.size_bytes for segment in rewritten_segments(plan))
+            before[log_dir] = Rivals(partitions=first.partitions + 1, size_bytes=first.size_bytes + more)
+    found = horizons or [None] * len(plans)
+    return [explain(plan, rivals[id(plan)], own) for plan, own in zip(plans, found, strict=True)]

@@ -1,0 +1,71 @@
+"""Which batches of a compacted log wait for their delete horizons: read from headers, and not more than a few.
+
+A tombstone that a cleaning keeps gets a horizon, in the header of its batch; so does the marker of a transaction. The
+first cleaning after the horizon drops it (KIP-534). Only a few headers are read, so that an explanation stays fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kcompact.errors import KcompactError
+from kcompact.log.segment_reader import headers
+from kcompact.plan.clean_plan import CleanPlan
+
+MOST_BATCHES = 20_000
+"""So many headers are read for all partitions together: a fifth of a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizons:
+    """The delete horizons of some batches, in Unix milliseconds: `waiting` at the time of the plan, or `passed`.
+
+    `batches` were looked at, from the start of the log; `is_complete`: all of the closed segments were.
+    """
+
+    batches: int
+    is_complete: bool
+    waiting: tuple[int, ...] = ()
+    passed: tuple[int, ...] = ()
+
+
+def read_horizons(plan: CleanPlan, *, most_batches: int = MOST_BATCHES) -> Horizons:
+    """Return the horizons in the closed segments of a log. Damage ends the look: other commands report it."""
+    seen, is_complete = 0, False
+    found: list[int] = []
+    with suppress(KcompactError, OSError):
+        for segment in plan.log.segments[:-1]:
+            path = plan.log.directory / segment.log_name
+            for _, header in headers(path, end_position=segment.size_bytes):
+                if seen == most_batches:
+                    return _horizons(plan, seen, found, is_complete=False)
+                seen += 1
+                if header.delete_horizon_ms is not None:
+                    found.append(header.delete_horizon_ms)
+        is_complete = True
+    return _horizons(plan, seen, found, is_complete=is_complete)
+
+
+def read_all_horizons(plans: Sequence[CleanPlan]) -> list[Horizons | None]:
+    """Return the horizons of each log, None for one that is not compacted. All share the headers that may be read."""
+    left, logs = MOST_BATCHES, sum(plan.config.compacts for plan in plans)
+    found: list[Horizons | None] = []
+    for plan in plans:
+        if not plan.config.compacts:
+            found.append(None)
+            continue
+        one = read_horizons(plan, most_batches=left // logs)
+        left, logs = left - one.batches, logs - 1
+        found.append(one)
+    return found
+
+
+def _horizons(plan: CleanPlan, batches: int, found: Sequence[int], *, is_complete: bool) -> Horizons:
+    return Horizons(
+        batches=batches,
+        is_complete=is_complete,
+        waiting=tuple(sorted(each for each in found if each > plan.now_ms)),
+        passed=tuple(sorted(each for each in found if each <= plan.now_ms)),
+    )

@@ -1,0 +1,111 @@
+"""What decides about a partition: the conditions, what changes the verdict, the offsets, what a cleaning costs."""
+
+from __future__ import annotations
+
+from kcompact import readable
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.conditions import Verdict
+from kcompact.plan.explanation import Explanation, explain
+from kcompact.plan.partition import hint_for
+from kcompact.report.facts import PartitionFacts
+from kcompact.report.parts import Cell, Row, Section, Table, cells
+
+_MARKS = {
+    Verdict.TRIGGERS: "yes",
+    Verdict.OK: "",
+    Verdict.LIMITS: "some",
+    Verdict.BLOCKS: "no",
+    Verdict.DELAYS: "some",
+}
+
+
+def why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
+    """Return the section with the conditions of a broker's cleaner, and which one decides."""
+    explanation = facts.explained or explain(plan)
+    rows = []
+    for condition in explanation.conditions:
+        verdict = f"{condition.verdict}{', decides' if condition.decides else ''}"
+        later = f"; {condition.forecast.explanation}" if condition.forecast else ""
+        rows.append(
+            (
+                Cell(text=str(condition.name), is_code=True),
+                Cell(text=verdict, mark=_MARKS[condition.verdict]),
+                *cells(f"{condition.explanation}{later}"),
+            )
+        )
+    conditions = Table(
+        caption="Everything that Kafka's cleaner asks",
+        columns=("condition", "verdict", "why"),
+        rows=tuple(rows),
+        words=frozenset({"why"}),
+    )
+    hint = hint_for(plan)
+    return Section(
+        title="What decides",
+        text=(hint,) if hint and facts.error is None else (),
+        tables=(conditions, *_later(explanation), _offsets(plan)),
+        remarks=tuple(f"note: {note}" for note in dict.fromkeys(plan.log.notes)),
+    )
+
+
+def _later(explanation: Explanation) -> tuple[Table, ...]:
+    """Return the table of what changes the verdict, and of the cost; nothing if there is nothing to say."""
+    rows: list[Row] = []
+    if not explanation.plan.eligible:
+        rows += [cells("by itself", each.explanation) for each in explanation.forecasts]
+        if not explanation.forecasts:
+            rows.append(cells("by itself", "nothing that can be foreseen makes it eligible"))
+    for remedy in (explanation.change_by_setting, *explanation.other_remedies):
+        if remedy is not None:
+            when = ": the next record closes the active segment" if remedy.at_append else ""
+            but = "" if remedy.makes_eligible or explanation.plan.eligible else "; something else stands in the way too"
+            rows.append(cells("by a setting", f"{remedy.text}{when}{but}"))
+    rows += _cost(explanation)
+    table = Table(
+        caption="What changes that, and what a cleaning costs",
+        columns=("what", "value"),
+        rows=tuple(rows),
+        words=frozenset({"value"}),
+    )
+    return (table,) if rows else ()
+
+
+def _cost(explanation: Explanation) -> list[Row]:
+    """Return what a broker and kcompact have to do, at most."""
+    broker, here, retention = explanation.broker, explanation.here, explanation.retention
+    rows = []
+    if broker.bytes_rewritten:
+        passes = "an unknown number" if broker.passes_at_most is None else f"at most {broker.passes_at_most:,}"
+        used = f"{100 * broker.buffer_utilization:.1f} %"
+        rows += [
+            cells("a broker rewrites", readable.size(broker.bytes_rewritten)),
+            cells("passes of a broker", passes),
+            cells("its buffer", f"{readable.size(broker.buffer_bytes)}, {broker.map_keys:,} keys, at most {used} used"),
+        ]
+    if here.bytes_read:
+        rows += [
+            cells("kcompact reads", readable.size(here.bytes_read)),
+            cells("kcompact needs meanwhile", f"{readable.size(here.peak_extra_disk_bytes)} of free space at most"),
+        ]
+    if retention.segments:
+        segments = readable.counted(retention.segments, "segment")
+        rows.append(cells("retention would free", f"{readable.size(retention.size_bytes)}, {segments}"))
+    return rows
+
+
+def _offsets(plan: CleanPlan) -> Table:
+    offsets = {
+        "log start": plan.log.log_start_offset,
+        "cleaner checkpoint": plan.log.checkpoint_offset,
+        "first dirty": plan.first_dirty_offset,
+        "first uncleanable": plan.first_uncleanable_offset,
+        "last stable": plan.last_stable_offset,
+        "high watermark": plan.high_watermark,
+        "log end": plan.log.log_end_offset,
+    }
+    return Table(
+        caption="Offsets",
+        columns=tuple(offsets),
+        rows=(cells(*(None if offset is None else str(offset) for offset in offsets.values())),),
+        numbers=frozenset(offsets),
+    )

@@ -1,0 +1,34 @@
+"""The file of a report. Nothing but an older report is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from kcompact.export.files import new_file, require_new
+from kcompact.log.files import open_regular, read_at
+
+MARK = '<meta name="generator" content="kcompact report">'
+"""Stands near the start of each report, and in no other file."""
+_MARK_WITHIN = 512
+
+
+def require_writable(file: Path, directories: Collection[Path]) -> None:
+    """Raise an error if a report cannot be written to a file, as far as is known before it is written.
+
+    Raises RefusedError for a file in a log, and for one that exists and is no report; StorageError.
+    """
+    require_new(file.absolute(), directories, may_replace=_is_report)
+
+
+def write_report(file: Path, content: str, directories: Collection[Path]) -> None:
+    """Write a report to a file, all of it or nothing. Raises as `require_writable`, and NotEnoughSpaceError."""
+    with new_file(file.absolute(), directories, may_replace=_is_report) as written:
+        written.write(content.encode())
+
+
+def _is_report(file: Path) -> bool:
+    if file.is_symlink() or not file.is_file():
+        return False
+    with open_regular(file) as descriptor:
+        return MARK.encode() in read_at(descriptor, _MARK_WITHIN, 0, path=file)

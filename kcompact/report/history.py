@@ -1,0 +1,67 @@
+"""Where offsets are missing, and what that proves about compaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcompact.report.facts import PartitionFacts
+from kcompact.report.parts import Cell, Section, Table, cells, percent
+
+if TYPE_CHECKING:
+    from kcompact.inspect.gaps import GapWalk
+
+_READERS = ("on_disk", "read_uncommitted", "read_committed")
+_NAMES = {"on_disk": "the files", "read_uncommitted": "a consumer", "read_committed": "a read_committed consumer"}
+
+
+def history_section(facts: PartitionFacts) -> Section | None:
+    """Return the section about gaps; None if no offset was counted."""
+    gaps = facts.gaps
+    if gaps is None or gaps.on_disk.rows == 0:
+        return None
+    from kcompact.inspect.rewrite_hints import Label
+
+    offsets = gaps.counted_to_offset - gaps.log_start_offset
+    missing = gaps.counts.missing
+    texts = [
+        f"{gaps.counts.present:,} of {offsets:,} offsets have a record, {percent(gaps.counts.present, offsets)}; "
+        f"{missing:,} are missing. Kafka gives every record the next offset, so compaction has removed the others."
+    ]
+    if gaps.counted_to_offset < gaps.log_end_offset:
+        texts.append(f"Counted up to offset {gaps.counted_to_offset}, because of damage.")
+    facts_table = Table(
+        caption="What that proves about compaction",
+        columns=("label", "fact"),
+        rows=tuple(
+            (Cell(text=str(each.label), mark="yes" if each.label is Label.PROOF else "some"), *cells(each.text))
+            for each in gaps.evidence
+        ),
+        words=frozenset({"fact"}),
+    )
+    walks: dict[str, GapWalk] = {}
+    for name in _READERS:
+        walk: GapWalk = getattr(gaps, name)
+        if walk not in walks.values():
+            walks[_NAMES[name]] = walk
+    readers = Table(
+        caption="As a reader sees it",
+        columns=("reader", "rows", "gaps", "first gap", "last gap", "its row", "rows since"),
+        rows=tuple(
+            cells(
+                name,
+                walk.rows,
+                walk.gaps,
+                _offset(walk.first_gap_offset),
+                _offset(walk.last_gap_offset),
+                walk.last_gap_row,
+                walk.contiguous_rows_since_gap,
+            )
+            for name, walk in walks.items()
+        ),
+        numbers=frozenset({"rows", "gaps", "first gap", "last gap", "its row", "rows since"}),
+    )
+    return Section(title="Gaps, and what they prove", text=tuple(texts), tables=(facts_table, readers))
+
+
+def _offset(offset: int | None) -> str | None:
+    return None if offset is None else str(offset)

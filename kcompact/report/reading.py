@@ -1,0 +1,157 @@
+"""Reads the facts of partitions: the plan, the segments, and what a cleaning would leave, by a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kcompact.clean.executor import Progress
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.partition import clean_partition
+from kcompact.engine.in_process import InProcess
+from kcompact.errors import (
+    CleaningAbortedError,
+    ConfigError,
+    CorruptDataError,
+    KcompactError,
+    LogChangedError,
+    storage_errors,
+)
+from kcompact.format.limits import batch_memory_bytes
+from kcompact.host.memory import default_memory_bytes
+from kcompact.inspect.batch_kinds import count_kinds
+from kcompact.inspect.contents import log_contents
+from kcompact.inspect.gaps import log_gaps
+from kcompact.inspect.transaction_report import log_transaction_report
+from kcompact.keys.count import count_keys
+from kcompact.keys.counts import CountOptions
+from kcompact.log.directory import LogDir
+from kcompact.log.settled import damage_only_if_unchanged, read_settled
+from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partitions import LogDirs, noted, plan_despite_damage
+from kcompact.report.facts import DryRun, PartitionFacts
+
+MOST_DETAILED = 20
+"""Of more partitions, the others get a row of the summary only."""
+
+
+def planned_facts(directories: Sequence[Path], options: PlanOptions) -> Iterator[PartitionFacts]:
+    """Yield each partition with its plan, or its error. Damage leaves a partition with both. Raises ConfigError."""
+    configs = options.configs_of(directories)
+    log_dirs = LogDirs()
+    for directory in directories:
+        configured = configs[directory]
+        try:
+            with storage_errors(directory):
+                log_dir, damage_beside = log_dirs.despite_damage(directory)
+                plan, damage = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
+        except ConfigError:
+            raise
+        except KcompactError as problem:
+            yield PartitionFacts.failed(directory, problem)
+        else:
+            yield PartitionFacts(
+                directory=directory,
+                plan=noted(plan, configured.notes),
+                error=damage_beside or configured.problem or damage,
+            )
+
+
+def dry_plan(plan: CleanPlan) -> CleanPlan | None:
+    """Return the plan of the dry run: that of the partition, with `--force` if only the ratio is too low, or None."""
+    if plan.eligible:
+        return plan
+    if plan.reason is not Reason.BELOW_RATIO:
+        return None
+    return plan_cleaning(
+        plan.log,
+        plan.config,
+        now_ms=plan.now_ms,
+        producers=plan.producers,
+        first_unstable_offset=max(plan.last_stable_offset, plan.log.log_start_offset),
+        high_watermark=plan.high_watermark,
+        force=True,
+        include_internal=True,
+    )
+
+
+def read_facts(
+    facts: PartitionFacts, options: PlanOptions, count: CountOptions, *, progress: Progress | None = None
+) -> PartitionFacts:
+    """Return the facts of a partition with what its segments contain. Beside a running broker they are of a moment.
+
+    `count` says how keys are counted, and what memory there is.
+    """
+    plan = facts.plan
+    if plan is None:
+        return facts
+    progress = progress or Progress()
+
+    def read(log_dir: LogDir) -> PartitionFacts:
+        current = facts
+        if log_dir is not plan.log.log_dir:
+            again, damage = plan_despite_damage(facts.directory, plan.config, options, log_dir=log_dir)
+            current = replace(facts, plan=again, error=damage)
+        return _read(current, count, progress)
+
+    try:
+        with storage_errors(facts.directory):
+            return read_settled(facts.directory, plan.log.log_dir, read, watches=False)
+    except CleaningAbortedError:
+        raise
+    except KcompactError as problem:
+        return replace(facts, error=facts.error or problem)
+    finally:
+        progress.end()
+
+
+def _read(facts: PartitionFacts, count: CountOptions, progress: Progress) -> PartitionFacts:
+    assert facts.plan is not None
+    log = facts.plan.log
+    contents = log_contents(log)
+    kinds = count_kinds(log)
+    for_batches = batch_memory_bytes(count.memory_bytes or default_memory_bytes())
+    gaps = log_gaps(facts.plan, contents=contents, memory_bytes=for_batches)
+    transactions = None
+    if any(each.transactional_batches or each.control_batches for each in contents.segments):
+        transactions = log_transaction_report(facts.plan, memory_bytes=for_batches)
+    counted = count_keys([facts.plan], InProcess(progress=progress), count, progress=progress)
+    dry_run = _dry_run(facts, count.memory_bytes, progress)
+    damage = [each.damage for each in contents.segments if each.damage is not None]
+    keys = next(iter(counted.logs), None)
+    found = [problem for _, problem in counted.failed]
+    if keys is not None and keys.problem is not None:
+        found.append(keys.problem)
+    damage += [] if damage else found
+    if dry_run is not None and isinstance(dry_run.error, CorruptDataError) and not damage:
+        damage.append(dry_run.error)
+    return replace(
+        facts,
+        contents=contents,
+        kinds=kinds,
+        gaps=gaps,
+        transactions=transactions,
+        keys=keys,
+        dry_run=dry_run,
+        damage=tuple(damage),
+        error=facts.error or next(iter(damage), None),
+    )
+
+
+def _dry_run(facts: PartitionFacts, memory_bytes: int | None, progress: Progress) -> DryRun | None:
+    """Return what a cleaning would leave; None where nothing would be cleaned. An error is part of the result."""
+    plan = None if facts.plan is None or facts.error is not None else dry_plan(facts.plan)
+    if plan is None:
+        return None
+    is_forced = facts.plan is not None and not facts.plan.eligible
+    options = CleanOptions(dry_run=True, memory_bytes=memory_bytes)
+    try:
+        with damage_only_if_unchanged(plan.log):
+            result = clean_partition(plan, InProcess(progress=progress), lock=None, options=options, progress=progress)
+    except (CleaningAbortedError, LogChangedError):
+        raise
+    except KcompactError as problem:
+        return DryRun(error=problem, is_forced=is_forced)
+    return DryRun(result=result, is_forced=is_forced)

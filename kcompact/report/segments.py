@@ -1,0 +1,264 @@
+"""The log to scale, before and after a cleaning, its segments over time, and the table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from kcompact import readable
+from kcompact.plan.clean_plan import CleanPlan, Role
+from kcompact.report import drawing, times
+from kcompact.report.facts import PartitionFacts
+from kcompact.report.parts import Cell, Section, Table, cells, percent, shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from kcompact.log.segments import Segment
+
+MOST_DRAWN = 240
+"""Of more segments, neighbours of the same role are drawn as one."""
+
+Run = tuple[Role, int, int]
+"""A role, a number of segments, and their bytes."""
+
+
+# To scale
+
+
+def scale_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section:
+    """Return the section with the bar of the log, and the bar that a cleaning would leave."""
+    before = _runs(plan, plan.log.segments)
+    after = _after(facts, plan)
+    bars = [("now", before)] if after is None else [("now", before), ("after", after)]
+    size_bytes = plan.log.size_bytes
+    sums = {role: _sum(before, role) for role in Role}
+    rows = [
+        cells(Cell(text=str(role), swatch=str(role)), count, readable.size(size), percent(size, size_bytes))
+        for role, (count, size) in sums.items()
+        if count
+    ]
+    rows.append(cells("now", len(plan.log.segments), readable.size(size_bytes), percent(size_bytes, size_bytes)))
+    if after is not None:
+        left = sum(size for _, _, size in after)
+        rows.append(cells("after", sum(count for _, count, _ in after), readable.size(left), percent(left, size_bytes)))
+    figure = drawing.figure(
+        f"{name}-scale",
+        "The log to scale",
+        _described(bars),
+        lambda axes, is_narrow: _draw_bars(axes, bars, is_narrow=is_narrow),
+        height_px=70 + 62 * len(bars),
+        left_px=52,
+    )
+    return Section(
+        title="The log, before and after",
+        text=_about_after(facts),
+        figure=figure,
+        beside=Table(
+            caption="Bytes of the .log files",
+            columns=("section", "segments", "size", "of today"),
+            rows=tuple(rows),
+            numbers=frozenset({"segments", "size", "of today"}),
+        ),
+    )
+
+
+def _runs(plan: CleanPlan, segments: Sequence[Segment]) -> list[Run]:
+    """Return the segments as they are drawn: each by itself, or neighbours of the same role together."""
+    runs: list[Run] = [(plan.role_of(each), 1, each.size_bytes) for each in segments]
+    if len(runs) <= MOST_DRAWN:
+        return runs
+    merged = []
+    for role, same in groupby(runs, key=lambda run: run[0]):
+        sizes = [size for _, _, size in same]
+        merged.append((role, len(sizes), sum(sizes)))
+    return merged
+
+
+def _after(facts: PartitionFacts, plan: CleanPlan) -> list[Run] | None:
+    """Return the segments after a cleaning, the cleaned ones as one section; None if that is unknown."""
+    result = None if facts.dry_run is None else facts.dry_run.result
+    if result is None or result.plan is None:
+        return None
+    untouched = plan.log.segments[len(result.plan.segments) :]
+    return [(Role.CLEAN, len(result.plan.groups), result.stats.bytes_written), *_runs(plan, untouched)]
+
+
+def _sum(runs: Sequence[Run], role: Role) -> tuple[int, int]:
+    those = [run for run in runs if run[0] is role]
+    return sum(count for _, count, _ in those), sum(size for _, _, size in those)
+
+
+def _described(bars: Sequence[tuple[str, Sequence[Run]]]) -> str:
+    sentences = []
+    for name, runs in bars:
+        sizes = [f"{role} {readable.size(_sum(runs, role)[1])}" for role in Role if _sum(runs, role)[0]]
+        sentences.append(f"{name}: {', '.join(sizes)}")
+    return "; ".join(sentences)
+
+
+def _about_after(facts: PartitionFacts) -> tuple[str, ...]:
+    dry_run = facts.dry_run
+    if dry_run is None:
+        return ("Nothing would be cleaned now, so there is only one bar.",) if facts.error is None else ()
+    if dry_run.result is None:
+        return (f"What a cleaning would leave is unknown: {str(dry_run.error).splitlines()[0]}",)
+    exact = "The second bar is exact: a dry run went through all stages of a cleaning and counted what it would write."
+    if dry_run.is_forced:
+        exact += " The dirty ratio is too low for a cleaning by itself; clean --force would leave this."
+    stopped = dry_run.result.stopped_by
+    return (exact,) if stopped is None else (exact, f"The cleaning itself would stop: {str(stopped).splitlines()[0]}")
+
+
+def _draw_bars(axes: Axes, bars: Sequence[tuple[str, Sequence[Run]]], *, is_narrow: bool) -> None:
+    longest = max(sum(size for _, _, size in runs) for _, runs in bars) or 1
+    for number, (_, runs) in enumerate(bars):
+        start = 0
+        for role, _, size_bytes in runs:
+            axes.barh(
+                number,
+                size_bytes,
+                left=start,
+                height=0.62,
+                color=drawing.ROLE_COLOURS[role],
+                edgecolor=drawing.PAPER,
+                linewidth=1.0 if size_bytes > longest / 120 else 0.0,
+            )
+            start += size_bytes
+        text = readable.size(start)
+        is_long = start > longest * 0.8
+        drawing.label(
+            axes,
+            longest if is_long else start + longest / 100,
+            number - 0.36 if is_long else number,
+            text,
+            ha="right" if is_long else "left",
+            va="bottom" if is_long else "center",
+            color=drawing.INK,
+        )
+    axes.set_yticks(range(len(bars)), [name for name, _ in bars])
+    axes.set_ylim(len(bars) - 0.5, -0.75)
+    axes.set_xlim(0, longest)
+    axes.grid(visible=False, axis="y")
+    drawing.size_axis(axes.xaxis, ticks=3 if is_narrow else 6)
+
+
+# Over time
+
+
+def time_section(plan: CleanPlan, name: str) -> Section:
+    """Return the section with each segment from its first to its largest timestamp."""
+    drawn = _spans(plan)
+    has_times = times.are_dates([time for _, first, last, _, _ in drawn for time in (first, last)])
+    figure = drawing.figure(
+        f"{name}-time",
+        "Segments over time",
+        f"{len(plan.log.segments):,} segments, each from its first to its largest timestamp, as high as its size.",
+        lambda axes, is_narrow: _draw_spans(axes, drawn, plan, has_times=has_times, is_narrow=is_narrow),
+    )
+    remarks = [] if has_times else ["The timestamps are no dates of this era, so the axis shows offsets."]
+    if len(drawn) < len(plan.log.segments):
+        remarks.append("There are many segments: each bar is several of the same role, as high as their mean size.")
+    return Section(
+        title="Segments over time",
+        text=(
+            "Each segment stands from its first to its largest timestamp and is as high as its size. A wide, flat "
+            "segment has been compacted, or little was written.",
+        ),
+        figure=figure,
+        beside=_role_table(plan),
+        remarks=tuple(remarks),
+    )
+
+
+Span = tuple[Role, int, int, int, int]
+"""A role, the first and the largest timestamp, the base offset, and a size."""
+
+
+def _spans(plan: CleanPlan) -> list[Span]:
+    spans: list[Span] = []
+    together = -(-len(plan.log.segments) // MOST_DRAWN)
+    for role, same in groupby(plan.log.segments, key=plan.role_of):
+        of_role = list(same)
+        for start in range(0, len(of_role), together):
+            those = of_role[start : start + together]
+            firsts = [each.first_batch_max_timestamp_ms for each in those]
+            first_ms = min((first for first in firsts if first is not None), default=those[0].largest_timestamp_ms)
+            last_ms = max(each.largest_timestamp_ms for each in those)
+            mean_bytes = sum(each.size_bytes for each in those) // len(those)
+            spans.append((role, min(first_ms, last_ms), last_ms, those[0].base_offset, mean_bytes))
+    return spans
+
+
+def _draw_spans(axes: Axes, drawn: Sequence[Span], plan: CleanPlan, *, has_times: bool, is_narrow: bool) -> None:
+    if has_times:
+        places = [(times.day(first), times.day(last)) for _, first, last, _, _ in drawn]
+    else:
+        bases = [base for _, _, _, base, _ in drawn]
+        places = list(zip(map(float, bases), map(float, [*bases[1:], plan.log.log_end_offset]), strict=True))
+    low, high = min(start for start, _ in places), max(end for _, end in places)
+    least = (high - low) / 150 or 1.0
+    for (role, _, _, _, size_bytes), (start, end) in zip(drawn, places, strict=True):
+        axes.bar(
+            start,
+            size_bytes,
+            width=max(end - start, least),
+            align="edge",
+            color=drawing.ROLE_COLOURS[role],
+            edgecolor=drawing.PAPER,
+            linewidth=1.0 if len(drawn) < 100 else 0.0,
+        )
+    axes.set_xlim(low - least, high + 2 * least)
+    axes.set_ylim(0, max(max(size for *_, size in drawn) * 1.08, 1))
+    drawing.size_axis(axes.yaxis)
+    if has_times:
+        times.date_axis(axes, is_narrow=is_narrow)
+
+
+def _role_table(plan: CleanPlan) -> Table:
+    """Return the times of each section."""
+    rows = []
+    for role in Role:
+        those = [each for each in plan.log.segments if plan.role_of(each) is role and each.size_bytes]
+        if those:
+            firsts = [each.first_batch_max_timestamp_ms for each in those]
+            first_ms = min((first for first in firsts if first is not None), default=None)
+            last_ms = max(each.largest_timestamp_ms for each in those)
+            rows.append(cells(Cell(text=str(role), swatch=str(role)), times.minute(first_ms), times.minute(last_ms)))
+    return Table(
+        caption="From the first batch to the largest timestamp, UTC",
+        columns=("section", "from", "to"),
+        rows=tuple(rows),
+    )
+
+
+# One by one
+
+
+def segment_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
+    """Return the section with the table of the segments."""
+    columns = ("base offset", "role", "size", "batches", "records", "first time", "largest time")
+    contents = facts.contents.segments if facts.contents else (None,) * len(plan.log.segments)
+    rows = []
+    for segment, counted in zip(plan.log.segments, contents, strict=True):
+        role = str(plan.role_of(segment))
+        damage = "damaged" if counted is not None and counted.damage is not None else ""
+        rows.append(
+            cells(
+                str(segment.base_offset),
+                Cell(text=f"{role}, {damage}" if damage else role, swatch=role),
+                readable.size(segment.size_bytes),
+                counted and counted.batches,
+                counted and counted.records,
+                times.second(segment.first_batch_max_timestamp_ms),
+                times.second(segment.largest_timestamp_ms),
+            )
+        )
+    table = Table(
+        caption="Segments",
+        columns=columns,
+        rows=shortened(rows),
+        numbers=frozenset({"base offset", "size", "batches", "records"}),
+    )
+    return Section(title="Segments", tables=(table,))

@@ -1,0 +1,297 @@
+"""Finishes or undoes what a broker's interrupted cleaning has left: `.cleaned`, `.swap` and `.deleted` files.
+
+The passes are those of Kafka's loader, with a sync after each. The content of new segments is verified first, and in
+states in which the loader would lose records nothing is done. A `.deleted` segment that may be the only copy of its
+records is left alone.
+
+Rule: LogLoader.load, passes 1 to 3; LogLoader.removeTempFilesAndCollectSwapFiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kcompact.errors import CorruptDataError, RecoveryNeededError
+from kcompact.format import index
+from kcompact.format.names import MAX_OFFSET, FileName, Suffix, Temporary, file_name, log_name, parse_file_name
+from kcompact.log.segment_reader import end_by_headers, verified_batches
+from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
+from kcompact.readable import shell_word
+from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.steps import CLEANED, SWAP, Remove, Rename, Step, SyncDir, logs_and_others
+
+_START_NO_BROKER = "Start no broker on it: a broker would delete some of these files."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRecovery:
+    """What to do with a broker's files: those of `names` are renamed or removed.
+
+    `installed` and `dropped` are base offsets of new segments, ascending. `only_copies` are those of `.deleted`
+    segments that are left alone, because nothing shows that the log does not need them.
+    """
+
+    names: tuple[str, ...] = ()
+    installed: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
+    only_copies: tuple[int, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The names of Kafka's files by their second suffix."""
+
+    final: tuple[FileName, ...]
+    cleaned: tuple[FileName, ...]
+    swap: tuple[FileName, ...]
+    deleted: tuple[FileName, ...]
+
+    @classmethod
+    def of(cls, present: Iterable[str]) -> _Files:
+        parsed = sorted(
+            (name for name in map(parse_file_name, present) if name is not None),
+            key=lambda name: (name.base_offset, str(name)),
+        )
+        by_suffix = {each: tuple(name for name in parsed if name.temporary is each) for each in Temporary}
+        return cls(*(by_suffix[each] for each in (Temporary.NO, Temporary.CLEANED, Temporary.SWAP, Temporary.DELETED)))
+
+    @property
+    def final_logs(self) -> list[int]:
+        """The base offsets of the segments, ascending."""
+        return [name.base_offset for name in self.final if name.suffix is Suffix.LOG]
+
+
+def decide_foreign(directory: OpenDirectory, present: Collection[str]) -> ForeignRecovery:
+    """Return how to finish or undo what a broker left. Nothing is changed.
+
+    Raises RecoveryNeededError in a state in which records could be lost, RefusedError, StorageError.
+    """
+    files = _Files.of(present)
+    unknown = [name for name in present if name.endswith((CLEANED, SWAP)) and parse_file_name(name) is None]
+    if unknown:
+        raise _stopped(directory, "a broker does not start with these names; no broker has written them", unknown)
+    for name in (*files.cleaned, *files.swap, *files.deleted):
+        if directory.size(str(name)) is None:
+            raise _stopped(directory, "not a regular file", [str(name)])
+    if not (files.cleaned or files.swap or files.deleted):
+        return ForeignRecovery()
+    try:
+        return _decision(directory, files)
+    except CorruptDataError as problem:
+        raise _stopped(directory, str(problem).splitlines()[0], []) from problem
+
+
+def _decision(directory: OpenDirectory, files: _Files) -> ForeignRecovery:
+    guard = min((name.base_offset for name in files.cleaned), default=MAX_OFFSET + 1)
+    invalid = [name for name in files.swap if name.base_offset >= guard]
+    valid = [name for name in files.swap if name.base_offset < guard]
+    _require_old_segments(directory, files, invalid, guard)
+    _require_replaceable(directory, files)
+    for name in valid:
+        missing = [index_file for index_file in _indexes_of(name.base_offset) if index_file not in map(str, valid)]
+        if name.suffix is Suffix.LOG and missing:  # A broker makes all three before the first rename to `.swap`.
+            raise _incomplete(directory, files, name, missing)
+    ends = {
+        name.base_offset: _verified_end(directory, name.base_offset, str(name))
+        for name in valid
+        if name.suffix is Suffix.LOG
+    }
+    for base in {name.base_offset for name in valid} - set(ends):
+        if base not in files.final_logs:
+            raise _stopped(directory, f"indexes of a new segment {base}, but neither its .log.swap nor its .log", [])
+        old = [str(_final(name)) for name in valid if name.base_offset == base and _final(name) in files.final]
+        if old:  # A broker sets the old indexes aside before the new log gets its name.
+            raise _stopped(directory, f"new indexes of segment {base}, but its .log may be the old one", old)
+        _verified_end(directory, base, log_name(base))
+    _require_whole_range(directory, files, ends)
+    replaced = [
+        str(name)
+        for name in files.final
+        if any(base <= name.base_offset < end for base, end in ends.items())
+        # A new segment without records has no range.
+        or (name.base_offset in ends and name.suffix is not Suffix.SNAPSHOT)
+    ]
+    kept = _only_copies(directory, files, replaced, ends)
+    removed = [name for name in files.deleted if name.base_offset not in kept]
+    return ForeignRecovery(
+        names=tuple(sorted(str(name) for name in (*files.cleaned, *files.swap, *removed))),
+        installed=tuple(sorted({name.base_offset for name in valid})),
+        dropped=tuple(sorted({name.base_offset for name in (*files.cleaned, *invalid)})),
+        only_copies=tuple(kept),
+        steps=_steps(invalid, files.cleaned, replaced, valid, removed),
+    )
+
+
+def _steps(
+    invalid: Iterable[FileName],
+    cleaned: Iterable[FileName],
+    replaced: list[str],
+    valid: Iterable[FileName],
+    deleted: Iterable[FileName],
+) -> tuple[Step, ...]:
+    """Return the steps: the passes of the loader, each followed by a sync, and what is set aside at the end."""
+    old_logs, old_others = logs_and_others(replaced)
+    new_logs, new_others = logs_and_others([str(_final(name)) for name in valid])
+    return (
+        *(Remove(str(name)) for name in invalid),
+        SyncDir(),  # The guard goes last: without it the loader installs a `.swap` that is left.
+        *(Remove(str(name)) for name in cleaned),
+        SyncDir(),
+        *(Remove(name) for name in (*old_logs, *old_others)),
+        SyncDir(),  # While there is a `.log.swap`, the loader deletes every file in its range.
+        *(Rename(name + SWAP, name) for name in new_logs),
+        SyncDir(),
+        *(Rename(name + SWAP, name) for name in new_others),
+        SyncDir(),
+        *(Remove(str(name)) for name in deleted),
+        SyncDir(),
+    )
+
+
+def _require_old_segments(directory: OpenDirectory, files: _Files, invalid: list[FileName], guard: int) -> None:
+    """Raise RecoveryNeededError if new segments are to be dropped although old ones are set aside already.
+
+    Set aside are also segments that an earlier cleaning has merged into the one before: that one then reaches them.
+    """
+    for name in invalid:
+        if name.suffix is Suffix.LOG and name.base_offset not in files.final_logs:
+            problem = f"the loader would drop the new segment {name.base_offset}, but the old one is gone"
+            raise _stopped(directory, problem, [str(name)])
+    aside = [name for name in files.deleted if name.suffix is Suffix.LOG and name.base_offset >= guard]
+    for name in aside:
+        if name.base_offset in files.final_logs:
+            continue
+        before = max((base for base in files.final_logs if base < name.base_offset), default=None)
+        if before is None or end_by_headers(directory.path / log_name(before), before) <= name.base_offset:
+            problem = f"the loader would drop the new segment {guard}, but an old one is set aside already"
+            raise _stopped(directory, problem, [str(name)])
+
+
+def _require_replaceable(directory: OpenDirectory, files: _Files) -> None:
+    """Raise RecoveryNeededError if the unfinished copy of a segment is there, but not the segment."""
+    unfinished = [
+        name.base_offset
+        for name in files.cleaned
+        if name.suffix is Suffix.LOG and name.base_offset not in files.final_logs and directory.size(str(name))
+    ]
+    for base in _needed(directory, unfinished, dict.fromkeys(files.final_logs)):
+        problem = f"the loader would drop the new segment {base}, but no old one is there"
+        raise _stopped(directory, problem, [file_name(base, Suffix.LOG, Temporary.CLEANED)])
+
+
+def _only_copies(
+    directory: OpenDirectory, files: _Files, replaced: Collection[str], new_ends: Mapping[int, int]
+) -> list[int]:
+    """Return the `.deleted` segments that stay, because nothing shows that the log does not need them.
+
+    Raises RecoveryNeededError if no other segment would be left.
+    """
+    remaining: dict[int, int | None] = {base: None for base in files.final_logs if log_name(base) not in replaced}
+    remaining |= new_ends
+    aside = deleted_segments(map(str, files.deleted))
+    if aside and not remaining:
+        problem = "every segment is marked as deleted, and no other is left"
+        raise _stopped(directory, problem, [file_name(base, Suffix.LOG, Temporary.DELETED) for base in aside])
+    return _needed(directory, aside, remaining)
+
+
+def _needed(directory: OpenDirectory, aside: Collection[int], ends: Mapping[int, int | None]) -> list[int]:
+    """Return the segments of `aside` that may be only copies; None in `ends` is an end that is not known yet."""
+    if not aside:
+        return []
+    unknown = [base for base in holders(aside, ends) if ends[base] is None]
+    known = {**ends, **{base: _end_if_intact(directory, base) for base in unknown}}
+    return only_copies(aside, known, began_at=first_epoch_offset(directory.path))
+
+
+def _end_if_intact(directory: OpenDirectory, base_offset: int) -> int | None:
+    try:
+        return _verified_end(directory, base_offset, log_name(base_offset), Temporary.NO)
+    except CorruptDataError:
+        return None
+
+
+def _require_whole_range(directory: OpenDirectory, files: _Files, ends: Mapping[int, int]) -> None:
+    """Raise RecoveryNeededError if the loader would delete a segment that no new segment replaces."""
+    if not ends:
+        return
+    first, last = min(ends), max(ends.values())
+    for base in files.final_logs:
+        if first <= base < last and not any(start <= base < end for start, end in ends.items()):
+            problem = f"the loader would delete segment {base}, which is between two new segments"
+            raise _stopped(directory, problem, [log_name(base)])
+    active = max(files.final_logs, default=-1)
+    if any(start <= active < end for start, end in ends.items()):
+        problem = f"the active segment {active} is in the range of a new segment; no cleaner replaces it"
+        raise _stopped(directory, problem, [log_name(active)])
+
+
+def _verified_end(directory: OpenDirectory, base_offset: int, log: str, indexes: Temporary = Temporary.SWAP) -> int:
+    """Return the end offset of a segment after reading all of it and its indexes, those of a new one in `.swap`.
+
+    Raises CorruptDataError, RefusedError, StorageError.
+    """
+    entries, times = _entries(directory, _indexes_of(base_offset, indexes), base_offset)
+    end_offset, number, largest = base_offset, 0, index.NO_TIMESTAMP
+    for batch in verified_batches(
+        directory.path / log, base_offset=base_offset, end_offset=MAX_OFFSET, holds_large=False
+    ):
+        end_offset, largest = batch.header.next_offset, max(largest, batch.header.max_timestamp)
+        if number < len(entries) and entries[number].position == batch.position:
+            if base_offset + entries[number].relative_offset != batch.header.last_offset:
+                break
+            number += 1
+    if number < len(entries) or (times and times[-1].timestamp != largest):
+        raise CorruptDataError(
+            file=directory.path / log, problem="an index of the segment contradicts it, or the segment lost its end"
+        )
+    return end_offset
+
+
+def _entries(
+    directory: OpenDirectory, names: Sequence[str], base_offset: int
+) -> tuple[Sequence[index.OffsetEntry], Sequence[index.TimeEntry]]:
+    found: list[bytes] = []
+    for name in names:
+        found.append(b"" if directory.status(name) is None else directory.read_from_disk(name))
+    offsets, times = found
+    return (
+        index.parse_offset_index(offsets, base_offset=base_offset, file=str(directory.path / names[0])),
+        index.parse_time_index(times, base_offset=base_offset, file=str(directory.path / names[1])),
+    )
+
+
+def _indexes_of(base_offset: int, temporary: Temporary = Temporary.SWAP) -> list[str]:
+    """Return the names of the `.index` and the `.timeindex` of a segment, by default with `.swap`."""
+    return [file_name(base_offset, suffix, temporary) for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)]
+
+
+def _final(name: FileName) -> FileName:
+    return FileName(base_offset=name.base_offset, suffix=name.suffix)
+
+
+def _incomplete(directory: OpenDirectory, files: _Files, log: FileName, missing: Sequence[str]) -> RecoveryNeededError:
+    """Return the error about a `.log.swap` without its indexes; they may have their final names already."""
+    final = {str(name) for name in files.final}
+    is_loading = log_name(log.base_offset) not in final and all(name.removesuffix(SWAP) in final for name in missing)
+    return _stopped(
+        directory,
+        f"the new segment {log.base_offset} is incomplete: no {missing[0]}",
+        [str(log)],
+        advice="A broker that was killed while it started leaves this. Then start it again: it goes on."
+        if is_loading
+        else _START_NO_BROKER,
+    )
+
+
+def _stopped(
+    directory: OpenDirectory, problem: str, files: Collection[str], advice: str = _START_NO_BROKER
+) -> RecoveryNeededError:
+    return RecoveryNeededError(
+        path=directory.path,
+        problem=problem,
+        files=sorted(files),
+        hint=f"kcompact changed nothing. Copy the directory first: cp -a {shell_word(directory.path)} BACKUP\n{advice}",
+    )

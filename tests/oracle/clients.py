@@ -1,0 +1,72 @@
+"""What tests with a real broker share: settings, what clients read, and what the broker's own log says of its logs."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from kafka import KafkaConsumer, TopicPartition
+
+from fixtures.broker import Broker, patiently
+from tests.oracle.real_kafka import Json, RealKafka
+
+COORDINATORS = """\
+offsets.topic.segment.bytes=1048576
+transaction.state.log.segment.bytes=1048576
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+group.max.session.timeout.ms=1800000
+group.consumer.max.session.timeout.ms=600000
+group.consumer.session.timeout.ms=600000
+group.share.max.session.timeout.ms=600000
+group.share.session.timeout.ms=600000
+"""
+"""Small segments, and members that stay while the broker is away. Its cleaner does not run, see `Broker`."""
+LOADING_S = 60
+READING_S = 120
+ABOUT_LOGS = re.compile(r"^(?:WARN|ERROR) (?:org\.apache\.)?kafka\.(?:storage|log|coordinator).*", re.MULTILINE)
+"""What a broker logs that found something wrong in a log."""
+
+
+def size_of(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+def loaded(kafka: RealKafka, broker: Broker) -> Json:
+    """What the admin API says once the broker that has just started has read the topics of its coordinators."""
+    deadline = time.monotonic() + LOADING_S
+    while True:
+        described = kafka.describe_cluster(broker.address)
+        if all(described.values()) or time.monotonic() > deadline:
+            return described
+        time.sleep(0.5)
+
+
+def consumed(
+    address: str, topic: str, *, isolation: str = "read_uncommitted"
+) -> tuple[int, dict[int, tuple[bytes, bytes | None]]]:
+    """Return the end of what such a consumer can get, and the records by their offsets."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=address, enable_auto_commit=False, group_id=None, isolation_level=isolation
+    )
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        end = patiently(lambda: consumer.end_offsets([partition]))[partition]
+        seen = {}
+        deadline = time.monotonic() + READING_S
+        while consumer.position(partition) < end:
+            assert time.monotonic() < deadline, f"{topic}: read up to {consumer.position(partition)} of {end}"
+            for each in consumer.poll(timeout_ms=1_000).get(partition, []):
+                seen[each.offset] = (each.key, each.value)
+        return end, seen
+    finally:
+        consumer.close()
+
+
+def newest(records: dict[int, tuple[bytes, bytes | None]], end: int) -> dict[bytes, tuple[int, bytes | None]]:
+    """Return the last offset and value of each key below an offset."""
+    return {records[offset][0]: (offset, records[offset][1]) for offset in sorted(records) if offset < end}

@@ -1,0 +1,54 @@
+"""The latest records of random logs, compared with a plain look, however the work is divided."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from kcompact.clean.executor import Executor
+from kcompact.engine.in_process import InProcess
+from kcompact.format.batch import parse_batches
+from kcompact.inspect.records import record_runs
+from kcompact.keys.latest import latest_records
+from kcompact.plan.clean_plan import CleanPlan
+from tests.support.key_logs import plain_count, random_log
+from tests.support.shuffled import Shuffled
+from tests.support.stages import plan_of
+
+executors = st.one_of(st.just(InProcess()), st.builds(Shuffled, seed=st.integers(0, 99)))
+
+
+def latest_offsets(plan: CleanPlan, executor: Executor, *, compiled: bool, split_bytes: int | None) -> list[int]:
+    latest = latest_records(plan, executor, compiled=compiled, split_bytes=split_bytes)
+    found = []
+    for segment in plan.log.segments:
+        path = plan.log.directory / segment.log_name
+        for split in latest.of(path):
+            row = 0
+            for run in record_runs(path, start_position=split.start_position, end_position=split.end_position):
+                found += run.offset[latest.mask(split, run, row)].tolist()
+                row += len(run)
+    return found
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**9), executors, st.booleans(), st.sampled_from([1, 300, None]), st.integers(0, 60))
+def test_the_latest_records_are_those_of_a_plain_look(
+    seed: int, executor: Executor, compiled: bool, split_bytes: int | None, cut: int
+) -> None:
+    log = random_log(seed)
+    ends = [batch.header.next_offset for one in log.spec.segments for batch in parse_batches(one.data, file="")]
+    spec = log.spec
+    if ends and cut:  # A reader sees whole batches.
+        spec = replace(spec, lone=False, start=log.spec.segments[0].base_offset + cut // 8)
+        spec = replace(spec, high_watermark=ends[cut % len(ends)])
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = plan_of(spec, Path(scratch))
+        assume(not plan.log.damage)
+        found = latest_offsets(plan, executor, compiled=compiled, split_bytes=split_bytes)
+        plain = plain_count(log.records, start_offset=plan.log.log_start_offset, stable_offset=plan.last_stable_offset)
+        assert found == sorted(own[-1].offset for own in plain.keys.values())

@@ -1,0 +1,139 @@
+"""`cli.output.record_lines`: the lines that a kernel writes are those of `cli.output.dump`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcompact.cli.output import record_lines
+from kcompact.cli.output.dump import LineForm, dump_log
+from kcompact.cli.output.field_decoder import FieldDecoder
+from kcompact.cli.output.record_lines import RunLines
+from kcompact.cli.output.unreadable import LeftOutParts
+from kcompact.format.batch import Record, build, empty, read_header
+from kcompact.format.codec import Codec
+from kcompact.inspect.records import RecordRun, record_parts, record_runs
+from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
+
+LABEL = 'ü"\\/\n7770000000000000000.log'
+FIELDS = [None, b"", b"text", b'"quoted\\"', "grün".encode(), b"\xff\0", b"tab\t", b"x" * 4095, b"y" * 5000, b"~ \x7f"]
+
+
+def forms(path: Path) -> list[LineForm]:
+    return [
+        LineForm(label=LABEL, path=path, with_batches=with_batches, print_data=print_data, as_json=as_json)
+        for as_json in (False, True)
+        for print_data in (False, True)
+        for with_batches in ({True, as_json is False})
+    ] + [
+        LineForm(label=LABEL, path=path, as_json=as_json, decoder=FieldDecoder(key, value, as_json=as_json))
+        for as_json in (False, True)
+        for key, value in (("hex", "base64"), ("base64", "utf8"), (None, "hex"), ("int", "json"), ("utf8", None))
+    ]
+
+
+def by_definition(form: LineForm) -> tuple[str, str]:
+    left_out = LeftOutParts()
+    return "".join(dump_log(form, left_out)), str(left_out.error())
+
+
+def by_runs(form: LineForm, *, compiled: bool) -> tuple[str, str]:
+    lines, left_out = form.heading().encode(), LeftOutParts()
+    writer = RunLines(form, compiled=compiled)
+    for part in record_parts(form.path, compiled=compiled):
+        if isinstance(part, RecordRun):
+            for piece in writer.of(part):
+                lines += piece
+        else:
+            left_out.add(part)
+            lines += form.unreadable_lines(part).encode()
+    return lines.decode(), str(left_out.error())
+
+
+def assert_same(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / LOG_NAME
+        path.write_bytes(data)
+        for form in forms(path):
+            expected = by_definition(form)
+            assert by_runs(form, compiled=True) == expected
+            assert by_runs(form, compiled=False) == expected
+
+
+@pytest.mark.long
+@settings(max_examples=10)
+@given(any_log_bytes)
+def test_any_log(data: bytes) -> None:
+    assert_same(data)
+
+
+@st.composite
+def printed_batches(draw: st.DrawFn) -> bytes:
+    """Batches of which some records have contents, headers and numbers of every kind."""
+    data, offset = b"", draw(st.sampled_from([0, 10**18]))
+    for _ in range(draw(st.integers(1, 3))):
+        records = [
+            Record(
+                offset + number,
+                draw(st.sampled_from([0, -1, 9, 10, 10**12, 2**63 - 1, -(2**63)])),
+                draw(st.sampled_from(FIELDS)),
+                draw(st.sampled_from(FIELDS)),
+                draw(st.sampled_from([(), (), (), ((b"name", None),)])),
+            )
+            for number in range(draw(st.integers(1, 6)))
+        ]
+        batch = build(
+            records,
+            codec=draw(st.sampled_from(Codec)),
+            log_append_time=draw(st.booleans()),
+            producer_id=draw(st.sampled_from([-1, 2**62])),
+            base_sequence=draw(st.sampled_from([-1, 0, 2**31 - 1])),
+            transactional=draw(st.booleans()),
+            partition_leader_epoch=draw(st.sampled_from([-1, 5])),
+        )
+        data += draw(st.sampled_from([batch, empty(read_header(batch, file="", position=0)), batch]))
+        offset += 10
+    return data
+
+
+@pytest.mark.long
+@settings(max_examples=10)
+@given(printed_batches())
+def test_any_content(data: bytes) -> None:
+    assert_same(data)
+
+
+def test_a_marker_that_is_too_short_is_listed_with_what_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / LOG_NAME
+    path.write_bytes(build([Record(0, 0, b"k", b"v")]) + build([Record(1, 0, b"k", b"v")], control=True))
+    form = LineForm(label="a.log", path=path)
+    for found in (by_definition(form), by_runs(form, compiled=True), by_runs(form, compiled=False)):
+        assert found[0].count("\n") == 6
+        assert found[0].endswith("decodeError: the key or value of the control record is too short\n")
+
+
+def test_a_line_longer_than_the_space_and_full_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / LOG_NAME
+    path.write_bytes(build([Record(number, 0, b"k", b"v" * (600 * (number % 3))) for number in range(40)]))
+    form = LineForm(label="a.log", path=path, print_data=True)
+    monkeypatch.setattr(record_lines, "_OUT_BYTES", 1000)
+    assert by_runs(form, compiled=True) == by_definition(form)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_chosen_records_come_with_their_batches(compiled: bool, tmp_path: Path) -> None:
+    path = tmp_path / LOG_NAME
+    path.write_bytes(b"".join(build([Record(at, 0, b"k", b"v"), Record(at + 1, 0, b"k", b"v")]) for at in (0, 2, 4)))
+    writer = RunLines(LineForm(label="a.log", path=path), compiled=compiled)
+    (run,) = record_runs(path, compiled=compiled)
+    chosen = np.isin(run.offset, [1, 4, 5])
+    lines = b"".join(writer.of(run, chosen)).decode().splitlines()
+    assert [line.split()[:3][-2:] for line in lines] == [
+        *(["0", "lastOffset:"], ["offset:", "1"]),
+        *(["4", "lastOffset:"], ["offset:", "4"], ["offset:", "5"]),
+    ]

@@ -1,0 +1,200 @@
+"""`inspect.transaction_report` against a plain reading of every batch, with kernels and without."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from kcompact.format.batch import Header, parse_batches, read_records
+from kcompact.inspect import records, transaction_report
+from kcompact.inspect.transaction_report import (
+    State,
+    TransactionReport,
+    log_transaction_report,
+)
+from kcompact.kernels import load
+from kcompact.log import header_table
+from kcompact.log.batch_headers import Marker, read_marker
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
+from tests.support import log_writer
+from tests.support.history_logs import random_log
+
+LOGS = 30
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_sync")]
+
+
+class Plain:
+    """The transactions of a log, as a person would follow them."""
+
+    def __init__(self, plan: CleanPlan) -> None:
+        self.plan = plan
+        self.ended: list[dict[str, Any]] = []
+        self.opened: dict[int, dict[str, Any]] = {}
+        self.markers: Counter[str] = Counter()
+        self.tombstones: Counter[str] = Counter()
+        self.kept_for_producers = 0
+        for segment in plan.log.segments:
+            for batch in parse_batches((plan.log.directory / segment.log_name).read_bytes(), file=""):
+                found = read_records(batch, file="")
+                header = batch.header
+                if header.last_offset < plan.log.log_start_offset:
+                    continue
+                if header.is_control:
+                    self._end(header, read_marker(batch, file=""))
+                    continue
+                self._count_tombstones(header, [each.offset for each in found if each.value is None])
+                if header.is_transactional:
+                    self._go_on(header, [each.timestamp for each in found])
+
+    def _go_on(self, header: Header, times: list[int]) -> None:
+        known = self.opened.setdefault(
+            header.producer_id,
+            {
+                "first_offset": header.base_offset,
+                "first_timestamp_ms": times[0] if times else header.max_timestamp,
+                "last_timestamp_ms": -1,
+                "batches": 0,
+                "records": 0,
+                "size_bytes": 0,
+            },
+        )
+        known["last_offset"] = header.last_offset
+        known["last_timestamp_ms"] = max(known["last_timestamp_ms"], header.max_timestamp)
+        known["batches"] += 1
+        known["records"] += len(times)
+        known["size_bytes"] += header.size_bytes
+
+    def _end(self, header: Header, marker: Marker | None) -> None:
+        if marker is None:
+            self.markers["emptied"] += 1
+            return
+        data = self.opened.pop(header.producer_id, None)
+        self.ended.append(
+            {
+                **(data or {}),
+                "committed": marker.kind == 1,
+                "coordinator_epoch": marker.coordinator_epoch,
+                "ended": marker.timestamp,
+            }
+        )
+        horizon = header.delete_horizon_ms
+        if data is not None:
+            self.markers["with_data"] += 1
+            return
+        self.markers[self._waits(horizon, header.last_offset)] += 1
+        last = self.plan.producers.get(header.producer_id)
+        if last is not None and last.last_data_offset is None and last.epoch == header.producer_epoch:
+            self.kept_for_producers += 1
+
+    def _count_tombstones(self, header: Header, offsets: list[int]) -> None:
+        for offset in offsets:
+            if offset >= self.plan.log.log_start_offset:
+                self.tombstones[self._waits(header.delete_horizon_ms, offset)] += 1
+
+    def _waits(self, horizon: int | None, offset: int) -> str:
+        if horizon is None:
+            return "unstamped" if offset < self.plan.first_uncleanable_offset else "uncleanable"
+        return "waiting" if horizon > self.plan.now_ms else "expired"
+
+
+def plan_of(seed: int, tmp_path: Path) -> CleanPlan:
+    spec = random_log(seed)
+    return plan_partition(log_writer.write(spec, tmp_path / str(seed)), spec.config, now_ms=spec.now_ms)
+
+
+def by_kernels(plan: CleanPlan, *, rows: int) -> TransactionReport:
+    with (
+        mock.patch.object(load, "is_compiled", return_value=True),
+        mock.patch.object(transaction_report, "COMPILED_BYTES", 0),
+        mock.patch.multiple(header_table, WINDOW_BYTES=200 * rows, TABLE_ROWS=rows),
+        mock.patch.object(records, "RUN_RECORDS", rows),
+    ):
+        return log_transaction_report(plan)
+
+
+def described(report: TransactionReport) -> dict[str, Any]:
+    return asdict(report) | {"damage": repr(report.damage)}
+
+
+def states(plain: Plain) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for each in plain.ended:
+        if "batches" not in each:
+            found["gone"] += 1
+        elif not each["records"]:
+            found["emptied"] += 1
+        else:
+            found["committed" if each["committed"] else "aborted"] += 1
+    return found
+
+
+def test_any_log_is_reported_as_a_person_would(tmp_path: Path) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(LOGS):
+        plan = plan_of(seed, tmp_path)
+        report, plain = log_transaction_report(plan), Plain(plan)
+        expected = states(plain)
+        totals = report.totals
+        assert {state: each.transactions for state, each in totals.items() if state is not State.OPEN} == {
+            state: expected[state] for state in State if state is not State.OPEN
+        }, seed
+        for field in ("batches", "records", "size_bytes"):
+            assert sum(getattr(each, field) for state, each in totals.items() if state is not State.OPEN) == sum(
+                each.get(field, 0) for each in plain.ended
+            ), seed
+        check_open(plan, report, plain)
+        counts = report.markers
+        assert {name: getattr(counts, name) for name in plain.markers} == plain.markers, seed
+        assert counts.kept_for_producers == plain.kept_for_producers, seed
+        assert {name: getattr(report.tombstones, name) for name in plain.tombstones} == plain.tombstones, seed
+        assert report.tombstones.total == plain.tombstones.total()
+        longest = [each["ended"] - each["first_timestamp_ms"] for each in plain.ended if "batches" in each]
+        assert [each.duration_ms for each in report.longest] == sorted(longest, reverse=True)[:10], seed
+        seen += expected + Counter(open=len(report.open)) + plain.markers + plain.tombstones
+    assert {"gone", "emptied", "committed", "aborted", "open", "with_data", "waiting", "expired"} <= {*seen}
+
+
+def check_open(plan: CleanPlan, report: TransactionReport, plain: Plain) -> None:
+    known = {each.producer_id for each in plan.producers.values() if each.transaction_first_offset is not None}
+    assert {each.producer_id for each in report.open} == {*plain.opened, *known}
+    for each in report.open:
+        data = plain.opened.get(each.producer_id)
+        assert (each.batches, each.records) == ((data["batches"], data["records"]) if data else (0, 0))
+        assert each.is_known_to_broker == (each.producer_id in known)
+        if each.is_known_to_broker:
+            state = plan.producers[each.producer_id]
+            assert (each.first_offset, each.producer_epoch) == (state.transaction_first_offset, state.epoch)
+            assert each.is_hanging == (plan.now_ms - state.last_timestamp > 900_000)
+        else:
+            assert not each.is_hanging
+
+
+@pytest.mark.parametrize("rows", [1, 4, 1000])
+def test_the_kernels_find_the_same(rows: int, tmp_path: Path) -> None:
+    for seed in range(rows % 2, LOGS, 4):
+        plan = plan_of(seed, tmp_path)
+        assert described(by_kernels(plan, rows=rows)) == described(log_transaction_report(plan)), seed
+
+
+def test_damage_ends_the_reading_the_same_way(tmp_path: Path) -> None:
+    damaged = 0
+    for seed in range(LOGS):
+        plan = plan_of(seed, tmp_path)
+        path = max(plan.log.directory.glob("*.log"), key=lambda path: path.stat().st_size)
+        content = bytearray(path.read_bytes())
+        if not content:
+            continue
+        content[seed * 37 % len(content)] ^= 1 << seed % 8
+        path.write_bytes(content)
+        found = log_transaction_report(plan)
+        assert described(by_kernels(plan, rows=5)) == described(found), seed
+        damaged += found.damage is not None
+        assert found.damage is not None or found.read_to_offset == plan.log.log_end_offset
+    assert damaged > LOGS // 2

@@ -1,0 +1,59 @@
+"""An executor that does the same work in a random order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kcompact.clean.executor import CLEANING, Bucket, Job, Progress, Reduced, Scan, Stages
+from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.scan import Scanned
+from kcompact.clean.staged_files import StagingDirectory
+from kcompact.clean.write import write_part
+from kcompact.host.throttle import Pace, Throttle
+
+PACE = Pace(Throttle(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffled:
+    """An executor that runs the tasks in a random order and reduces the blocks in another random order."""
+
+    seed: int
+    parallelism: int = 3
+    is_on_other_machines: bool = False
+    name: str = "shuffled"
+    progress: Progress = field(default_factory=Progress)
+
+    def scan_and_reduce(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
+        return self.run_stages(job, tasks, CLEANING)
+
+    def run_stages(
+        self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
+    ) -> tuple[list[Scan], list[Bucket]]:
+        random = np.random.default_rng(self.seed)
+        summaries: list[Scan] = []
+        buckets: dict[int, list[bytes]] = {}
+        for number in random.permutation(len(tasks)):
+            found = stages.scan(job, tasks[number], PACE)
+            while True:
+                try:
+                    bucket, block = next(found)
+                except StopIteration as end:
+                    summaries += end.value
+                    break
+                buckets.setdefault(bucket, []).append(block)
+        reduced = []
+        for bucket in random.permutation(list(buckets)):
+            blocks_of_bucket = buckets[bucket]
+            shuffled = [blocks_of_bucket[at] for at in random.permutation(len(blocks_of_bucket))]
+            reduced.append(stages.reduce(job, shuffled))
+        return summaries, reduced
+
+    def write(
+        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
+    ) -> list[WrittenPart]:
+        order = np.random.default_rng(self.seed).permutation(len(tasks))
+        return [write_part(job, part, staging, PACE) for number in order for part in tasks[number]]

@@ -1,0 +1,180 @@
+"""Retention in a round: with every policy, before the cleanings, and before a cleaning that lacks free space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.outcome import RoundResult
+from kcompact.cleaner.round import clean_log_dir
+from kcompact.plan.options import PlanOptions
+from tests.support import log_dsl, log_writer
+from tests.support.command_line import digest
+from tests.support.compare import differences
+from tests.support.log_writer import LogSpec
+from tests.support.small_disk import SmallDisk
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+RETAIN = CleanOptions(apply_retention=True)
+DRY = CleanOptions(apply_retention=True, dry_run=True)
+
+
+EAGER = "min.cleanable.dirty.ratio=0 segment.bytes=30000"
+
+
+def unique(base: int, count: int, size: int, time: str) -> str:
+    return f"{base}: {' '.join(f'k{number}=*{size}^{time}' for number in range(base, base + count))}"
+
+
+def log_of(policy: str, settings: str, *, name: str = "orders-0") -> LogSpec:
+    """Two segments of different keys, 20 KB past 90 minutes and 27 KB not, and the active segment."""
+    head = (
+        f"log now=10:00 name={name} cleanup.policy={policy} min.cleanable.dirty.ratio=0 segment.bytes=30000 {settings}"
+    )
+    return log_dsl.parse("\n".join([head, unique(0, 10, 2000, "08:00"), unique(10, 30, 900, "09:30"), "40: z=1^09:40"]))
+
+
+def clean(spec: LogSpec, path: Path, options: CleanOptions, **settings: str) -> RoundResult:
+    config = {**spec.settings, **settings}
+    return clean_log_dir(path, config, plan_options=PlanOptions(now_ms=spec.now_ms), options=options)
+
+
+def bases(directory: Path) -> list[int]:
+    return [int(path.stem) for path in sorted(directory.glob("*.log"))]
+
+
+@pytest.mark.parametrize(
+    ("settings", "left", "reason"),
+    [
+        ("retention.ms=-1", [0, 10, 40], None),
+        ("retention.ms=5400000", [10, 40], "retention.ms"),
+        ("retention.ms=0", [40], "retention.ms"),
+        ("retention.ms=-1 retention.bytes=25000", [10, 40], "retention.bytes"),
+        ("retention.ms=-1 retention.bytes=0", [40], "retention.bytes"),
+        ("retention.ms=-1 start=12", [10, 40], "log-start-offset"),
+        ("retention.ms=0 hw=20", [10, 40], "retention.ms"),
+    ],
+)
+def test_a_topic_that_is_not_compacted(settings: str, left: list[int], reason: str | None, tmp_path: Path) -> None:
+    spec = log_of("delete", settings)
+    directory = log_writer.write(spec, tmp_path)
+    before = digest(tmp_path)
+    (dry,) = clean(spec, tmp_path, DRY).partitions
+    assert digest(tmp_path) == before
+    (done,) = clean(spec, tmp_path, RETAIN).partitions
+    assert bases(directory) == left
+    assert done.result is not None
+    assert dry.result is not None
+    assert [str(due.reason) for due in done.result.expired] == [reason] * (3 - len(left))
+    assert [due.segment for due in dry.result.expired] == [due.segment for due in done.result.expired]
+    assert (dry.status, done.status) == (("dry-run", "deleted") if reason else ("skipped", "skipped"))
+    assert done.exit_code == 0
+
+
+def test_nothing_is_deleted_from_a_topic_of_unknown_policy(tmp_path: Path) -> None:
+    spec = log_of("delete", "retention.ms=0")
+    directory = log_writer.write(spec, tmp_path)
+    settings = {name: value for name, value in spec.settings.items() if name != "cleanup.policy"}
+    (outcome,) = clean_log_dir(
+        tmp_path, settings, plan_options=PlanOptions(now_ms=spec.now_ms), options=RETAIN
+    ).partitions
+    assert (outcome.exit_code, bases(directory)) == (4, [0, 10, 40])
+
+
+def test_tiered_storage_is_refused(tmp_path: Path) -> None:
+    spec = log_of("delete", "retention.ms=0")
+    directory = log_writer.write(spec, tmp_path)
+    (outcome,) = clean(
+        spec, tmp_path, RETAIN, **{"remote.storage.enable": "true", "local.retention.ms": "0"}
+    ).partitions
+    assert (outcome.exit_code, bases(directory)) == (4, [0, 10, 40])
+
+
+SHORT = 15_000
+"""Less than the first segment needs. With what retention frees there is room for the second one."""
+EXPIRING = "retention.ms=5400000"
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
+    return SmallDisk(tmp_path / "disk", monkeypatch)
+
+
+def test_what_is_expired_makes_space_for_the_cleaning(disk: SmallDisk, tmp_path: Path) -> None:
+    spec = log_of("compact,delete", EXPIRING)
+    disk.leave(1 << 30)
+    directory = log_writer.write(spec, disk.root / "data")
+    expected = log_writer.write(spec, tmp_path / "expected")
+    disk.leave(SHORT)
+    assert clean(spec, directory.parent, CleanOptions(dry_run=True)).exit_code == 7
+
+    before = digest(disk.root)
+    (dry,) = clean(spec, directory.parent, DRY).partitions
+    assert digest(disk.root) == before
+    (done,) = clean(spec, directory.parent, RETAIN).partitions
+    for one in (dry, done):
+        assert one.error is None
+        assert one.result is not None
+        assert [due.segment.base_offset for due in one.result.expired] == [0]
+    assert dry.result is not None
+    assert done.result is not None
+    assert dry.result.stats == done.result.stats
+
+    disk.leave(1 << 30)
+    clean(spec, expected.parent, RETAIN, **{"cleanup.policy": "delete"})
+    clean(spec, expected.parent, RETAIN)
+    assert differences(directory.parent, expected.parent) == []
+
+
+def test_with_enough_space_retention_comes_after_the_cleaning(tmp_path: Path) -> None:
+    # As in a broker: here the cleaning merges the expired segment with a younger one, so it stays.
+    spec = log_of("compact,delete", f"{EXPIRING} segment.bytes=90000")
+    directory = log_writer.write(spec, tmp_path)
+    (done,) = clean(spec, tmp_path, RETAIN).partitions
+    assert done.result is not None
+    assert (done.result.expired, bases(directory)) == ((), [0, 40])
+
+
+def test_what_is_only_too_much_is_not_deleted_before_the_cleaning(disk: SmallDisk) -> None:
+    spec = log_of("compact,delete", "retention.ms=-1 retention.bytes=30000")
+    disk.leave(1 << 30)
+    directory = log_writer.write(spec, disk.root / "data")
+    disk.leave(SHORT)
+    for options in (DRY, RETAIN):
+        assert clean(spec, directory.parent, options).exit_code == 7
+    assert bases(directory) == [0, 10, 40]
+
+
+def test_the_result_says_what_was_deleted_although_the_cleaning_failed(disk: SmallDisk) -> None:
+    spec = log_of("compact,delete", EXPIRING)
+    disk.leave(1 << 30)
+    directory = log_writer.write(spec, disk.root / "data")
+    disk.leave(2000)
+    (dry,) = clean(spec, directory.parent, DRY).partitions
+    (done,) = clean(spec, directory.parent, RETAIN).partitions
+    for one in (dry, done):
+        assert one.exit_code == 7
+        assert one.result is not None
+        assert [due.segment.base_offset for due in one.result.expired] == [0]
+    assert (dry.status, done.status) == ("dry-run", "failed")
+    assert bases(directory) == [10, 40]
+
+
+def test_partitions_that_only_lose_segments_come_first(disk: SmallDisk) -> None:
+    compacted = log_of("compact", "")
+    others = log_of("delete", "retention.ms=0", name="events-0")
+    disk.leave(1 << 30)
+    directory = log_writer.write(compacted, disk.root / "data")
+    log_writer.write(others, disk.root / "data")
+    disk.leave(SHORT)
+    config = {"min.cleanable.dirty.ratio": "0", "segment.bytes": "30000", "retention.ms": "0"}
+    config |= {"orders:cleanup.policy": "compact", "events:cleanup.policy": "delete"}
+    plan_options = PlanOptions(now_ms=compacted.now_ms)
+    result = clean_log_dir(directory.parent, config, plan_options=plan_options, options=RETAIN)
+    assert [(one.directory.name, one.status) for one in result.partitions] == [
+        ("events-0", "deleted"),
+        ("orders-0", "cleaned"),
+    ]

@@ -1,0 +1,132 @@
+"""The journal of `clean`: a line before and after each partition; without the first one nothing is cleaned."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from kcompact import __version__
+from tests.support.command_line import LOG0, LOG3, clean, digest, kcompact, partition
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_cleaning_has_two_lines(tmp_path: Path) -> None:
+    directory, journal = partition(tmp_path / "logs"), tmp_path / "journal"
+    old = {name: (directory / name).read_bytes() for name in (LOG0, LOG3)}
+    assert clean("--journal", journal, "--keep-replaced", tmp_path / "kept", directory).code == 0
+    begin, end = lines(journal)
+    assert (begin["event"], end["event"], end["status"], end["error"]) == ("begin", "end", "cleaned", None)
+    for line in (begin, end):
+        assert (line["kcompact"], line["topic"], line["partition"]) == (__version__, "orders", 0)
+        assert line["directory"] == str(directory)
+    assert begin["now_ms"] < begin["clock_ms"] <= end["clock_ms"]
+    assert begin["config"]["cleanup.policy"] == {"value": "compact", "source": "option", "origin": None}
+    assert begin["config"]["segment.bytes"]["source"] == "default"
+    assert begin["options"]["keep_replaced"] == str(tmp_path / "kept")
+    assert (begin["checkpoint_offset"], begin["first_uncleanable_offset"], end["end_offset"]) == (None, 6, 6)
+    assert {file["name"] for file in begin["to_replace"]} == {file["name"] for file in end["replaced"]}
+    digests = {file["name"]: file["crc32c"] for file in end["replaced"]}
+    assert {name: digests[name] for name in old} == {name: crc32c(content) for name, content in old.items()}
+    (log,) = [file for file in end["written"] if file["name"] == LOG0]
+    assert log["crc32c"] == crc32c((directory / LOG0).read_bytes())
+    assert (end["counts"]["messages_read"], end["counts"]["messages_written"]) == (6, 4)
+
+
+def test_it_grows_and_mends_half_a_line(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    journal.write_text('{"half')
+    assert clean("--journal", journal, partition(tmp_path / "logs")).code == 0
+    first, *rest = journal.read_text().splitlines()
+    assert first == '{"half'
+    assert [json.loads(line)["event"] for line in rest] == ["begin", "end"]
+
+
+def test_nothing_to_clean_makes_no_journal(tmp_path: Path) -> None:
+    directory, journal = partition(tmp_path / "logs"), tmp_path / "journal"
+    assert clean("--dry-run", "--journal", journal, directory).code == 0
+    assert clean("--output", tmp_path / "out", "--journal", journal, directory).code == 0
+    assert not journal.exists()
+
+
+def pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def link(path: Path) -> Path:
+    path.symlink_to(path.parent / "target")
+    return path
+
+
+NO_JOURNAL: dict[str, tuple[Callable[[Path], Path], int]] = {
+    "a pipe": (lambda tmp_path: pipe(tmp_path / "pipe"), 4),
+    "a link": (lambda tmp_path: link(tmp_path / "link"), 4),
+    "in the log directory": (lambda tmp_path: tmp_path / "logs" / "journal", 4),
+    "in the partition": (lambda tmp_path: tmp_path / "logs" / "orders-0" / "0.log", 4),
+    "in no directory": (lambda tmp_path: tmp_path / "none" / "journal", 4),
+    "a directory": (lambda tmp_path: tmp_path, 2),
+    "a full disk": (lambda tmp_path: Path("/dev/full"), 4),
+}
+
+
+@pytest.mark.parametrize("place", NO_JOURNAL)
+def test_without_a_journal_the_clean_does_not_begin(tmp_path: Path, place: str) -> None:
+    directory = partition(tmp_path / "logs")
+    make, code = NO_JOURNAL[place]
+    path = make(tmp_path)
+    before = digest(tmp_path / "logs")
+    assert clean("--journal", path, directory).code == code
+    assert digest(tmp_path / "logs") == before
+
+
+@pytest.mark.parametrize(("call", "number", "code"), [("write", errno.ENOSPC, 7), ("fsync", errno.EIO, 1)])
+def test_if_the_first_line_cannot_be_written_nothing_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: int
+) -> None:
+    directory, journal = partition(tmp_path / "logs"), tmp_path / "journal"
+    before = digest(tmp_path / "logs")
+    real = getattr(os, call)
+
+    def fail(fd: int, *arguments: Any) -> Any:
+        if Path(f"/proc/self/fd/{fd}").readlink() == journal:
+            raise OSError(number, os.strerror(number))
+        return real(fd, *arguments)
+
+    monkeypatch.setattr(os, call, fail)
+    ran = clean("--journal", journal, directory)
+    assert ran.code == code
+    assert "write the journal (--journal FILE is another)" in ran.err
+    assert digest(tmp_path / "logs") == before
+
+
+def test_if_the_last_line_cannot_be_written_a_note_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, journal = partition(tmp_path / "logs"), tmp_path / "journal"
+    real = os.fsync
+
+    def fail(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink() == journal and b'"end"' in journal.read_bytes():
+            raise OSError(errno.EIO, "gone")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    ran = clean("--journal", journal, directory)
+    assert ran.code == 0
+    assert "lacks its last line" in ran.err
+
+
+def test_the_default_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcompact.cli.commands.clean.default_journal", lambda: tmp_path / "journal.jsonl")
+    directory = partition(tmp_path / "logs")
+    ran = kcompact("clean", "--engine", "in-process", "--config", "cleanup.policy=compact", directory)
+    assert ran.code == 0
+    assert [line["event"] for line in lines(tmp_path / "journal.jsonl")] == ["begin", "end"]

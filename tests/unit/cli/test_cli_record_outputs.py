@@ -1,0 +1,305 @@
+"""`inspect --format`, `--output` and `--limit`: what is written where, what is refused, and lists of damaged logs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import polars
+import pytest
+
+from kcompact.format.batch import Record, build
+from tests.support import log_dsl, log_writer
+from tests.support.command_line import COMPACT, ROOT, environment, flip, kcompact, partition
+
+LOG = """
+log
+0: a=1 [b=2 c=~](lz4) d=4
+4: a=5 b=~ "e f"=6{h=x} number="\x00\x00\x00\x07"
+8: a=9
+"""
+OFFSETS = [0, 1, 2, 3, 4, 5, 6, 7, 8]
+FIRST = "00000000000000000000.log"
+SUFFIXES = [".parquet", ".arrow", ".csv", ".jsonl"]
+
+
+def log(tmp_path: Path) -> Path:
+    return partition(tmp_path / "logs", LOG)
+
+
+def offsets_in(path: Path) -> list[int]:
+    match path.suffix:
+        case ".parquet":
+            return polars.read_parquet(path)["offset"].to_list()
+        case ".arrow":
+            return polars.read_ipc(path)["offset"].to_list()
+        case ".csv":
+            return [int(row["offset"]) for row in csv.DictReader(io.StringIO(path.read_text(), newline=""))]
+        case _:
+            rows = map(json.loads, path.read_text().splitlines())
+            return [row["offset"] for row in rows if "offset" in row]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], OFFSETS),
+        (["--print-data"], OFFSETS),
+        (["--key", "a"], [0, 4, 8]),
+        (["--tombstones"], [2, 5]),
+        (["--limit", "5"], [0, 1, 2, 3, 4]),
+        (["--limit", "2", "--key", "a"], [0, 4]),
+        (["--from-offset", "3", "--until-offset", "5"], [3, 4]),
+        (["--key", "nobody"], []),
+        (["--from-offset", "5", "--until-offset", "5"], []),
+    ],
+)
+def test_records_in_a_file(suffix: str, options: list[str], expected: list[int], tmp_path: Path) -> None:
+    target = tmp_path / f"records{suffix}"
+    ran = kcompact("inspect", "--output", target, *options, log(tmp_path))
+    assert (ran.code, ran.out) == (0, "")
+    assert "records" in ran.err
+    assert offsets_in(target) == expected
+
+
+def test_several_partitions_and_single_files(tmp_path: Path) -> None:
+    first = log(tmp_path)
+    second = log_writer.write(log_dsl.parse("log name=users-3\n10: k=v"), tmp_path / "logs")
+    lone = tmp_path / "lone" / FIRST
+    lone.parent.mkdir()
+    lone.write_bytes((first / FIRST).read_bytes())
+    target = tmp_path / "records.parquet"
+    assert kcompact("inspect", "--output", target, first, second, lone).code == 0
+    frame = polars.read_parquet(target)
+    found = frame.select("topic", "partition", "segment").unique(maintain_order=True).rows()
+    assert sorted(found, key=str) == sorted(
+        [(None, None, 0), ("orders", 0, 0), ("orders", 0, 4), ("orders", 0, 8), ("users", 3, 10)], key=str
+    )
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_decoded_columns(suffix: str, tmp_path: Path) -> None:
+    target = tmp_path / f"records{suffix}"
+    ran = kcompact("inspect", "--output", target, "--value-decoder", "int", "--key-decoder", "utf8", log(tmp_path))
+    assert ran.code == 0
+    assert "6 values could not be decoded as int" in ran.err
+    frame = polars.read_parquet(target) if suffix == ".parquet" else polars.read_csv(target)
+    assert frame["value_decoded"].to_list() == [7 if offset == 7 else None for offset in OFFSETS]
+    assert frame["key_decoded"].to_list() == ["a", "b", "c", "d", "a", "b", "e f", "number", "a"]
+
+
+def columns_in_docs() -> set[str]:
+    """The names in the table of docs/records.md, without those of CSV."""
+    table = (ROOT / "docs" / "records.md").read_text().partition("### Columns")[2].partition("Without")[0]
+    return {name for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_the_docs_have_all_columns_and_their_query_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = log(tmp_path)
+    decoders = ("--key-decoder", "utf8", "--value-decoder", "utf8")
+    kcompact("inspect", "--output", tmp_path / "prices.parquet", *decoders, directory)
+    kcompact("inspect", "--output", tmp_path / "sizes.parquet", directory)
+    found = {*polars.read_parquet_schema(tmp_path / "prices.parquet")}
+    assert found | {*polars.read_parquet_schema(tmp_path / "sizes.parquet")} == columns_in_docs()
+    (query,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "records.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    rows = duckdb.connect().execute(query).fetchall()
+    assert rows[:2] == [("a", 3), ("b", 2)]
+
+
+# Layouts on standard output
+
+
+def test_csv_on_standard_output(tmp_path: Path) -> None:
+    ran = kcompact("inspect", "--format", "csv", "--print-data", log(tmp_path))
+    rows = list(csv.DictReader(io.StringIO(ran.out, newline="")))
+    assert [row["key"] for row in rows] == ["a", "b", "c", "d", "a", "b", "e f", "number", "a"]
+    assert rows[2]["value_size"] == ""
+
+
+def test_json_lines_are_those_of_json(tmp_path: Path) -> None:
+    directory = log(tmp_path)
+    by_format = kcompact("inspect", "--format", "jsonl", directory)
+    assert by_format.out == kcompact("inspect", "--records", "--json", directory).out
+    target = tmp_path / "records.jsonl"
+    kcompact("inspect", "--output", target, directory)
+    assert target.read_text() == by_format.out
+
+
+def test_a_table(tmp_path: Path) -> None:
+    ran = kcompact("inspect", "--format", "table", "--print-data", log(tmp_path))
+    head, *rows = [line.split() for line in ran.out.splitlines()]
+    assert head[:4] == ["partition", "offset", "time", "key"]
+    assert [row[1] for row in rows] == [str(offset) for offset in OFFSETS]
+    assert rows[2][-1] == "tombstone"
+    assert "0x00000007" in ran.out
+
+
+def test_a_table_is_bounded(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "logs", "log\n0: " + " ".join(f"k{number}=v" for number in range(150)))
+    ran = kcompact("inspect", "--format", "table", directory)
+    assert len(ran.out.splitlines()) == 101
+    assert "--limit N shows more" in ran.err
+    assert len(kcompact("inspect", "--format", "table", "--limit", "120", directory).out.splitlines()) == 121
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--output", "records.txt"], "--output needs a FILE that ends with"),
+        (["--output", "records"], "--output needs a FILE that ends with"),
+        (["--output", "a.csv", "--format", "csv"], "--output excludes --format"),
+        (["--output", "a.parquet", "--batches"], "--batches is for text and JSON Lines"),
+        (["--format", "csv", "--decode"], "--decode is for text and JSON Lines"),
+        (["--format", "table", "--json"], "--json excludes --format table"),
+        (["--limit", "0"], "0 is not in the range"),
+    ],
+)
+def test_usage(arguments: list[str], problem: str, tmp_path: Path) -> None:
+    ran = kcompact("inspect", *arguments, log(tmp_path))
+    assert ran.code == 2
+    assert problem in " ".join(ran.err.split())
+
+
+def test_an_existing_file_and_a_file_in_a_log_are_refused(tmp_path: Path) -> None:
+    directory = log(tmp_path)
+    existing = tmp_path / "records.csv"
+    existing.write_text("mine")
+    for target, problem in ((existing, "exists already"), (directory / "records.csv", "directory of a log")):
+        ran = kcompact("inspect", "--output", target, directory)
+        assert ran.code == 4
+        assert problem in ran.err
+    assert existing.read_text() == "mine"
+    assert not (directory / "records.csv").exists()
+
+
+WITHOUT_PYARROW = """
+import sys
+sys.modules["pyarrow"] = None
+from kcompact.cli.app import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_without_pyarrow(suffix: str, tmp_path: Path) -> None:
+    target = tmp_path / f"records{suffix}"
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYARROW, "inspect", "--output", str(target), str(log(tmp_path))],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    if suffix in (".csv", ".jsonl"):
+        assert (ran.returncode, target.exists()) == (0, True)
+        return
+    assert ran.returncode == 4
+    assert "pip install 'kcompact[arrow]'" in ran.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["logs"]
+
+
+LOADED = """
+import sys
+from kcompact.cli.app import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print(sorted({"pyarrow", "numpy", "rich"} & sys.modules.keys()))
+"""
+
+
+def test_a_list_of_few_records_loads_nothing_of_others(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADED, "inspect", "--print-data", str(log(tmp_path))],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_full_disk(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+    import os
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    directory = log(tmp_path)
+    monkeypatch.setattr(os, "fsync", fail)
+    ran = kcompact("inspect", "--output", tmp_path / f"records{suffix}", directory)
+    assert ran.code == 7
+    assert [each.name for each in tmp_path.iterdir()] == ["logs"]
+
+
+# Damage
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_damaged_log_is_written_without_the_damage(suffix: str, tmp_path: Path) -> None:
+    directory = log(tmp_path)
+    flip(directory / FIRST, 65)
+    target = tmp_path / f"records{suffix}"
+    ran = kcompact("inspect", "--output", target, directory)
+    assert ran.code == 3
+    assert "position 0, offset 0" in ran.err
+    assert "bytes up to position" in ran.err
+    assert offsets_in(target) == OFFSETS[1:]
+
+
+@pytest.mark.parametrize("options", [[], ["--key", "d"], ["--limit", "100"]])
+def test_parts_that_cannot_be_read_are_listed(options: list[str], tmp_path: Path) -> None:
+    directory = log(tmp_path)
+    data = (directory / FIRST).read_bytes()
+    (directory / FIRST).write_bytes(data[:65] + b"?" + data[66:-5])
+    ran = kcompact("inspect", "--records", "--json", *options, *COMPACT, directory)
+    assert ran.code == 3
+    parts = [line for line in ran.lines if "unreadable" in line]
+    assert [(each["afterOffset"], each["endPosition"]) for each in parts] == [(None, 70), (2, len(data) - 5)]
+    assert "2 parts with" in ran.err
+    text = kcompact("inspect", "--records", directory)
+    assert f"invalid bytes at the end of {FIRST}" in text.out
+
+
+def test_the_offsets_of_a_segment_end_where_the_next_one_starts(tmp_path: Path) -> None:
+    directory = log(tmp_path)
+    with (directory / FIRST).open("ab") as file:
+        file.write(build([Record(6, 1000, b"k", b"v")]))
+    ran = kcompact("inspect", "--records", "--json", directory)
+    assert ran.code == 3
+    assert "last offset 6, but the next segment starts at 4" in ran.err
+    assert [line["offset"] for line in ran.lines if "offset" in line] == OFFSETS
+    assert kcompact("inspect", "--records", directory / FIRST).code == 0
+
+
+def test_a_directory_without_a_log_ends_no_list(tmp_path: Path) -> None:
+    directory = log(tmp_path)
+    (directory.parent / "empty-0").mkdir()
+    ended = kcompact("inspect", "--records", "--json", directory.parent)
+    assert [json.loads(line)["offset"] for line in ended.out.splitlines()] == OFFSETS
+    assert ended.code == 4
+    assert "empty-0: not a partition directory: it contains no .log file" in ended.err
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_no_file_is_written_when_no_path_is_a_log(tmp_path: Path, suffix: str) -> None:
+    directory = log(tmp_path)
+    index, output = directory / "00000000000000000000.index", tmp_path / f"records{suffix}"
+    ended = kcompact("inspect", "--records", "--output", output, index, tmp_path / "logs" / "empty-0")
+    assert ended.code == 4
+    assert "--records need a .log file" in ended.err
+    assert not output.exists()

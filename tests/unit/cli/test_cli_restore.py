@@ -1,0 +1,308 @@
+"""`clean --keep-replaced` and `restore`: everything is as before, or nothing is changed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcompact.errors import CleaningAbortedError
+from kcompact.log.lock import log_dir_lock
+from kcompact.swap.replace import replace_segments
+from tests.support import log_dsl, log_writer
+from tests.support.command_line import (
+    COMPACTED,
+    DIRTY,
+    LOG0,
+    LOG3,
+    LOG6,
+    clean,
+    digest,
+    flip,
+    kcompact,
+    partition,
+    rewrite,
+    values,
+)
+
+CHECKPOINT = "cleaner-offset-checkpoint"
+OTHER = "log name=users-0 now=10:00\n0: a=1 b=2 a=3\n3: b=4 c=5 d=~\n6: a=6\n"
+
+
+def identities(log_dir: Path) -> dict[str, tuple[object, ...]]:
+    """Return content, inode, time, mode and owner of each file; the checkpoint is always another file."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(log_dir.rglob("*")):
+        if path.is_file() and path.name != ".lock":
+            status = path.stat()
+            found[str(path.relative_to(log_dir))] = (
+                path.read_bytes(),
+                *(() if path.name == CHECKPOINT else (status.st_ino, status.st_mtime_ns)),
+                *(status.st_mode, status.st_uid, status.st_gid),
+            )
+    return found
+
+
+def kept(tmp_path: Path, *options: str) -> tuple[Path, Path]:
+    """Clean a partition and keep what is replaced; return its directory and the links to it."""
+    directory = partition(tmp_path / "logs")
+    assert clean("--keep-replaced", tmp_path / "kept", *options, directory).code == 0
+    assert values(directory) == COMPACTED
+    return directory, tmp_path / "kept" / directory.name
+
+
+def with_checkpoint(log_dir: Path) -> None:
+    (log_dir / CHECKPOINT).write_text("0\n2\nusers 7 3\nother 0 7\n")
+
+
+@pytest.mark.parametrize("prepare", [lambda log_dir: None, with_checkpoint])
+def test_everything_is_as_before(tmp_path: Path, prepare: Callable[[Path], None]) -> None:
+    partition(tmp_path / "logs")
+    log_writer.write(log_dsl.parse(OTHER), tmp_path / "logs")
+    prepare(tmp_path / "logs")
+    before = identities(tmp_path / "logs")
+    ran = clean("--keep-replaced", tmp_path / "kept", tmp_path / "logs")
+    assert ran.code == 0
+    assert "no space is freed" in ran.err
+    after = identities(tmp_path / "logs")
+    assert after != before
+    checked = kcompact("restore", "--check", "--json", tmp_path / "kept")
+    assert (checked.code, {each["status"] for each in checked.json["partitions"]}) == (0, {"restorable"})
+    assert identities(tmp_path / "logs") == after
+    links = digest(tmp_path / "kept")
+    ran = kcompact("restore", tmp_path / "kept")
+    assert (ran.code, ran.out.count("restored")) == (0, 2)
+    assert identities(tmp_path / "logs") == before
+    assert digest(tmp_path / "kept") == links
+    again = kcompact("restore", "--json", tmp_path / "kept")
+    assert {each["status"] for each in again.json["partitions"]} == {"nothing-to-do"}
+    assert identities(tmp_path / "logs") == before
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"x")
+
+
+def put_link(path: Path) -> None:
+    path.rename(path.with_suffix(".away"))
+    path.symlink_to(path.with_suffix(".away"))
+
+
+def edit(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+MOVED_ON: dict[str, Callable[[Path, Path], object]] = {
+    "a broker appended": lambda directory, links: append(directory / LOG6),
+    "a broker rolled": lambda directory, links: (directory / f"{9:020d}.log").touch(),
+    "the active segment is gone": lambda directory, links: (directory / LOG6).unlink(),
+    "the new segment is another": lambda directory, links: flip(directory / LOG0, 100),
+    "an old segment is there again": lambda directory, links: shutil.copy2(links / LOG3, directory / LOG3),
+    "the checkpoint is another": lambda directory, links: rewrite(directory.parent / CHECKPOINT, b"0\n1\norders 0 7\n"),
+    "the partition is gone": lambda directory, links: directory.rename(directory.parent.parent / "away"),
+    "the manifest is of another partition": lambda directory, links: links.rename(links.parent / "users-0"),
+}
+DAMAGED: dict[str, Callable[[Path, Path], object]] = {
+    "a kept file is damaged": lambda directory, links: flip(links / LOG3, 100),
+    "a kept file is missing": lambda directory, links: (links / LOG3).unlink(),
+    "a kept file is a link": lambda directory, links: put_link(links / LOG3),
+    "a kept file has another mode": lambda directory, links: (links / LOG3).chmod(0o600),
+    "the manifest is cut off": lambda directory, links: os.truncate(links / "kept.json", 100),
+    "the manifest has another field": lambda directory, links: edit(links / "kept.json", more=1),
+    "the manifest leads elsewhere": lambda directory, links: edit(links / "kept.json", directory="/etc/passwd"),
+    "the manifest is of a later version": lambda directory, links: edit(links / "kept.json", version=2),
+}
+
+
+@pytest.mark.parametrize(("change", "code"), [*((each, 4) for each in MOVED_ON), *((each, 3) for each in DAMAGED)])
+@pytest.mark.parametrize("how", [(), ("--check",)])
+def test_a_restore_is_refused_and_changes_nothing(tmp_path: Path, change: str, code: int, how: tuple[str]) -> None:
+    directory, links = kept(tmp_path)
+    (MOVED_ON | DAMAGED)[change](directory, links)
+    before = digest(tmp_path)
+    ran = kcompact("restore", *how, tmp_path / "kept")
+    assert ran.code == code, ran
+    assert "Traceback" not in ran.err
+    assert digest(tmp_path) == before
+
+
+def test_after_another_clean_a_restore_is_refused(tmp_path: Path) -> None:
+    directory, _ = kept(tmp_path)
+    (tmp_path / "logs" / CHECKPOINT).unlink()
+    assert clean("--force", directory).code == 0
+    assert kcompact("restore", "--check", tmp_path / "kept").code == 0  # It has changed nothing.
+    flip(directory / LOG0, 100)
+    assert kcompact("restore", tmp_path / "kept").code == 4
+
+
+def test_a_broker_that_runs_keeps_a_restore_out(tmp_path: Path) -> None:
+    directory, _ = kept(tmp_path)
+    before = digest(tmp_path)
+    with log_dir_lock(directory.parent):
+        assert kcompact("restore", tmp_path / "kept").code == 5
+        assert digest(tmp_path) == before
+        assert kcompact("restore", "--check", tmp_path / "kept").code == 0
+
+
+def test_what_is_no_kept_directory_is_refused(tmp_path: Path) -> None:
+    kept(tmp_path)
+    for path in (tmp_path / "logs", tmp_path / "none", tmp_path / "kept" / "orders-0"):
+        assert kcompact("restore", path).code == 4
+    (tmp_path / "kept").chmod(0o777)
+    assert "other users" in kcompact("restore", tmp_path / "kept").err
+
+
+def not_empty(tmp_path: Path) -> Path:
+    (tmp_path / "full" / "x").mkdir(parents=True)
+    return tmp_path / "full"
+
+
+def for_all(tmp_path: Path) -> Path:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    return tmp_path / "open"
+
+
+def link_into_the_log_dir(tmp_path: Path) -> Path:
+    (tmp_path / "link").symlink_to(tmp_path / "logs")
+    return tmp_path / "link" / "kept"
+
+
+NO_PLACE: dict[str, Callable[[Path], Path]] = {
+    "not empty": not_empty,
+    "writable by others": for_all,
+    "in the log directory": lambda tmp_path: tmp_path / "logs" / "kept",
+    "in the partition": lambda tmp_path: tmp_path / "logs" / "orders-0" / "kept",
+    "the log directory": lambda tmp_path: tmp_path / "logs",
+    "a link into the log directory": link_into_the_log_dir,
+    "another file system": lambda tmp_path: Path("/dev/shm/kcompact-kept"),
+}
+
+
+@pytest.mark.parametrize("place", NO_PLACE)
+@pytest.mark.parametrize("how", [(), ("--dry-run",)])
+def test_a_place_where_nothing_can_be_kept_is_refused(tmp_path: Path, place: str, how: tuple[str]) -> None:
+    directory = partition(tmp_path / "logs")
+    path = NO_PLACE[place](tmp_path)
+    before = digest(tmp_path)
+    assert clean(*how, "--keep-replaced", path, directory).code == 4
+    assert digest(tmp_path) == before
+    assert not Path("/dev/shm/kcompact-kept").exists()
+
+
+@pytest.mark.parametrize("other", [("--output", "out"), ("--apply-retention",)])
+def test_options_that_exclude_keeping(tmp_path: Path, other: tuple[str]) -> None:
+    assert clean("--keep-replaced", tmp_path / "kept", *other, partition(tmp_path / "logs")).code == 2
+
+
+def test_a_dry_run_keeps_nothing(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "logs")
+    assert clean("--dry-run", "--keep-replaced", tmp_path / "kept", directory).code == 0
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "code"), [("link", errno.EPERM, 4), ("link", errno.EXDEV, 4), ("fsync", errno.EIO, 1)]
+)
+def test_if_a_file_cannot_be_kept_nothing_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: int
+) -> None:
+    directory = partition(tmp_path / "logs")
+    before = identities(tmp_path / "logs")
+    seen: list[Path] = []
+    real = getattr(os, call)
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        where = Path(f"/proc/self/fd/{options.get('dst_dir_fd', arguments[0])}").readlink()
+        if "kept" in where.parts:
+            seen.append(where)
+            if len(seen) == 2:
+                raise OSError(number, os.strerror(number))
+        real(*arguments, **options)
+
+    monkeypatch.setattr(os, call, fail)
+    ran = clean("--keep-replaced", tmp_path / "kept", directory)
+    assert ran.code == code
+    assert identities(tmp_path / "logs") == before
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_a_full_disk_while_the_manifest_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path / "logs")
+    before = identities(tmp_path / "logs")
+    real = os.write
+
+    def write(fd: int, data: Any) -> int:
+        if Path(f"/proc/self/fd/{fd}").readlink().name == "kept.json.tmp":
+            raise OSError(errno.ENOSPC, "full")
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    assert clean("--keep-replaced", tmp_path / "kept", directory).code == 7
+    assert identities(tmp_path / "logs") == before
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_a_swap_that_stops_leaves_the_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The links are there before the first rename. A restore recovers first, then finds out what is to be done."""
+    directory = partition(tmp_path / "logs")
+    before = identities(tmp_path / "logs")
+    real, left = os.rename, [9]
+
+    def rename(*arguments: Any, **options: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EIO, "gone")
+        real(*arguments, **options)
+
+    monkeypatch.setattr(os, "rename", rename)
+    assert clean("--keep-replaced", tmp_path / "kept", directory).code == 8
+    monkeypatch.undo()
+    assert kcompact("restore", "--check", tmp_path / "kept").code == 8
+    assert kcompact("restore", tmp_path / "kept").code == 0
+    assert identities(tmp_path / "logs") == before
+
+
+WAVES = DIRTY + "8: b=8 c=8\n10: d=9\n12: a=7\n14: e=1\n"
+"""Two groups with ONE_BY_ONE, and an active segment."""
+ONE_BY_ONE = ("--config", "internal.segment.bytes=420")
+
+
+@pytest.mark.parametrize("groups", [0, 1, 2])
+def test_a_clean_in_waves_that_is_stopped_can_be_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int
+) -> None:
+    """The manifest grows with each wave. What is not swapped yet counts as untouched."""
+    directory = partition(tmp_path / "logs", WAVES)
+    before = identities(tmp_path / "logs")
+    monkeypatch.setattr("kcompact.cleaner.space.MAX_BYTES", 1)
+    seen: list[int] = []
+
+    def stop(*arguments: Any, **options: Any) -> None:
+        if len(seen) == groups:
+            raise CleaningAbortedError(path=directory)
+        seen.append(1)
+        replace_segments(*arguments, **options)
+
+    monkeypatch.setattr("kcompact.cleaner.partition.replace_segments", stop)
+    ran = clean(*ONE_BY_ONE, "--keep-replaced", tmp_path / "kept", directory)
+    assert (ran.code, len(ran.partition["groups"])) == (0 if groups == 2 else 130, 2)
+    assert (identities(tmp_path / "logs") == before) == (groups == 0)
+    assert kcompact("restore", tmp_path / "kept").code == 0
+    assert identities(tmp_path / "logs") == before
+
+
+def test_what_an_earlier_cleaning_has_kept_is_not_called_rubbish(tmp_path: Path) -> None:
+    logs, kept = tmp_path / "logs", tmp_path / "kept"
+    assert clean("--keep-replaced", kept, partition(logs)).code == 0
+    before = digest(tmp_path)
+    ran = clean("--keep-replaced", kept, partition(tmp_path / "more"))
+    assert (ran.code, "Do not delete it: `kcompact restore` puts these back" in ran.err) == (4, True)
+    assert {name: was for name, was in digest(tmp_path).items() if not name.startswith("more")} == before

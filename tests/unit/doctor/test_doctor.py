@@ -1,0 +1,278 @@
+"""`doctor`: each kind of finding on a log directory that has it, and none on a healthy one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from fixtures import checkout
+from kcompact.doctor import access, examination
+from kcompact.doctor.findings import Kind, Severity
+from kcompact.doctor.names import is_loadable, is_loaded
+from kcompact.format.batch import parse_batches
+from kcompact.host.disk import Disk
+from kcompact.log.lock import log_dir_lock
+from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
+from tests.support.sick_log_dirs import COMPACT, NOW, SICKNESSES, healthy
+
+DOCS = Path(__file__).parents[3] / "docs" / "doctor.md"
+
+
+def doctor(log_dir: Path, *options: str) -> Ran:
+    """Examine a log directory, and those beside it that a broker would have too."""
+    others = [path for path in (log_dir.with_name("other"),) if path.exists()]
+    now = () if "--now" in options else ("--now", NOW)
+    return kcompact("doctor", "--json", *now, *options, log_dir, *others)
+
+
+def kinds(ran: Ran) -> dict[str, dict[str, Any]]:
+    return {finding["finding"]: finding for finding in ran.json["findings"]}
+
+
+@pytest.mark.parametrize("options", [(), ("--verify",)])
+def test_a_healthy_directory_has_no_findings(options: tuple[str, ...], tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    ran = doctor(tmp_path / "logs", *COMPACT, *options)
+    assert (ran.code, ran.json["findings"]) == (0, [])
+
+
+CASES = [(kind, sickness) for kind, those in SICKNESSES.items() for sickness in those]
+
+
+@pytest.mark.parametrize(("kind", "sickness"), CASES, ids=[f"{kind.word}-{one.__name__}" for kind, one in CASES])
+def test_each_kind_of_finding(kind: Kind, sickness: Any, tmp_path: Path) -> None:
+    log_dir = tmp_path / "logs"
+    healthy(log_dir)
+    result = sickness(log_dir)
+    with result if hasattr(result, "__enter__") else contextlib.nullcontext(result) as options:
+        before = digest(tmp_path)
+        ran = doctor(log_dir, *options)
+        assert digest(tmp_path) == before
+    finding = kinds(ran).get(kind.word)
+    assert finding, ran
+    assert finding["severity"] == kind.severity
+    assert finding["problem"]
+    assert (ran.code != 0) == any(each["severity"] != "note" for each in ran.json["findings"])
+    if kind.severity is not Severity.NOTE:
+        assert ran.code in (kind.exit_code, 1)
+    if finding["next"] and finding["next"].startswith("kcompact "):
+        words = shlex.split(finding["next"])[1:]
+        without_spark = ("--engine", "in-process") if words[0] == "clean" else ()
+        assert kcompact(*words, *without_spark).code != 2, finding["next"]
+    # What is not about this sickness must not be found.
+    others = {word: each for word, each in kinds(ran).items() if word != kind.word}
+    assert others.keys() <= SIDE_EFFECTS.get(sickness.__name__, set()), others
+
+
+SIDE_EFFECTS: dict[str, set[str]] = {
+    "partition_twice": {"no-high-watermark"},  # The other directory has a checkpoint without it.
+    "torn_end": {"checkpoint-above-end"},
+    "replaced_by_a_torn_segment": {"uncleanable-batch"},
+    "swap_of_zeros": {"leftovers"},
+    "two_metadata_logs": {"refused"},  # They are empty directories.
+    # The metadata log of the tests has no indexes.
+    "topic_that_was_created_again": {"missing-index"},
+    "topic_that_the_cluster_does_not_have": {"missing-index"},
+    "lags_in_wrong_order_in_the_cluster": {"missing-index"},
+}
+"""What else a sickness causes."""
+
+
+def test_a_snapshot_inside_of_a_segment_is_no_missing_segment(tmp_path: Path) -> None:
+    """A broker takes one whenever it stops, and then appends to the same segment."""
+    directory = healthy(tmp_path / "logs")
+    shutil.copy(directory / "00000000000000000006.snapshot", directory / "00000000000000000004.snapshot")
+    assert doctor(tmp_path / "logs", *COMPACT).json["findings"] == []
+
+
+def test_a_torn_end_after_a_kill_is_normal(tmp_path: Path) -> None:
+    directory = healthy(tmp_path / "logs")
+    (tmp_path / "logs" / ".kafka_cleanshutdown").unlink()
+    rewrite(directory / LOG6, (directory / LOG6).read_bytes()[:-3])
+    for options in ((), ("--verify",)):
+        assert list(kinds(doctor(tmp_path / "logs", *COMPACT, *options))) == ["unclean-shutdown"]
+
+
+def test_damage_below_the_recovery_point_after_a_kill(tmp_path: Path) -> None:
+    directory = healthy(tmp_path / "logs")
+    (tmp_path / "logs" / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "logs" / "recovery-point-offset-checkpoint").write_text("0\n1\norders 0 6\n", encoding="utf-8")
+    flip(directory / LOG3, 17)
+    found = kinds(doctor(tmp_path / "logs", *COMPACT, "--verify"))
+    assert list(found) == ["unclean-shutdown", "damaged-batch"]
+    assert found["damaged-batch"]["file"] == str(directory / LOG3)
+
+
+TWO_COMPRESSED = "log now=10:00 hw=6\n0: [a=1 b=2](gzip) [a=3](gzip) [b=4](gzip)\n6: a=6\n"
+
+
+def test_every_batch_that_the_cleaner_cannot_read(tmp_path: Path) -> None:
+    """It fails at the first one. When that is repaired, it fails at the next."""
+    file = healthy(tmp_path / "logs", TWO_COMPRESSED) / LOG0
+    batches = list(parse_batches(file.read_bytes(), file=""))
+    for batch in batches[1:]:
+        flip(file, batch.position + 61)
+    assert doctor(tmp_path / "logs", *COMPACT).json["findings"] == []  # Only reading finds damage inside of a file.
+    found = doctor(tmp_path / "logs", *COMPACT, "--verify").json["findings"]
+    assert [(each["finding"], each["position"], each["offset"]) for each in found] == [
+        ("uncleanable-batch", batch.position, batch.header.base_offset) for batch in batches[1:]
+    ]
+
+
+def test_the_docs_name_every_field(tmp_path: Path) -> None:
+    (healthy(tmp_path / "logs") / ".kcompact-0123456789abcdef").mkdir()
+    page = (DOCS.parent / "cli.md").read_text(encoding="utf-8")
+    section = page.partition("### Of `doctor`")[2].partition("\n#")[0]
+    ran = doctor(tmp_path / "logs", *COMPACT)
+    assert {*ran.json, *ran.json["findings"][0]} - {"version", "command", "now_ms"} == {
+        word for word in re.findall(r"`(\w+)`", section) if word != "note"
+    }
+
+
+def test_only_some_topics(tmp_path: Path) -> None:
+    rewrite(healthy(tmp_path / "logs") / LOG3, b"garbage")
+    assert doctor(tmp_path / "logs", *COMPACT, "--topic", "users*").json["findings"] == []
+
+
+def test_it_says_who_holds_the_lock(tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    with running_broker(tmp_path / "logs"):
+        found = kinds(doctor(tmp_path / "logs", *COMPACT))
+    assert list(found) == ["locked"]
+    process = re.search(r"python\S* \(process (\d+)\) holds the lock", found["locked"]["problem"])
+    assert process
+    assert found["locked"]["next"] == f"ps -fp {process[1]}"
+    with log_dir_lock(tmp_path / "logs"):
+        assert "another kcompact holds the lock" in kinds(doctor(tmp_path / "logs", *COMPACT))["locked"]["problem"]
+
+
+WRONG_PATHS = {"nothing-here": "no such directory", "logs/orders-0": "a partition directory", "file": "not a directory"}
+
+
+@pytest.mark.parametrize("name", WRONG_PATHS)
+def test_wrong_paths(name: str, tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    (tmp_path / "file").touch()
+    ran = kcompact("doctor", tmp_path / name)
+    assert (ran.code, ran.out) == (4, "")
+    assert WRONG_PATHS[name] in ran.err
+
+
+def test_a_wrong_setting_of_the_command_line_is_a_usage_error(tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    ran = kcompact("doctor", *COMPACT, "--config", "segment.bytes=x", tmp_path / "logs")
+    assert ran.code == 2
+    assert "segment.bytes" in ran.err
+
+
+def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    for number in range(8):
+        (tmp_path / "logs" / f"lost+found{number}").mkdir()
+    ran = kcompact("doctor", *COMPACT, "--now", NOW, tmp_path / "logs")
+    assert ran.code == 4
+    assert ran.out.count("lost+found") == 5 * 4
+    assert "and 3 more findings of this kind; --verbose lists all" in ran.out
+    assert ran.out.endswith("\nstops a broker: 8\n")
+    assert kcompact("doctor", "-v", *COMPACT, "--now", NOW, tmp_path / "logs").out.count("lost+found") == 8 * 4
+    assert kcompact("doctor", "-q", *COMPACT, "--now", NOW, tmp_path / "logs").out == "stops a broker: 8\n"
+
+
+def test_several_exit_codes_are_one(tmp_path: Path) -> None:
+    (healthy(tmp_path / "logs") / ".kcompact-0123456789abcdef").mkdir()
+    (tmp_path / "logs" / "lost+found").mkdir()
+    assert doctor(tmp_path / "logs", *COMPACT).code == 1
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy(tmp_path / "logs")
+    monkeypatch.setattr(Disk, "of", staticmethod(lambda path: Disk(100, 4096)))
+    ran = doctor(tmp_path / "logs", *COMPACT)
+    assert list(kinds(ran)) == ["disk-full", "little-space"]
+    assert ran.code == 7
+
+
+def test_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy(tmp_path / "logs")
+    read_only = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    monkeypatch.setattr(access, "why_not_writable", lambda directory: read_only)
+    ran = doctor(tmp_path / "logs", *COMPACT)
+    assert (ran.code, list(kinds(ran))) == (4, ["read-only"])
+
+
+def test_a_directory_that_this_user_may_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy(tmp_path / "logs")
+
+    def closed(path: Path) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(examination, "access_findings", closed)
+    ran = doctor(tmp_path / "logs", *COMPACT)
+    assert (ran.code, list(kinds(ran))) == (4, ["unreadable"])
+
+
+NAMES = {
+    "orders-0": True,
+    "a-b-c-12": True,
+    "orders-+1": True,
+    "remote-log-index-cache": True,
+    "orders-0.0123-delete": True,
+    "orders": False,
+    "lost+found": False,
+    "-0": False,
+    "orders-": False,
+    "orders-x": False,
+    "orders-2147483648": False,
+    "orders-delete": False,
+    "orders-0.-delete": False,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_directories(name: str) -> None:
+    assert is_loaded(name) == NAMES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "loadable"),
+    [
+        ("x.log", False),
+        (".0.log.swap", False),
+        ("5.log", True),
+        ("x.txt", True),
+        ("x.snapshot", False),
+        ("1.bak", True),
+    ],
+)
+def test_names_of_files(name: str, loadable: bool) -> None:
+    assert is_loadable(name) == loadable
+
+
+def test_the_docs_list_every_kind() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| ([\w ]+) \|.*\|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [(kind.word, str(kind.severity)) for kind in Kind]
+
+
+def test_every_kind_is_provoked() -> None:
+    elsewhere = {Kind.DISK_FULL, Kind.LITTLE_SPACE, Kind.READ_ONLY, Kind.UNREADABLE}
+    assert set(SICKNESSES) | elsewhere == set(Kind)
+
+
+def test_the_metadata_log_is_examined_and_has_no_policy(tmp_path: Path) -> None:
+    checkout.copy_directory("broker", "before", tmp_path / "logs")
+    options = (*COMPACT, "--now", "2026-12-01T00:00:00Z")
+    ran = doctor(tmp_path / "logs", *options)
+    assert (ran.code, ran.json["findings"]) == (0, [])
+    time_index = tmp_path / "logs" / "__cluster_metadata-0" / LOG0.replace(".log", ".timeindex")
+    time_index.write_bytes(b"123456789")
+    ran = doctor(tmp_path / "logs", *options)
+    assert (ran.code, list(kinds(ran))) == (3, ["lying-index"])
+    assert kinds(ran)["lying-index"]["file"] == str(time_index)

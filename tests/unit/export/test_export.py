@@ -1,0 +1,261 @@
+"""Exports hold the records of a log: read back with DuckDB, Polars and the csv module, and compared."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kcompact.export import arrow
+from kcompact.export.arrow import ArrowWriter
+from kcompact.export.columns import Source
+from kcompact.export.rows import CsvWriter
+from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
+from kcompact.format.codec import Codec
+from kcompact.inspect.records import record_runs
+from tests.support import log_dsl
+from tests.support.command_line import ROOT
+
+LOG = """
+log
+0: a=1 [b=2 c=~](lz4) "a b"=""@7^09:30{h=x i=~ h=2}
+8: [~=v d=4{h=""}](pid=7 epoch=1 seq=5 txn) commit(pid=7 epoch=1) [e=5 f=6]@20..29(append max=10:00)
+30: [g=~](horizon=2d10:00) h=*3000 [""=x](gzip)
+"""
+DATA = b"".join(segment.data for segment in log_dsl.parse(LOG).segments)
+BINARY = b"".join(
+    build([Record(40 + number, 1000, bytes([0xFF, number]), b'\0\r\n,"', ((b"\xffname", bytes([number])),))])
+    for number in range(3)
+) + build([Record(50, -1, b"k", b"v", tuple((b"n%d" % n, b"v") for n in range(40)))], codec=Codec.SNAPPY)
+FIXTURES = sorted((ROOT / "fixtures" / "logs").glob("*/before/**/00000000000000000000.log"))
+SOURCE = Source(topic=1, partition=3, base_offset=0)
+TOPICS = ["other", "events"]
+
+
+def export(data: bytes, writer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(data)
+    for run in record_runs(path):
+        writer.write(run, np.arange(len(run)), SOURCE)
+    writer.close()
+
+
+def arrow_file(data: bytes, kind: str, tmp_path: Path, *, with_data: bool = True) -> Path:
+    target = tmp_path / f"records.{kind}"
+    with target.open("wb") as file:
+        export(data, ArrowWriter(file, kind, TOPICS, with_data=with_data), tmp_path)
+    return target
+
+
+def expected(data: bytes) -> list[dict[str, Any]]:
+    return [row(batch, record) for batch in parse_batches(data, file="") for record in read_records(batch, file="")]
+
+
+def row(batch: Batch, record: Record) -> dict[str, Any]:
+    """The columns of a record, by the definition."""
+    header = batch.header
+    sequence = header.base_sequence + record.offset - header.base_offset
+    return {
+        "topic": "events",
+        "partition": 3,
+        "segment": 0,
+        "offset": record.offset,
+        "timestamp": time(record.timestamp),
+        "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
+        "key_size": None if record.key is None else len(record.key),
+        "value_size": None if record.value is None else len(record.value),
+        "key": record.key,
+        "value": record.value,
+        "headers": [{"key": name.decode("utf-8", "replace"), "value": value} for name, value in record.headers],
+        "base_offset": header.base_offset,
+        "leader_epoch": unless_minus_one(header.partition_leader_epoch),
+        "producer_id": unless_minus_one(header.producer_id),
+        "producer_epoch": unless_minus_one(header.producer_epoch),
+        "sequence": None if header.base_sequence < 0 else sequence,
+        "is_transactional": header.is_transactional,
+        "is_control": header.is_control,
+        "codec": Codec(header.codec_id).name.lower(),
+        "delete_horizon": None if header.delete_horizon_ms is None else time(header.delete_horizon_ms),
+    }
+
+
+def unless_minus_one(number: int) -> int | None:
+    return None if number == -1 else number
+
+
+def time(timestamp_ms: int) -> datetime | None:
+    return None if timestamp_ms == -1 else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("data", [DATA, BINARY, DATA + BINARY, b""], ids=["log", "binary", "both", "empty"])
+def test_every_reader_finds_the_records(data: bytes, kind: str, tmp_path: Path) -> None:
+    path = arrow_file(data, kind, tmp_path)
+    rows = expected(data)
+    if kind == "parquet":
+        by_polars = polars.read_parquet(path)
+        table = pq.read_table(path)
+        connection = duckdb.connect()
+        connection.execute("SET TimeZone = 'UTC'")
+        by_duckdb = connection.read_parquet(str(path)).to_arrow_table()
+        assert by_duckdb.to_pylist() == rows
+    else:
+        by_polars = polars.read_ipc(path)
+        table = pa.ipc.open_file(path).read_all()
+    assert by_polars.to_dicts() == rows
+    assert table.to_pylist() == rows
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.parents[2].name + path.parent.name)
+def test_fixtures(path: Path, tmp_path: Path) -> None:
+    data = path.read_bytes()
+    assert polars.read_parquet(arrow_file(data, "parquet", tmp_path)).to_dicts() == expected(data)
+
+
+def test_types(tmp_path: Path) -> None:
+    schema = pq.read_schema(arrow_file(DATA, "parquet", tmp_path))
+    assert {field.name: str(field.type) for field in schema} == {
+        "topic": NAMES,
+        "partition": "int32",
+        "segment": "int64",
+        "offset": "int64",
+        "timestamp": "timestamp[ms, tz=UTC]",
+        "timestamp_type": NAMES,
+        "key_size": "int32",
+        "value_size": "int32",
+        "key": "binary",
+        "value": "binary",
+        "headers": "list<element: struct<key: string not null, value: binary>>",
+        "base_offset": "int64",
+        "leader_epoch": "int32",
+        "producer_id": "int64",
+        "producer_epoch": "int16",
+        "sequence": "int32",
+        "is_transactional": "bool",
+        "is_control": "bool",
+        "codec": NAMES,
+        "delete_horizon": "timestamp[ms, tz=UTC]",
+    }
+
+
+NAMES = "dictionary<values=string, indices=int32, ordered=0>"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv"])
+def test_without_data_nothing_of_a_key_or_value_is_written(kind: str, tmp_path: Path) -> None:
+    data = build([Record(0, 1000, b"secret-key", b"secret-value", ((b"name", b"secret-header"),))])
+    if kind == "csv":
+        content = csv_of(data, tmp_path, with_data=False).encode()
+        assert next(csv.reader([content.decode().splitlines()[1]]))[8] == '["name"]'
+    else:
+        path = arrow_file(data, kind, tmp_path, with_data=False)
+        content = path.read_bytes()
+        frame = polars.read_parquet(path) if kind == "parquet" else polars.read_ipc(path)
+        assert frame["header_keys"].to_list() == [["name"]]
+        assert not {"key", "value", "headers"} & set(frame.columns)
+    assert b"secret" not in content
+
+
+def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "ROW_GROUP_RECORDS", 2)
+    data = b"".join(build([Record(offset, 1000, b"k", b"v")]) for offset in range(9))
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(data)
+    target = tmp_path / "records.parquet"
+    with target.open("wb") as file:
+        writer = ArrowWriter(file, "parquet", TOPICS, with_data=True)
+        for run in record_runs(path):
+            for number in range(len(run)):
+                writer.write(run, np.array([number]), SOURCE)
+        writer.close()
+    metadata = pq.read_metadata(target)
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [2, 2, 2, 2, 1]
+
+
+def test_pieces_for_arrays_with_small_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_PIECE_BYTES", 5)
+    assert pq.read_table(arrow_file(DATA, "parquet", tmp_path)).to_pylist() == expected(DATA)
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_headers_one_by_one_and_together(few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_FEW_RECORDS", few)
+    assert pq.read_table(arrow_file(DATA + BINARY, "parquet", tmp_path)).to_pylist() == expected(DATA + BINARY)
+
+
+# CSV
+
+
+def csv_of(data: bytes, tmp_path: Path, *, with_data: bool = True) -> str:
+    file = io.BytesIO()
+    export(data, CsvWriter(file.write, TOPICS, with_data=with_data), tmp_path)
+    return file.getvalue().decode()
+
+
+def test_rows_of_csv(tmp_path: Path) -> None:
+    text = csv_of(DATA + BINARY, tmp_path)
+    assert text.startswith("topic,partition,segment,offset,timestamp_ms,")
+    assert text.endswith("\r\n")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [from_csv(each) for each in rows] == [as_csv(each) for each in expected(DATA + BINARY)]
+
+
+def as_csv(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {name: milliseconds(fields[name]) for name in ("timestamp", "delete_horizon")}
+
+
+def milliseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def from_csv(cells: dict[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        name.removesuffix("_ms"): int(cell) if cell.lstrip("-").isdigit() else cell or None
+        for name, cell in cells.items()
+        if name not in ("key", "value", "key_base64", "value_base64", "headers")
+    }
+    for name in ("is_transactional", "is_control"):
+        fields[name] = {"true": True, "false": False}[cells[name]]
+    for name in ("key", "value"):
+        raw = base64.b64decode(cells[f"{name}_base64"]) or cells[name].encode()
+        fields[name] = None if cells[f"{name}_size"] == "" else raw
+    fields["headers"] = [
+        {"key": each["key"], "value": header_value(each)} for each in json.loads(cells["headers"] or "[]")
+    ]
+    return fields
+
+
+def header_value(header: dict[str, str | None]) -> bytes | None:
+    if "valueBase64" in header:
+        return base64.b64decode(header["valueBase64"] or "")
+    return None if header["value"] is None else header["value"].encode()
+
+
+@pytest.mark.parametrize("key", [b"=1+1", b"@SUM(A1)", b"-2", b'a"b', b"a,b", b"a\r\nb", b"\t", "\u00e9".encode()])
+def test_cells_are_what_is_in_the_log(key: bytes, tmp_path: Path) -> None:
+    """Also what a spreadsheet would take for a formula: docs/records.md says how to open such a file."""
+    text = csv_of(build([Record(0, 1000, key, b"")]), tmp_path)
+    (found,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert (found["key"], found["key_base64"]) == (key.decode(), "")
+
+
+def test_duckdb_reads_csv(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    path.write_text(csv_of(DATA, tmp_path), newline="")
+    found = duckdb.connect().execute(
+        "SELECT count(*), sum(value_size), count(*) FILTER (value_size IS NULL) FROM read_csv(?)", [str(path)]
+    )
+    rows = expected(DATA)
+    sizes = [each["value_size"] for each in rows]
+    assert found.fetchall() == [(len(rows), sum(size or 0 for size in sizes), sizes.count(None))]

@@ -1,0 +1,370 @@
+"""Forecasts and settings of `plan.explanation` come true: the plan of that time, or with that value, says so.
+
+Each is tested on both sides: a millisecond before, and at the next value towards today's, nothing has changed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcompact.config.settings import LONG_MAX, TopicConfig
+from kcompact.log.directory import PartitionLog
+from kcompact.log.producer_state import Producer
+from kcompact.log.segments import Segment
+from kcompact.plan.clean_plan import CleanPlan, Reason, planned_again
+from kcompact.plan.comparison import compare
+from kcompact.plan.conditions import Condition, Name, Verdict, conditions_of
+from kcompact.plan.explanation import Explanation, explain
+from kcompact.plan.forecast import How, estimated_ms, growth_of, missing_dirty_bytes, roll_ms, rolled, rolls_from_ms
+from kcompact.plan.passes import buffer_bytes_for_one_pass, keys_per_pass, offset_map_slots
+from kcompact.plan.remedies import Remedy
+from tests.support.log_values import CONFIG, NOW, log_of, planned, segment
+
+times = st.integers(NOW - 40, NOW + 20)
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> tuple[Segment, ...]:
+    """Segments a hundred offsets apart, the last one active; some are empty, some have no timestamp."""
+    found = []
+    for number in range(draw(st.sampled_from([1, 2, 3, 4, 5]))):
+        size = draw(st.sampled_from([100, 0, 1, 50, 1000]))
+        first = draw(st.one_of(times, times, st.just(-1))) if size else None
+        found.append(segment(100 * number, size, largest=draw(times), first=first))
+    return tuple(found)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> CleanPlan:
+    """The plan of a log at `NOW`, with lags and ages of about the same size as its timestamps."""
+    log = log_of(*draw(segments()))
+    bases = [each.base_offset for each in log.segments]
+    end = bases[-1] + (100 if log.active_segment.size_bytes else 0)
+    log = replace(log, log_end_offset=end, checkpoint_offset=draw(st.none() | st.integers(0, end)))
+    least = draw(st.sampled_from([0, 0, 1, 10, 30, 60]))
+    config = TopicConfig(
+        cleanup_policy=draw(st.sampled_from([frozenset({"compact"})] * 8 + [frozenset({"delete"}), frozenset(), None])),
+        min_cleanable_dirty_ratio=draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])),
+        min_compaction_lag_ms=least,
+        max_compaction_lag_ms=max(least, draw(st.sampled_from([1, 20, 50, LONG_MAX, LONG_MAX]))),
+        segment_ms=draw(st.sampled_from([1, 10, 30, 100, 10**9, LONG_MAX])),
+    )
+    open_from = draw(st.none() | st.none() | st.none() | st.integers(0, end))
+    producers = {7: Producer(producer_id=7, epoch=0, transaction_first_offset=open_from)} if open_from else {}
+    watermark = draw(st.none() | st.none() | st.integers(0, end))
+    return planned(log, config, now_ms=NOW, producers=producers, high_watermark=watermark)
+
+
+def condition(plan: CleanPlan, name: Name) -> Condition:
+    return next(each for each in conditions_of(plan) if each.name is name)
+
+
+def with_setting(plan: CleanPlan, remedy: Remedy, value: object) -> CleanPlan:
+    fields = {
+        "cleanup.policy": "cleanup_policy",
+        "min.cleanable.dirty.ratio": "min_cleanable_dirty_ratio",
+        "min.compaction.lag.ms": "min_compaction_lag_ms",
+        "max.compaction.lag.ms": "max_compaction_lag_ms",
+        "segment.ms": "segment_ms",
+    }
+    changes: dict[str, Any] = {
+        fields[remedy.name]: frozenset(str(value).split(",")) if remedy.name == Name.POLICY else value
+    }
+    return planned_again(plan, config=replace(plan.config, **changes))
+
+
+# What decides
+
+
+@given(plans())
+def test_one_condition_decides(plan: CleanPlan) -> None:
+    explanation = explain(plan)
+    assert [each.name for each in explanation.conditions if each.decides] == [explanation.decided_by]
+    assert explanation.decisive.verdict is (Verdict.TRIGGERS if plan.eligible else Verdict.BLOCKS)
+    blocking = {each.name for each in explanation.conditions if each.verdict is Verdict.BLOCKS}
+    assert bool(blocking) != plan.eligible
+
+
+@given(plans())
+def test_each_bound_is_judged_alone(plan: CleanPlan) -> None:
+    """What limits the cleanable section is at least one of the bounds, and what does not is none."""
+    limited = plan.first_uncleanable_offset < plan.log.active_segment.base_offset and plan.first_dirty_offset < (
+        plan.log.active_segment.base_offset
+    )
+    bounds = [condition(plan, name) for name in (Name.LAST_STABLE_OFFSET, Name.HIGH_WATERMARK, Name.MIN_LAG)]
+    if plan.last_stable_offset == plan.high_watermark:
+        assert bounds[0].verdict is Verdict.OK
+    cut = any(each.verdict in (Verdict.LIMITS, Verdict.BLOCKS) for each in bounds)
+    assert not cut or limited
+    assert cut or plan.cleanable_bytes == sum(
+        each.size_bytes
+        for each in plan.log.segments_between(plan.first_dirty_offset, plan.log.active_segment.base_offset)
+    )
+
+
+# When it changes by itself
+
+
+@given(plans())
+def test_eligible_at_the_time_of_the_forecast(plan: CleanPlan) -> None:
+    for forecast in explain(plan).forecasts:
+        if forecast.how is How.ESTIMATE:
+            continue
+        at_ms = forecast.at_ms
+        if forecast.how is How.BY_ITSELF:
+            assert planned_again(plan, now_ms=at_ms).eligible
+            assert not planned_again(plan, now_ms=at_ms - 1).eligible
+            continue
+        rolls_ms = rolls_from_ms(plan)
+        assert rolls_ms is not None
+        after = rolled(plan.log)
+        assert planned_again(plan, log=after, now_ms=at_ms).eligible
+        if at_ms > max(rolls_ms, plan.now_ms):
+            assert not planned_again(plan, log=after, now_ms=at_ms - 1).eligible
+
+
+@given(plans(), st.integers(1, 10**6))
+def test_without_a_forecast_time_alone_changes_nothing(plan: CleanPlan, later_ms: int) -> None:
+    forecasts = explain(plan).forecasts
+    alone = [each.at_ms for each in forecasts if each.how is How.BY_ITSELF]
+    eligible = planned_again(plan, now_ms=plan.now_ms + later_ms).eligible
+    assert eligible == (plan.eligible or any(at_ms <= plan.now_ms + later_ms for at_ms in alone))
+
+
+@given(plans())
+def test_a_verdict_changes_at_its_time(plan: CleanPlan) -> None:
+    for name in (Name.MIN_LAG, Name.MAX_LAG):
+        today = condition(plan, name)
+        if today.forecast is None:
+            assert name is Name.MAX_LAG or today.verdict is Verdict.OK
+            continue
+        at_ms = today.forecast.at_ms
+        assert today.forecast.how is How.BY_ITSELF
+        before = condition(planned_again(plan, now_ms=at_ms - 1), name)
+        after = condition(planned_again(plan, now_ms=at_ms), name)
+        assert before.verdict is today.verdict
+        if today.verdict is Verdict.LIMITS:  # Further in, maybe not to the end.
+            assert (
+                _young(planned_again(plan, now_ms=at_ms - 1))
+                == _young(plan)
+                != _young(planned_again(plan, now_ms=at_ms))
+            )
+        else:
+            assert after.verdict is not today.verdict
+
+
+def _young(plan: CleanPlan) -> int | None:
+    """Return the first segment that is too young."""
+    lag_ms = plan.config.min_compaction_lag_ms
+    for each in plan.log.segments_between(plan.first_dirty_offset, plan.log.active_segment.base_offset):
+        if lag_ms and each.largest_timestamp_ms > plan.now_ms - lag_ms:
+            return each.base_offset
+    return None
+
+
+@pytest.mark.parametrize(
+    ("policy", "segment_ms", "lag_ms", "expected"),
+    [
+        ("compact", 100, LONG_MAX, 100),
+        ("compact", 100, 7, 7),
+        ("compact", 7, 100, 7),
+        ("compact,delete", 100, 7, 7),
+        ("delete", 100, 7, 100),  # Only a compacted log has a maximum lag.
+    ],
+)
+def test_the_age_at_which_the_active_segment_is_closed(
+    policy: str, segment_ms: int, lag_ms: int, expected: int
+) -> None:
+    config = TopicConfig(
+        cleanup_policy=frozenset(policy.split(",")), segment_ms=segment_ms, max_compaction_lag_ms=lag_ms
+    )
+    assert roll_ms(config) == expected
+    log = log_of(segment(0, first=5), end=100)
+    assert rolls_from_ms(planned(log, config)) == 5 + expected + 1
+
+
+@pytest.mark.parametrize("active", [segment(0, 0, first=None), segment(0, first=-1)])
+def test_an_active_segment_without_a_time_has_no_forecast(active: Segment) -> None:
+    plan = planned(log_of(active, end=100))
+    assert rolls_from_ms(plan) is None
+    assert not [each for each in explain(plan).forecasts if each.how is How.AT_APPEND]
+
+
+# An estimate
+
+GROWING = (segment(0, 1000, first=1), segment(100, 600, first=NOW - 10_000), segment(200, 400, first=NOW - 4000))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "settings", "expected_ms"),
+    [
+        # 100 bytes a second. The active segment lacks 600 bytes: 6 seconds, and then 1600 of 2600 bytes are dirty.
+        (100, {"segment_bytes": 1000}, 6000),
+        (100, {"segment_bytes": 1000, "min_compaction_lag_ms": 500}, 7000),
+        # 8000 dirty bytes more are needed: the active segment with 1000, and 7 more of 10 seconds each.
+        (100, {"segment_bytes": 1000, "min_cleanable_dirty_ratio": 0.895}, 76_000),
+        # Each is closed after 5 seconds and a bit, 500 bytes: the first one has waited for 4.
+        (100, {"segment_bytes": 10**9, "segment_ms": 4999, "min_cleanable_dirty_ratio": 0.52}, 1000),
+        (100, {"segment_bytes": 10**9, "segment_ms": 4999, "min_cleanable_dirty_ratio": 0.65}, 11_000),
+        (100, {"segment_bytes": 1000, "min_cleanable_dirty_ratio": 1.0}, None),
+    ],
+)
+def test_an_estimate(checkpoint: int, settings: dict[str, Any], expected_ms: int | None) -> None:
+    config = replace(CONFIG, **{"min_cleanable_dirty_ratio": 0.5, **settings})
+    plan = planned(log_of(*GROWING, checkpoint=checkpoint, end=300), config)
+    growth = growth_of(plan)
+    assert growth is not None
+    assert (growth.size_bytes, growth.segments, growth.duration_ms) == (1000, 2, 10_000)
+    assert estimated_ms(plan, growth) == (None if expected_ms is None else NOW + expected_ms)
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        (segment(0, 0, first=None),),
+        (segment(0, first=-1),),
+        (segment(0, first=NOW),),  # Nothing of it is in the past.
+    ],
+)
+def test_a_log_that_does_not_tell_how_it_grows(segments: tuple[Segment, ...]) -> None:
+    assert growth_of(planned(log_of(*segments, end=100))) is None
+
+
+def test_a_cleaned_segment_does_not_tell_how_a_log_grows() -> None:
+    found = growth_of(planned(log_of(*GROWING, checkpoint=150, end=300)))
+    assert found is not None
+    assert found.segments == 1
+
+
+# Which setting changes it
+
+
+@given(plans())
+def test_a_setting_changes_the_verdict_and_the_next_value_does_not(plan: CleanPlan) -> None:
+    for today in conditions_of(plan):
+        remedy = today.remedy
+        if remedy is None or remedy.at_append or today.name not in SETTINGS:
+            continue
+        changed = with_setting(plan, remedy, remedy.value)
+        assert changed.eligible == remedy.makes_eligible
+        if today.name is Name.MIN_LAG and today.verdict is Verdict.LIMITS:
+            assert _young(changed) != _young(plan)
+            assert _young(with_setting(plan, remedy, int(remedy.value) + 1)) == _young(plan)
+            continue
+        assert condition(changed, today.name).verdict is not today.verdict
+        beyond = next_value(remedy)
+        if beyond is not None:
+            assert condition(with_setting(plan, remedy, beyond), today.name).verdict is today.verdict
+
+
+SETTINGS = {Name.POLICY, Name.MIN_LAG, Name.MAX_LAG, Name.RATIO}
+
+
+def next_value(remedy: Remedy) -> int | float | None:
+    """Return the next value towards the one of today."""
+    match remedy.value:
+        case float():
+            return math.nextafter(remedy.value, 1.0)
+        case int():
+            return remedy.value + 1
+    return None
+
+
+@given(plans())
+def test_what_blocks_has_a_setting_if_there_is_one(plan: CleanPlan) -> None:
+    for today in conditions_of(plan):
+        if today.verdict is Verdict.BLOCKS and today.name in (Name.POLICY, Name.MIN_LAG):
+            assert today.remedy is not None
+        if today.verdict is Verdict.BLOCKS and today.name is Name.RATIO and plan.cleanable_bytes:
+            assert today.remedy is not None
+
+
+@given(plans())
+def test_segment_ms_rolls_at_a_record_of_now(plan: CleanPlan) -> None:
+    remedy = condition(plan, Name.ACTIVE_SEGMENT).remedy
+    if remedy is None:
+        return
+    assert rolls_from_ms(with_setting(plan, remedy, remedy.value)) == min(NOW, rolls_from_ms(plan) or NOW)
+    beyond = rolls_from_ms(with_setting(plan, remedy, int(remedy.value) + 1))
+    assert beyond == min(NOW + 1, rolls_from_ms(plan) or NOW + 1)
+
+
+@given(plans())
+def test_the_text_of_a_setting_has_the_same_effect(plan: CleanPlan) -> None:
+    """For people a ratio is rounded, away from the value of today."""
+    remedy = condition(plan, Name.RATIO).remedy
+    if remedy is None:
+        return
+    shown = float(remedy.text.partition("=")[2])
+    assert 0 <= shown <= float(remedy.value)
+    assert condition(with_setting(plan, remedy, shown), Name.RATIO).verdict is Verdict.TRIGGERS
+
+
+# How much more
+
+
+@given(plans(), st.integers(0, 10**12))
+def test_so_many_dirty_bytes_are_missing(plan: CleanPlan, clean_bytes: int) -> None:
+    plan = replace(plan, clean_bytes=clean_bytes)
+    missing = missing_dirty_bytes(plan)
+    minimum = plan.config.min_cleanable_dirty_ratio
+    if missing is None:
+        assert minimum == 1
+        return
+
+    def ratio(more: int) -> float:
+        total = plan.clean_bytes + plan.cleanable_bytes + more
+        return (plan.cleanable_bytes + more) / total if total else 0.0
+
+    assert ratio(missing) > minimum
+    assert not missing or not ratio(missing - 1) > minimum
+
+
+@given(st.integers(0, 10**8), st.integers(1, 5), st.sampled_from([0.01, 0.5, 0.75, 0.9, 1.0]))
+def test_the_buffer_for_one_pass(keys: int, threads: int, load_factor: float) -> None:
+    config = TopicConfig(log_cleaner_threads=threads, log_cleaner_io_buffer_load_factor=load_factor)
+    buffer = buffer_bytes_for_one_pass(config, keys)
+
+    def suffices(buffer_bytes: int) -> bool:
+        changed = replace(config, log_cleaner_dedupe_buffer_size=buffer_bytes)
+        return keys <= min(keys_per_pass(changed), offset_map_slots(changed))
+
+    if buffer is None:
+        assert not suffices(LONG_MAX)
+        return
+    assert suffices(buffer)
+    assert buffer // threads > 1 << 20
+    assert (buffer - 1) // threads <= 1 << 20 or not suffices(buffer - 1)
+
+
+def test_a_merge_that_keeps_what_is_due() -> None:
+    log = log_of(segment(0, first=5, largest=5), segment(100, first=NOW, largest=NOW), segment(200, first=NOW))
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
+    found = explain(planned(log, config))
+    retention = condition(found.plan, Name.RETENTION)
+    assert retention.verdict is Verdict.DELAYS
+    assert retention.explanation == "the cleaning merges segments that are due with younger ones, so they stay"
+    assert (found.retention.segments, found.retention.postponed_segments) == (0, 1)
+    kept = explain(planned(log, replace(config, segment_bytes=150)))
+    assert (kept.retention.segments, kept.retention.size_bytes, kept.retention.postponed_segments) == (1, 100, 0)
+
+
+def test_a_setting_of_the_same_value_changes_nothing() -> None:
+    plan = planned(log_of(segment(0), segment(100)))
+    assert compare(plan, plan.config).differences == {}
+
+
+def test_what_a_comparison_finds() -> None:
+    log: PartitionLog = log_of(segment(0, 300), segment(100, 100, first=5), segment(200, 10, first=7), checkpoint=100)
+    plan = planned(log)
+    found = compare(plan, replace(plan.config, min_cleanable_dirty_ratio=0.2, delete_retention_ms=5))
+    assert found.differences["reason"] == (Reason.BELOW_RATIO, Reason.DIRTY_RATIO)
+    assert found.differences["groups"] == (0, 1)
+    assert found.differences["delete_horizon_ms"] == (plan.now_ms + 86_400_000, plan.now_ms + 5)
+    assert isinstance(explain(plan), Explanation)
