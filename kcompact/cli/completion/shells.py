@@ -4,6 +4,8 @@ They are click's protocol with scripts of our own, because click's have these fa
 so nothing after `orders:` is completed; zsh and fish replace all of `--config=cle` by its value; a space follows
 `cleanup.policy=`; errors appear in the middle of the line that is being typed.
 
+How click exchanges words and completions with bash and fish differs between its versions, so that is written here too.
+
 A script calls kcompact with `_KCOMPACT_COMPLETE=SHELL_complete` and the words in COMP_WORDS and COMP_CWORD. kcompact
 prints the kind and the value of each completion. `dir` and `file` tell the shell to complete names of files by itself.
 After `open`, in bash and zsh, no space follows.
@@ -78,7 +80,7 @@ fi
 _FISH = """\
 function %(complete_func)s
     for line in (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp | string collect) \\
-            COMP_CWORD=(commandline -ct | string collect) %(prog_name)s 2>/dev/null)
+            %(prog_name)s 2>/dev/null)
         set -l item (string split -m 1 , -- $line)
         switch $item[1]
             case dir
@@ -120,18 +122,22 @@ class _Completions(ShellComplete):
         return found
 
 
-class Bash(_Completions, BashComplete):
-    """Bash splits words at the characters of COMP_WORDBREAKS, `:` and `=` among them, and replaces the last part only.
-
-    COMP_WORDS is the line up to the cursor, COMP_CWORD the part that is replaced.
-    """
-
-    source_template = _BASH
+class _WholeLine(_Completions):
+    """A shell whose COMP_WORDS is the line up to the cursor."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         end = "\0"  # Marks the word at the cursor, which may be empty.
         *words, incomplete = split_arg_string(os.environ["COMP_WORDS"] + end)
         return words[1:], incomplete.rstrip(end)
+
+
+class Bash(_WholeLine, BashComplete):
+    """Bash splits words at the characters of COMP_WORDBREAKS, `:` and `=` among them, and replaces the last part only.
+
+    COMP_CWORD is the part that is replaced.
+    """
+
+    source_template = _BASH
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
         found = super().get_completions(args, incomplete)
@@ -158,10 +164,14 @@ class Zsh(_Completions, ZshComplete):
         return f"{_kind(item)}\n{item.value}\n-"
 
 
-class Fish(_Completions, FishComplete):
-    """COMP_WORDS is the line up to the cursor, COMP_CWORD the word at it. Fish itself decides about spaces."""
+class Fish(_WholeLine, FishComplete):
+    """Fish itself decides about spaces."""
 
     source_template = _FISH
+
+    def format_completion(self, item: CompletionItem[str]) -> str:
+        described = f"\t{' '.join(item.help.split())}" if item.help else ""
+        return f"{item.type},{item.value}{described}"
 
 
 def _kind(item: CompletionItem[str]) -> str:
