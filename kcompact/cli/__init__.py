@@ -4,6 +4,7 @@ In: arguments, a terminal. Out: text or JSON, and exit codes.
 Imports: `cleaner` and every other folder except `host`.
 
     app            the commands, their options and their help
+    arguments      the arguments as they were typed
     options        the options that several commands share
     record_options  the options of `inspect` that list batches and records
     option_types   the types of option values: sizes, times, addresses

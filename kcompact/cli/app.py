@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kcompact.cli import options
+from kcompact.cli.arguments import keep_arguments
 from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG, exit_code_of
 from kcompact.cli.option_types import NamedPath, Size
@@ -71,8 +72,8 @@ class Commands(Helpful, click.Group):
         sys.exit(code)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments as they were typed, for `options.typed_arguments`."""
-        ctx.meta[options.ARGUMENTS] = tuple(args)
+        """Keep the arguments as they were typed."""
+        keep_arguments(ctx, args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcompact.inspect.groups import LogGroups
     from kcompact.inspect.segment_contents import SegmentContents
     from kcompact.inspect.transaction_report import TransactionReport
-    from kcompact.keys.counts import LogKeys
+    from kcompact.keys.counts import Counted, LogKeys
     from kcompact.swap.recovery import RecoveryReport
 
 
@@ -37,6 +37,15 @@ class KeysEntry(InspectedPartition):
     """One partition in the report of `inspect --keys`. For damage it has both keys and error."""
 
     keys: LogKeys | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicKeys:
+    """Some partitions of one topic: an entry for each, and what they add up to."""
+
+    topic: str
+    entries: tuple[KeysEntry, ...]
+    counted: Counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,6 @@ from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG
 from kcompact.cli.option_types import Address, Duration, HighWatermark, NamedPath, Now, Size
 
-ARGUMENTS = "kcompact.arguments"
-"""The key under which click's context holds the arguments as they were typed."""
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -90,12 +87,6 @@ def verbosity(*, quiet: str) -> Callable[[Command], Command]:
         return click.option("--verbose", "-v", "is_verbose", is_flag=True, help=text)(decorated)  # type: ignore[no-any-return]
 
     return decorate
-
-
-def typed_arguments() -> tuple[str, ...]:
-    """Return the arguments of this process as they were typed, from the name of the command on."""
-    arguments: tuple[str, ...] = click.get_current_context().meta.get(ARGUMENTS, ())
-    return arguments
 
 
 _HISTORY = {

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.kernels import KEY_COLUMNS, Table
+from kcompact.keys.rows import Collector
 from kcompact.log.transaction_batches import PackedTable
 
 
@@ -76,3 +77,11 @@ class CountedSplit(NamedTuple):
     empty_batches: int
     empty_bytes: int
     transactional: PackedTable
+
+
+class Source(NamedTuple):
+    """What the splits of a task are read with: the job, the log, and where its keys go."""
+
+    job: KeysJob
+    log: CountedLog
+    collector: Collector

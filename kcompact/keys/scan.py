@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -36,19 +35,10 @@ from kcompact.kernels import (
     VALUE,
     WAITING,
 )
-from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
+from kcompact.keys.job import CountedLog, CountedSplit, KeysJob, Source
 from kcompact.keys.rows import Collector
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.transaction_batches import PackedTable, TransactionBatch, of_headers, table_of
-
-
-class Source(NamedTuple):
-    """What the splits of a task are read with: the job, the log, and where its keys go."""
-
-    job: KeysJob
-    log: CountedLog
-    collector: Collector
-
 
 Reader = Callable[[Source, Split], CountedSplit]
 

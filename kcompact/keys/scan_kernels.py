@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,14 +11,11 @@ from kcompact.clean.job import Split
 from kcompact.clean.split_kernels import batch_at, is_possible, load
 from kcompact.errors import CorruptBatchError
 from kcompact.kernels import DAMAGED, DONE, KEY_REF_SPLIT_SHIFT, LAST_OFFSET, RECORD_CLASSES, RECORDS_COUNT, ROW, SIZE
-from kcompact.keys.job import CountedSplit
+from kcompact.keys.job import CountedSplit, Source
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.transaction_batches import PackedTable
 from kcompact.log.transaction_kernels import find_transactions
-
-if TYPE_CHECKING:
-    from kcompact.keys.scan import Source
 
 
 def scan_split(source: Source, split: Split, buffers: Buffers) -> CountedSplit | None:

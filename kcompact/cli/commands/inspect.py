@@ -107,7 +107,7 @@ def _print_json(
 ) -> None:
     content: dict[str, object] = {
         "notes": notes,
-        "partitions": [inspect_entry(entry) | history.fields(entry, request) for entry in entries],
+        "partitions": [inspect_entry(entry) | history.fields(entry, request.history) for entry in entries],
         "left_out": [left_out_fields(each) for each in beside],
     }
     if file_entries:
@@ -202,7 +202,7 @@ def _entry(
         if error is None and not any(segment.damage for segment in contents.segments):
             error = _worst_of(directory, tuple(log_transaction_findings(plan.log, contents.segments)))
         entry = InspectedPartition(directory=directory, plan=plan, error=error, contents=contents)
-        return history.added(entry, request) if request.history else entry
+        return history.added(entry, request.history, request.memory_bytes) if request.history else entry
     contents = verify_log(
         plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=request.memory_bytes
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from kcompact.clean.executor import Executor, Progress
 from kcompact.cleaner.engines import Engine, EngineOptions
 from kcompact.cli.commands.single_files import is_file
-from kcompact.cli.entries import KeysEntry, complain_of
+from kcompact.cli.entries import KeysEntry, TopicKeys, complain_of
 from kcompact.cli.failures import delivered
 from kcompact.cli.output import streams
 from kcompact.cli.output.keys_progress import KeysProgress
@@ -20,7 +20,7 @@ from kcompact.config.resolve import Configured
 from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, storage_errors
 from kcompact.format.names import parse_directory
 from kcompact.keys.count import count_keys
-from kcompact.keys.counts import Counted, CountOptions
+from kcompact.keys.counts import CountOptions
 from kcompact.log.directory import LogDir
 from kcompact.log.settled import read_settled
 from kcompact.plan.clean_plan import CleanPlan
@@ -41,15 +41,6 @@ class KeysRequest:
     engine: EngineOptions
     print_data: bool = False
     memory_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicKeys:
-    """Some partitions of one topic: an entry for each, and what they add up to."""
-
-    topic: str
-    entries: tuple[KeysEntry, ...]
-    counted: Counted
 
 
 def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as_json: bool) -> int:
@@ -95,7 +86,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
     else:
         from kcompact.cli.output.keys import show_keys
 
-        lost = delivered(lambda: show_keys(topics, request))
+        lost = delivered(lambda: show_keys(topics, request.older_than_ms, print_data=request.print_data))
     complain_of(entries)
     return shared_exit_code([entry.exit_code for entry in entries]) or lost
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcompact.cli.arguments import typed_arguments
 from kcompact.cli.entries import complain_of
-from kcompact.cli.options import typed_arguments
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, left_out_fields, plan_entry
 from kcompact.cli.output.next_command import command_after

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kcompact import __version__, readable
 from kcompact.cleaner.outcome import PartitionOutcome
+from kcompact.cli.arguments import typed_arguments
 from kcompact.cli.entries import complain_of
-from kcompact.cli.options import typed_arguments
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, identity_fields
 from kcompact.cli.output.next_command import command_after

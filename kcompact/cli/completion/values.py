@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kcompact.cli.arguments import typed_arguments
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -87,9 +89,7 @@ def _partitions(context: click.Context) -> Iterator[TopicPartition]:
 
 
 def _typed_paths(context: click.Context) -> tuple[Path, ...]:
-    from kcompact.cli.options import ARGUMENTS
-
-    _, *arguments = context.meta[ARGUMENTS]
+    _, *arguments = typed_arguments(context)
     if arguments[-1:] and arguments[-1].startswith("-"):
         arguments.pop()  # The option whose value is completed: click parses nothing while it has no value.
     with context.command.make_context(context.info_name, arguments, resilient_parsing=True) as parsed:

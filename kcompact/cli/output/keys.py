@@ -12,8 +12,7 @@ from kcompact.cli.output.printer import Printer, cell
 from kcompact.keys.counts import AgeBin, KeyCounts, LogKeys, NamedKey, PrefixKeys, Tally, key_hash
 
 if TYPE_CHECKING:
-    from kcompact.cli.commands.keys import KeysRequest, TopicKeys
-    from kcompact.cli.entries import KeysEntry
+    from kcompact.cli.entries import KeysEntry, TopicKeys
 
 _CLASSES = {
     "live keys": "live_keys",
@@ -32,8 +31,8 @@ _CLASSES = {
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 
 
-def show_keys(topics: Sequence[TopicKeys], request: KeysRequest) -> None:
-    """Print each partition, and each topic with several partitions."""
+def show_keys(topics: Sequence[TopicKeys], older_than_ms: int | None, *, print_data: bool) -> None:
+    """Print each partition, and each topic with several partitions. `older_than_ms` is the age that was asked for."""
     printer = Printer()
     is_first = True
     for topic in topics:
@@ -43,14 +42,16 @@ def show_keys(topics: Sequence[TopicKeys], request: KeysRequest) -> None:
             if not is_first:
                 printer.line()
             is_first = False
-            _show_partition(entry, entry.keys, request, printer)
+            _show_partition(entry, entry.keys, older_than_ms, printer, print_data=print_data)
         if len(topic.entries) > 1 and topic.counted.logs:
             printer.line()
-            _show_topic(topic, printer, print_data=request.print_data)
+            _show_topic(topic, printer, print_data=print_data)
 
 
-def _show_partition(entry: KeysEntry, keys: LogKeys, request: KeysRequest, printer: Printer) -> None:
-    counts, print_data = keys.counts, request.print_data
+def _show_partition(
+    entry: KeysEntry, keys: LogKeys, older_than_ms: int | None, printer: Printer, *, print_data: bool
+) -> None:
+    counts = keys.counts
     printer.line(cell(entry.name, "bold").append(f"  {text.path(entry.directory)}", style="dim"))
     printer.line(f"  {_summary(counts, keys.keys)}")
     if keys.problem is not None:
@@ -67,9 +68,9 @@ def _show_partition(entry: KeysEntry, keys: LogKeys, request: KeysRequest, print
     _show_named("most bytes", keys.most_bytes, printer, print_data=print_data)
     if keys.prefixes is not None:
         _show_prefixes(keys, printer, print_data=print_data)
-    if keys.old is not None and request.older_than_ms is not None:
+    if keys.old is not None and older_than_ms is not None:
         printer.line()
-        age = _duration(request.older_than_ms)
+        age = _duration(older_than_ms)
         found = f"{readable.counted(keys.old.number, 'live key')}, {readable.size(keys.old.size_bytes)}"
         printer.line(f"  newest record older than {age}: {found}")
         _show_named("oldest", keys.oldest, printer, print_data=print_data)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kcompact.cli.entries import KeysEntry
+from kcompact.cli.entries import KeysEntry, TopicKeys
 from kcompact.cli.output.json import inspect_entry
 from kcompact.keys.counts import AgeBin, KeyCounts, LogKeys, NamedKey, PrefixCounts, PrefixKeys, Tally, key_hash
-
-if TYPE_CHECKING:
-    from kcompact.cli.commands.keys import TopicKeys
 
 COUNT_FIELDS = (
     "records",

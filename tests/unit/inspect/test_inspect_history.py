@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kcompact.cli.commands import history
-from kcompact.cli.commands.inspect import Request
 from kcompact.cli.entries import InspectedPartition
 from kcompact.cli.output import reading
 from kcompact.format.codec import Codec, compress
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.gaps import Gaps, log_gaps
 from kcompact.inspect.rewrite_hints import Label
 from kcompact.inspect.transaction_report import State, TransactionReport, log_transaction_report
@@ -347,12 +347,11 @@ class Terminal(io.StringIO):
 def test_a_bar_on_a_terminal(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
     monkeypatch.setattr(reading, "LEAST_BYTES", 0)
-    request = Request(history=frozenset({option[2:]}))
     plan = plan_partition(directory, log_dsl.parse("log").config, now_ms=0)
     for stream, shows in ((Terminal(), True), (io.StringIO(), False)):
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", stream)
-            history.added(InspectedPartition(directory=directory, plan=plan), request)
+            history.added(InspectedPartition(directory=directory, plan=plan), {option[2:]}, DEFAULT_MEMORY_BYTES)
         assert (f"{directory.name} reading" in stream.getvalue()) == shows
         size = f"{plan.log.size_bytes} B of {plan.log.size_bytes} B"
         assert (size in stream.getvalue()) == shows
