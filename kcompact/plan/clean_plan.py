@@ -289,11 +289,17 @@ def plan_cleaning(
 
 
 def planned_again(
-    plan: CleanPlan, *, log: PartitionLog | None = None, config: TopicConfig | None = None, now_ms: int | None = None
+    plan: CleanPlan,
+    *,
+    log: PartitionLog | None = None,
+    config: TopicConfig | None = None,
+    now_ms: int | None = None,
+    is_replicated: bool = False,
 ) -> CleanPlan:
     """Return the plan for another state of the same log, for other settings or another time; by default the plan's.
 
-    Whoever made the plan has allowed an internal topic, unless that is its reason.
+    `is_replicated`: the high watermark has reached the log end, and the transactions that are open stay so. Whoever
+    made the plan has allowed an internal topic, unless that is its reason.
     """
     log = plan.log if log is None else log
     return plan_cleaning(
@@ -301,8 +307,8 @@ def planned_again(
         plan.config if config is None else config,
         now_ms=plan.now_ms if now_ms is None else now_ms,
         producers=plan.producers,
-        first_unstable_offset=max(plan.last_stable_offset, log.log_start_offset),
-        high_watermark=plan.high_watermark,
+        first_unstable_offset=None if is_replicated else max(plan.last_stable_offset, log.log_start_offset),
+        high_watermark=None if is_replicated else plan.high_watermark,
         force=plan.reason is Reason.FORCED,
         include_internal=plan.reason is not Reason.INTERNAL,
     )

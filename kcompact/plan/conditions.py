@@ -132,6 +132,7 @@ def _why_not_compacted(plan: CleanPlan) -> str:
 
 def _cleaner_enable(plan: CleanPlan) -> Condition:
     is_on = plan.config.log_cleaner_enable
+    obstacle = None if plan.eligible else plan.explanation
     return Condition(
         name=Name.CLEANER_ENABLE,
         value=is_on,
@@ -140,7 +141,7 @@ def _cleaner_enable(plan: CleanPlan) -> Condition:
         explanation="the broker has a cleaner"
         if is_on
         else "the broker's own cleaner is switched off and compacts nothing; kcompact does",
-        remedy=None if is_on else Remedy(name=Name.CLEANER_ENABLE, value=True, makes_eligible=plan.eligible),
+        remedy=None if is_on else Remedy(name=Name.CLEANER_ENABLE, value=True, obstacle=obstacle),
     )
 
 
@@ -394,7 +395,9 @@ def _ratio(plan: CleanPlan) -> Condition:
         explanation = f"ratio {ratio:.4f} is not above {minimum}, but max.compaction.lag.ms asks at any ratio"
     else:
         verdict = Verdict.BLOCKS
-        more = "no ratio is" if missing is None else f"{readable.size(missing)} more in closed segments would be enough"
+        # If a transaction or the lag keeps segments back, newer segments are kept back too.
+        where = "in closed segments" if plan.bound is Reason.ACTIVE_ONLY else "that are cleanable"
+        more = "no ratio is" if missing is None else f"{readable.size(missing)} more {where} would be enough"
         explanation = f"ratio {ratio:.4f} is not above {minimum}; {more}"
         if not plan.cleanable_bytes:
             explanation = "the ratio is 0 as long as nothing is cleanable"
@@ -461,7 +464,7 @@ def _buffer(plan: CleanPlan) -> Condition:
     elif passes > 1:
         verdict, explanation = Verdict.DELAYS, f"up to {passes:,} passes: {keys}"
     if verdict is not Verdict.OK and cost.buffer_bytes_for_one_pass is not None:
-        remedy = Remedy(name=Name.BUFFER, value=cost.buffer_bytes_for_one_pass, makes_eligible=plan.eligible)
+        remedy = Remedy(name=Name.BUFFER, value=cost.buffer_bytes_for_one_pass)
     return Condition(
         name=Name.BUFFER, value=passes, threshold=1, verdict=verdict, explanation=explanation, remedy=remedy
     )

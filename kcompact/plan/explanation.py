@@ -35,7 +35,7 @@ from kcompact.plan.forecast import (
     rolls_from_ms,
 )
 from kcompact.plan.horizons import Horizons
-from kcompact.plan.remedies import Remedy
+from kcompact.plan.remedies import Remedy, sufficient_min_lag
 
 _DECIDED_BY = {
     Reason.DIRTY_RATIO: Name.RATIO,
@@ -58,6 +58,9 @@ _DECIDED_BY = {
     Reason.NOT_A_PARTITION: Name.UNCLEANABLE,
 }
 
+
+_GROWS_OUT_OF = frozenset({Reason.ACTIVE_ONLY, Reason.BELOW_RATIO, Reason.MIN_COMPACTION_LAG})
+"""Verdicts that more records change."""
 
 _OF_THE_BROKER = frozenset({Name.CLEANER_ENABLE, Name.BUFFER})
 """What keeps a broker from a partition that kcompact cleans: no time changes that."""
@@ -89,6 +92,17 @@ class Explanation:
         return next(condition for condition in self.conditions if condition.decides)
 
     @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """The setting of the deciding condition, then those of others."""
+        own = () if self.change_by_setting is None else (self.change_by_setting,)
+        return (*own, *self.other_remedies)
+
+    @property
+    def best_remedy(self) -> Remedy | None:
+        """The first setting with which the partition is cleaned, else that of the deciding condition."""
+        return next((remedy for remedy in self.remedies if remedy.makes_eligible), self.change_by_setting)
+
+    @property
     def changes_at_ms(self) -> int | None:
         """When the partition becomes eligible, None if that cannot be foreseen, or if it is."""
         return self.forecasts[0].at_ms if self.forecasts else None
@@ -100,13 +114,13 @@ def explain(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None =
     decided_by = _decided_by(plan, conditions)
     growth = growth_of(plan)
     decisive = next(condition for condition in conditions if condition.name is decided_by)
-    others = (each.remedy for each in conditions if each is not decisive and not plan.eligible)
+    others = (_remedy(plan, each) for each in conditions if each is not decisive and not plan.eligible)
     return Explanation(
         plan=plan,
         conditions=tuple(replace(each, decides=each.name is decided_by) for each in conditions),
         decided_by=decided_by,
         forecasts=() if decided_by in _OF_THE_BROKER else _forecasts(plan, growth),
-        change_by_setting=decisive.remedy,
+        change_by_setting=_remedy(plan, decisive),
         other_remedies=tuple(each for each in others if each is not None and each.makes_eligible),
         growth=growth,
         missing_dirty_bytes=missing_dirty_bytes(plan),
@@ -114,6 +128,14 @@ def explain(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None =
         here=cost_here(plan),
         retention=retention_frees(plan),
     )
+
+
+def _remedy(plan: CleanPlan, condition: Condition) -> Remedy | None:
+    """Return the setting of a condition: with which the partition is cleaned, else which changes the verdict."""
+    remedy = condition.remedy
+    if condition.name is Name.MIN_LAG and remedy is not None and not remedy.makes_eligible and not plan.eligible:
+        return sufficient_min_lag(plan) or remedy
+    return remedy
 
 
 def _decided_by(plan: CleanPlan, conditions: Sequence[Condition]) -> Name:
@@ -140,7 +162,7 @@ def _forecasts(plan: CleanPlan, growth: Growth | None) -> tuple[Forecast, ...]:
         append = f"a record of {readable.time(rolls_ms)} or later closes the active segment"
         sentence = f"eligible from {readable.time(rolled_ms)} on: {append}"
         found.append(Forecast(at_ms=rolled_ms, how=How.AT_APPEND, explanation=sentence))
-    if growth is not None and plan.reason in (Reason.ACTIVE_ONLY, Reason.BELOW_RATIO):
+    if growth is not None and plan.reason in _GROWS_OUT_OF:
         estimate_ms = estimated_ms(plan, growth)
         if estimate_ms is not None and all(estimate_ms < each.at_ms for each in found):
             sentence = f"an estimate: eligible about {readable.time(estimate_ms)} if it grows as it has ({growth})"

@@ -21,7 +21,7 @@ from kcompact import readable
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, planned_again
+from kcompact.plan.clean_plan import CleanPlan, Reason, oldest_dirty_ms, planned_again
 
 RECENT_SEGMENTS = 4
 """So many closed segments, the newest ones, and the active one show how fast a log grows."""
@@ -158,7 +158,16 @@ def eligible_after_roll_ms(plan: CleanPlan) -> int | None:
     rolls_ms = rolls_from_ms(plan)
     if rolls_ms is None:
         return None
-    return eligible_from_ms(planned_again(plan, log=rolled(plan.log), now_ms=max(rolls_ms, plan.now_ms)))
+    return eligible_from_ms(planned_after_roll(plan, now_ms=max(rolls_ms, plan.now_ms)))
+
+
+def planned_after_roll(plan: CleanPlan, *, config: TopicConfig | None = None, now_ms: int | None = None) -> CleanPlan:
+    """Return the plan after the active segment is closed, by default with the same settings and at the same time.
+
+    A broker that appends also replicates: the closed records are on all replicas, unless older segments are not today.
+    """
+    is_replicated = plan.high_watermark >= plan.log.active_segment.base_offset
+    return planned_again(plan, log=rolled(plan.log), config=config, now_ms=now_ms, is_replicated=is_replicated)
 
 
 # More bytes
@@ -186,12 +195,16 @@ def missing_dirty_bytes(plan: CleanPlan) -> int | None:
 def estimated_ms(plan: CleanPlan, growth: Growth) -> int | None:
     """Return from when on a log is probably eligible by its ratio if it grows as fast as it has; None if never.
 
-    Each time the active segment is full, or old enough, its bytes become dirty. The time is a whole second.
+    Each time the active segment is full, or old enough, its bytes become dirty. The time is a whole second. None also
+    if something else than time keeps the cleaner out of the newest records: more of them would not help.
     """
-    missing = missing_dirty_bytes(plan)
-    if missing is None:
+    config = plan.config
+    # What is too young today is old enough before records that do not exist yet.
+    older = planned_again(plan, config=replace(config, min_compaction_lag_ms=0))
+    missing = missing_dirty_bytes(older)
+    if missing is None or planned_after_roll(older).bound is not Reason.ACTIVE_ONLY:
         return None
-    active, config = plan.log.active_segment, plan.config
+    active = plan.log.active_segment
     limit_bytes, limit_ms = config.segment_bytes, roll_ms(config) + 1
     wait_ms = growth.ms_for(limit_bytes - active.size_bytes)
     rolls_ms = rolls_from_ms(plan)

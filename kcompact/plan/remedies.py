@@ -12,7 +12,7 @@ from decimal import ROUND_FLOOR, Decimal
 
 from kcompact.config.settings import TopicConfig
 from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, planned_again
-from kcompact.plan.forecast import closed_dirty_segments, rolled
+from kcompact.plan.forecast import closed_dirty_segments, planned_after_roll
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +20,18 @@ class Remedy:
     """A setting under Kafka's name, and the value that takes a condition out of the way.
 
     `at_append`: the setting closes the active segment, and a broker does that when it appends the next record.
-    `makes_eligible`: with this setting alone the partition is cleaned; otherwise something else stands in the way too.
+    `obstacle` is why the partition is not cleaned with this setting either, None if with it alone the partition is.
     """
 
     name: str
     value: str | int | float | bool
     at_append: bool = False
-    makes_eligible: bool = False
+    obstacle: str | None = None
+
+    @property
+    def makes_eligible(self) -> bool:
+        """Whether with this setting alone the partition is cleaned."""
+        return self.obstacle is None
 
     @property
     def text(self) -> str:
@@ -37,6 +42,13 @@ class Remedy:
         elif isinstance(value, float):
             value = f"{_few_digits(value):f}"
         return f"{self.name}={value}"
+
+    @property
+    def sentence(self) -> str:
+        """The setting, when it works, and what stands in the way nevertheless."""
+        when = ": the next record closes the active segment" if self.at_append else ""
+        but = "" if self.obstacle is None else f"; but {self.obstacle}"
+        return f"{self.text}{when}{but}"
 
 
 def policy_remedy(plan: CleanPlan) -> Remedy:
@@ -61,9 +73,7 @@ def min_lag_remedy(plan: CleanPlan, *, cleans_some: bool) -> Remedy | None:
     With `cleans_some` some segment of the log must become cleanable, else the first one that is too young must.
     """
     lag_ms = plan.config.min_compaction_lag_ms
-    segments = closed_dirty_segments(plan)
-    ages = sorted({plan.now_ms - segment.largest_timestamp_ms for segment in segments} | {0})
-    shorter = [age_ms for age_ms in ages if 0 <= age_ms < lag_ms]
+    segments, shorter = closed_dirty_segments(plan), _shorter_lags(plan)
 
     def is_too_long(age_ms: int) -> bool:
         old = 0
@@ -86,15 +96,46 @@ def min_lag_remedy(plan: CleanPlan, *, cleans_some: bool) -> Remedy | None:
     return _checked(plan, "min.compaction.lag.ms", value, replace(plan.config, min_compaction_lag_ms=value))
 
 
+def _shorter_lags(plan: CleanPlan) -> list[int]:
+    """Return the values below today's `min.compaction.lag.ms` at which a segment is just old enough, ascending."""
+    ages = {plan.now_ms - segment.largest_timestamp_ms for segment in closed_dirty_segments(plan)}
+    return [age_ms for age_ms in sorted(ages | {0}) if 0 <= age_ms < plan.config.min_compaction_lag_ms]
+
+
+def sufficient_min_lag(plan: CleanPlan) -> Remedy | None:
+    """Return the greatest `min.compaction.lag.ms` with which the partition is cleaned; None if none is short enough."""
+    shorter = _shorter_lags(plan)
+
+    def is_too_long(age_ms: int) -> bool:
+        return not planned_again(plan, config=replace(plan.config, min_compaction_lag_ms=age_ms)).eligible
+
+    found = bisect.bisect_left(shorter, True, key=is_too_long)
+    return Remedy(name="min.compaction.lag.ms", value=shorter[found - 1]) if found else None
+
+
 def max_lag_remedy(plan: CleanPlan) -> Remedy | None:
-    """Return the greatest `max.compaction.lag.ms` that the oldest dirty segment is past, if Kafka accepts it."""
+    """Return the greatest `max.compaction.lag.ms` that the oldest dirty segment is past, if Kafka accepts it.
+
+    If nothing is cleanable, the one that closes the active segment at the next record, if it is cleaned for no other
+    reason then.
+    """
+    if plan.need_compaction_now:
+        return None
     oldest_ms = oldest_dirty_ms(plan.log, plan.first_dirty_offset)
-    if oldest_ms is None or plan.need_compaction_now or not plan.cleanable_bytes:
+    if not plan.cleanable_bytes:
+        oldest_ms = plan.log.active_segment.first_batch_max_timestamp_ms
+    if oldest_ms is None or oldest_ms <= 0:
         return None
     value = plan.now_ms - oldest_ms - 1
     if value < max(1, plan.config.min_compaction_lag_ms):
         return None
-    return _checked(plan, "max.compaction.lag.ms", value, replace(plan.config, max_compaction_lag_ms=value))
+    config = replace(plan.config, max_compaction_lag_ms=value)
+    if plan.cleanable_bytes:
+        return _checked(plan, "max.compaction.lag.ms", value, config)
+    if planned_after_roll(plan).eligible:  # To close the segment is enough, which segment.ms does.
+        return None
+    is_enough = planned_after_roll(plan, config=config).eligible
+    return Remedy(name="max.compaction.lag.ms", value=value, at_append=True) if is_enough else None
 
 
 def roll_remedy(plan: CleanPlan) -> Remedy | None:
@@ -105,8 +146,8 @@ def roll_remedy(plan: CleanPlan) -> Remedy | None:
     value = plan.now_ms - first_ms - 1
     if not 1 <= value < plan.config.segment_ms:
         return None
-    after = planned_again(plan, log=rolled(plan.log), config=replace(plan.config, segment_ms=value))
-    return Remedy(name="segment.ms", value=value, at_append=True, makes_eligible=after.eligible)
+    after = planned_after_roll(plan, config=replace(plan.config, segment_ms=value))
+    return Remedy(name="segment.ms", value=value, at_append=True, obstacle=_obstacle(after))
 
 
 def _few_digits(limit: float) -> Decimal:
@@ -116,4 +157,8 @@ def _few_digits(limit: float) -> Decimal:
 
 
 def _checked(plan: CleanPlan, name: str, value: str | int | float, config: TopicConfig) -> Remedy:
-    return Remedy(name=name, value=value, makes_eligible=planned_again(plan, config=config).eligible)
+    return Remedy(name=name, value=value, obstacle=_obstacle(planned_again(plan, config=config)))
+
+
+def _obstacle(plan: CleanPlan) -> str | None:
+    return None if plan.eligible else plan.explanation

@@ -55,11 +55,7 @@ def _later(explanation: Explanation) -> tuple[Table, ...]:
         rows += [cells("by itself", each.explanation) for each in explanation.forecasts]
         if not explanation.forecasts:
             rows.append(cells("by itself", "nothing that can be foreseen makes it eligible"))
-    for remedy in (explanation.change_by_setting, *explanation.other_remedies):
-        if remedy is not None:
-            when = ": the next record closes the active segment" if remedy.at_append else ""
-            but = "" if remedy.makes_eligible or explanation.plan.eligible else "; something else stands in the way too"
-            rows.append(cells("by a setting", f"{remedy.text}{when}{but}"))
+    rows += [cells("by a setting", remedy.sentence) for remedy in explanation.remedies]
     rows += _cost(explanation)
     table = Table(
         caption="What changes that, and what a cleaning costs",

@@ -157,12 +157,14 @@ def active(explanation: Explanation) -> Condition:
     return next(each for each in explanation.conditions if each.name is Name.ACTIVE_SEGMENT)
 
 
-def rolls(kafka: RealKafka, log: Written, scratch: Path, *, at_ms: int, segment_ms: int | None = None) -> bool:
+def rolls(
+    kafka: RealKafka, log: Written, scratch: Path, *, at_ms: int, settings: Mapping[str, object] | None = None
+) -> bool:
     """Return whether a record of this time closes the active segment of a copy, which is left in `scratch`."""
     shutil.rmtree(scratch, ignore_errors=True)
     copy_log_dir(log.log_dir, scratch)
     before = len(theirs(kafka, log)["segments"])
-    config = log.config if segment_ms is None else {**log.config, "segment.ms": str(segment_ms)}
+    config = log.config | {name: str(value) for name, value in (settings or {}).items()}
     rows = append([record(at_ms, b"new", b"1")], now_ms=at_ms)
     reply = kafka.write(scratch, "prices", config=config, now_ms=at_ms, actions=[rows])
     return len(reply["segments"]) > before
@@ -186,6 +188,22 @@ def test_the_roll_comes_with_its_record(logs: list[Written], kafka: RealKafka, t
         remedy = active(explanation).remedy
         if remedy is not None and plan.now_ms < at_ms:
             value = int(remedy.value)
-            assert rolls(kafka, log, tmp_path / "copy", at_ms=log.now_ms, segment_ms=value)
-            assert not rolls(kafka, log, tmp_path / "copy", at_ms=log.now_ms, segment_ms=value + 1)
+            assert rolls(kafka, log, tmp_path / "copy", at_ms=log.now_ms, settings={"segment.ms": value})
+            assert not rolls(kafka, log, tmp_path / "copy", at_ms=log.now_ms, settings={"segment.ms": value + 1})
     assert tried >= 3
+
+
+def test_settings_that_work_at_the_next_record(logs: list[Written], kafka: RealKafka, tmp_path: Path) -> None:
+    tried = 0
+    for log in logs:
+        for remedy in explain(log.plan()).remedies:
+            if not remedy.at_append or remedy.name != Name.MAX_LAG:
+                continue
+            value = int(remedy.value)
+            for lag_ms, expected in ((value, remedy.makes_eligible), (value + 1, False)):
+                changed = {"max.compaction.lag.ms": str(lag_ms)}
+                rolls(kafka, log, tmp_path / "copy", at_ms=log.now_ms, settings=changed)
+                after = kafka.plan(tmp_path / "copy", config=log.config | changed, now_ms=log.now_ms)
+                assert after["partitions"][0]["eligible"] == expected, (log, remedy)
+            tried += 1
+    assert tried >= 2

@@ -123,13 +123,7 @@ def _by_itself(explanation: Explanation) -> list[str]:
 
 
 def _settings(explanation: Explanation) -> list[str]:
-    found = [explanation.change_by_setting, *explanation.other_remedies]
-    lines = []
-    for number, remedy in enumerate(each for each in found if each is not None):
-        when = ": the next record closes the active segment" if remedy.at_append else ""
-        but = "" if remedy.makes_eligible or explanation.plan.eligible else "; something else stands in the way too"
-        lines.append(f"{'' if number == 0 else 'or '}{remedy.text}{when}{but}")
-    return lines
+    return [f"{'or ' if number else ''}{remedy.sentence}" for number, remedy in enumerate(explanation.remedies)]
 
 
 def _broker(explanation: Explanation) -> list[str]:
@@ -208,7 +202,7 @@ def _show_overview(entries: Sequence[PlannedPartition], found: Sequence[Explanat
             cell(readable.size(each.broker.bytes_rewritten)),
             cell(each.decided_by, _STYLES.get(each.decisive.verdict, "")),
             cell("now" if plan.eligible else _when(each)),
-            cell(each.change_by_setting.text if each.change_by_setting else None),
+            cell(each.best_remedy.text if each.best_remedy else None),
             cell(each.decisive.explanation),
         )
         table.append(dict(zip(columns, cells, strict=True)))

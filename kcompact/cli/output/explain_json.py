@@ -51,7 +51,9 @@ def _forecast(forecast: Forecast) -> dict[str, Any]:
 
 
 def _remedy(remedy: Remedy | None) -> dict[str, Any] | None:
-    return None if remedy is None else asdict(remedy) | {"name": str(remedy.name)}
+    if remedy is None:
+        return None
+    return asdict(remedy) | {"name": str(remedy.name), "makes_eligible": remedy.makes_eligible}
 
 
 def compare_fields(comparison: Comparison) -> dict[str, Any]:

@@ -21,7 +21,15 @@ from kcompact.plan.clean_plan import CleanPlan, Reason, planned_again
 from kcompact.plan.comparison import compare
 from kcompact.plan.conditions import Condition, Name, Verdict, conditions_of
 from kcompact.plan.explanation import Explanation, explain
-from kcompact.plan.forecast import How, estimated_ms, growth_of, missing_dirty_bytes, roll_ms, rolled, rolls_from_ms
+from kcompact.plan.forecast import (
+    How,
+    estimated_ms,
+    growth_of,
+    missing_dirty_bytes,
+    planned_after_roll,
+    roll_ms,
+    rolls_from_ms,
+)
 from kcompact.plan.passes import buffer_bytes_for_one_pass, keys_per_pass, offset_map_slots
 from kcompact.plan.remedies import Remedy
 from tests.support.log_values import CONFIG, NOW, log_of, planned, segment
@@ -123,10 +131,9 @@ def test_eligible_at_the_time_of_the_forecast(plan: CleanPlan) -> None:
             continue
         rolls_ms = rolls_from_ms(plan)
         assert rolls_ms is not None
-        after = rolled(plan.log)
-        assert planned_again(plan, log=after, now_ms=at_ms).eligible
+        assert planned_after_roll(plan, now_ms=at_ms).eligible
         if at_ms > max(rolls_ms, plan.now_ms):
-            assert not planned_again(plan, log=after, now_ms=at_ms - 1).eligible
+            assert not planned_after_roll(plan, now_ms=at_ms - 1).eligible
 
 
 @given(plans(), st.integers(1, 10**6))
@@ -224,6 +231,38 @@ def test_an_estimate(checkpoint: int, settings: dict[str, Any], expected_ms: int
     assert estimated_ms(plan, growth) == (None if expected_ms is None else NOW + expected_ms)
 
 
+OPEN = {7: Producer(producer_id=7, epoch=0, transaction_first_offset=250)}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {How.AT_APPEND, How.ESTIMATE}),
+        # Replication catches up while a broker appends, but an older segment shows that it does not.
+        ({"high_watermark": 250}, {How.AT_APPEND, How.ESTIMATE}),
+        ({"high_watermark": 150}, set()),
+        # More records do not end a transaction.
+        ({"producers": OPEN}, set()),
+        ({"producers": OPEN, "high_watermark": 220}, set()),
+    ],
+)
+def test_what_more_records_do_not_help(options: dict[str, Any], expected: set[How]) -> None:
+    config = replace(CONFIG, segment_bytes=1000, segment_ms=20_000, min_cleanable_dirty_ratio=0.45)
+    found = explain(planned(log_of(*GROWING, checkpoint=100, end=300), config, **options))
+    assert {each.how for each in found.forecasts} == expected
+
+
+def test_an_estimate_counts_on_what_is_too_young_today() -> None:
+    """The closed segment of 600 bytes is old enough when 500 bytes more are."""
+    config = replace(CONFIG, segment_bytes=500, min_compaction_lag_ms=9000)
+    young = segment(100, 600, first=NOW - 10_000, largest=NOW - 8000)
+    plan = planned(log_of(GROWING[0], young, segment(200, 100, first=NOW - 1), checkpoint=100, end=300), config)
+    growth = growth_of(plan)
+    assert growth is not None
+    assert missing_dirty_bytes(plan) == 1001
+    assert estimated_ms(plan, growth) == NOW + 15_000  # 70 bytes a second: 6 seconds for 400 bytes.
+
+
 @pytest.mark.parametrize(
     "segments",
     [
@@ -283,6 +322,57 @@ def test_what_blocks_has_a_setting_if_there_is_one(plan: CleanPlan) -> None:
             assert today.remedy is not None
         if today.verdict is Verdict.BLOCKS and today.name is Name.RATIO and plan.cleanable_bytes:
             assert today.remedy is not None
+
+
+@given(plans())
+def test_a_setting_that_closes_the_active_segment(plan: CleanPlan) -> None:
+    for remedy in explain(plan).remedies:
+        if not remedy.at_append:
+            continue
+        assert remedy.name in ("segment.ms", "max.compaction.lag.ms")
+        rolls_today = rolls_from_ms(plan) in range(plan.now_ms + 1)
+        changed = with_setting(plan, remedy, remedy.value)
+        assert rolls_from_ms(changed) in range(plan.now_ms + 1)
+        assert planned_after_roll(changed).eligible == remedy.makes_eligible
+        changed = with_setting(plan, remedy, int(remedy.value) + 1)
+        assert (rolls_from_ms(changed) in range(plan.now_ms + 1)) == rolls_today
+
+
+@pytest.mark.parametrize(
+    ("segments", "settings", "expected"),
+    [
+        # The older one alone is half of the log, which is not enough; with the younger one it is.
+        (
+            (segment(0), segment(100, largest=NOW - 90), segment(200, largest=NOW - 50), segment(300)),
+            {"min_compaction_lag_ms": 100},
+            ["min.compaction.lag.ms=50"],
+        ),
+        (
+            (segment(0, 1000), segment(100, largest=NOW - 90, first=NOW - 95), segment(200)),
+            {"min_compaction_lag_ms": 100},
+            ["min.compaction.lag.ms=90; but ratio 0.0909 is not above 0.5"],
+        ),
+        (
+            (segment(0, 1000), segment(100, first=NOW - 60)),
+            {"segment_ms": 1000},
+            [
+                "segment.ms=59: the next record closes the active segment; but ratio 0.0909 is not above 0.5",
+                "max.compaction.lag.ms=59: the next record closes the active segment",
+            ],
+        ),
+        (
+            (segment(0, 1000), segment(100, first=NOW - 60, largest=NOW - 60)),
+            {"segment_ms": 1000, "min_compaction_lag_ms": 60},  # Kafka accepts no maximum below it.
+            ["segment.ms=59: the next record closes the active segment; but ratio 0.0909 is not above 0.5"],
+        ),
+    ],
+)
+def test_the_settings_that_are_shown(
+    segments: tuple[Segment, ...], settings: dict[str, Any], expected: list[str]
+) -> None:
+    log = log_of(*segments, checkpoint=100, end=segments[-1].base_offset + 100)
+    found = explain(planned(log, replace(CONFIG, **settings)))
+    assert [each.sentence for each in found.remedies] == expected
 
 
 @given(plans())
