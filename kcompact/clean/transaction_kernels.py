@@ -1,4 +1,4 @@
-"""Decides about the transactions of a large log with a kernel: `transactions.TransactionTracker`."""
+"""Decides about the transactions of a large log with a kernel: `transaction_tracker.TransactionTracker`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from kcompact import kernels
-from kcompact.clean.transactions import Decided
+from kcompact.clean.transaction_tracker import Decided
 from kcompact.format.index import AbortedTxn, AbortedTxnColumns
 from kcompact.kernels import (
     ABORT,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kcompact import kernels
 from kcompact.clean.transaction_kernels import CompiledTracker
-from kcompact.clean.transactions import TransactionTracker
+from kcompact.clean.transaction_tracker import TransactionTracker
 from kcompact.format.batch import Record, build, parse_batches, sealed
 from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
