@@ -14,7 +14,7 @@ from kcompact.plan.planned import PlannedPartition
 if TYPE_CHECKING:
     from kcompact.inspect.contents import LogContents
     from kcompact.inspect.findings import Finding
-    from kcompact.inspect.gaps import Gaps
+    from kcompact.inspect.gap_facts import Gaps
     from kcompact.inspect.groups import LogGroups
     from kcompact.inspect.segment_contents import SegmentContents
     from kcompact.inspect.transaction_report import TransactionReport

@@ -13,6 +13,7 @@ Imports: `errors`, `format`, `kernels`, `log`, `plan`.
     transactions        compares each `.txnindex` with the markers of the whole log
     small_files         checks snapshots and checkpoints, and lists files that interrupted work left
     gaps                where offsets are missing, and what that proves: the walks over a whole log
+    gap_facts           what is found: the walks, and the proofs and hints
     gap_walk            one walk over a range of offsets, and the sum of two
     gap_batches         which offsets of a segment have a record, and what took the others
     transaction_report  how transactions ended, which are open, and what waits for them

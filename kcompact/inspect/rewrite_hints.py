@@ -6,20 +6,15 @@ explanations too: times of files that a copy may have changed, settings that may
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING
 
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.index import OFFSET_ENTRY_BYTES
 from kcompact.format.names import Suffix
+from kcompact.inspect.gap_facts import Evidence, Gaps, Label
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import counted, size, time
-
-if TYPE_CHECKING:
-    from kcompact.inspect.gaps import Gaps
 
 MOST_NAMED = 5
 """So many segments or snapshots are named in a sentence. The values have all of them."""
@@ -27,23 +22,6 @@ SPARSE, DENSE = 8, 2
 """An index with an eighth of the entries that its batches allow is sparse, one with twice as many dense."""
 LEAST_SLOTS = 32
 """The index of a segment that has no room for more entries says nothing."""
-
-
-class Label(StrEnum):
-    """How much a fact says."""
-
-    PROOF = "proof"
-    HINT = "hint"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """One fact: a sentence, and its values by name. `name` is stable, the text is not."""
-
-    label: Label
-    name: str
-    text: str
-    values: Mapping[str, object] = field(default_factory=dict)
 
 
 def evidence(plan: CleanPlan, gaps: Gaps) -> tuple[Evidence, ...]:

@@ -8,7 +8,7 @@ from kcompact.report.facts import PartitionFacts
 from kcompact.report.parts import Cell, Section, Table, cells, percent
 
 if TYPE_CHECKING:
-    from kcompact.inspect.gaps import GapWalk
+    from kcompact.inspect.gap_facts import GapWalk
 
 _READERS = ("on_disk", "read_uncommitted", "read_committed")
 _NAMES = {"on_disk": "the files", "read_uncommitted": "a consumer", "read_committed": "a read_committed consumer"}
@@ -19,7 +19,7 @@ def history_section(facts: PartitionFacts) -> Section | None:
     gaps = facts.gaps
     if gaps is None or gaps.on_disk.rows == 0:
         return None
-    from kcompact.inspect.rewrite_hints import Label
+    from kcompact.inspect.gap_facts import Label
 
     offsets = gaps.counted_to_offset - gaps.log_start_offset
     missing = gaps.counts.missing

@@ -15,7 +15,8 @@ from kafka import KafkaProducer
 from fixtures.broker import Broker
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
-from kcompact.inspect.gaps import GapWalk, log_gaps
+from kcompact.inspect.gap_facts import GapWalk
+from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transaction_report import State, TransactionReport, log_transaction_report
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions

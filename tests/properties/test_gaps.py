@@ -11,7 +11,8 @@ import pytest
 
 from kcompact.format.batch import parse_batches, read_records
 from kcompact.inspect import contents, gap_batches, gaps
-from kcompact.inspect.gaps import Gaps, GapWalk, log_gaps
+from kcompact.inspect.gap_facts import Gaps, GapWalk
+from kcompact.inspect.gaps import log_gaps
 from kcompact.kernels import load
 from kcompact.log import header_table, inflate
 from kcompact.log.batch_headers import read_marker

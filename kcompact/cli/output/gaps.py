@@ -8,8 +8,7 @@ from typing import Any
 from kcompact import readable
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.inspect.gap_batches import OffsetCounts
-from kcompact.inspect.gaps import Gaps, GapWalk, SegmentGaps
-from kcompact.inspect.rewrite_hints import Evidence, Label
+from kcompact.inspect.gap_facts import Evidence, Gaps, GapWalk, Label, SegmentGaps
 from kcompact.readable import counted
 
 _STYLES = {Label.PROOF: "bold green", Label.HINT: "yellow"}

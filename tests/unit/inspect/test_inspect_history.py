@@ -17,8 +17,8 @@ from kcompact.cli.entries import InspectedPartition
 from kcompact.cli.output import reading
 from kcompact.format.codec import Codec, compress
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.inspect.gaps import Gaps, log_gaps
-from kcompact.inspect.rewrite_hints import Label
+from kcompact.inspect.gap_facts import Gaps, Label
+from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transaction_report import State, TransactionReport, log_transaction_report
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
