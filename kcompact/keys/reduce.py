@@ -186,7 +186,7 @@ def _by_age(live: Table, now_ms: int) -> Table:
     timestamps = live[:, KEY_TIMESTAMP]
     # A timestamp may be any number of 64 bits, so it is compared with limits, not subtracted from.
     limits = np.array([now_ms - limit for limit in reversed(AGE_LIMITS_MS)], np.int64)
-    cells = len(limits) - np.searchsorted(limits, timestamps, side="right")
+    cells = len(limits) - np.searchsorted(limits, timestamps, side="left")
     cells[timestamps > now_ms] = FUTURE
     cells[timestamps < 0] = UNKNOWN
     return _sums(cells, live[:, KEY_LATEST_BYTES], AGES)

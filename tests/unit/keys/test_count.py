@@ -90,7 +90,7 @@ def test_the_view_ends_at_the_log_start_and_the_high_watermark(
 
 
 def test_bytes_times_and_bins(tmp_path: Path) -> None:
-    text = "log now=10:00\n0: a=1^09:30 a=22^10:30 b=1^-1 c=333^08:59:59.999 d=1^09:00"
+    text = "log now=10:00\n0: a=1^09:30 a=22^10:30 b=1^-1 c=333^09:00:00.001 d=1^09:00"
     found = counted(text, tmp_path)
     # A record of a batch of its own: length, attributes, three differences and counts of one byte each, key, value.
     assert found.counts.live_keys == Tally(4, 10 + 9 + 11 + 9)
