@@ -47,6 +47,11 @@ class TopicKeys:
     entries: tuple[KeysEntry, ...]
     counted: Counted
 
+    @property
+    def incomplete(self) -> tuple[KeysEntry, ...]:
+        """The partitions that the sums have no part of, or only the part before the damage."""
+        return tuple(entry for entry in self.entries if entry.keys is None or entry.keys.problem is not None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:

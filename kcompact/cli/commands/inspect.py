@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.cli.commands import history
-from kcompact.cli.commands.single_files import file_entry, is_file
+from kcompact.cli.commands.single_files import file_entry, is_file, refused_file
 from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry, left_out_fields
@@ -19,7 +19,6 @@ from kcompact.errors import (
     CorruptIndexError,
     CorruptTransactionIndexError,
     KcompactError,
-    RefusedError,
     storage_errors,
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
@@ -55,11 +54,12 @@ class Request:
 def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     """Show the contents of the paths and return the exit code."""
     files = [path for path in paths if is_file(path)]
-    if files and request.history:
-        problem = "--gaps and --transactions need a partition directory or a log directory"
-        raise RefusedError(path=files[0], problem=problem)
     named = [path for path in paths if path not in files]
     directories, unusable = _partitions(named, options) if named else ([], [])
+    if request.history:
+        needy = " or ".join(f"--{name}" for name in sorted(request.history))
+        unusable += [refused_file(path, needy) for path in files]
+        files = []
     notes = option_notes(directories, options, explains=bool(request.history)) if named else []
     streams.tell_notes(notes)
     codes: list[int] = []

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from kcompact.clean.executor import Executor, Progress
 from kcompact.cleaner.engines import Engine, EngineOptions
-from kcompact.cli.commands.single_files import is_file
+from kcompact.cli.commands.single_files import is_file, refused_file
 from kcompact.cli.entries import KeysEntry, TopicKeys, complain_of
 from kcompact.cli.failures import delivered
 from kcompact.cli.output import streams
 from kcompact.cli.output.keys_progress import KeysProgress
 from kcompact.cli.signals import stop_request
 from kcompact.config.resolve import Configured
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, storage_errors
+from kcompact.errors import ConfigError, CorruptDataError, KcompactError, storage_errors
 from kcompact.format.names import parse_directory
 from kcompact.keys.count import count_keys
 from kcompact.keys.counts import CountOptions
@@ -45,10 +45,10 @@ class KeysRequest:
 
 def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as_json: bool) -> int:
     """Count the keys of the partitions among the paths, topic by topic, and return the exit code."""
-    for path in paths:
-        if is_file(path):
-            raise RefusedError(path=path, problem="--keys needs a partition directory or a log directory")
-    directories, unusable = named_partitions(paths, topics=options.topics)
+    files = [path for path in paths if is_file(path)]
+    named = [path for path in paths if path not in files]
+    directories, unusable = named_partitions(named, topics=options.topics) if named else ([], [])
+    unusable += [refused_file(path, "--keys") for path in files]
     notes = option_notes(directories, options)
     streams.tell_notes(notes)
     count = CountOptions(
@@ -65,7 +65,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
         executors = stack.enter_context(engine.executors(lambda note: streams.tell_notes([note])))
         progress = KeysProgress()
         try:
-            topics = list(_topics(directories, options, count, executors(progress), progress))
+            topics = list(_topics(directories, options, count, executors(progress), progress)) if directories else []
         finally:
             progress.end()
     failed = [KeysEntry(directory=each.directory, error=each.error) for each in unusable]
@@ -79,7 +79,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
         shown = {
             "notes": [*notes, *doubts],
             "partitions": [keys_entry(each, request.separator, print_data=request.print_data) for each in entries],
-            "left_out": [left_out_fields(each) for each in left_out(paths, topics=options.topics)],
+            "left_out": [left_out_fields(each) for each in left_out(named, topics=options.topics)],
             "topics": [topic_entry(each, print_data=request.print_data) for each in topics],
         }
         lost = delivered(lambda: streams.echo(dumps(document("inspect", options.now_ms, **shown))))

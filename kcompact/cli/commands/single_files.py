@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.cli.entries import FileEntry
+from kcompact.cli.entries import FileEntry, InspectedPartition
 from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_second_suffix, is_log, kind_of
-from kcompact.errors import CorruptDataError, KcompactError, storage_errors
+from kcompact.errors import CorruptDataError, KcompactError, RefusedError, storage_errors
 
 
 def is_file(path: Path) -> bool:
@@ -16,6 +16,12 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def refused_file(path: Path, options: str) -> InspectedPartition:
+    """Return the entry of a file for options that need all segments of a partition."""
+    problem = f"{options} needs a partition directory or a log directory: all segments decide"
+    return InspectedPartition.failed(path.absolute(), RefusedError(path=path.absolute(), problem=problem))
 
 
 def file_entry(path: Path, *, verify: bool, memory_bytes: int) -> FileEntry:

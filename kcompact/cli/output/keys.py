@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.cli.output import text
+from kcompact.cli.output.lists import some_of
 from kcompact.cli.output.log_bar import ROLE_STYLES
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.keys.counts import AgeBin, KeyCounts, LogKeys, NamedKey, PrefixKeys, Tally, key_hash
@@ -28,6 +29,10 @@ _CLASSES = {
 }
 """The classes of records: each record is in one of them."""
 
+_KEY_CHARS = 80
+"""So much of a key is shown, else one long key makes all lines of a table as long. The JSON has the whole key."""
+_LESS = ("newest time", "newest offset", "newest")
+"""What a narrow terminal does not show of a key."""
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 
 
@@ -37,22 +42,27 @@ def show_keys(topics: Sequence[TopicKeys], older_than_ms: int | None, *, print_d
     is_first = True
     for topic in topics:
         for entry in topic.entries:
-            if entry.keys is None:
-                continue
             if not is_first:
                 printer.line()
             is_first = False
-            _show_partition(entry, entry.keys, older_than_ms, printer, print_data=print_data)
+            printer.line(cell(entry.name, "bold").append(f"  {text.path(entry.directory)}", style="dim"))
+            if entry.keys is None:
+                printer.line(f"  not counted: {_first_line(entry)}")
+            else:
+                _show_partition(entry.keys, older_than_ms, printer, print_data=print_data)
         if len(topic.entries) > 1 and topic.counted.logs:
             printer.line()
             _show_topic(topic, printer, print_data=print_data)
 
 
-def _show_partition(
-    entry: KeysEntry, keys: LogKeys, older_than_ms: int | None, printer: Printer, *, print_data: bool
-) -> None:
+def _first_line(entry: KeysEntry) -> str:
+    """Return the error of a partition without the next command. The whole of it is on standard error."""
+    message = text.relative_to_here(str(entry.error)) if entry.error is not None else "nothing can be read"
+    return message.split("\n")[0]
+
+
+def _show_partition(keys: LogKeys, older_than_ms: int | None, printer: Printer, *, print_data: bool) -> None:
     counts = keys.counts
-    printer.line(cell(entry.name, "bold").append(f"  {text.path(entry.directory)}", style="dim"))
     printer.line(f"  {_summary(counts, keys.keys)}")
     if keys.problem is not None:
         printer.line(f"  counted up to offset {keys.end_offset}, where the log is damaged")
@@ -173,8 +183,11 @@ def _show_named(label: str, keys: Sequence[NamedKey], printer: Printer, *, print
         for each in keys
     ]
     columns = (f"key, {label}", "versions", "bytes", "newest offset", "newest time", "newest")
+    numbers = ("versions", "bytes", "newest offset", "newest")
     printer.line()
-    _table(printer, columns, rows, numbers=("versions", "bytes", "newest offset", "newest"))
+    _table(
+        printer, columns, rows, numbers=numbers, whole=columns if not print_data else ("newest time",), optional=_LESS
+    )
 
 
 def _show_prefixes(keys: LogKeys, printer: Printer, *, print_data: bool) -> None:
@@ -187,7 +200,7 @@ def _show_prefixes(keys: LogKeys, printer: Printer, *, print_data: bool) -> None
         printer.line()
         rows = [_prefix_row(each, print_data=print_data) for each in listed]
         columns = (f"prefix, {label}", "keys", "live keys", "records", "bytes", "live")
-        _table(printer, columns, rows, numbers=columns[1:])
+        _table(printer, columns, rows, numbers=columns[1:], whole=() if print_data else columns, optional=columns[3:])
 
 
 def _prefix_row(each: PrefixKeys, *, print_data: bool) -> tuple[str, ...]:
@@ -203,8 +216,12 @@ def _prefix_row(each: PrefixKeys, *, print_data: bool) -> tuple[str, ...]:
 
 def _show_topic(topic: TopicKeys, printer: Printer, *, print_data: bool) -> None:
     counted = topic.counted
-    printer.line(cell(topic.topic, "bold").append(f"  {len(counted.logs):,} partitions", style="dim"))
+    of_all = "" if len(counted.logs) == len(topic.entries) else f" of {len(topic.entries):,}"
+    printer.line(cell(topic.topic, "bold").append(f"  {len(counted.logs):,}{of_all} partitions", style="dim"))
     printer.line(f"  {_summary(counted.counts, counted.distinct_keys)}")
+    if topic.incomplete:
+        names = some_of([entry.name for entry in topic.incomplete])
+        printer.line(f"  incomplete: {names} could not be counted, or only up to the damage")
     printer.line()
     _show_classes(counted.counts, printer)
     if not counted.shared_keys:
@@ -223,15 +240,26 @@ def _show_topic(topic: TopicKeys, printer: Printer, *, print_data: bool) -> None
         )
         for each in counted.most_shared
     ]
-    _table(printer, ("key", "versions", "bytes", "partitions"), rows, numbers=("versions", "bytes"))
+    whole = () if print_data else ("key",)
+    _table(printer, ("key", "versions", "bytes", "partitions"), rows, numbers=("versions", "bytes"), whole=whole)
 
 
 def _shown(key: bytes, *, print_data: bool) -> str:
-    return text.safe(key) if print_data else key_hash(key)
+    if not print_data:
+        return key_hash(key)
+    return text.safe(key, max_chars=_KEY_CHARS) if key else "(empty)"
 
 
-def _table(printer: Printer, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str]) -> None:
-    """Print a table whose first columns are names."""
+def _table(
+    printer: Printer,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Sequence[str],
+    whole: Sequence[str] = (),
+    optional: Sequence[str] = (),
+) -> None:
+    """Print a table whose first columns are names. A hash is never folded, because one wants to copy it."""
     if rows:
         cells = [dict(zip(columns, map(cell, row), strict=True)) for row in rows]
-        printer.table(columns, cells, numbers=numbers)
+        printer.table(columns, cells, numbers=numbers, whole=whole, optional=optional)

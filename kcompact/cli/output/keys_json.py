@@ -41,6 +41,7 @@ def topic_entry(topic: TopicKeys, *, print_data: bool) -> dict[str, Any]:
     return {
         "topic": topic.topic,
         "directories": [str(entry.directory) for entry in topic.entries if entry.keys is not None],
+        "incomplete": [str(entry.directory) for entry in topic.incomplete],
         **count_fields(counted.counts),
         "duplicate_factor": counted.counts.duplicate_factor,
         "distinct_keys": counted.distinct_keys,

@@ -117,6 +117,15 @@ def test_a_key_that_is_no_text_is_shown_safely(tmp_path: Path) -> None:
     assert "\x1b" not in kcompact(*KEYS, "--print-data", tmp_path).out
 
 
+def test_a_long_key_makes_no_line_long_and_an_empty_one_is_seen(tmp_path: Path) -> None:
+    partition(tmp_path, f'log now=10:00\n0: {"k" * 5000}=1 ""=1')
+    lines = kcompact(*KEYS, "--print-data", tmp_path).out.splitlines()
+    assert max(map(len, lines)) < 200
+    assert any(line.startswith("k" * 80 + "... (4,920 more)") for line in lines)
+    assert any(line.startswith("(empty)") for line in lines)
+    assert {"k" * 5000, ""} == {each["key"] for each in keys_of("--print-data", tmp_path)["most_bytes"]}
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -180,6 +189,12 @@ def test_settings_of_spark_without_spark_and_single_files_are_refused(tmp_path: 
     assert (ran.code, "in-process does not use a Spark master" in ran.err) == (2, True)
     ran = kcompact(*KEYS, directory / LOG0)
     assert (ran.code, "--keys needs a partition directory" in ran.err) == (4, True)
+    ran = kcompact(*KEYS, "--json", directory, directory / LOG0)
+    assert ran.code == 4
+    assert [(each["directory"], bool(each["keys"])) for each in ran.json["partitions"]] == [
+        (str(directory), True),
+        (str(directory / LOG0), False),
+    ]
 
 
 def test_a_damaged_log_is_counted_up_to_the_damage(tmp_path: Path) -> None:
@@ -222,6 +237,19 @@ def test_one_partition_that_fails_does_not_stop_the_others(tmp_path: Path) -> No
     assert counts_in(found["orders-0"]["keys"])["live_keys"] == 3
     assert (found["orders-1"]["keys"], found["missing"]["keys"]) == (None, None)
     assert found["orders-1"]["error"]
+    assert ran.json["topics"][0]["incomplete"] == [str(bad)]
+    ran = kcompact(*KEYS, tmp_path)
+    assert f"orders-1  {bad}\n  not counted: {bad / LOG0}: " in ran.out
+    assert "orders  1 of 2 partitions" in ran.out
+    assert "  incomplete: orders-1 could not be counted" in ran.out
+
+
+def test_the_sums_of_a_topic_name_a_partition_that_was_counted_up_to_its_damage(tmp_path: Path) -> None:
+    partition(tmp_path)
+    bad = partition(tmp_path, DIRTY.replace("log ", "log name=orders-1 "))
+    flip(bad / LOG3, -1)
+    assert kcompact(*KEYS, "--json", tmp_path).json["topics"][0]["incomplete"] == [str(bad)]
+    assert "  incomplete: orders-1 could not be counted, or only up to the damage" in kcompact(*KEYS, tmp_path).out
 
 
 def test_keys_of_several_partitions_are_named_and_copies_are_counted_apart(tmp_path: Path) -> None:
@@ -294,5 +322,7 @@ def test_a_small_log_loads_no_compiler_and_no_spark(tmp_path: Path) -> None:
 
 def test_on_a_narrow_terminal(tmp_path: Path) -> None:
     partition(tmp_path)
-    for lines in on_terminal([40], *KEYS, "--older-than", "1m", "--prefix", ":", tmp_path).values():
+    shown = on_terminal([40, 80], *KEYS, "--older-than", "1m", "--prefix", ":", tmp_path)
+    for width, lines in shown.items():
         assert any("7 records, 4 keys (3 live)" in line for line in lines)
+        assert sum(SHOWN["a"] in line and len(line) <= width for line in lines) == 3

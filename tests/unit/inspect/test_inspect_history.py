@@ -308,9 +308,18 @@ def test_what_excludes_what(option: str, other: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", HISTORY)
 def test_a_single_file_is_refused(option: str, tmp_path: Path) -> None:
-    ran = kcompact("inspect", option, next(partition(tmp_path).glob("*.log")))
+    directory = partition(tmp_path)
+    file = next(directory.glob("*.log"))
+    ran = kcompact("inspect", option, file)
     assert ran.code == 4
-    assert "need a partition directory" in ran.err
+    assert f"{option} needs a partition directory" in ran.err
+    ran = kcompact("inspect", option, "--json", file, directory)
+    assert ran.code == 4
+    name = option.removeprefix("--")
+    assert [(each["directory"], bool(each[name])) for each in ran.json["partitions"]] == [
+        (str(directory), True),
+        (str(file), False),
+    ]
 
 
 @pytest.mark.parametrize("option", HISTORY)
