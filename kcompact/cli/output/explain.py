@@ -185,15 +185,14 @@ def _show_overview(entries: Sequence[PlannedPartition], found: Sequence[Explanat
     """Print the partitions by reason, then those to clean, dirtiest first, and the others, largest first."""
     reasons = totals_by_reason(entries)
     _show_reasons(reasons, printer)
-    largest = sorted(found, key=lambda each: -each.plan.log.size_bytes)
-    rows = [each for each in found if each.plan.eligible] + [each for each in largest if not each.plan.eligible]
-    most = len(rows)
+    most = len(found)
     if printer.lines_to_fill is not None:
         most = max(FEWEST_ROWS, printer.lines_to_fill - LINES_BELOW - len(reasons))
+    rows = _rows(found, most)
     printer.line()
     columns = ("partition", "size", "ratio", "rewrites", "decides", "changes", "setting", "why")
     table = []
-    for each in rows[:most]:
+    for each in rows:
         plan = each.plan
         cells = (
             cell(plan.log.directory.name),
@@ -214,8 +213,18 @@ def _show_overview(entries: Sequence[PlannedPartition], found: Sequence[Explanat
         sentences=("why", "setting"),
         optional=("why", "setting", "ratio", "rewrites", "size"),
     )
-    if len(rows) > most:
-        printer.line(f"and {len(rows) - most:,} more partitions; -v explains each, --json has all")
+    if len(found) > len(rows):
+        to_clean = sum(each.plan.eligible for each in found) - sum(each.plan.eligible for each in rows)
+        more = f"{len(found) - len(rows):,} more partitions, {to_clean:,} of them to clean"
+        printer.line(f"and {more}; -v explains each, --json has all")
+
+
+def _rows(found: Sequence[Explanation], most: int) -> list[Explanation]:
+    """Return the partitions to clean, in their order, then the others, largest first; of too many, half of each."""
+    to_clean = [each for each in found if each.plan.eligible]
+    others = sorted((each for each in found if not each.plan.eligible), key=lambda each: -each.plan.log.size_bytes)
+    first = max(most - len(others), most - most // 2)
+    return [*to_clean[:first], *others[: most - len(to_clean[:first])]]
 
 
 def _when(explanation: Explanation) -> str | None:

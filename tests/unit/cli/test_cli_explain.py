@@ -209,8 +209,10 @@ def test_many_partitions_fit_on_a_screen(tmp_path: Path, monkeypatch: pytest.Mon
         report = lines[: next(number for number, line in enumerate(lines) if line.startswith("next: ")) + 1]
         assert len(report) <= SCREEN + 8, report
         assert max(map(len, report[:-1])) <= width
-        assert any(line.endswith(" more partitions; -v explains each, --json has all") for line in report)
+        assert any(line.endswith(" of them to clean; -v explains each, --json has all") for line in report)
         assert any(line.startswith("orders-0 ") and "now" in line for line in report)
+        # The rows are shared: each kind has some, however many of the other there are.
+        assert any(line.startswith("caught-up-0 ") for line in report)
     compared = ("--compare", "min.cleanable.dirty.ratio=0.1")
     for lines in on_terminal((100,), "plan", *compared, *COMPACT, "logs").values():
         report = lines[: next(number for number, line in enumerate(lines) if "would differ" in line) + 4]
