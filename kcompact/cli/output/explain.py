@@ -188,7 +188,7 @@ def _show_overview(entries: Sequence[PlannedPartition], found: Sequence[Explanat
     most = len(found)
     if printer.lines_to_fill is not None:
         most = max(FEWEST_ROWS, printer.lines_to_fill - LINES_BELOW - len(reasons))
-    rows = _rows(found, most)
+    rows = rows_to_show(found, most)
     printer.line()
     columns = ("partition", "size", "ratio", "rewrites", "decides", "changes", "setting", "why")
     table = []
@@ -219,7 +219,7 @@ def _show_overview(entries: Sequence[PlannedPartition], found: Sequence[Explanat
         printer.line(f"and {more}; -v explains each, --json has all")
 
 
-def _rows(found: Sequence[Explanation], most: int) -> list[Explanation]:
+def rows_to_show(found: Sequence[Explanation], most: int) -> list[Explanation]:
     """Return the partitions to clean, in their order, then the others, largest first; of too many, half of each."""
     to_clean = [each for each in found if each.plan.eligible]
     others = sorted((each for each in found if not each.plan.eligible), key=lambda each: -each.plan.log.size_bytes)

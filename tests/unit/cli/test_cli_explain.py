@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from kcompact.cli.output.explain import rows_to_show
 from kcompact.plan.explanation import explain
 from kcompact.plan.partition import plan_partition
 from tests.support import examples, log_dsl, log_writer
 from tests.support.command_line import COMPACT, digest, flip, kcompact, on_terminal, partition, settings
+from tests.support.log_values import log_of, planned, segment
 from tests.support.many_partitions import write_many
 
 CONDITION = {
@@ -211,10 +213,28 @@ def test_many_partitions_fit_on_a_screen(tmp_path: Path, monkeypatch: pytest.Mon
         assert max(map(len, report[:-1])) <= width
         assert any(line.endswith(" of them to clean; -v explains each, --json has all") for line in report)
         assert any(line.startswith("orders-0 ") and "now" in line for line in report)
-        # The rows are shared: each kind has some, however many of the other there are.
-        assert any(line.startswith("caught-up-0 ") for line in report)
     compared = ("--compare", "min.cleanable.dirty.ratio=0.1")
     for lines in on_terminal((100,), "plan", *compared, *COMPACT, "logs").values():
         report = lines[: next(number for number, line in enumerate(lines) if "would differ" in line) + 4]
         assert len(report) <= SCREEN
         assert any(line.endswith(" more; -v lists them") for line in report)
+
+
+@pytest.mark.parametrize(
+    ("to_clean", "others", "most", "expected"),
+    [
+        (2, 3, 5, (2, 3)),
+        (9, 9, 6, (3, 3)),
+        (9, 9, 5, (3, 2)),
+        (9, 1, 6, (5, 1)),
+        (1, 9, 6, (1, 5)),
+        (0, 9, 6, (0, 6)),
+        (9, 0, 6, (6, 0)),
+    ],
+)
+def test_the_rows_are_shared(to_clean: int, others: int, most: int, expected: tuple[int, int]) -> None:
+    """The first of those to clean and the largest of the others, however many of one kind there are."""
+    dirty = [explain(planned(log_of(segment(0), segment(100)))) for _ in range(to_clean)]
+    clean = [explain(planned(log_of(segment(0, number), segment(100), checkpoint=100))) for number in range(others)]
+    rows = rows_to_show([*dirty, *clean], most)
+    assert rows == [*dirty[: expected[0]], *reversed(clean[others - expected[1] :])]
