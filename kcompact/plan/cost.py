@@ -14,7 +14,7 @@ from kcompact.config.settings import TopicConfig
 from kcompact.format.names import Suffix
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, group_segments
-from kcompact.plan.deletion import first_due_ms, plan_forecast
+from kcompact.plan.deletion import RetentionReason, first_due_ms, plan_forecast
 from kcompact.plan.passes import (
     buffer_bytes_for_one_pass,
     dirty_records_at_most,
@@ -27,6 +27,9 @@ UNLIMITED = TopicConfig().log_cleaner_io_max_bytes_per_second
 """The rate of a broker without a throttle."""
 _RECORD_GROWTH_BYTES = 10
 """A record that is written again grows by no more: its timestamp and its length take more bytes (`clean.growth`)."""
+_SMALLEST_RECORD_BYTES = 7
+"""Length, attributes, both differences, and the lengths of key, value and headers. Compressed ones take less, and so
+does their growth."""
 _SMALLEST_BATCH_BYTES = 61
 _BLOCK_BYTES = 4096
 _SHARED_BLOCKS = 8
@@ -76,8 +79,12 @@ class CostHere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionFrees:
-    """What a broker deletes as whole segments after the cleaning, and when the next segment is due."""
+    """What a broker deletes as whole segments after the cleaning, and when the next segment is due.
 
+    `is_at_most`: some are only past `retention.bytes`, and a cleaning comes first, which may spare them.
+    """
+
+    is_at_most: bool
     segments: int
     size_bytes: int
     postponed_segments: int
@@ -149,16 +156,18 @@ def _space_of(plan: CleanPlan, group: Sequence[Segment], log_bytes: int) -> int:
 
 
 def _most_bytes(plan: CleanPlan, segment: Segment) -> int:
-    records = plan.log.end_of(segment) - segment.base_offset if segment.size_bytes else 0
-    return segment.size_bytes + _RECORD_GROWTH_BYTES * records
+    offsets = plan.log.end_of(segment) - segment.base_offset
+    return segment.size_bytes + _RECORD_GROWTH_BYTES * min(offsets, segment.size_bytes // _SMALLEST_RECORD_BYTES)
 
 
 def retention_frees(plan: CleanPlan) -> RetentionFrees:
     """Return what a broker deletes after the cleaning of a plan, or now if nothing is cleaned."""
     due = plan_forecast(plan)
+    is_at_most = plan.eligible and any(each.reason is RetentionReason.SIZE for each in due)
     deleted = [each.segment for each in due if not each.is_postponed]
     postponed = [each.segment for each in due if each.is_postponed]
     return RetentionFrees(
+        is_at_most=is_at_most,
         segments=len(deleted),
         size_bytes=sum(segment.size_bytes for segment in deleted),
         postponed_segments=len(postponed),

@@ -169,7 +169,9 @@ def _retention(explanation: Explanation) -> list[str]:
     frees = explanation.retention
     lines = []
     if frees.segments:
-        lines.append(f"a broker would delete {amount_of_bytes(frees.segments, frees.size_bytes)}")
+        most = "at most " if frees.is_at_most else ""
+        spared = ": a smaller log is not as far past retention.bytes" if frees.is_at_most else ""
+        lines.append(f"a broker would delete {most}{amount_of_bytes(frees.segments, frees.size_bytes)}{spared}")
     if frees.postponed_segments:
         kept = amount_of_bytes(frees.postponed_segments, frees.postponed_bytes)
         lines.append(f"the merge with younger segments keeps {kept} that would be due")

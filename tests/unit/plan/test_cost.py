@@ -13,6 +13,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.host.disk import Disk
 from kcompact.plan.cost import broker_cost, cost_here
 from tests.support import log_dsl
+from tests.support.log_values import log_of, planned, segment
 from tests.support.stages import plan_of
 
 ROUND = "log now=5d00:00 min.cleanable.dirty.ratio=0 segment.bytes=20000"
@@ -46,6 +47,14 @@ def test_what_is_counted_is_within_the_bounds(lines: list[str], tmp_path: Path) 
     assert refused is not None
     assert refused.needed_bytes <= cost.least_extra_disk_bytes <= cost.peak_extra_disk_bytes
     assert shortage(plan, sizes, Disk(free_bytes=cost.least_extra_disk_bytes, block_bytes=4096)) is None
+
+
+def test_offsets_without_records_need_no_space() -> None:
+    """A compacted segment has far more offsets than records."""
+    plan = planned(log_of(segment(0, 7000), segment(10**9), end=10**9 + 1))
+    assert broker_cost(plan).keys_at_most == 10**9
+    assert cost_here(plan).bytes_written_at_most == 7000 + 10 * 1000
+    assert cost_here(planned(log_of(segment(0, 7000), segment(100)))).bytes_written_at_most == 7000 + 10 * 100
 
 
 def test_nothing_cleanable_costs_nothing(tmp_path: Path) -> None:

@@ -443,6 +443,11 @@ def test_a_merge_that_keeps_what_is_due() -> None:
     assert (found.retention.segments, found.retention.postponed_segments) == (0, 1)
     kept = explain(planned(log, replace(config, segment_bytes=150)))
     assert (kept.retention.segments, kept.retention.size_bytes, kept.retention.postponed_segments) == (1, 100, 0)
+    assert not kept.retention.is_at_most
+    by_size = explain(planned(log, replace(config, retention_ms=-1, retention_bytes=100, segment_bytes=150)))
+    assert (by_size.retention.segments, by_size.retention.is_at_most) == (2, True)
+    asks_nothing = replace(config, retention_ms=-1, retention_bytes=100, min_cleanable_dirty_ratio=1)
+    assert not explain(planned(log, asks_nothing)).retention.is_at_most
 
 
 def test_a_setting_of_the_same_value_changes_nothing() -> None:
