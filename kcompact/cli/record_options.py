@@ -202,7 +202,8 @@ class RecordArguments:
 
     @property
     def _is_filtered(self) -> bool:
-        return any(value not in (None, (), False) for value in self.conditions.values())
+        # Not `in`: 0 is a condition, and it equals False.
+        return any(not (value is None or value is False or value == ()) for value in self.conditions.values())
 
     def listing(self, *, as_json: bool, memory_bytes: int, budget_bytes: int | None) -> Listing | None:
         """Return what is to be listed, None if nothing is. `memory_bytes` may be held for a batch.

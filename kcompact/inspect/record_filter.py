@@ -106,6 +106,8 @@ class RecordFilter:
 
     def contradiction(self) -> str:
         """Return why no record of any log is chosen, "" if one may be. The words are those of the options."""
+        if self.until_offset == 0:
+            return "no offset is below 0"
         if self.end_offset is not None and self.end_offset <= self.first_offset:
             return "the offsets exclude each other"
         if self.since_ms is not None and self.until_ms is not None and self.until_ms <= self.since_ms:
