@@ -87,21 +87,25 @@ class Commands(Helpful, click.Group):
 
 
 def _show_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if not value or ctx.resilient_parsing:
-        return
-    from kcompact.cli.output import streams
-
-    streams.echo(ctx.get_help())
-    ctx.exit()
+    if value and not ctx.resilient_parsing:
+        _answer(ctx, ctx.get_help())
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if not value or ctx.resilient_parsing:
-        return
-    from kcompact import __version__
+    if value and not ctx.resilient_parsing:
+        from kcompact import __version__
+
+        _answer(ctx, f"kcompact {__version__}")
+
+
+def _answer(ctx: click.Context, text: str) -> None:
+    """Print a text and end the command."""
     from kcompact.cli.output import streams
 
-    streams.echo(f"kcompact {__version__}")
+    try:
+        streams.echo(text)
+    except BrokenPipeError as problem:  # Click would end the process with 1.
+        ctx.exit(exit_code_of(problem, debug=False))
     ctx.exit()
 
 
@@ -118,7 +122,7 @@ def main() -> None:
     Exit codes: 0 done, also when nothing was eligible; 1 failed; 2 usage;
     3 corrupt data; 4 refused or unsupported; 5 locked, a broker is running;
     6 changed during the run; 7 not enough space; 8 recovery needed;
-    130, 143, 129 stopped by Ctrl-C, SIGTERM, SIGHUP.
+    130, 143, 129 stopped by Ctrl-C, SIGTERM, SIGHUP; 141 by a closed pipe.
     """
 
 

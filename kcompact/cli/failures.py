@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 DEBUG = "kcompact.debug"
 """The key under which click's context holds the value of `--debug`."""
+CLOSED_PIPE = 141
+"""The exit code of a process that SIGPIPE ends: what a shell shows for `git` or `grep` whose reader leaves early.
+
+Not 0: what was not read by then may be damaged.
+"""
 
 
 def exit_code_of(problem: Exception, *, debug: bool) -> int:
@@ -25,9 +30,10 @@ def exit_code_of(problem: Exception, *, debug: bool) -> int:
         _show_traceback(problem)
     if isinstance(problem, BrokenPipeError):
         # A reader may close the pipe early, so there is no message. A stream that was closed from the start gets one.
-        if streams.was_closed():
-            streams.tell("error: standard output is closed")
         streams.forget_output()
+        if not streams.was_closed():
+            return CLOSED_PIPE
+        streams.tell("error: standard output is closed")
         return 1
     failure = as_failure(problem)
     complain(failure, traced=debug)
@@ -75,17 +81,19 @@ def complain_of_each(problems: Iterable[tuple[Path, KcompactError]]) -> None:
         complain(those[0][1], directories=[directory for directory, _ in those])
 
 
-def delivered(show: Callable[[], None]) -> int:
-    """Print the report of finished work, and return 1 if it could not be printed.
+def delivered(show: Callable[[], None], *, only_reads: bool = False) -> int:
+    """Print the report of finished work, and return an exit code if it could not be printed, else 0.
 
-    A closed pipe is not a failure, because the work is finished.
+    A closed pipe is no failure of a command that has changed something. One that `only_reads` ends as all of them do.
     """
     from kcompact.cli.output import streams
     from kcompact.errors import KcompactError, StorageError
 
     try:
         show()
-    except BrokenPipeError:
+    except BrokenPipeError as problem:
+        if only_reads:
+            return exit_code_of(problem, debug=False)
         streams.forget_output()
     except StorageError as problem:
         complain(problem)

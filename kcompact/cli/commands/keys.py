@@ -82,11 +82,14 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
             "left_out": [left_out_fields(each) for each in left_out(named, topics=options.topics)],
             "topics": [topic_entry(each, print_data=request.print_data) for each in topics],
         }
-        lost = delivered(lambda: streams.echo(dumps(document("inspect", options.now_ms, **shown))))
+        lost = delivered(lambda: streams.echo(dumps(document("inspect", options.now_ms, **shown))), only_reads=True)
     else:
         from kcompact.cli.output.keys import show_keys
 
-        lost = delivered(lambda: show_keys(topics, request.older_than_ms, print_data=request.print_data))
+        def show() -> None:
+            show_keys(topics, request.older_than_ms, print_data=request.print_data)
+
+        lost = delivered(show, only_reads=True)
     complain_of(entries)
     return shared_exit_code([entry.exit_code for entry in entries]) or lost
 

@@ -267,7 +267,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     shell.stdout.close()
     assert shell.stderr.read() == b""
     shell.stderr.close()
-    assert shell.wait() == 1
+    assert shell.wait() == 141
 
 
 @pytest.mark.parametrize("arguments", [[], ["inspect"], ["plan"], ["clean"], ["recover"]])

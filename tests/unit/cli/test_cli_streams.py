@@ -128,6 +128,13 @@ def test_what_is_done_is_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("arguments", [["inspect", "--records"], ["inspect", "--keys"], ["plan"], ["--help"]])
+def test_a_reader_who_leaves_ends_a_reading_command_as_sigpipe_does(arguments: list[str], tmp_path: Path) -> None:
+    code, err = with_a_reader_who_left(*arguments, partition(tmp_path))
+    assert (code, [line for line in err.splitlines() if not line.startswith("note: ")]) == (141, [])
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [
