@@ -42,8 +42,8 @@ def _hint(name: str, text: str, **values: object) -> Evidence:
 
 def _proofs(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
     counts, walk = gaps.counts, gaps.on_disk
+    offsets = gaps.counted_to_offset - gaps.log_start_offset
     if counts.missing:
-        offsets = gaps.counted_to_offset - gaps.log_start_offset
         text = (
             f"{counts.missing:,} of {counted(offsets, 'offset')} have no record: compaction has removed them, in this "
         )
@@ -52,8 +52,8 @@ def _proofs(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
             f"{text}log or in the one that it was copied from",
             missing_offsets=counts.missing,
         )
-    else:
-        yield _proof("nothing-missing", "no offset is missing: compaction has removed nothing that is still in the log")
+    elif offsets > 0:  # A log without offsets proves nothing.
+        yield _proof("nothing-missing", "no offset is missing: no compaction has removed anything after the log start")
     if walk.last_gap_offset is not None:
         row = f"row {walk.last_gap_row:,}, {time(walk.last_gap_timestamp_ms)}"
         yield _proof(
@@ -63,14 +63,24 @@ def _proofs(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
             row=walk.last_gap_row,
             timestamp_ms=walk.last_gap_timestamp_ms,
         )
-        rows = walk.contiguous_rows_since_gap or 0
+        if rows := walk.contiguous_rows_since_gap:
+            yield _proof(
+                "contiguous-rows",
+                f"{counted(rows, 'row')} after the last gap: nothing was removed between them, they may be dirty",
+                rows=rows,
+            )
+    if gaps.missing_after_last_row:
+        lost = f"{counted(gaps.missing_after_last_row, 'offset')} after the last row, {walk.last_offset},"
         yield _proof(
-            "contiguous-rows",
-            f"{counted(rows, 'row')} after the last gap: nothing was removed there, they may be dirty",
-            rows=rows,
+            "after-last-row",
+            f"{lost} have no record either: compaction ran up to offset {counts.missing_to}",
+            missing_offsets=gaps.missing_after_last_row,
+            to_offset=counts.missing_to,
         )
     yield from _proofs_in_batches(gaps)
-    if gaps.checkpoint_offset is not None and gaps.dirty.missing:
+    checkpoint = gaps.checkpoint_offset
+    # A checkpoint above the log end is reset to the log start, and says nothing about this log.
+    if checkpoint is not None and checkpoint <= gaps.first_dirty_offset and gaps.dirty.missing:
         missing, first_dirty = gaps.dirty.missing, gaps.first_dirty_offset
         yield _proof(
             "beyond-checkpoint",
@@ -154,10 +164,11 @@ def _hints(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
     if gaps.counts.stamped_batches and gaps.counts.last_horizon_ms >= 0:
         retention_ms = plan.config.delete_retention_ms
         ran_ms = gaps.counts.last_horizon_ms - retention_ms
+        when = f"a cleaning set it at {time(ran_ms)}" if ran_ms >= 0 else "no cleaning can have set it"
         yield _hint(
             "horizon-time",
             f"the last delete horizon is {time(gaps.counts.last_horizon_ms)}; with delete.retention.ms={retention_ms} "
-            f"a cleaning set it at {time(ran_ms)}",
+            f"{when}",
             ran_ms=ran_ms,
             last_horizon_ms=gaps.counts.last_horizon_ms,
             delete_retention_ms=retention_ms,

@@ -122,6 +122,7 @@ EVIDENCE = {
     "missing-offsets": ("log\n0: a=1 b=1@4", {"missing_offsets": 3}),
     "nothing-missing": ("log\n0: a=1 b=1", {}),
     "contiguous-rows": ("log\n0: a=1 b=1@4 c=1", {"rows": 1}),
+    "after-last-row": ("log\n0: a=1 b=1@4 [c=1]@5..7 []@8..9\n12:", {"missing_offsets": 6, "to_offset": 11}),
     "lost-tails": ("log\n0: [a=1]@0..4 [b=1]@5..6 c=1", {"batches": 2, "missing_offsets": 5}),
     "empty-batches": ("log\n0: []@0..3(pid=1) a=1", {"batches": 1, "missing_offsets": 4}),
     "markers": ("log\n0: a=1(pid=1 txn) commit(pid=1)", {"offsets": 1}),
@@ -153,6 +154,20 @@ def test_a_fact_has_its_label_and_its_values(name: str, tmp_path: Path) -> None:
 def test_a_sound_log_shows_nothing_of_these(tmp_path: Path) -> None:
     facts = gaps_of("log\n0: a=1 b=1\n2: c=1\nsnapshot 2:\nsnapshot 3:", tmp_path).evidence
     assert [fact.name for fact in facts] == ["nothing-missing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("log\n5:", "nothing-missing"),  # Without offsets nothing is proved.
+        ("log start=2\n0: a=1 b=1\n2:", "nothing-missing"),
+        ("log\n0: a=1 b=1@4", "contiguous-rows"),  # No row comes after the gap.
+        ("log\n0: a=1 b=1@4 commit@5(pid=1)", "after-last-row"),
+        ("log checkpoint=99\n0: a=1 b=1@4", "beyond-checkpoint"),  # It is above the log end, so of another log.
+    ],
+)
+def test_nothing_is_proved_without_a_fact(text: str, name: str, tmp_path: Path) -> None:
+    assert name not in {fact.name for fact in gaps_of(text, tmp_path).evidence}
 
 
 def test_a_snapshot_that_is_much_older_than_its_log(tmp_path: Path) -> None:
