@@ -89,10 +89,10 @@ class Transaction:
 
     @property
     def duration_ms(self) -> int | None:
-        """The time from its first record that is left to its marker."""
+        """The time from its first record that is left to its marker, None if one of them has no timestamp."""
         if self.ended_timestamp_ms is None or self.first_timestamp_ms is None:
             return None
-        return self.ended_timestamp_ms - self.first_timestamp_ms
+        return _between(self.first_timestamp_ms, self.ended_timestamp_ms)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -269,10 +269,11 @@ class TransactionCounter:
             totals.batches += data.batches
             totals.records += data.records
             totals.size_bytes += data.size_bytes
-            duration_ms = marker.last_timestamp_ms - data.first_timestamp_ms
-            totals.longest_ms = max(totals.longest_ms, duration_ms)
             self._largest.offer(data.size_bytes, state, data, marker)
-            self._longest.offer(duration_ms, state, data, marker)
+            duration_ms = _between(data.first_timestamp_ms, marker.last_timestamp_ms)
+            if duration_ms is not None:
+                totals.longest_ms = max(totals.longest_ms, duration_ms)
+                self._longest.offer(duration_ms, state, data, marker)
         totals.transactions += 1
         totals.committed += is_committed
 
@@ -359,6 +360,11 @@ class TransactionCounter:
                 )
             )
         return sorted(found, key=lambda each: each.first_offset)
+
+
+def _between(first_ms: int, last_ms: int) -> int | None:
+    """Return the time between two timestamps, None if one of them is that of a record without one."""
+    return last_ms - first_ms if first_ms >= 0 and last_ms >= 0 else None
 
 
 def _joined(before: Event, later: Event) -> Event:

@@ -58,7 +58,8 @@ def _transaction(transaction: Transaction, report: TransactionReport) -> dict[st
 
 
 def _age_ms(timestamp_ms: int | None, now_ms: int) -> int | None:
-    return None if timestamp_ms is None else now_ms - timestamp_ms
+    """Return the time since a timestamp, None for a record without one."""
+    return None if timestamp_ms is None or timestamp_ms < 0 else now_ms - timestamp_ms
 
 
 # Lines
@@ -148,13 +149,14 @@ def _markers(counts: MarkerCounts) -> str:
 def _tombstones(report: TransactionReport) -> str:
     counts = report.tombstones
     kinds = (
-        (counts.unstamped, "to get a horizon in the next cleaning, unless superseded"),
+        (counts.unstamped, "to get a horizon in the next cleaning"),
         (counts.uncleanable, "until their segments can be cleaned"),
         (counts.legacy, "of an old format, to go by the age of the clean section"),
         (counts.waiting, f"until a horizon, {_horizons(counts.first_horizon_ms, counts.last_horizon_ms)}"),
         (counts.expired, "to go with the next cleaning"),
     )
-    return "; ".join(f"{count:,} {what}" for count, what in kinds if count)
+    line = "; ".join(f"{count:,} {what}" for count, what in kinds if count)
+    return f"{counts.total:,}, superseded ones included: {line}"
 
 
 def _horizons(first_ms: int | None, last_ms: int | None) -> str:
@@ -184,7 +186,9 @@ def _cells(transaction: Transaction, report: TransactionReport) -> Sequence[Any]
 
 
 def _duration(duration_ms: int) -> str:
-    """Return a duration with its two largest units, such as `2 h 5 min`."""
+    """Return a duration with its two largest units, such as `2 h 5 min`. Times of producers can run backwards."""
+    if duration_ms <= -1000:
+        return f"-{_duration(-duration_ms)}"
     if duration_ms < 1000:
         return f"{duration_ms} ms"
     rest, parts = duration_ms // 1000, list[str]()

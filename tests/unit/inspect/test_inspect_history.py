@@ -266,6 +266,34 @@ def test_a_transaction_whose_data_is_gone_is_open_by_the_snapshot(tmp_path: Path
     assert found.is_known_to_broker
 
 
+@pytest.mark.parametrize(
+    ("first", "marker", "duration_ms", "took"),
+    [
+        ("09:00", "11:30", 9_000_000, "2 h 30 min"),
+        ("09:00", "09:00", 0, "0 ms"),
+        ("11:30", "09:00", -9_000_000, "-2 h 30 min"),
+        ("-1", "09:00", None, "-"),
+    ],
+)
+def test_how_long_a_transaction_took(
+    first: str, marker: str, duration_ms: int | None, took: str, tmp_path: Path
+) -> None:
+    directory = partition(tmp_path, f"log now=12:00\n0: a=1^{first}(pid=7 txn) commit^{marker}(pid=7)")
+    found = kcompact("inspect", "--transactions", "--json", *COMPACT, directory).partition["transactions"]
+    (largest,) = found["largest"]
+    assert largest["duration_ms"] == duration_ms
+    assert [each["duration_ms"] for each in found["longest"]] == ([] if duration_ms is None else [duration_ms])
+    shown = kcompact("inspect", "--transactions", *COMPACT, directory).out
+    assert any(line.startswith("committed  ") and line.endswith(f"  {took}") for line in shown.splitlines())
+
+
+def test_an_open_transaction_without_a_timestamp_has_no_age(tmp_path: Path) -> None:
+    directory = partition(tmp_path, "log lone\n0: a=1^-1(pid=7 txn)")
+    found = kcompact("inspect", "--transactions", "--json", *COMPACT, directory).partition["transactions"]
+    (opened,) = found["open_transactions"]
+    assert (opened["open_for_ms"], opened["idle_for_ms"], opened["is_hanging"]) == (None, None, True)
+
+
 TOMBSTONES = {
     "unstamped": ("log now=10:00 checkpoint=0\n0: a=~\n1: b=1", 1),
     "uncleanable": ("log now=10:00\n0: a=~ b=~", 2),
