@@ -48,6 +48,11 @@ def transaction_section(facts: PartitionFacts) -> Section | None:
 
 def _stable(report: TransactionReport) -> str:
     held, stable = report.held_back, report.last_stable_offset
+    if stable >= report.high_watermark and report.high_watermark < report.log_end_offset:
+        return (
+            f"The last stable offset is the high watermark {stable}: no transaction holds it back. The log ends at "
+            f"{report.log_end_offset}."
+        )
     if stable >= report.high_watermark:
         return f"The last stable offset is the high watermark {stable}: nothing is held back."
     text = (

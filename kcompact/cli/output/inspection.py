@@ -75,6 +75,9 @@ def _show_history(entry: InspectedPartition, printer: Printer) -> None:
         from kcompact.cli.output.transactions import show_transactions
 
         show_transactions(entry.transactions, printer)
+    plan = entry.plan
+    if plan is not None and plan.last_stable_offset < plan.log.log_end_offset:
+        show_notes(plan, printer)  # They say what made it so low.
     _show_error(entry, printer)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.cli.output import text
+from kcompact.cli.output.inspection import show_notes
 from kcompact.cli.output.lists import some_of
 from kcompact.cli.output.log_bar import ROLE_STYLES
 from kcompact.cli.output.printer import Printer, cell
@@ -14,6 +15,7 @@ from kcompact.keys.counts import AgeBin, KeyCounts, LogKeys, NamedKey, PrefixKey
 
 if TYPE_CHECKING:
     from kcompact.cli.entries import KeysEntry, TopicKeys
+    from kcompact.plan.clean_plan import CleanPlan
 
 _CLASSES = {
     "live keys": "live_keys",
@@ -50,6 +52,9 @@ def show_keys(topics: Sequence[TopicKeys], older_than_ms: int | None, *, print_d
                 printer.line(f"  not counted: {_first_line(entry)}")
             else:
                 _show_partition(entry.keys, older_than_ms, printer, print_data=print_data)
+                if entry.plan is not None and entry.keys.counts.undecided_records.number:
+                    printer.line()
+                    _show_undecided(entry.keys, entry.plan, printer)
         if len(topic.entries) > 1 and topic.counted.logs:
             printer.line()
             _show_topic(topic, printer, print_data=print_data)
@@ -108,6 +113,13 @@ def _show_classes(counts: KeyCounts, printer: Printer) -> None:
     of_empty = f", {empty.number:,} of them empty ({readable.size(empty.size_bytes)})" if empty.number else ""
     on_disk = f"{readable.size(counts.batches.size_bytes)} on the disk"
     printer.line(f"  {counts.batches.number:,} batches{of_empty}, {on_disk}")
+
+
+def _show_undecided(keys: LogKeys, plan: CleanPlan, printer: Printer) -> None:
+    """Print why readers of committed records do not see the end of the log."""
+    end = f"the high watermark is {plan.high_watermark}, the log end {plan.log.log_end_offset}"
+    printer.line(f"  readers of committed records see the log up to offset {keys.stable_offset}; {end}")
+    show_notes(plan, printer)
 
 
 def _show_sections(keys: LogKeys, printer: Printer) -> None:

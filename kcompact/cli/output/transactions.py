@@ -120,6 +120,10 @@ def _total(totals: Totals) -> str:
 def _stable(report: TransactionReport) -> str:
     held, stable = report.held_back, report.last_stable_offset
     if stable >= report.high_watermark:
+        if report.high_watermark < report.log_end_offset:
+            return (
+                f"{stable}, the high watermark: no transaction holds it back; the log ends at {report.log_end_offset}"
+            )
         return f"{stable}, the high watermark: nothing is held back"
     end = f"{stable}, below the high watermark {report.high_watermark}: "
     end += (

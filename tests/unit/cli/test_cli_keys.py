@@ -267,6 +267,19 @@ def test_keys_of_several_partitions_are_named_and_copies_are_counted_apart(tmp_p
     assert "1 key in several partitions" in text
 
 
+@pytest.mark.parametrize("option", ["--keys", "--gaps", "--transactions"])
+def test_where_nothing_counts_as_replicated_the_output_says_why(option: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    note = "replication-offset-checkpoint has no entry for this partition"
+    assert note not in kcompact("inspect", option, *COMPACT, directory).out
+    partition(tmp_path, "log name=users-0 hw=1\n0: a=1")  # Its entry is the only one of the checkpoint.
+    ran = kcompact("inspect", option, *COMPACT, directory)
+    assert f"  note: {note}, so no record counts as replicated; pass --high-watermark leo" in ran.out
+    shown = {"--keys": "see the log up to offset 0; the high watermark is 0, the log end 7", "--gaps": "read_committed"}
+    assert shown.get(option, "0, the high watermark: no transaction holds it back; the log ends at 7") in ran.out
+    assert note not in kcompact("inspect", option, "--high-watermark", "leo", *COMPACT, directory).out
+
+
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settled, "_PAUSES_S", (0, 0, 0))
