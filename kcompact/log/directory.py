@@ -132,6 +132,11 @@ class PartitionLog:
         return self.log_dir.is_unclean and self.recovered_from is None
 
     @property
+    def is_cluster_metadata(self) -> bool:
+        """Whether this is the metadata log of the cluster, which no cleaner looks at, whatever the settings."""
+        return self.topic_partition.topic == CLUSTER_METADATA_TOPIC
+
+    @property
     def active_segment(self) -> Segment:
         return self.segments[-1]
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcompact.config.settings import INT_MAX, TopicConfig
-from kcompact.format.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
+from kcompact.format.names import INTERNAL_TOPICS
 from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer, first_open_transaction_offset
 from kcompact.log.segments import Segment
@@ -366,7 +366,7 @@ def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal
         # Without its staging directory kcompact leaves no such files.
         problem = "an interrupted swap of a broker left files behind; start that broker once and stop it, or use"
         return Reason.LEFTOVERS, f"{problem} kcompact recover --foreign"
-    if topic == CLUSTER_METADATA_TOPIC or (topic in INTERNAL_TOPICS and not include_internal):
+    if log.is_cluster_metadata or (topic in INTERNAL_TOPICS and not include_internal):
         return Reason.INTERNAL, f"{topic} is an internal topic of Kafka"
     if config.remote_storage_enable:
         problem = "the topic has tiered storage (remote.storage.enable=true), which kcompact does not support"

@@ -102,8 +102,10 @@ ALONE = Rivals()
 def conditions_of(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None = None) -> list[Condition]:
     """Return the conditions of a partition in the order of their names. Those that do not apply are left out.
 
-    `horizons` are those of its batches, None if nobody has looked.
+    `horizons` are those of its batches, None if nobody has looked. No cleaner looks at the metadata log.
     """
+    if plan.log.is_cluster_metadata:
+        return [each for each in (_uncleanable(plan), _internal(plan)) if each is not None]
     found = [condition(plan) for condition in _CONDITIONS]
     found += [_order(plan, rivals), *_later_conditions(plan, horizons)]
     return [condition for condition in found if condition is not None]
@@ -198,6 +200,8 @@ def _internal(plan: CleanPlan) -> Condition | None:
         return None
     topic = plan.log.topic_partition.topic
     explanation = f"{topic} is an internal topic of Kafka; kcompact cleans it with --include-internal only"
+    if plan.log.is_cluster_metadata:
+        explanation = f"{topic} is the metadata log of Kafka, which is cut behind its snapshots and never compacted"
     return Condition(name=Name.INTERNAL, value=topic, threshold=None, verdict=Verdict.BLOCKS, explanation=explanation)
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import KcompactError, PolicyUnknownError, RefusedError
-from kcompact.format.names import CLUSTER_METADATA_TOPIC
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.producer_state import first_unstable_offset, load_producers
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
@@ -79,8 +78,7 @@ def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[s
         return None, ("no replication-offset-checkpoint: high watermark taken as the log end",)
     if log.topic_partition in checkpoint:
         return checkpoint[log.topic_partition], ()
-    is_metadata = log.topic_partition.topic == CLUSTER_METADATA_TOPIC
-    return log.log_start_offset, () if is_metadata else (NO_HIGH_WATERMARK,)
+    return log.log_start_offset, () if log.is_cluster_metadata else (NO_HIGH_WATERMARK,)
 
 
 def hint_for(plan: CleanPlan) -> str:
@@ -94,7 +92,8 @@ def hint_for(plan: CleanPlan) -> str:
             "cleaned, and the rest is left to the broker."
         )
     if plan.reason is Reason.INTERNAL:
-        is_compacted = topic != CLUSTER_METADATA_TOPIC and (plan.config.compacts or plan.config.cleanup_policy is None)
+        may_compact = plan.config.compacts or plan.config.cleanup_policy is None
+        is_compacted = may_compact and not plan.log.is_cluster_metadata
         return INCLUDE_INTERNAL if is_compacted else "Kafka does not compact this topic."
     return ""
 

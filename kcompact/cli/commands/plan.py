@@ -84,11 +84,15 @@ def _explanations(planned: Sequence[PlannedPartition]) -> dict[Path, Explanation
 def _comparisons(
     planned: Sequence[PlannedPartition], options: PlanOptions, compared: Sequence[Override]
 ) -> dict[Path, Comparison]:
-    """Return each plan beside the one with the changed settings. Raises ConfigError for a wrong value."""
+    """Return each plan beside the one with the changed settings. Raises ConfigError for a wrong value.
+
+    The metadata log is left out: no setting of a topic holds for it.
+    """
     from kcompact.plan.comparison import compare
 
     changed = replace(options, overrides=(*options.overrides, *compared))
-    plans = {entry.directory: entry.plan for entry in planned if entry.plan is not None}
+    found = [(entry.directory, entry.plan) for entry in planned if entry.plan is not None]
+    plans = {directory: plan for directory, plan in found if not plan.log.is_cluster_metadata}
     configs = changed.configs_of(list(plans))
     return {directory: compare(plan, configs[directory].config) for directory, plan in plans.items()}
 

@@ -97,6 +97,8 @@ def _shown(field: str, value: object) -> str:
     match value:
         case None:
             return _NONE.get(field, "-")
+        case "":
+            return "none"
         case bool():
             return "yes" if value else "no"
         case int() if "bytes" in field:

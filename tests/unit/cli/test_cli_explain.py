@@ -12,7 +12,7 @@ from kcompact.cli.output.explain import rows_to_show
 from kcompact.plan.explanation import explain
 from kcompact.plan.partition import plan_partition
 from tests.support import examples, log_dsl, log_writer
-from tests.support.command_line import COMPACT, digest, flip, kcompact, on_terminal, partition, settings
+from tests.support.command_line import COMPACT, DIRTY, digest, flip, kcompact, on_terminal, partition, settings
 from tests.support.log_values import log_of, planned, segment
 from tests.support.many_partitions import write_many
 
@@ -111,6 +111,21 @@ def test_compare(tmp_path: Path) -> None:
     passed = kcompact("plan", "--json", *COMPACT, "--config", "min.cleanable.dirty.ratio=0.1", directory)
     assert passed.partition["groups"] != []
     assert len(passed.partition["groups"]) == compared["changed"]["groups"]
+
+
+def test_no_setting_of_a_topic_holds_for_the_metadata_log(tmp_path: Path) -> None:
+    directory = partition(tmp_path, DIRTY.replace("now=10:00", "now=10:00 name=__cluster_metadata-0", 1))
+    ran = kcompact("plan", "--explain", "--json", "--compare", "segment.ms=1", *COMPACT, directory)
+    assert ran.partition["compare"] is None
+    explained = ran.partition["explain"]
+    assert [each["name"] for each in explained["conditions"]] == ["uncleanable", "internal-topic"]
+    assert "--include-internal" not in explained["conditions"][1]["explanation"]
+    assert (explained["forecasts"], explained["change_by_setting"]) == ([], None)
+
+
+def test_an_empty_policy_has_a_name(tmp_path: Path) -> None:
+    text = kcompact("plan", "--compare", "cleanup.policy=", *COMPACT, partition(tmp_path)).out
+    assert text.splitlines()[1].split() == ["orders-0", "cleanup.policy", "compact", "none"]
 
 
 def test_compare_settings_of_the_broker(tmp_path: Path) -> None:
