@@ -21,7 +21,15 @@ from kcompact.config.metadata_log import (
     read_meta_properties,
 )
 from kcompact.config.settings import CLEANER_ENABLE, ClusterConfig, Override, TopicConfig
-from kcompact.errors import ConfigError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError, storage_error
+from kcompact.errors import (
+    ConfigError,
+    CorruptBatchError,
+    CorruptDataError,
+    KcompactError,
+    RefusedError,
+    storage_error,
+    storage_errors,
+)
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
 
@@ -114,7 +122,8 @@ class _Resolver:
             return Configured(config=self._merge(directory.name, None))
         notes: list[str] = []
         try:
-            cluster = self._cluster_config(directory, partition, notes)
+            with storage_errors(directory):
+                cluster = self._cluster_config(directory, partition, notes)
             config = self._merge(partition.topic, cluster)
             if config.compacts and not config.log_cleaner_enable:
                 notes.append(f"the broker's own cleaner is switched off: {CLEANER_ENABLE}=false")

@@ -169,7 +169,7 @@ def _uncleanable(plan: CleanPlan) -> Condition:
         )
     return Condition(
         name=Name.UNCLEANABLE,
-        value=damage or (plan.explanation if is_unusable else None),
+        value=str(Reason.CORRUPT) if damage else str(plan.reason) if is_unusable else None,
         threshold=None,
         verdict=verdict,
         explanation=explanation,

@@ -22,7 +22,7 @@ from kcompact.format.metadata_record import MetadataRecord, RemoveTopicRecord
 from kcompact.format.properties import encode_uuid
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl, log_writer
-from tests.support.command_line import DIRTY, NOW, ROOT, digest, environment, kcompact, partition
+from tests.support.command_line import COMPACT, DIRTY, NOW, ROOT, digest, environment, kcompact, partition
 from tests.support.metadata_log import CLUSTER_ID, ORDERS, OTHER, USERS, batches, log, of_broker, topic, write
 
 AT = ("--now", NOW)
@@ -141,6 +141,23 @@ def test_broker_config_names_itself(tmp_path: Path) -> None:
 
 
 # Directories that are not what the cluster knows
+
+
+def test_a_topic_id_that_cannot_be_read_fails_its_partition_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = broker(tmp_path, *COMPACTED)
+    partition(log_dir, DIRTY.replace("now=10:00", "now=10:00 name=other-0", 1))
+
+    def fail(directory: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(directory / "partition.metadata"))
+
+    monkeypatch.setattr("kcompact.config.metadata_log.read_topic_id", fail)
+    ran = kcompact("plan", "--json", *COMPACT, log_dir)
+    entries = {entry["topic"]: entry for entry in ran.json["partitions"]}
+    assert entries["orders"]["error"].splitlines()[0].endswith("/orders-0/partition.metadata: Permission denied")
+    assert entries["other"]["reason"] == "dirty-ratio"
+    assert ran.code == entries["orders"]["exit_code"] == 4
 
 
 def test_a_stale_replica_is_refused(tmp_path: Path) -> None:
