@@ -51,9 +51,10 @@ class LogState:
         )
         aborted = np.sort(data[outcomes == Outcome.ABORTED, TXN_BASE_OFFSET])
         open_offsets = data[outcomes == Outcome.OPEN, TXN_BASE_OFFSET]
-        # Of a damaged log the producer state is not known, so the transactions that have no end are open.
+        # Of a damaged log the producer state is not known, so the transactions that have no end are open. Where the
+        # count ends before the damage, the marker that tells how one ended may lie behind it.
         stable_offset = self.stable_offset
-        if self.plan.log.damage and len(open_offsets):
+        if (self.plan.log.damage or self.problem is not None) and len(open_offsets):
             stable_offset = min(stable_offset, max(int(open_offsets.min()), self.plan.log.log_start_offset))
         is_news = stable_offset != self.stable_offset or not np.array_equal(aborted, self.aborted)
         self.stable_offset, self.aborted = stable_offset, aborted

@@ -117,6 +117,17 @@ def test_damage_ends_the_count(
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("marker", ["abort", "commit"])
+def test_a_transaction_whose_marker_lies_behind_the_damage_is_open(marker: str, compiled: bool, tmp_path: Path) -> None:
+    text = f"0: a=1 [a=2](pid=7 epoch=0 seq=0 txn) b=1\n3: c=1 [{marker}](pid=7 epoch=0)\n5: d=1"
+    plan = plan_of(log_dsl.parse(f"log now=10:00\n{text}"), tmp_path)
+    flip(plan.log.directory / LOG3, 69)  # The value of c: the headers are sound.
+    (found,) = count_keys([plan], InProcess(), compiled=compiled).logs
+    assert (found.stable_offset, found.end_offset) == (1, 3)
+    assert numbers(found.counts) == {"live_keys": 1, "undecided_records": 2, "batches": 3}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 def test_damage_of_one_partition_leaves_the_others_alone(compiled: bool, tmp_path: Path) -> None:
     plans = [
         plan_of(log_dsl.parse(f"log now=10:00 name=orders-{number}\n0: a=1 b={number}\n2: c=1"), tmp_path)
