@@ -78,6 +78,8 @@ def log_gaps(
     total = _SegmentWalks(end_offset=log.log_start_offset)
     for counted in found:
         total = total + counted
+    # A segment can end below the log start, and damage there ends the count too.
+    total = replace(total, end_offset=max(total.end_offset, log.log_start_offset))
     counts, places = total.counts, _Places(log, memory_bytes)
     gaps = Gaps(
         log_start_offset=log.log_start_offset,

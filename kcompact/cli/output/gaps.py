@@ -101,7 +101,8 @@ def show_gaps(gaps: Gaps, printer: Printer) -> None:
 def _present(gaps: Gaps) -> str:
     ratio = gaps.on_disk.offsets_present_ratio
     if ratio is None:
-        return f"none, the log starts and ends at {gaps.log_start_offset}"
+        ends = "starts and ends" if gaps.log_start_offset == gaps.log_end_offset else "starts"
+        return f"none, the log {ends} at {gaps.log_start_offset}"
     offsets = gaps.counted_to_offset - gaps.log_start_offset
     present = f"{gaps.counts.present:,} of {offsets:,} have a record ({100 * ratio:.1f} %)"
     missing = f"{gaps.counts.missing:,} are missing; {counted(gaps.on_disk.gaps, 'gap')} between records"

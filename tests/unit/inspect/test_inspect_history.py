@@ -365,6 +365,17 @@ def test_a_single_file_is_refused(option: str, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("start", [0, 4])
+def test_damage_before_the_first_counted_batch(start: int, tmp_path: Path) -> None:
+    directory = partition(tmp_path, f"log now=10:00 start={start}\n0: [a=1]@0..1\n2: [b=1]@2..4 c=1\n6: d=1")
+    flip(directory / f"{0:020d}.log", 16)  # The magic of the first batch.
+    found = kcompact("inspect", "--gaps", "--json", *COMPACT, directory).partition["gaps"]
+    assert (found["counted_to_offset"], found["evidence"]) == (start, [])
+    shown = kcompact("inspect", "--gaps", *COMPACT, directory).out
+    assert f"  offsets  none, the log starts at {start}\n" in shown
+    assert f"  counted  up to offset {start}, because of damage; the log ends at 7\n" in shown
+
+
 @pytest.mark.parametrize("option", HISTORY)
 def test_damage_is_counted_up_to(option: str, tmp_path: Path) -> None:
     directory = partition(tmp_path, "log now=10:00\n0: a=1 b=1\n2: [c=1 d=1@4]@2..4 e=1\n6: f=1")
