@@ -59,7 +59,7 @@ def _remaining(facts: PartitionFacts, plan: CleanPlan) -> float | None:
 
 def _texts(plan: CleanPlan, due: Rolled | None, remaining: float | None) -> list[str]:
     minimum = plan.config.min_cleanable_dirty_ratio
-    share = "all of them, because no dry run was made" if remaining is None else f"{remaining:.0%} of them"
+    share = "all of them, because no dry run was made" if remaining is None else f"{100 * remaining:.0f} % of them"
     texts = [
         "The solid line is measured: the dirty share of the closed segments at each roll since the checkpoint, offset "
         f"{plan.first_dirty_offset}. A transaction or a lag that held segments back at the time made Kafka's ratio "

@@ -136,7 +136,7 @@ def _broker(explanation: Explanation) -> list[str]:
     lines = [
         f"rewrites {readable.size(cost.bytes_rewritten)} in {passes}: at most {keys}, as many as offsets",
         f"its buffer of {readable.size(cost.buffer_bytes)} with {share} takes {cost.map_keys:,} keys: at most "
-        f"{100 * cost.buffer_utilization:.1f}% of a map is used",
+        f"{100 * cost.buffer_utilization:.1f} % of a map is used",
     ]
     if cost.buffer_bytes_for_one_pass is not None:
         lines.append(f"one pass is certain with log.cleaner.dedupe.buffer.size={cost.buffer_bytes_for_one_pass}")
