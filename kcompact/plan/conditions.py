@@ -230,6 +230,9 @@ def _dirty_records(plan: CleanPlan) -> Condition:
     is_dirty = bool(_closed_bytes(plan)) or bool(offsets and log.active_segment.size_bytes)
     if is_dirty:
         explanation = f"offsets {plan.first_dirty_offset} to {log.log_end_offset - 1} were never cleaned"
+        if plan.checkpoint_reset:
+            outside = f"the cleaner's checkpoint, offset {log.checkpoint_offset}, is outside the log"
+            explanation = f"{outside}, so all offsets from {plan.first_dirty_offset} on count as dirty"
     elif log.size_bytes:
         explanation = f"the log is clean up to its end, offset {log.log_end_offset}; without new records it stays so"
     else:
@@ -307,6 +310,8 @@ def _active_segment(plan: CleanPlan) -> Condition:
     if has_dirty and (rolls_ms := rolls_from_ms(plan)) is not None:
         jitter = ", or earlier by segment.jitter.ms" if plan.config.segment_jitter_ms else ""
         sentence = f"a broker closes it when it appends a record of {readable.time(rolls_ms)} or later{jitter}"
+        if rolls_ms <= plan.now_ms:
+            sentence = "it is old enough: a broker closes it when it appends the next record"
         forecast = Forecast(at_ms=max(rolls_ms, plan.now_ms), how=How.AT_APPEND, explanation=sentence)
     return Condition(
         name=Name.ACTIVE_SEGMENT,

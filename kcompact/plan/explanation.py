@@ -8,7 +8,7 @@ explanation.change_by_setting       # which value of one setting takes the decid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kcompact import readable
@@ -159,8 +159,8 @@ def _forecasts(plan: CleanPlan, growth: Growth | None) -> tuple[Forecast, ...]:
         found.append(Forecast(at_ms=alone_ms, how=How.BY_ITSELF, explanation=sentence))
     rolled_ms, rolls_ms = eligible_after_roll_ms(plan), rolls_from_ms(plan)
     if rolled_ms is not None and rolls_ms is not None and (alone_ms is None or rolled_ms < alone_ms):
-        append = f"a record of {readable.time(rolls_ms)} or later closes the active segment"
-        sentence = f"eligible from {readable.time(rolled_ms)} on: {append}"
+        record = "the next record" if rolls_ms <= plan.now_ms else f"a record of {readable.time(rolls_ms)} or later"
+        sentence = f"eligible from {readable.time(rolled_ms)} on: {record} closes the active segment"
         found.append(Forecast(at_ms=rolled_ms, how=How.AT_APPEND, explanation=sentence))
     if growth is not None and plan.reason in _GROWS_OUT_OF:
         estimate_ms = estimated_ms(plan, growth)
@@ -185,3 +185,12 @@ def explain_all(plans: Sequence[CleanPlan], horizons: Sequence[Horizons | None] 
             before[log_dir] = Rivals(partitions=first.partitions + 1, size_bytes=first.size_bytes + more)
     found = horizons or [None] * len(plans)
     return [explain(plan, rivals[id(plan)], own) for plan, own in zip(plans, found, strict=True)]
+
+
+def most_keys(explanations: Iterable[Explanation]) -> Explanation | None:
+    """Return the partition whose cleanable section may have most keys, which decides how much buffer a broker needs.
+
+    None if nothing is cleanable.
+    """
+    cleanable = (each for each in explanations if each.broker.keys_at_most)
+    return max(cleanable, key=lambda each: each.broker.keys_at_most, default=None)

@@ -102,7 +102,7 @@ def _content(shown: _Shown, request: Request) -> dict[str, Any]:
     entries = [plan_entry(each) for each in (*shown.planned, *shown.unusable)]
     content: dict[str, Any] = {"partitions": entries}
     if request.explains or request.compared:
-        from kcompact.cli.output.explain_json import compare_fields, compare_totals, explain_fields
+        from kcompact.cli.output.explain_json import buffer_fields, compare_fields, compare_totals, explain_fields
 
         for entry, fields in zip((*shown.planned, *shown.unusable), entries, strict=True):
             explanation = shown.explanations.get(entry.directory)
@@ -113,6 +113,7 @@ def _content(shown: _Shown, request: Request) -> dict[str, Any]:
                 fields["compare"] = compare_fields(comparison) if comparison else None
         if request.explains:
             content["reasons"] = [asdict(each) for each in totals_by_reason((*shown.planned, *shown.unusable))]
+            content["buffer"] = buffer_fields(shown.explanations.values())
         if request.compared:
             settings = [str(each) for each in request.compared]
             content["compare"] = compare_totals(settings, list(shown.comparisons.values()))

@@ -10,7 +10,7 @@ from kcompact.cli.output.plans import FEW, show_notes_and_hints, show_totals
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.config.settings import LONG_MAX
 from kcompact.plan.conditions import Condition, Name, Value, Verdict
-from kcompact.plan.explanation import Explanation
+from kcompact.plan.explanation import Explanation, most_keys
 from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import ReasonTotals, totals_by_reason
 
@@ -21,7 +21,7 @@ _STYLES = {
     Verdict.TRIGGERS: "green",
 }
 _DURATIONS = frozenset({Name.ACTIVE_SEGMENT, Name.MIN_LAG, Name.MAX_LAG, Name.TOMBSTONES, Name.RETENTION})
-LINES_BELOW = 8
+LINES_BELOW = 9
 """The lines of the table of reasons, of the totals and of the next command, about."""
 FEWEST_ROWS = 5
 """The rows for partitions, however low the terminal is."""
@@ -40,6 +40,7 @@ def show_explanations(entries: Sequence[PlannedPartition], found: Sequence[Expla
     if len(entries) > 1:
         printer.line()
         show_totals(entries, printer, with_reasons=len(entries) <= FEW)
+        _show_buffer(found, printer)
 
 
 def show_explanation(explanation: Explanation, printer: Printer) -> None:
@@ -227,6 +228,19 @@ def rows_to_show(found: Sequence[Explanation], most: int) -> list[Explanation]:
     others = sorted((each for each in found if not each.plan.eligible), key=lambda each: -each.plan.log.size_bytes)
     first = max(most - len(others), most - most // 2)
     return [*to_clean[:first], *others[: most - len(to_clean[:first])]]
+
+
+def _show_buffer(found: Sequence[Explanation], printer: Printer) -> None:
+    """Print how much buffer a broker needs for the partition with most keys, if any has some to clean."""
+    largest = most_keys(found)
+    if largest is None:
+        return
+    cost = largest.broker
+    keys = f"at most {readable.counted(cost.keys_at_most, 'key')} in {largest.plan.log.directory.name}"
+    enough = "no buffer is certain to be enough for one pass"
+    if cost.buffer_bytes_for_one_pass is not None:
+        enough = f"one pass is certain with log.cleaner.dedupe.buffer.size={cost.buffer_bytes_for_one_pass}"
+    printer.line(cell(f"buffer of a broker: {keys}, and the map is full at {cost.map_keys:,}; {enough}"))
 
 
 def _when(explanation: Explanation) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from kcompact.plan.comparison import Comparison, total
 from kcompact.plan.conditions import Condition
-from kcompact.plan.explanation import Explanation
+from kcompact.plan.explanation import Explanation, most_keys
 from kcompact.plan.forecast import Forecast
 from kcompact.plan.remedies import Remedy
 
@@ -28,6 +28,20 @@ def explain_fields(explanation: Explanation) -> dict[str, Any]:
         "broker": asdict(explanation.broker),
         "here": asdict(explanation.here),
         "retention": asdict(explanation.retention),
+    }
+
+
+def buffer_fields(explanations: Iterable[Explanation]) -> dict[str, Any] | None:
+    """Return the object `buffer` of the document: the partition that decides how much a broker needs."""
+    largest = most_keys(explanations)
+    if largest is None:
+        return None
+    cost = largest.broker
+    return {
+        "directory": str(largest.plan.log.directory),
+        "keys_at_most": cost.keys_at_most,
+        "map_keys": cost.map_keys,
+        "buffer_bytes_for_one_pass": cost.buffer_bytes_for_one_pass,
     }
 
 

@@ -71,6 +71,42 @@ def test_text_and_json_say_the_same(tmp_path: Path) -> None:
     assert f"one pass is certain with log.cleaner.dedupe.buffer.size={buffer}" in text
 
 
+def test_the_partition_with_most_keys_decides_about_the_buffer(tmp_path: Path) -> None:
+    partition(tmp_path, settings("name=few-0", "log now=10:00\n0: a=1\n1: a=2"))
+    partition(tmp_path, settings("name=many-0"))
+    partition(tmp_path, settings("name=done-0 checkpoint=7"))
+    ran = kcompact("plan", "--explain", "--json", *COMPACT, tmp_path)
+    buffer = ran.json["buffer"]
+    assert (Path(buffer["directory"]).name, buffer["keys_at_most"], buffer["map_keys"]) == ("many-0", 6, 5_033_164)
+    assert buffer["buffer_bytes_for_one_pass"] == (1 << 20) + 1
+    text = kcompact("plan", "--explain", *COMPACT, tmp_path).out
+    assert "\nbuffer of a broker: at most 6 keys in many-0, and the map is full at 5,033,164; one pass is " in text
+    nothing = kcompact("plan", "--explain", "--json", *COMPACT, tmp_path / "done-0")
+    assert nothing.json["buffer"] is None
+    none_is_enough = ("--config", "log.cleaner.io.buffer.load.factor=1e-8")
+    text = kcompact("plan", "--explain", *none_is_enough, *COMPACT, tmp_path).out
+    assert "; no buffer is certain to be enough for one pass" in text
+
+
+def test_a_checkpoint_outside_the_log_is_a_reason_to_start_again(tmp_path: Path) -> None:
+    found = explained(partition(tmp_path, settings("checkpoint=99")))
+    dirty = next(each for each in found["conditions"] if each["name"] == "dirty-records")
+    assert dirty["explanation"].startswith("the cleaner's checkpoint, offset 99, is outside the log, so all offsets ")
+
+
+def test_an_active_segment_that_is_old_enough_waits_for_a_record(tmp_path: Path) -> None:
+    text = "log now=10:00 checkpoint=1\n0: a=1\n1: a=2"
+    found = kcompact("plan", "--explain", *COMPACT, "--config", "segment.ms=1", partition(tmp_path, text)).out
+    assert "; it is old enough: a broker closes it when it appends the next record" in found
+    assert (
+        "on: the next record closes the active segment"
+        in kcompact(
+            *("plan", "--explain", *COMPACT, "--config", "segment.ms=1", "--config", "min.cleanable.dirty.ratio=0.1"),
+            tmp_path,
+        ).out
+    )
+
+
 def test_damage_is_a_condition_and_still_an_error(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     flip(directory / "00000000000000000006.log", 20)
