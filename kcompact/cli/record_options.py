@@ -80,7 +80,8 @@ _OPTIONS = (
         "--records",
         "with_records",
         is_flag=True,
-        help="List the records: offsets, times and sizes, no keys and no values. The options below do so too.",
+        help="List the records: offsets, times and sizes, no keys and no values. Not needed with any of the options "
+        "from --print-data to --output: each of them lists records too.",
     ),
     click.option("--print-data", is_flag=True, help="List the records with keys and values."),
     click.option(

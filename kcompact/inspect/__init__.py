@@ -23,5 +23,6 @@ Imports: `errors`, `format`, `kernels`, `log`, `plan`.
     group_columns       the records of many small batches at once, by key
     findings            one finding, with its severity
     records             the records of a log file as columns, a run of batches at a time
-    record_filter       which records are chosen, by columns
+    record_filter       which records are chosen: the conditions, and the decision about one record
+    record_masks        which records of a run are chosen, by columns
 """

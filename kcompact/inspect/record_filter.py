@@ -1,26 +1,12 @@
-"""Which records of a log are chosen, decided for whole runs by columns."""
+"""Which records are chosen: the conditions, and the decision about one record. `record_masks` decides about runs."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
-import numpy as np
-
-from kcompact.errors import CorruptDataError
-from kcompact.inspect.records import Mask, RecordRun
-from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, EPOCH, PRODUCER_ID, Column, Table
-from kcompact.log.files import open_regular
-from kcompact.log.transaction_batches import read_transactions, table_of
-from kcompact.log.transaction_ends import Outcome, TransactionOutcomes
-
-HASH_DIGITS = 64
-"""The hexadecimal digits of a SHA-256. A shorter key hash is the beginning of one."""
+from kcompact.format.batch import Header, Record
 
 
 class Transactional(StrEnum):
@@ -30,39 +16,6 @@ class Transactional(StrEnum):
     ABORTED = "aborted"
     OPEN = "open"
     NONE = "none"
-
-
-_OUTCOMES = {
-    Transactional.COMMITTED: Outcome.COMMITTED,
-    Transactional.ABORTED: Outcome.ABORTED,
-    Transactional.OPEN: Outcome.OPEN,
-    Transactional.NONE: Outcome.NONE,
-}
-
-
-def read_outcomes(paths: Sequence[Path], *, compiled: bool) -> TransactionOutcomes:
-    """Return how the transactions end whose batches are in these logs, the segments of a partition in their order.
-
-    A damaged log is read up to the damage. Raises RefusedError, StorageError.
-    """
-    return TransactionOutcomes.of_tables(table for path in paths for table in _transactions(path, compiled=compiled))
-
-
-def _transactions(path: Path, *, compiled: bool) -> Iterator[Table]:
-    with open_regular(path) as descriptor:
-        end_position = os.fstat(descriptor).st_size
-    if compiled:
-        from kcompact.log.transaction_kernels import read_transaction_tables
-
-        with suppress(CorruptDataError):
-            for packed in read_transaction_tables(path, end_position=end_position):
-                yield packed.table
-            return
-    found = []
-    with suppress(CorruptDataError):
-        for batch in read_transactions(path, end_position=end_position):
-            found.append(batch)
-    yield table_of(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +41,6 @@ class RecordFilter:
     tombstones: bool = False
 
     @property
-    def is_empty(self) -> bool:
-        """Return whether every record is chosen."""
-        return self == RecordFilter()
-
-    @property
     def first_offset(self) -> int:
         """No record below this offset is chosen."""
         return max(self.from_offset or 0, min(self.offsets, default=0))
@@ -116,71 +64,28 @@ class RecordFilter:
             return "no --key has the --key-prefix"
         return ""
 
-    def mask(self, run: RecordRun, outcomes: TransactionOutcomes | None = None) -> Mask:
-        """Return which records of a run are chosen. `outcomes` are needed for a condition on transactions."""
-        batches = self._batches(run, outcomes)
-        chosen = np.ones(len(run), bool) if batches.all() else batches[run.batch]
-        if self.offsets:
-            chosen &= np.isin(run.offset, self.offsets)
-        for column, least, end in (
-            (run.offset, self.from_offset, self.until_offset),
-            (run.timestamp, self.since_ms, self.until_ms),
-        ):
-            if least is not None:
-                chosen &= column >= least
-            if end is not None:
-                chosen &= column < end
-        if self.tombstones:
-            chosen &= (run.value_size < 0) & (run.key_size >= 0) & ~_is_control(run)
-        if self.keys or self.key_prefixes or self.key_hashes:
-            self._choose_keys(run, chosen)
-        return chosen
+    def chooses(self, header: Header, record: Record) -> bool:
+        """Return whether a record of a batch is chosen, whatever became of its transaction."""
+        return (
+            (not self.offsets or record.offset in self.offsets)
+            and (self.from_offset is None or record.offset >= self.from_offset)
+            and (self.until_offset is None or record.offset < self.until_offset)
+            and (self.since_ms is None or record.timestamp >= self.since_ms)
+            and (self.until_ms is None or record.timestamp < self.until_ms)
+            and (not self.producer_ids or header.producer_id in self.producer_ids)
+            and (not self.leader_epochs or header.partition_leader_epoch in self.leader_epochs)
+            and (not self._is_about_keys or self._chooses_key(None if header.is_control else record.key))
+            and (not self.tombstones or record.value is None)
+        )
 
-    def _batches(self, run: RecordRun, outcomes: TransactionOutcomes | None) -> Mask:
-        """Return which batches of a run may have chosen records."""
-        table = run.table
-        chosen = np.ones(len(table), bool)
-        if self.producer_ids:
-            chosen &= np.isin(table[:, PRODUCER_ID], self.producer_ids)
-        if self.leader_epochs:
-            chosen &= np.isin(table[:, EPOCH], self.leader_epochs)
-        if self.transactions:
-            assert outcomes is not None, "the outcomes of the transactions"
-            chosen &= np.isin(outcomes.of(table), [_OUTCOMES[one] for one in self.transactions])
-        return chosen
+    @property
+    def _is_about_keys(self) -> bool:
+        return bool(self.keys or self.key_prefixes or self.key_hashes or self.tombstones)
 
-    def _choose_keys(self, run: RecordRun, chosen: Mask) -> None:
-        """Clear the records whose keys are not chosen."""
-        chosen &= (run.key_size >= 0) & ~_is_control(run)
-        rows = np.flatnonzero(chosen)
-        chosen[:] = False
-        if self.keys:
-            rows = _any_of([_with_prefix(run, rows[run.key_size[rows] == len(key)], key) for key in self.keys])
-        if self.key_prefixes:
-            rows = _any_of([_with_prefix(run, rows, prefix) for prefix in self.key_prefixes])
-        if self.key_hashes:
-            data, starts = run.data.data, run.key_start[rows]
-            spans = zip(starts.tolist(), (starts + run.key_size[rows]).tolist(), strict=True)
-            hashes = (hashlib.sha256(data[start:end]).hexdigest() for start, end in spans)
-            rows = rows[np.fromiter((digits.startswith(self.key_hashes) for digits in hashes), bool, len(rows))]
-        chosen[rows] = True
-
-
-def _any_of(found: Sequence[Column]) -> Column:
-    rows: Column = np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
-    return rows
-
-
-def _with_prefix(run: RecordRun, rows: Column, prefix: bytes) -> Column:
-    """Return those of the rows whose keys begin with these bytes."""
-    rows = rows[run.key_size[rows] >= len(prefix)]
-    for at, byte in enumerate(prefix):
-        if not len(rows):
-            break
-        rows = rows[run.data[run.key_start[rows] + at] == byte]
-    return rows
-
-
-def _is_control(run: RecordRun) -> Mask:
-    is_control: Mask = run.batch_column(ATTRIBUTES) & CONTROL_BIT != 0
-    return is_control
+    def _chooses_key(self, key: bytes | None) -> bool:
+        return (
+            key is not None
+            and (not self.keys or key in self.keys)
+            and (not self.key_prefixes or key.startswith(self.key_prefixes))
+            and (not self.key_hashes or hashlib.sha256(key).hexdigest().startswith(self.key_hashes))
+        )

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcompact.cli.output import record_lines
-from kcompact.cli.output.dump import LineForm, dump_log
+from kcompact.cli.output.dump import LineForm, dump_log, read_parts
 from kcompact.cli.output.field_decoder import FieldDecoder
 from kcompact.cli.output.record_lines import RunLines
 from kcompact.cli.output.unreadable import LeftOutParts
@@ -39,7 +39,7 @@ def forms(path: Path) -> list[LineForm]:
 
 def by_definition(form: LineForm) -> tuple[str, str]:
     left_out = LeftOutParts()
-    return "".join(dump_log(form, left_out)), str(left_out.error())
+    return "".join(dump_log(form, left_out, read_parts(form.path))), str(left_out.error())
 
 
 def by_runs(form: LineForm, *, compiled: bool) -> tuple[str, str]:

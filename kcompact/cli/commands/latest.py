@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kcompact.clean.executor import Progress
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import storage_errors
 from kcompact.keys.latest import LatestRecords, latest_records
@@ -13,7 +14,9 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import LogDirs, plan_despite_damage
 
 
-def read_latest(directory: Path, options: PlanOptions, *, memory_bytes: int | None) -> LatestRecords:
+def read_latest(
+    directory: Path, options: PlanOptions, *, memory_bytes: int | None, progress: Progress
+) -> LatestRecords:
     """Return the latest record of each key of a partition. All of its log is read.
 
     Raises CorruptDataError if the log is damaged, RefusedError, StorageError, LogChangedError.
@@ -24,7 +27,10 @@ def read_latest(directory: Path, options: PlanOptions, *, memory_bytes: int | No
         plan, damage = plan_despite_damage(directory, config, options, log_dir=log_dir)
         if damage is not None:
             raise damage
-        return latest_records(plan, InProcess(), memory_bytes=memory_bytes)
+        return latest_records(plan, InProcess(progress=progress), memory_bytes=memory_bytes, progress=progress)
 
-    with storage_errors(directory):
-        return read_settled(directory, LogDirs().of(directory), read, watches=False)
+    try:
+        with storage_errors(directory):
+            return read_settled(directory, LogDirs().of(directory), read, watches=False)
+    finally:
+        progress.end()

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcompact.cli.entries import InspectedPartition
 from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
-from kcompact.cli.output.dump import Decoder, LineForm, dump_log
+from kcompact.cli.output.dump import BatchRecords, Decoder, LineForm, dump_log, read_parts
 from kcompact.cli.output.file_entries import base_offset_of, is_log
+from kcompact.cli.output.reading import ListProgress
 from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
@@ -201,9 +202,17 @@ class _Lister:
             from kcompact.cli.output.field_decoder import FieldDecoder
 
             self._decoder = FieldDecoder(listing.key_decoder, listing.value_decoder, as_json=listing.as_json)
-        expected = expected_work((log.path, file_size(log.path)) for log in logs)
+        self._sizes = {log: file_size(log.path) if log.end_position is None else log.end_position for log in logs}
+        expected = expected_work((log.path, size_bytes) for log, size_bytes in self._sizes.items())
         self._compiled = listing.with_records and pays(expected.records, COMPILED_RECORDS, may_compile=True)
-        self._matches = 0
+        self._progress = ListProgress(
+            [(log.path, size_bytes) for log, size_bytes in self._sizes.items()],
+            into_file=listing.output is not None or listing.layout == "table",
+        )
+        self._listed = 0
+        """How many records are listed."""
+        self._is_incomplete = False
+        """Whether a log could not be read, or not all of it."""
         self._left = listing.limit
         """How many more records are listed, None for all."""
         self._sink: Sink | None = None
@@ -216,6 +225,16 @@ class _Lister:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Open what the records go to, and finish it at the end of the block. A file is complete only then."""
+        try:
+            with self._opened():
+                yield
+        finally:
+            self._progress.pause()
+        if self._listing.output is not None:
+            streams.tell(f"{counted(self._listed, 'record')} written to {self._listing.output}")
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
         listing, logs = self._listing, [log.path for log in self._logs]
         if listing.output is None and listing.layout in ("text", "jsonl"):
             yield
@@ -249,13 +268,16 @@ class _Lister:
         except KcompactError as problem:
             if isinstance(problem, StorageError) and problem.path == streams.OUTPUT:
                 raise
-            complain(problem)
-            return problem.exit_code
+            return self._failed(problem)
+        self._progress.reached(log.path, self._sizes[log])
         error = left_out.error()
-        if error is None:
-            return 0
-        complain(error)
-        return error.exit_code
+        return 0 if error is None else self._failed(error)
+
+    def _failed(self, problem: KcompactError) -> int:
+        self._is_incomplete = True
+        self._progress.pause()
+        complain(problem)
+        return problem.exit_code
 
     def _pass_on(self, log: ListedLog, sink: Sink, left_out: LeftOutParts) -> None:
         """Pass the records of a log on."""
@@ -278,14 +300,8 @@ class _Lister:
             decoder=self._decoder_of(log),
         )
         lists_all = not listing.is_filtered and listing.limit is None
-        if not self._compiled and lists_all:
-            for line in dump_log(
-                form,
-                left_out,
-                offsets=log.offsets,
-                memory_bytes=listing.memory_bytes,
-                end_position=log.end_position,
-            ):
+        if not (self._compiled or listing.latest or (listing.chosen and listing.chosen.transactions)):
+            for line in dump_log(form, left_out, self._defined_parts(log), is_filtered=not lists_all):
                 yield streams.encoded(line)
             return
         from kcompact.cli.output.record_lines import RunLines
@@ -306,36 +322,78 @@ class _Lister:
                 left_out.add(part)
                 yield streams.encoded(form.unreadable_lines(part))
 
+    def _defined_parts(self, log: ListedLog) -> Iterator[BatchRecords | Unreadable]:
+        """Yield the batches of a log with the records that are chosen, and the parts that cannot be read.
+
+        The definition of `_parts`, for few records and conditions on single records: without columns it starts faster.
+        """
+        listing, chosen = self._listing, self._listing.chosen
+        start_position = self._start_position(log)
+        if start_position is None:
+            return
+        for part in read_parts(
+            log.path,
+            with_records=listing.with_records,
+            offsets=log.offsets,
+            start_position=start_position,
+            end_position=log.end_position,
+            memory_bytes=listing.memory_bytes,
+        ):
+            self._progress.reached(log.path, part.end_position)
+            if isinstance(part, Unreadable):
+                yield part
+                continue
+            header, records = part.batch.header, part.records
+            if chosen is not None:
+                records = [record for record in records if chosen.chooses(header, record)]
+            if self._left is not None:
+                records = records[: self._left]
+                self._left -= len(records)
+            self._listed += len(records)
+            if records or (chosen is None and listing.limit is None):
+                yield BatchRecords(part.batch, records)
+            if self._is_done(header.last_offset):
+                return
+
+    def _start_position(self, log: ListedLog) -> int | None:
+        """Return where to begin to read a log, None if no record of it is listed."""
+        chosen = self._listing.chosen
+        if self._left == 0 or (chosen is not None and _is_outside(log, chosen)):
+            return None
+        if chosen is None or parse_file_name(log.path.name) is None:
+            return 0
+        return position_near(log.path, chosen.first_offset)
+
+    def _is_done(self, last_offset: int) -> bool:
+        """Return whether no record of a log is listed after an offset."""
+        end_offset = self._listing.chosen.end_offset if self._listing.chosen else None
+        return self._left == 0 or (end_offset is not None and last_offset + 1 >= end_offset)
+
     def _parts(self, log: ListedLog) -> Iterator[tuple[RecordRun | Unreadable, Mask | None]]:
         """Yield the runs of a log, each with the records that are chosen, and the parts that cannot be read.
 
         Without a filter there is None in place of the records.
         """
+        from kcompact.inspect.record_masks import mask_of
         from kcompact.inspect.records import RecordRun
 
-        if self._left == 0:
+        start_position, chosen = self._start_position(log), self._listing.chosen
+        if start_position is None:
             return
-        chosen, start_position, outcomes = self._listing.chosen, 0, None
-        if chosen is not None:
-            if _is_outside(log, chosen):
-                return
-            if parse_file_name(log.path.name) is not None:
-                start_position = position_near(log.path, chosen.first_offset)
-            outcomes = self._outcomes_of(log) if chosen.transactions else None
+        outcomes = self._outcomes_of(log) if chosen is not None and chosen.transactions else None
         parts = self._latest_parts(log) if self._listing.latest else self._read(log, start_position, log.end_position)
         for part, mask in parts:
+            self._progress.reached(log.path, part.end_position)
             if not isinstance(part, RecordRun):
                 yield part, None
                 continue
             if chosen is not None:
-                wanted = chosen.mask(part, outcomes)
+                wanted = mask_of(chosen, part, outcomes)
                 mask = wanted if mask is None else mask & wanted
             mask = self._limited(mask, len(part))
-            self._matches += 0 if mask is None else int(mask.sum())
+            self._listed += len(part) if mask is None else int(mask.sum())
             yield part, mask
-            if self._left == 0:
-                return
-            if chosen is not None and chosen.end_offset is not None and part.last_offset + 1 >= chosen.end_offset:
+            if self._is_done(part.last_offset):
                 return
 
     def _read(
@@ -374,9 +432,14 @@ class _Lister:
         """Return the latest records of a partition. Raises KcompactError the first time that they cannot be found."""
         if self._latest is None or self._latest[0] != directory:
             from kcompact.cli.commands.latest import read_latest
+            from kcompact.cli.output.keys_progress import KeysProgress
 
             self._latest = directory, None
-            self._latest = directory, read_latest(directory, self._options, memory_bytes=self._listing.budget_bytes)
+            self._progress.pause()
+            latest = read_latest(
+                directory, self._options, memory_bytes=self._listing.budget_bytes, progress=KeysProgress()
+            )
+            self._latest = directory, latest
         return self._latest[1]
 
     def _limited(self, chosen: Mask | None, count: int) -> Mask | None:
@@ -404,7 +467,7 @@ class _Lister:
         """Return how the transactions of the partition of a log end. The markers may be in later segments."""
         directory = log.path.absolute().parent
         if self._outcomes is None or self._outcomes[0] != directory:
-            from kcompact.inspect.record_filter import read_outcomes
+            from kcompact.inspect.record_masks import read_outcomes
 
             first = base_offset_of(log.path)
             with storage_errors(directory):
@@ -417,7 +480,7 @@ class _Lister:
 
     def notes(self) -> list[str]:
         """Return notes on a filter that chose nothing, and on records that could not be decoded."""
-        found = self._notes_on_nothing() if self._listing.is_filtered and not self._matches else []
+        found = self._notes_on_nothing() if self._listing.is_filtered and not self._listed else []
         if self._decoder is not None:
             found += self._decoder.notes()
         if self._listing.layout == "table" and self._left == 0:
@@ -425,7 +488,7 @@ class _Lister:
         return found + (self._notes_on_coordinators() if self._listing.decode else [])
 
     def _notes_on_nothing(self) -> list[str]:
-        if not self._logs:
+        if not self._logs or (self._listing.latest and self._is_incomplete):
             return []
         reasons, first_offset = [], self._listing.chosen.first_offset if self._listing.chosen else 0
         for directory, logs in groupby(self._logs, key=lambda log: log.path.parent):
@@ -436,7 +499,7 @@ class _Lister:
                 continue
             if 0 < end_offset <= first_offset:
                 reasons.append(f"the log {shown(directory.name)} ends at offset {end_offset}")
-        return [": ".join(["no record matches", *reasons[:1]])]
+        return [": ".join([f"no record {'that could be read ' if self._is_incomplete else ''}matches", *reasons[:1]])]
 
     def _notes_on_coordinators(self) -> list[str]:
         from kcompact.cli.output.decoding import DECODED_TOPICS

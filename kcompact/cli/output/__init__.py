@@ -25,13 +25,13 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
     transactions   `inspect --transactions`, for people and for programs
     keys           `inspect --keys` for people
     keys_json      `inspect --keys` for programs
-    keys_progress  the progress of `inspect --keys`
+    keys_progress  the progress of `inspect --keys`, and of the first reading of `--latest`
     doctor         `doctor`, for people and for programs
     file_entries   the entries of single files: indexes, snapshots, checkpoints
     log_bar        a log drawn to scale
     progress       the progress of all partitions while `clean` runs
     progress_bars  the bars on a terminal
-    reading        the bar of a command that only reads
+    reading        the progress of a command that only reads
     next_command   the command that a person may want to type next
     man_page       a command as a man page
     lists          some names, and how many more there are

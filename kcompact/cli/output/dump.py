@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kcompact.cli.output.text import safe
 from kcompact.cli.output.unreadable import LeftOutParts
@@ -254,41 +254,74 @@ def compact(fields: Mapping[str, Any]) -> str:
 # A log file
 
 
-def dump_log(
-    form: LineForm,
-    left_out: LeftOutParts,
-    *,
-    offsets: range = ANY_OFFSET,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    end_position: int | None = None,
-) -> Iterator[str]:
-    """Yield the lines of one log file, up to its end or `end_position`, and those of what cannot be read.
+class BatchRecords(NamedTuple):
+    """A batch, and those of its records that are listed."""
 
-    The unreadable parts are added to `left_out`. `offsets` are those that the log can have.
+    batch: Batch
+    records: Sequence[Record]
+
+    @property
+    def end_position(self) -> int:
+        """The position after the batch."""
+        return self.batch.position + self.batch.header.size_bytes
+
+
+def read_parts(
+    path: Path,
+    *,
+    with_records: bool = True,
+    offsets: range = ANY_OFFSET,
+    start_position: int = 0,
+    end_position: int | None = None,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> Iterator[BatchRecords | Unreadable]:
+    """Yield the batches of a log file with their records, and what cannot be read, in the order of the file.
+
+    `offsets` are those that the log can have. Raises RefusedError, StorageError.
     """
-    yield form.heading()
     for part in readable_batches(
-        form.path,
+        path,
         base_offset=offsets.start,
         end_offset=offsets.stop,
+        start_position=start_position,
         end_position=end_position,
         memory_bytes=memory_bytes,
     ):
-        if isinstance(part, Batch):
-            records: Sequence[Record] = ()
-            try:
-                if form.with_records:
-                    records = read_records(part, file=str(form.path), memory_bytes=memory_bytes)
-            except (CorruptBatchError, BatchTooLargeError) as problem:
-                part = unreadable_records(part, problem)
+        if isinstance(part, Unreadable):
+            yield part
+            continue
+        try:
+            records = read_records(part, file=str(path), memory_bytes=memory_bytes) if with_records else ()
+        except (CorruptBatchError, BatchTooLargeError) as problem:
+            yield unreadable_records(part, problem)
+            continue
+        yield BatchRecords(part, records)
+
+
+def dump_log(
+    form: LineForm, left_out: LeftOutParts, parts: Iterable[BatchRecords | Unreadable], *, is_filtered: bool = False
+) -> Iterator[str]:
+    """Yield the lines of the parts of one log file. The unreadable ones are added to `left_out`.
+
+    If they are filtered, there is a heading only if there are any.
+    """
+    heading = form.heading()
+    if not is_filtered:
+        yield heading
+        heading = ""
+    for part in parts:
+        if heading:
+            yield heading
+            heading = ""
         if isinstance(part, Unreadable):
             left_out.add(part)
             yield form.unreadable_lines(part)
             continue
+        batch = part.batch
         if form.with_batches:
-            yield form.batch_line(part.header, part.position, is_valid=True)
-        for record in records:
-            yield form.record_line(part.header, part.position, record)
+            yield form.batch_line(batch.header, batch.position, is_valid=True)
+        for record in part.records:
+            yield form.record_line(batch.header, batch.position, record)
 
 
 def line(fields: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The progress of `inspect --keys`: a bar on a terminal, nothing elsewhere."""
+"""The progress of `inspect --keys` and of the first reading of `--latest`: a bar on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kcompact.clean.executor import Progress
 from kcompact.cli.output import streams
 from kcompact.cli.output.progress import without_kernels
+from kcompact.cli.output.reading import LEAST_BYTES
 
 if TYPE_CHECKING:
     from kcompact.cli.output.progress_bars import Bars
@@ -22,7 +23,7 @@ class KeysProgress(Progress):
         self._bars: Bars | None = None
 
     def begin(self, stage: str, total_bytes: int) -> None:
-        if not sys.stderr.isatty():
+        if total_bytes < LEAST_BYTES or not sys.stderr.isatty():
             return
         from kcompact.cli.output.progress_bars import Bars
 

@@ -18,7 +18,7 @@ from kcompact.errors import UnsupportedError
 from kcompact.export.columns import Extra, Source
 from kcompact.export.files import new_file, require_new
 from kcompact.format.names import TopicPartition, parse_directory, parse_file_name
-from kcompact.readable import counted, printable_text, time
+from kcompact.readable import printable_text, time
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -54,7 +54,6 @@ class _Export:
 
     def __init__(self, writer: _Writer, topics: Sequence[str], decoder: FieldDecoder | None) -> None:
         self._writer, self._topics, self._decoder = writer, topics, decoder
-        self.records = 0
 
     def write(self, run: RecordRun, chosen: Mask | None, log: Path) -> None:
         """Write the chosen records of a run, or all of them."""
@@ -62,7 +61,6 @@ class _Export:
         if len(rows):
             extra = _decoded(run, rows.tolist(), self._decoder)
             self._writer.write(run, rows, _source(log, self._topics), extra)
-            self.records += len(rows)
 
     def close(self) -> None:
         """Write what is left."""
@@ -142,7 +140,6 @@ def lines_in_file(path: Path, logs: Sequence[Path]) -> Iterator[Callable[[bytes 
     """Yield a function that writes lines to a new file."""
     with new_file(path, _directories(logs)) as file:
         yield file.write
-    streams.tell(f"written: {path}")
 
 
 @contextmanager
@@ -157,7 +154,6 @@ def export_to_file(
         sink = _Export(make(file, topics, with_data, _columns(decoder)), topics, decoder)
         yield sink
         sink.close()
-    streams.tell(f"{counted(sink.records, 'record')} written to {path}")
 
 
 def _writer_of(path: Path) -> Callable[[BinaryIO, Sequence[str], bool, Sequence[Extra]], _Writer]:

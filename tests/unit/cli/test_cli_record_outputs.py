@@ -65,7 +65,7 @@ def test_records_in_a_file(suffix: str, options: list[str], expected: list[int],
     target = tmp_path / f"records{suffix}"
     ran = kcompact("inspect", "--output", target, *options, log(tmp_path))
     assert (ran.code, ran.out) == (0, "")
-    assert "records" in ran.err
+    assert f"{len(expected)} records written to {target}\n" in ran.err
     assert offsets_in(target) == expected
 
 
@@ -220,9 +220,10 @@ print(sorted({"pyarrow", "numpy", "rich"} & sys.modules.keys()))
 """
 
 
-def test_a_list_of_few_records_loads_nothing_of_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [["--print-data"], ["--key", "a", "--since", "0", "--limit", "1", "--json"]])
+def test_a_list_of_few_records_loads_nothing_of_others(options: list[str], tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", LOADED, "inspect", "--print-data", str(log(tmp_path))],
+        [sys.executable, "-c", LOADED, "inspect", *options, str(log(tmp_path))],
         capture_output=True,
         text=True,
         check=True,

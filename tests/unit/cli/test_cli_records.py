@@ -16,7 +16,7 @@ from kcompact.cli.output.field_decoder import DECODERS, FieldDecoder
 from kcompact.cli.record_options import DECODER_NAMES
 from kcompact.format.batch import Record, build
 from kcompact.format.index import OFFSET_ENTRY_BYTES
-from tests.support.command_line import kcompact
+from tests.support.command_line import flip, kcompact
 
 NAN, INFINITE = struct.pack(">d", float("nan")), struct.pack(">d", float("-inf"))
 
@@ -211,6 +211,16 @@ def test_latest_of_a_damaged_log_is_not_known(tmp_path: Path) -> None:
     ran = kcompact("inspect", "--latest", "--json", tmp_path)
     assert (ran.code, [line["file"] for line in ran.lines]) == (3, ["t-1/00000000000000000000.log"])
     assert ran.err.count("error: ") == 1
+    nothing = kcompact("inspect", "--latest", "--key", "b", tmp_path)
+    assert (nothing.code, "no record" in nothing.err) == (3, False)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_what_could_not_be_read_may_match(is_large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records_module, "COMPILED_RECORDS", 0 if is_large else 1 << 40)
+    flip(log_dir(tmp_path) / "t-0" / "00000000000000000003.log", 40)
+    ran = kcompact("inspect", "--key", "nobody", tmp_path)
+    assert (ran.code, ran.err.splitlines()[-1]) == (3, "note: no record that could be read matches")
 
 
 def test_latest_needs_a_directory(tmp_path: Path) -> None:

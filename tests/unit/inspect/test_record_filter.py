@@ -11,7 +11,8 @@ import pytest
 
 from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
-from kcompact.inspect.record_filter import RecordFilter, Transactional, read_outcomes
+from kcompact.inspect.record_filter import RecordFilter, Transactional
+from kcompact.inspect.record_masks import mask_of, read_outcomes
 from kcompact.inspect.records import record_runs
 from kcompact.log.batch_headers import read_marker
 
@@ -134,9 +135,12 @@ def test_a_filter(chosen: RecordFilter, is_wanted: Callable[[Row], bool], compil
         run.record(row)
         for log in logs
         for run in record_runs(log, compiled=compiled)
-        for row in chosen.mask(run, outcomes).nonzero()[0].tolist()
+        for row in mask_of(chosen, run, outcomes).nonzero()[0].tolist()
     ]
-    assert found == [row.record for row in rows_of(logs) if is_wanted(row)]
+    rows = rows_of(logs)
+    assert found == [row.record for row in rows if is_wanted(row)]
+    if not chosen.transactions:
+        assert found == [row.record for row in rows if chosen.chooses(row.batch.header, row.record)]
 
 
 @pytest.mark.parametrize(
@@ -164,5 +168,5 @@ def test_markers_behind_damage_are_unknown(compiled: bool, logs: list[Path]) -> 
     logs[1].write_bytes(bytes(data))
     outcomes = read_outcomes(logs, compiled=compiled)
     opened = RecordFilter(transactions=(Transactional.OPEN,))
-    found = [int(offset) for run in record_runs(logs[0]) for offset in run.offset[opened.mask(run, outcomes)]]
+    found = [int(offset) for run in record_runs(logs[0]) for offset in run.offset[mask_of(opened, run, outcomes)]]
     assert found == [26, 28, 30]

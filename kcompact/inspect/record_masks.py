@@ -1,0 +1,123 @@
+"""Which records of a run are chosen, decided by columns as `record_filter` decides about one record."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from kcompact.errors import CorruptDataError
+from kcompact.inspect.record_filter import RecordFilter, Transactional
+from kcompact.inspect.records import Mask, RecordRun
+from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, EPOCH, PRODUCER_ID, Column, Table
+from kcompact.log.files import open_regular
+from kcompact.log.transaction_batches import read_transactions, table_of
+from kcompact.log.transaction_ends import Outcome, TransactionOutcomes
+
+_OUTCOMES = {
+    Transactional.COMMITTED: Outcome.COMMITTED,
+    Transactional.ABORTED: Outcome.ABORTED,
+    Transactional.OPEN: Outcome.OPEN,
+    Transactional.NONE: Outcome.NONE,
+}
+
+
+def read_outcomes(paths: Sequence[Path], *, compiled: bool) -> TransactionOutcomes:
+    """Return how the transactions end whose batches are in these logs, the segments of a partition in their order.
+
+    A damaged log is read up to the damage. Raises RefusedError, StorageError.
+    """
+    return TransactionOutcomes.of_tables(table for path in paths for table in _transactions(path, compiled=compiled))
+
+
+def _transactions(path: Path, *, compiled: bool) -> Iterator[Table]:
+    with open_regular(path) as descriptor:
+        end_position = os.fstat(descriptor).st_size
+    if compiled:
+        from kcompact.log.transaction_kernels import read_transaction_tables
+
+        with suppress(CorruptDataError):
+            for packed in read_transaction_tables(path, end_position=end_position):
+                yield packed.table
+            return
+    found = []
+    with suppress(CorruptDataError):
+        for batch in read_transactions(path, end_position=end_position):
+            found.append(batch)
+    yield table_of(found)
+
+
+def mask_of(chosen: RecordFilter, run: RecordRun, outcomes: TransactionOutcomes | None = None) -> Mask:
+    """Return which records of a run are chosen. `outcomes` are needed for a condition on transactions."""
+    batches = _batches(chosen, run, outcomes)
+    mask = np.ones(len(run), bool) if batches.all() else batches[run.batch]
+    if chosen.offsets:
+        mask &= np.isin(run.offset, chosen.offsets)
+    for column, least, end in (
+        (run.offset, chosen.from_offset, chosen.until_offset),
+        (run.timestamp, chosen.since_ms, chosen.until_ms),
+    ):
+        if least is not None:
+            mask &= column >= least
+        if end is not None:
+            mask &= column < end
+    if chosen.tombstones:
+        mask &= (run.value_size < 0) & (run.key_size >= 0) & ~_is_control(run)
+    if chosen.keys or chosen.key_prefixes or chosen.key_hashes:
+        _choose_keys(chosen, run, mask)
+    return mask
+
+
+def _batches(chosen: RecordFilter, run: RecordRun, outcomes: TransactionOutcomes | None) -> Mask:
+    """Return which batches of a run may have chosen records."""
+    table = run.table
+    mask = np.ones(len(table), bool)
+    if chosen.producer_ids:
+        mask &= np.isin(table[:, PRODUCER_ID], chosen.producer_ids)
+    if chosen.leader_epochs:
+        mask &= np.isin(table[:, EPOCH], chosen.leader_epochs)
+    if chosen.transactions:
+        assert outcomes is not None, "the outcomes of the transactions"
+        mask &= np.isin(outcomes.of(table), [_OUTCOMES[one] for one in chosen.transactions])
+    return mask
+
+
+def _choose_keys(chosen: RecordFilter, run: RecordRun, mask: Mask) -> None:
+    """Clear the records whose keys are not chosen."""
+    mask &= (run.key_size >= 0) & ~_is_control(run)
+    rows = np.flatnonzero(mask)
+    mask[:] = False
+    if chosen.keys:
+        rows = _any_of([_with_prefix(run, rows[run.key_size[rows] == len(key)], key) for key in chosen.keys])
+    if chosen.key_prefixes:
+        rows = _any_of([_with_prefix(run, rows, prefix) for prefix in chosen.key_prefixes])
+    if chosen.key_hashes:
+        data, starts = run.data.data, run.key_start[rows]
+        spans = zip(starts.tolist(), (starts + run.key_size[rows]).tolist(), strict=True)
+        hashes = (hashlib.sha256(data[start:end]).hexdigest() for start, end in spans)
+        rows = rows[np.fromiter((digits.startswith(chosen.key_hashes) for digits in hashes), bool, len(rows))]
+    mask[rows] = True
+
+
+def _any_of(found: Sequence[Column]) -> Column:
+    rows: Column = np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
+    return rows
+
+
+def _with_prefix(run: RecordRun, rows: Column, prefix: bytes) -> Column:
+    """Return those of the rows whose keys begin with these bytes."""
+    rows = rows[run.key_size[rows] >= len(prefix)]
+    for at, byte in enumerate(prefix):
+        if not len(rows):
+            break
+        rows = rows[run.data[run.key_start[rows] + at] == byte]
+    return rows
+
+
+def _is_control(run: RecordRun) -> Mask:
+    is_control: Mask = run.batch_column(ATTRIBUTES) & CONTROL_BIT != 0
+    return is_control
