@@ -32,7 +32,7 @@ class Outlook:
     bytes_rewritten: int
     groups: int
     kafka_passes_at_most: int | None
-    kafka_seconds_at_most: float | None
+    kafka_seconds_throttled: float | None
     delete_horizon_ms: int | None
     rolls_from_ms: int | None
     eligible_from_ms: int | None
@@ -76,7 +76,7 @@ def outlook(plan: CleanPlan) -> Outlook:
         bytes_rewritten=sum(segment.size_bytes for segment in plan.segments),
         groups=len(plan.groups),
         kafka_passes_at_most=explanation.broker.passes_at_most,
-        kafka_seconds_at_most=explanation.broker.seconds_at_most,
+        kafka_seconds_throttled=explanation.broker.seconds_throttled,
         delete_horizon_ms=horizon_ms if horizon_ms <= LONG_MAX else None,
         rolls_from_ms=rolls_from_ms(plan),
         eligible_from_ms=plan.now_ms if plan.eligible else explanation.changes_at_ms,

@@ -485,9 +485,9 @@ def _throttle(plan: CleanPlan) -> Condition:
     verdict, explanation = Verdict.OK, "reading and writing are not limited"
     if is_limited:
         explanation = f"all threads together read and write at most {readable.size(int(rate))} a second"
-        if cost.seconds_at_most is not None and cost.bytes_rewritten:
+        if cost.seconds_throttled is not None and cost.bytes_rewritten:
             verdict = Verdict.DELAYS
-            explanation += f": at most {cost.seconds_at_most:,.0f} seconds for this partition"
+            explanation += f": about {cost.seconds_throttled:,.0f} seconds for this partition"
     return Condition(
         name=Name.THROTTLE,
         value=rate if is_limited else None,

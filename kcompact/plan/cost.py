@@ -46,7 +46,9 @@ class BrokerCost:
 
     `keys_at_most` is the number of offsets: keys are known only when they are counted. `map_keys` fill the map of one
     thread. `buffer_utilization` is the share of the map that these keys take. `passes_at_most` is None if the cleaner
-    might never finish. `seconds_at_most` is the time at `log.cleaner.io.max.bytes.per.second`, None without a limit.
+    might never finish. `seconds_throttled` is the time at `log.cleaner.io.max.bytes.per.second` if as much is written
+    as was read, None without a limit. No bound: the threads share the limit, and a batch that is cut by the end of the
+    buffer is read again.
     """
 
     passes_at_most: int | None
@@ -59,7 +61,7 @@ class BrokerCost:
     buffer_bytes_for_one_pass: int | None
     bytes_rewritten: int
     bytes_read_and_written: int
-    seconds_at_most: float | None
+    seconds_throttled: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ def broker_cost(plan: CleanPlan) -> BrokerCost:
         buffer_bytes_for_one_pass=buffer_bytes_for_one_pass(config, keys),
         bytes_rewritten=rewritten,
         bytes_read_and_written=charged,
-        seconds_at_most=charged / rate if rate < UNLIMITED and rewritten else None,
+        seconds_throttled=charged / rate if rate < UNLIMITED and rewritten else None,
     )
 
 

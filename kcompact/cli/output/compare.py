@@ -25,7 +25,7 @@ _LABELS = {
     "bytes_rewritten": "rewrites",
     "groups": "groups",
     "kafka_passes_at_most": "passes of a broker, at most",
-    "kafka_seconds_at_most": "seconds of a broker, at most",
+    "kafka_seconds_throttled": "seconds of a broker, throttled",
     "delete_horizon_ms": "horizon of tombstones",
     "rolls_from_ms": "active segment rolls from",
     "eligible_from_ms": "eligible from",
@@ -42,7 +42,7 @@ _NONE = {
     "delete_horizon_ms": "never",
     "rolls_from_ms": "unknown",
     "eligible_from_ms": "not foreseen",
-    "kafka_seconds_at_most": "no limit",
+    "kafka_seconds_throttled": "no limit",
 }
 LINES_BELOW = 8
 """The lines of the totals, and that of the partitions that are left out."""

@@ -141,9 +141,9 @@ def _broker(explanation: Explanation) -> list[str]:
     ]
     if cost.buffer_bytes_for_one_pass is not None:
         lines.append(f"one pass is certain with log.cleaner.dedupe.buffer.size={cost.buffer_bytes_for_one_pass}")
-    if cost.seconds_at_most is not None:
+    if cost.seconds_throttled is not None:
         lines.append(
-            f"at its throttle at most {cost.seconds_at_most:,.0f} seconds for "
+            f"at its throttle about {cost.seconds_throttled:,.0f} seconds for "
             f"{readable.size(cost.bytes_read_and_written)} read and written"
         )
     return lines

@@ -21,7 +21,7 @@ CONDITION = {
 }
 BROKER = {
     *("passes_at_most", "buffer_bytes", "threads", "load_factor", "map_keys", "keys_at_most", "buffer_utilization"),
-    *("buffer_bytes_for_one_pass", "bytes_rewritten", "bytes_read_and_written", "seconds_at_most"),
+    *("buffer_bytes_for_one_pass", "bytes_rewritten", "bytes_read_and_written", "seconds_throttled"),
 }
 
 
@@ -169,7 +169,7 @@ def test_compare_settings_of_the_broker(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     for setting, field, changed in (
         ("log.cleaner.enable=false", "decided_by", "log.cleaner.enable"),
-        ("log.cleaner.io.max.bytes.per.second=4", "kafka_seconds_at_most", 314.25),
+        ("log.cleaner.io.max.bytes.per.second=4", "kafka_seconds_throttled", 314.25),
         ("segment.ms=60000", "rolls_from_ms", 1704099660001),
     ):
         ran = kcompact("plan", "--json", "--compare", setting, *COMPACT, directory)

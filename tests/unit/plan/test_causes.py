@@ -139,7 +139,7 @@ CAUSES = {
         "log now=10:00\n0: a=1 a=2\n2: a=3",
         Name.THROTTLE,
         DELAYS,
-        "all threads together read and write at most 2 B a second: at most 210 seconds for this partition",
+        "all threads together read and write at most 2 B a second: about 210 seconds for this partition",
         broker=["log.cleaner.io.max.bytes.per.second=2"],
     ),
 }
