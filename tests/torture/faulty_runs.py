@@ -144,7 +144,6 @@ def prepare_scene(scene: Scene, home: Path) -> None:
         log_writer.write(log_dsl.parse(text), home / "logs")
     (home / "tmp").mkdir()
     (home / "out").mkdir()
-    (home / "report").touch()
     scene.before = contents(home / "logs")
     done = home.with_name(f"{home.name}-done")
     if scene.interrupted is not None:
@@ -204,7 +203,9 @@ def _in_child(scene: Scene, home: Path, fault: Fault | None, watches: bool, limi
     if scene.in_pieces:
         _work_in_pieces()
     roots = [home / name for name in ("logs", "out", "tmp", "report")]
-    report = os.open(home / "report", os.O_WRONLY | os.O_TRUNC)
+    # Runs at the same time are clones by hard links: each needs a report of its own.
+    (home / "report").unlink(missing_ok=True)
+    report = os.open(home / "report", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     errors = sys.stderr = io.StringIO()
     with Faults(roots, fault) as faults:
         if watches:
