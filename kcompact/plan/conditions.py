@@ -484,7 +484,8 @@ def _throttle(plan: CleanPlan) -> Condition:
     is_limited = rate < UNLIMITED
     verdict, explanation = Verdict.OK, "reading and writing are not limited"
     if is_limited:
-        explanation = f"all threads together read and write at most {readable.size(int(rate))} a second"
+        most = readable.size(int(rate)) if rate >= 1 else f"{rate:g} B"
+        explanation = f"all threads together read and write at most {most} a second"
         if cost.seconds_throttled is not None and cost.bytes_rewritten:
             verdict = Verdict.DELAYS
             explanation += f": about {cost.seconds_throttled:,.0f} seconds for this partition"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kcompact.config.settings import TopicConfig
+from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.format.names import Suffix
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, group_segments
@@ -25,6 +25,8 @@ from kcompact.plan.passes import (
 
 UNLIMITED = TopicConfig().log_cleaner_io_max_bytes_per_second
 """The rate of a broker without a throttle."""
+_LONGEST_S = LONG_MAX / 1000
+"""A longer time has no use, and JSON has no infinity."""
 _RECORD_GROWTH_BYTES = 10
 """A record that is written again grows by no more: its timestamp and its length take more bytes (`clean.growth`)."""
 _SMALLEST_RECORD_BYTES = 7
@@ -120,7 +122,7 @@ def broker_cost(plan: CleanPlan) -> BrokerCost:
         buffer_bytes_for_one_pass=buffer_bytes_for_one_pass(config, keys),
         bytes_rewritten=rewritten,
         bytes_read_and_written=charged,
-        seconds_throttled=charged / rate if rate < UNLIMITED and rewritten else None,
+        seconds_throttled=min(charged / rate, _LONGEST_S) if rate < UNLIMITED and rewritten else None,
     )
 
 

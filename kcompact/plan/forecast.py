@@ -176,7 +176,7 @@ def planned_after_roll(plan: CleanPlan, *, config: TopicConfig | None = None, no
 def missing_dirty_bytes(plan: CleanPlan) -> int | None:
     """Return how many more dirty bytes in closed segments lift the ratio above the minimum, 0 if it is above.
 
-    None if no number does: the ratio is never above 1.
+    None if no log has so many: the ratio is never above 1.
     """
     clean, dirty, minimum = plan.clean_bytes, plan.cleanable_bytes, plan.config.min_cleanable_dirty_ratio
 
@@ -186,10 +186,9 @@ def missing_dirty_bytes(plan: CleanPlan) -> int | None:
 
     if minimum >= 1:
         return None
-    high = 1
-    while not is_enough(high):
-        high *= 2
-    return bisect.bisect_left(range(high), True, key=is_enough)
+    if not is_enough(LONG_MAX):
+        return None
+    return bisect.bisect_left(range(LONG_MAX), True, key=is_enough)
 
 
 def estimated_ms(plan: CleanPlan, growth: Growth) -> int | None:

@@ -28,7 +28,12 @@ def keys_per_pass(config: TopicConfig) -> int:
 
     Can exceed `offset_map_slots` when the load factor is above 1. Rule: `Cleaner.buildOffsetMapForSegment`.
     """
-    return min(int(offset_map_slots(config) * config.log_cleaner_io_buffer_load_factor), INT_MAX)
+    return _keys_in(offset_map_slots(config), config)
+
+
+def _keys_in(slots: int, config: TopicConfig) -> int:
+    """Return the number of keys at which a map of so many slots counts as full; as Java does, at most 2^31 - 1."""
+    return int(min(slots * config.log_cleaner_io_buffer_load_factor, INT_MAX))
 
 
 def dirty_records_at_most(plan: CleanPlan) -> int:
@@ -50,7 +55,7 @@ def buffer_bytes_for_one_pass(config: TopicConfig, keys: int) -> int | None:
     slots = bisect.bisect_left(
         range(most_slots + 1),
         True,
-        key=lambda slots: keys <= min(int(slots * config.log_cleaner_io_buffer_load_factor), slots),
+        key=lambda slots: keys <= min(_keys_in(slots, config), slots),
     )
     if slots > most_slots:
         return None

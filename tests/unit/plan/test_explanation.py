@@ -5,6 +5,7 @@ Each is tested on both sides: a millisecond before, and at the next value toward
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcompact.cli.output.explain_json import explain_fields
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer
@@ -404,16 +406,38 @@ def test_so_many_dirty_bytes_are_missing(plan: CleanPlan, clean_bytes: int) -> N
     plan = replace(plan, clean_bytes=clean_bytes)
     missing = missing_dirty_bytes(plan)
     minimum = plan.config.min_cleanable_dirty_ratio
-    if missing is None:
-        assert minimum == 1
-        return
 
     def ratio(more: int) -> float:
         total = plan.clean_bytes + plan.cleanable_bytes + more
         return (plan.cleanable_bytes + more) / total if total else 0.0
 
+    if missing is None:
+        assert not ratio(LONG_MAX) > minimum
+        return
+
     assert ratio(missing) > minimum
     assert not missing or not ratio(missing - 1) > minimum
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"min_cleanable_dirty_ratio": math.nextafter(1.0, 0.0)},
+        {"min_cleanable_dirty_ratio": 5e-324},
+        {"log_cleaner_io_buffer_load_factor": 1e308},
+        {"log_cleaner_io_buffer_load_factor": 5e-324},
+        {"log_cleaner_io_max_bytes_per_second": 5e-324},
+        {"log_cleaner_io_max_bytes_per_second": 1e308},
+        {"log_cleaner_dedupe_buffer_size": LONG_MAX},
+        {"delete_retention_ms": LONG_MAX, "retention_ms": LONG_MAX, "segment_ms": LONG_MAX},
+        {"min_compaction_lag_ms": LONG_MAX, "max_compaction_lag_ms": LONG_MAX},
+    ],
+)
+def test_extreme_settings_are_explained(settings: dict[str, Any]) -> None:
+    log = log_of(segment(0, 10**15), segment(100), segment(200, first=5), checkpoint=100, end=300)
+    found = explain(planned(log, replace(CONFIG, **settings)))
+    assert json.loads(json.dumps(explain_fields(found), allow_nan=False))
+    assert all(len(each.explanation) < 400 for each in found.conditions)
 
 
 @given(st.integers(0, 10**8), st.integers(1, 5), st.sampled_from([0.01, 0.5, 0.75, 0.9, 1.0]))
