@@ -230,7 +230,9 @@ def _dirty_records(plan: CleanPlan) -> Condition:
     is_dirty = bool(_closed_bytes(plan)) or bool(offsets and log.active_segment.size_bytes)
     if is_dirty:
         explanation = f"offsets {plan.first_dirty_offset} to {log.log_end_offset - 1} were never cleaned"
-        if plan.checkpoint_reset:
+        if log.checkpoint_offset is None:
+            explanation = f"no checkpoint of a cleaner, so all offsets from {plan.first_dirty_offset} on count as dirty"
+        elif plan.checkpoint_reset:
             outside = f"the cleaner's checkpoint, offset {log.checkpoint_offset}, is outside the log"
             explanation = f"{outside}, so all offsets from {plan.first_dirty_offset} on count as dirty"
     elif log.size_bytes:
@@ -268,11 +270,16 @@ def _last_stable_offset(plan: CleanPlan) -> Condition:
         explanation = f"a transaction is open from offset {stable}; nothing from its segment on is cleaned"
         found = [one for one in plan.producers.values() if one.transaction_first_offset is not None]
         oldest = min(found, key=lambda one: one.transaction_first_offset or 0, default=None)
+        may_end = False
         if oldest is not None:
             explanation += f": producer {oldest.producer_id}, epoch {oldest.epoch}"
             if oldest.last_timestamp >= 0:
                 explanation += f", last record {readable.time(oldest.last_timestamp)}"
-        explanation += "; kafka-transactions.sh find-hanging, then abort"
+                may_end = plan.now_ms - oldest.last_timestamp <= plan.config.transaction_max_timeout_ms
+        todo = "kafka-transactions.sh find-hanging, then abort"
+        if may_end:
+            todo = "not longer ago than transaction.max.timeout.ms, so its producer or coordinator may still end it"
+        explanation += f"; {todo}"
     return Condition(
         name=Name.LAST_STABLE_OFFSET,
         value=stable,

@@ -88,12 +88,6 @@ def test_the_partition_with_most_keys_decides_about_the_buffer(tmp_path: Path) -
     assert "; no buffer is certain to be enough for one pass" in text
 
 
-def test_a_checkpoint_outside_the_log_is_a_reason_to_start_again(tmp_path: Path) -> None:
-    found = explained(partition(tmp_path, settings("checkpoint=99")))
-    dirty = next(each for each in found["conditions"] if each["name"] == "dirty-records")
-    assert dirty["explanation"].startswith("the cleaner's checkpoint, offset 99, is outside the log, so all offsets ")
-
-
 def test_an_active_segment_that_is_old_enough_waits_for_a_record(tmp_path: Path) -> None:
     text = "log now=10:00 checkpoint=1\n0: a=1\n1: a=2"
     found = kcompact("plan", "--explain", *COMPACT, "--config", "segment.ms=1", partition(tmp_path, text)).out

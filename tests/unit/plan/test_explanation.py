@@ -101,6 +101,33 @@ def test_one_condition_decides(plan: CleanPlan) -> None:
     assert bool(blocking) != plan.eligible
 
 
+@pytest.mark.parametrize(
+    ("last_ms", "advice"),
+    [
+        (NOW - 900_001, "; kafka-transactions.sh find-hanging, then abort"),
+        (NOW - 900_000, "; not longer ago than transaction.max.timeout.ms, so its producer or coordinator may still"),
+        (-1, "; kafka-transactions.sh find-hanging, then abort"),
+    ],
+)
+def test_only_a_hanging_transaction_has_to_be_aborted(last_ms: int, advice: str) -> None:
+    producer = Producer(producer_id=7, epoch=0, transaction_first_offset=150, last_timestamp=last_ms)
+    plan = planned(log_of(segment(0), segment(100), segment(200), end=300), producers={7: producer})
+    assert advice in condition(plan, Name.LAST_STABLE_OFFSET).explanation
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "expected"),
+    [
+        (None, "no checkpoint of a cleaner, so all offsets from 0 on count as dirty"),
+        (100, "offsets 100 to 299 were never cleaned"),
+        (301, "the cleaner's checkpoint, offset 301, is outside the log, so all offsets from 0 on count as dirty"),
+    ],
+)
+def test_who_says_what_is_dirty(checkpoint: int | None, expected: str) -> None:
+    log = log_of(segment(0), segment(100), segment(200), checkpoint=checkpoint, end=300)
+    assert condition(planned(log), Name.DIRTY_RECORDS).explanation == expected
+
+
 @given(plans())
 def test_each_bound_is_judged_alone(plan: CleanPlan) -> None:
     """What limits the cleanable section is at least one of the bounds, and what does not is none."""
