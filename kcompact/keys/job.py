@@ -29,6 +29,7 @@ class KeysJob:
     """The values that every task of a count needs, besides its splits. It has what an executor asks of a `ScanJob`.
 
     `directory` is empty, and the splits have the whole paths of their logs, because they are of several partitions.
+    A task merges rows of `table_bytes` at a time, and keeps blocks of `keys_bytes` in memory.
     A key belongs to the bucket that the highest `bucket_bits` of one half of its hash name.
     """
 
@@ -40,6 +41,7 @@ class KeysJob:
     hash_key: bytes
     bucket_bits: int
     keys_bytes: int = 64 << 20
+    table_bytes: int = 8 << 20
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     workers: int = 1
     compiled: bool = False

@@ -70,7 +70,7 @@ def scan_keys(
 
 def _collector(job: KeysJob, log: int) -> Collector:
     return Collector(
-        log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.keys_bytes, compiled=job.compiled
+        log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.table_bytes, compiled=job.compiled
     )
 
 
