@@ -301,10 +301,18 @@ class NotEnoughSpaceError(KcompactError):
     exit_code = 7
 
     def __init__(
-        self, *, path: Path | str, needed_bytes: int, free_bytes: int | None, detail: str = "", why: str = ""
+        self,
+        *,
+        path: Path | str,
+        needed_bytes: int,
+        free_bytes: int | None,
+        detail: str = "",
+        why: str = "",
+        hint: str = "",
     ) -> None:
         self.path = str(path)
         self.why = why
+        self._hint = hint or _SPACE_HINT
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
         self.detail = detail
@@ -313,12 +321,12 @@ class NotEnoughSpaceError(KcompactError):
         if free_bytes is not None and needed_bytes > free_bytes:
             sizes += [f"{needed_bytes - free_bytes:,} are missing"]
         known = [", ".join(sizes), shown(": ".join(filter(None, (detail, why))))]
-        super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{_SPACE_HINT}")
+        super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{self._hint}")
 
     @property
     def cause(self) -> str:
         """The message without the path and the sizes."""
-        return f"{': '.join(filter(None, (_NO_SPACE, self.why)))}\n{_SPACE_HINT}"
+        return f"{': '.join(filter(None, (_NO_SPACE, self.why)))}\n{self._hint}"
 
 
 _NO_SPACE = "not enough free space"

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from kcompact.errors import RefusedError, storage_errors
+from kcompact.errors import NotEnoughSpaceError, RefusedError, storage_errors
 from kcompact.host.abrupt_end import undone_at_abrupt_end
 from kcompact.log.directory import is_partition_directory, log_dir_around
 
@@ -47,7 +47,7 @@ def new_file(
             os.unlink(temporary, dir_fd=directory)
 
     try:
-        with undone_at_abrupt_end(remove), storage_errors(path, "write"):
+        with undone_at_abrupt_end(remove), _space_errors(), storage_errors(path, "write"):
             descriptor = os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory)
             try:
                 with os.fdopen(descriptor, "wb", buffering=1 << 20) as file:
@@ -60,6 +60,23 @@ def new_file(
             os.fsync(directory)
     finally:
         os.close(directory)
+
+
+@contextmanager
+def _space_errors() -> Iterator[None]:
+    """Say for a full disk what helps here. How much is free now is not said: what was written is removed already."""
+    try:
+        yield
+    except NotEnoughSpaceError as problem:
+        raise NotEnoughSpaceError(
+            path=problem.path,
+            needed_bytes=0,
+            free_bytes=None,
+            detail=problem.detail,
+            why=problem.why,
+            hint="Nothing is left of the file. Pass a FILE on another file system. If enough space is free, check the "
+            "quota and the file size limit of this user.",
+        ) from problem
 
 
 def require_new(path: Path, directories: Collection[Path], *, may_replace: Callable[[Path], bool] = _never) -> None:

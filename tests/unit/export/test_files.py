@@ -140,9 +140,12 @@ def test_a_failing_sync(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         write(tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
+    if error is NotEnoughSpaceError:
+        assert "Pass a FILE on another file system." in str(raised.value)
+        assert "are free" not in str(raised.value)
 
 
 PROGRAM = """
