@@ -295,7 +295,7 @@ class NotEnoughSpaceError(KcompactError):
     """A file system has too little free space, or a quota or the limit on the size of files is reached.
 
     If a write has failed, `detail` is the file and the operation, and `why` the words of the operating system.
-    `free_bytes` is None if the file system does not say.
+    `free_bytes` is None if the file system does not say, `hint` what helps if it is not the usual.
     """
 
     exit_code = 7
@@ -310,12 +310,9 @@ class NotEnoughSpaceError(KcompactError):
         why: str = "",
         hint: str = "",
     ) -> None:
-        self.path = str(path)
-        self.why = why
+        self.path, self.detail, self.why = str(path), detail, why
+        self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
         self._hint = hint or _SPACE_HINT
-        self.needed_bytes = needed_bytes
-        self.free_bytes = free_bytes
-        self.detail = detail
         sizes = [f"{needed_bytes:,} bytes are needed"] if needed_bytes else []
         sizes += [] if free_bytes is None else [f"{free_bytes:,} are free"]
         if free_bytes is not None and needed_bytes > free_bytes:

@@ -15,7 +15,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.keys.count import count_keys
 from kcompact.keys.counts import Counted, CountOptions, KeyCounts, LogKeys, PrefixKeys, Tally
 from kcompact.plan.clean_plan import CleanPlan
-from tests.support.key_logs import NOW, KeyLog, Known, Plain, plain_count, random_log
+from tests.support.key_logs import NOW, KeyLog, Known, Plain, end_of_view, plain_count, random_log
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of
 
@@ -35,7 +35,7 @@ def expected_counts(plain: Plain, segment: int) -> dict[str, Tally]:
 
 
 def agree(log: KeyLog, plan: CleanPlan, found: LogKeys) -> None:
-    plain = plain_count(log.records, start_offset=plan.log.log_start_offset, stable_offset=plan.last_stable_offset)
+    plain = plain_count(log.records, start_offset=plan.log.log_start_offset, stable_offset=end_of_view(log, plan))
     assert [each.base_offset for each in found.segments] == [each.base_offset for each in log.spec.segments]
     for segment in found.segments:
         assert {name: getattr(segment.counts, name) for name in CLASSES} == expected_counts(plain, segment.base_offset)

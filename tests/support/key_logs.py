@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kcompact.format.batch import Record, build, empty, parse_batches, rebuild
+from kcompact.format.batch import Record, build, empty, parse_batches, read_records, rebuild
 from kcompact.format.codec import Codec, compress
 from kcompact.format.index import AbortedTxn
+from kcompact.plan.clean_plan import CleanPlan
 from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
 from tests.support.mutants import legacy_entry
 
@@ -198,6 +199,16 @@ class Plain(NamedTuple):
     classes: Counter[tuple[int, str]]
     class_bytes: Counter[tuple[int, str]]
     keys: dict[bytes, list[Known]]
+
+
+def end_of_view(log: KeyLog, plan: CleanPlan) -> int:
+    """Return the last stable offset, or the first of the batch in which it lies: a reader gets whole batches."""
+    for segment in log.spec.segments:
+        for batch in parse_batches(segment.data, file=""):
+            records = read_records(batch, file="")
+            if records and batch.header.last_offset >= plan.last_stable_offset > records[0].offset:
+                return max(records[0].offset, plan.log.log_start_offset)
+    return plan.last_stable_offset
 
 
 def plain_count(records: Sequence[Known], *, start_offset: int, stable_offset: int) -> Plain:

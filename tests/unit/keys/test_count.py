@@ -89,6 +89,27 @@ def test_the_view_ends_at_the_log_start_and_the_high_watermark(
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("settings", "stable_offset", "expected"),
+    [
+        ("hw=2", 2, {"superseded_records": 1, "live_keys": 1, "undecided_records": 3}),
+        ("hw=3", 2, {"superseded_records": 1, "live_keys": 1, "undecided_records": 3}),
+        ("hw=4", 2, {"superseded_records": 1, "live_keys": 1, "undecided_records": 3}),
+        ("hw=5", 5, {"superseded_records": 3, "live_keys": 2}),
+        ("hw=4 start=3", 3, {"undecided_records": 2, "below_start_records": 3}),
+    ],
+)
+@pytest.mark.parametrize("index", ["", "index.interval.bytes=0"])
+def test_a_reader_does_not_see_the_batch_in_which_the_high_watermark_lies(
+    index: str, settings: str, stable_offset: int, expected: dict[str, int], tmp_path: Path
+) -> None:
+    text = f"log now=10:00 {settings} {index}\n0: a=1 a=2 [a=3 b=2 b=3](lz4)"
+    keys = counted(text, tmp_path)
+    found = numbers(keys.counts)
+    found.pop("batches")
+    assert (keys.stable_offset, found) == (stable_offset, expected)
+
+
 def test_bytes_times_and_bins(tmp_path: Path) -> None:
     text = "log now=10:00\n0: a=1^09:30 a=22^10:30 b=1^-1 c=333^09:00:00.001 d=1^09:00"
     found = counted(text, tmp_path)
