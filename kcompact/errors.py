@@ -294,8 +294,8 @@ class LogChangedError(KcompactError):
 class NotEnoughSpaceError(KcompactError):
     """A file system has too little free space, or a quota or the limit on the size of files is reached.
 
-    If a write has failed, `detail` is the file and the operation, and `why` the words of the operating system.
-    `free_bytes` is None if the file system does not say, `hint` what helps if it is not the usual.
+    If a write has failed, `detail` is the file and the operation, `why` the words of the operating system, and `hint`
+    what helps if that is unusual. `free_bytes` is None if it is not known.
     """
 
     exit_code = 7
@@ -310,14 +310,13 @@ class NotEnoughSpaceError(KcompactError):
         why: str = "",
         hint: str = "",
     ) -> None:
-        self.path, self.detail, self.why = str(path), detail, why
-        self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
-        self._hint = hint or _SPACE_HINT
+        self.path, self.needed_bytes, self.free_bytes = str(path), needed_bytes, free_bytes
+        self.detail, self.why, self._hint = detail, why, hint or _SPACE_HINT
         sizes = [f"{needed_bytes:,} bytes are needed"] if needed_bytes else []
         sizes += [] if free_bytes is None else [f"{free_bytes:,} are free"]
         if free_bytes is not None and needed_bytes > free_bytes:
             sizes += [f"{needed_bytes - free_bytes:,} are missing"]
-        known = [", ".join(sizes), shown(": ".join(filter(None, (detail, why))))]
+        known = ", ".join(sizes), shown(": ".join(filter(None, (detail, why))))
         super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{self._hint}")
 
     @property
