@@ -6,9 +6,9 @@ profile, the same examples each time; `fast` takes the first few of them, for `m
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,10 +53,28 @@ def is_on_spark(node_id: str) -> bool:
     return "spark" in node_id.partition("[")[0]
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Check the names of the tests on Spark, and put those first that share one Spark, so that it starts once."""
     for item in items:
         if item.get_closest_marker("spark") and not is_on_spark(item.nodeid):
             raise pytest.UsageError(f"{item.nodeid} is marked `spark`: put `spark` into its path or name")
+    items.sort(key=lambda item: not shares_spark(item))
+
+
+def shares_spark(item: pytest.Item | None) -> bool:
+    return "on_spark" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Stop the shared Spark unless the next test uses it: a process has at most one SparkContext."""
+    if not shares_spark(nextitem):
+        SHARED_SPARK.stop()
+
+
+def pytest_sessionfinish() -> None:
+    SHARED_SPARK.stop()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -86,16 +104,32 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
-@pytest.fixture(scope="module")
-def on_spark() -> Iterator[OnSpark]:
-    """An executor on a Spark of this process, which the tests of a module share; for tests with the mark `spark`.
+class SharedSpark:
+    """A Spark of this process that starts when a test first asks for it; a start takes seconds of two cores."""
 
-    A process has at most one SparkContext, so it must not outlive the module: other modules start their own.
-    """
-    from kcompact.engine.spark import OnSpark, spark_context
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._executor: OnSpark | None = None
 
-    with spark_context("local[2]") as sc:
-        yield OnSpark(sc=sc)
+    def executor(self) -> OnSpark:
+        from kcompact.engine.spark import OnSpark, spark_context
+
+        if self._executor is None:
+            self._executor = OnSpark(sc=self._stack.enter_context(spark_context("local[2]")))
+        return self._executor
+
+    def stop(self) -> None:
+        self._executor = None
+        self._stack.close()
+
+
+SHARED_SPARK = SharedSpark()
+
+
+@pytest.fixture
+def on_spark() -> OnSpark:
+    """An executor on the Spark that tests share; for tests with the mark `spark`."""
+    return SHARED_SPARK.executor()
 
 
 @pytest.fixture
