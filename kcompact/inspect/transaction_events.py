@@ -126,19 +126,20 @@ def tombstones(run: RecordRun, *, log_start_offset: int, uncleanable_from: int, 
 
 
 def events(run: RecordRun, *, log_start_offset: int, path: Path) -> Iterator[Event]:
-    """Return the events of a run in order, of batches that end at or above the log start.
+    """Return the events of a run in order. The batches of an event all end below the log start, or none of them does.
 
     Raises CorruptBatchError for a marker that is too short.
     """
     table = run.table
     attributes = table[:, ATTRIBUTES]
     matters = (attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0) & (run.magic == 2)
-    rows = np.flatnonzero(matters & (table[:, LAST_OFFSET] >= log_start_offset) & (table[:, PRODUCER_ID] >= 0))
+    rows = np.flatnonzero(matters & (table[:, PRODUCER_ID] >= 0))
     if not len(rows):
         return iter(())
     is_control = attributes[rows] & CONTROL_BIT != 0
     is_first = np.ones(len(rows), bool)
     is_first[1:] = (np.diff(table[rows, PRODUCER_ID]) != 0) | is_control[1:] | is_control[:-1]
+    is_first[1:] |= np.diff(table[rows, LAST_OFFSET] >= log_start_offset)
     starts = np.flatnonzero(is_first)
     ends = np.append(starts[1:], len(rows))
     first_record = np.searchsorted(run.batch, rows)

@@ -207,6 +207,8 @@ class TransactionCounter:
         self._plan = plan
         self._open: dict[int, Event] = {}
         """What the log has of the open transactions, by producer id."""
+        self._below_start: set[int] = set()
+        """The producers whose open transactions have data below the log start. A cleaner reads it, no consumer does."""
         self._ids: set[int] = set()
         self._totals = {state: Totals() for state in State}
         self._largest, self._longest = _Greatest(), _Greatest()
@@ -244,9 +246,15 @@ class TransactionCounter:
 
     def add(self, found: Iterable[Event]) -> None:
         """Add the next events."""
-        opened = self._open
+        opened, start = self._open, self._plan.log.log_start_offset
         for event in found:
             producer_id = event.producer_id
+            if event.last_offset < start:
+                if event.kind == DATA:
+                    self._below_start.add(producer_id)
+                elif event.kind in (ABORT, COMMIT):
+                    self._below_start.discard(producer_id)
+                continue
             self._ids.add(producer_id)
             if event.kind == DATA:
                 before = opened.get(producer_id)
@@ -259,11 +267,14 @@ class TransactionCounter:
     def _end(self, data: Event | None, marker: Event) -> None:
         """End a transaction, with what the log has of it."""
         is_committed = marker.kind == COMMIT
-        if data is None:
+        if data is None and marker.producer_id not in self._below_start:
             self._count_waiting(marker)
-            totals = self._totals[State.GONE]
         else:
             self._markers.with_data += 1
+        self._below_start.discard(marker.producer_id)
+        if data is None:
+            totals = self._totals[State.GONE]
+        else:
             state = State.EMPTIED if not data.records else State.COMMITTED if is_committed else State.ABORTED
             totals = self._totals[state]
             totals.batches += data.batches

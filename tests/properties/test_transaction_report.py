@@ -37,6 +37,7 @@ class Plain:
         self.plan = plan
         self.ended: list[dict[str, Any]] = []
         self.opened: dict[int, dict[str, Any]] = {}
+        self.below_start: set[int] = set()
         self.markers: Counter[str] = Counter()
         self.tombstones: Counter[str] = Counter()
         self.kept_for_producers = 0
@@ -45,6 +46,7 @@ class Plain:
                 found = read_records(batch, file="")
                 header = batch.header
                 if header.last_offset < plan.log.log_start_offset:
+                    self._pass_below_the_start(header)
                     continue
                 if header.is_control:
                     self._end(header, read_marker(batch, file=""))
@@ -52,6 +54,12 @@ class Plain:
                 self._count_tombstones(header, [each.offset for each in found if each.value is None])
                 if header.is_transactional:
                     self._go_on(header, [each.timestamp for each in found])
+
+    def _pass_below_the_start(self, header: Header) -> None:
+        if header.is_control and header.records_count:
+            self.below_start.discard(header.producer_id)
+        elif header.is_transactional and not header.is_control:
+            self.below_start.add(header.producer_id)
 
     def _go_on(self, header: Header, times: list[int]) -> None:
         known = self.opened.setdefault(
@@ -85,7 +93,9 @@ class Plain:
             }
         )
         horizon = header.delete_horizon_ms
-        if data is not None:
+        is_below = header.producer_id in self.below_start
+        self.below_start.discard(header.producer_id)
+        if data is not None or is_below:
             self.markers["with_data"] += 1
             return
         self.markers[self._waits(horizon, header.last_offset)] += 1

@@ -319,6 +319,12 @@ MARKERS = {
 }
 
 
+def test_a_marker_waits_for_data_below_the_log_start(tmp_path: Path) -> None:
+    text = "log now=10:00 start=2\n0: a=1(pid=7 txn) b=1 commit(pid=7) commit(pid=7)\n4: c=1"
+    report = report_of(text, tmp_path)
+    assert (report.markers.with_data, report.markers.unstamped, report.totals[State.GONE].transactions) == (1, 1, 2)
+
+
 @pytest.mark.parametrize("name", MARKERS)
 def test_markers_by_what_they_wait_for(name: str, tmp_path: Path) -> None:
     found = report_of(MARKERS[name], tmp_path).markers
