@@ -212,8 +212,8 @@ def _show_overview(entries: Sequence[PlannedPartition], found: Sequence[Explanat
         columns,
         table,
         numbers=("size", "ratio", "rewrites"),
-        whole=("decides", "changes"),
-        sentences=("why", "setting"),
+        # A setting is there to be copied. A sentence that is folded takes the lines of other partitions.
+        whole=("decides", "changes", "setting", "why"),
         optional=("why", "setting", "ratio", "rewrites", "size"),
     )
     if len(found) > len(rows):
