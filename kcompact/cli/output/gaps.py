@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -84,18 +85,22 @@ def _evidence(fact: Evidence) -> dict[str, Any]:
 
 def show_gaps(gaps: Gaps, printer: Printer) -> None:
     """Print the gaps of a partition: how much is there, what each reader finds, and what that proves."""
-    counts = gaps.counts
-    printer.line(f"  offsets  {_present(gaps)}")
-    if counts.missing:
-        parts = [f"{getattr(counts, name):,} {words}" for name, words in _MISSING.items() if getattr(counts, name)]
-        printer.line(f"  missing  {', '.join(parts)}")
-    if gaps.counted_to_offset < gaps.log_end_offset:
-        end = gaps.log_end_offset
-        printer.line(f"  counted  up to offset {gaps.counted_to_offset}, because of damage; the log ends at {end}")
+    printer.items(((cell(name), cell(sentence)) for name, sentence in _offsets(gaps)), width=7)
     _show_readers(gaps, printer)
     printer.line()
-    for fact in gaps.evidence:
-        printer.line(cell(f"  {fact.label:<5}  ", _STYLES[fact.label]).append(cell(fact.text)))
+    facts = ((cell(fact.label, _STYLES[fact.label]), cell(fact.text)) for fact in gaps.evidence)
+    printer.items(facts, width=max(map(len, Label)))
+
+
+def _offsets(gaps: Gaps) -> Iterator[tuple[str, str]]:
+    counts = gaps.counts
+    yield "offsets", _present(gaps)
+    if counts.missing:
+        parts = [f"{getattr(counts, name):,} {words}" for name, words in _MISSING.items() if getattr(counts, name)]
+        yield "missing", ", ".join(parts)
+    if gaps.counted_to_offset < gaps.log_end_offset:
+        end = gaps.log_end_offset
+        yield "counted", f"up to offset {gaps.counted_to_offset}, because of damage; the log ends at {end}"
 
 
 def _present(gaps: Gaps) -> str:

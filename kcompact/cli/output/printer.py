@@ -77,6 +77,19 @@ class Printer:
         lines = plain.getvalue().splitlines()
         streams.echo("\n".join(line.rstrip() for line in lines), self.stream)
 
+    def items(self, rows: Iterable[tuple[Text, Text]], *, width: int) -> None:
+        """Print a line for each name and sentence. On a terminal a long sentence goes on below its beginning."""
+        from rich.padding import Padding
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(min_width=width, no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, sentence in rows:
+            table.add_row(name, sentence)
+        if table.rows:
+            self.show(Padding(table, (0, 0, 0, 2)))
+
     def table(
         self,
         columns: Sequence[str],

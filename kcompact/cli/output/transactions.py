@@ -67,8 +67,7 @@ def _age_ms(timestamp_ms: int | None, now_ms: int) -> int | None:
 
 def show_transactions(report: TransactionReport, printer: Printer) -> None:
     """Print the transactions of a partition: how many, what they hold back, which are open, what waits for what."""
-    for heading, line in _facts(report):
-        printer.line(f"  {heading:<12}  {line}")
+    printer.items(((cell(heading), cell(line)) for heading, line in _facts(report)), width=12)
     opened = report.open[:MOST_SHOWN]
     shown = [*opened, *_notable(report)]
     if shown:

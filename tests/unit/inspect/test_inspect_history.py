@@ -23,7 +23,7 @@ from kcompact.inspect.transaction_report import State, TransactionReport, log_tr
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import examples, log_dsl, log_writer
-from tests.support.command_line import COMPACT, flip, kcompact, partition, running_broker
+from tests.support.command_line import COMPACT, flip, kcompact, on_terminal, partition, running_broker
 from tests.support.log_writer import SegmentSpec
 from tests.support.mutants import T, legacy_entry
 
@@ -424,3 +424,12 @@ def test_a_bar_on_a_terminal(option: str, tmp_path: Path, monkeypatch: pytest.Mo
         assert (f"{directory.name} reading" in stream.getvalue()) == shows
         size = f"{plan.log.size_bytes} B of {plan.log.size_bytes} B"
         assert (size in stream.getvalue()) == shows
+
+
+def test_a_long_sentence_goes_on_below_its_beginning(tmp_path: Path) -> None:
+    directory = partition(tmp_path, "log now=10:00\n0: a=1 b=1@4\n5: c=1")
+    (lines,) = on_terminal([40], "inspect", *HISTORY, *COMPACT, directory).values()
+    first = lines.index("  proof  3 of 6 offsets have no record:")
+    assert lines[first + 1] == "         compaction has removed them, in"
+    first = lines.index("  last stable   6, the high watermark:")
+    assert lines[first + 1] == "                nothing is held back"
