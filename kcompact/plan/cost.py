@@ -38,6 +38,8 @@ _SHARED_BLOCKS = 8
 """For new names in directories, and for the checkpoint."""
 _NOTED_BYTES = 512
 """What the manifest of a swap says about a file, at most."""
+_UNDIVIDED_BYTES = 64 << 10
+"""A group that is not larger is written in one part (`clean.prepare.MIN_SPLIT_BYTES`)."""
 _METADATA_SHARE = 100
 """A file system needs less than one byte for so many, to describe a file."""
 
@@ -71,7 +73,9 @@ class CostHere:
     """What kcompact reads and writes for the same result, and the space that it needs meanwhile, at most.
 
     The bounds hold for batches that Kafka compresses as well as their producers did, and for file systems whose blocks
-    have 4 KiB. With less free space than `peak_extra_disk_bytes` the groups are written one after the other;
+    have 4 KiB. `bytes_read` are those of the log, `bytes_written_at_most` those of the new segments: what is written is
+    also read once more to check it, and parts of a segment that several processors have written are copied together.
+    With less free space than `peak_extra_disk_bytes` the groups are written in one part, and one after the other;
     `least_extra_disk_bytes` is enough for the largest one.
     """
 
@@ -138,10 +142,13 @@ def cost_here(plan: CleanPlan) -> CostHere:
     new_bytes = [sum(_most_bytes(plan, segment) for segment in group) for group in groups]
     spaces = [_space_of(plan, group, log_bytes) for group, log_bytes in zip(groups, new_bytes, strict=True)]
     shared = _SHARED_BLOCKS * _BLOCK_BYTES if groups else 0
+    # Several processors write a group in parts, and while a part is appended to the first one the disk holds it twice.
+    appended = max((log_bytes for log_bytes in new_bytes if log_bytes > _UNDIVIDED_BYTES), default=0)
+    appended += appended // _METADATA_SHARE
     return CostHere(
         bytes_read=plan.cleanable_bytes + sum(segment.size_bytes for segment in segments),
         bytes_written_at_most=sum(new_bytes),
-        peak_extra_disk_bytes=sum(spaces) + shared,
+        peak_extra_disk_bytes=sum(spaces) + appended + shared,
         least_extra_disk_bytes=max(spaces, default=0) + shared,
     )
 

@@ -158,9 +158,9 @@ def _here(explanation: Explanation) -> list[str]:
     if not cost.bytes_read:
         return []
     peak, least = readable.size(cost.peak_extra_disk_bytes), readable.size(cost.least_extra_disk_bytes)
-    slowly = "" if peak == least else f", or {least} for one group after the other"
+    slowly = "" if peak == least else f", or {least}, more slowly"
     return [
-        f"one pass; reads {readable.size(cost.bytes_read)}, writes at most "
+        f"one pass; reads {readable.size(cost.bytes_read)} of the log, writes segments of at most "
         f"{readable.size(cost.bytes_written_at_most)}; {peak} of free space is enough{slowly}",
         "clean --dry-run counts keys, sizes and space exactly",
     ]

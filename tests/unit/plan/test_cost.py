@@ -57,6 +57,14 @@ def test_offsets_without_records_need_no_space() -> None:
     assert cost_here(planned(log_of(segment(0, 7000), segment(100)))).bytes_written_at_most == 7000 + 10 * 100
 
 
+def test_a_large_group_may_be_written_in_parts() -> None:
+    """While a part is appended the disk holds it twice; with less space the group is written in one part."""
+    small, large = (cost_here(planned(log_of(segment(0, size), segment(100)))) for size in (50_000, 5_000_000))
+    assert small.peak_extra_disk_bytes == small.least_extra_disk_bytes
+    assert large.peak_extra_disk_bytes - large.least_extra_disk_bytes >= large.bytes_written_at_most
+    assert large.least_extra_disk_bytes < 1.1 * large.bytes_written_at_most
+
+
 def test_nothing_cleanable_costs_nothing(tmp_path: Path) -> None:
     plan = plan_of(log_dsl.parse(f"{ROUND} checkpoint=1\n0: a=1\n1: a=2"), tmp_path)
     cost = cost_here(plan)
