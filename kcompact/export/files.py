@@ -35,7 +35,8 @@ def new_file(
     """Yield a file to write. It has its name, and is on the disk, once the block has ended without an exception.
 
     `may_replace` says whether what exists under the name may be replaced. Raises RefusedError if not, if the name has
-    no directory, or lies in a directory of a log, `directories` or any other; StorageError, NotEnoughSpaceError.
+    no directory, or lies in a partition directory, such as one of `directories`, or in a log directory; StorageError,
+    NotEnoughSpaceError.
     """
     require_new(path, directories, may_replace=may_replace)
     with storage_errors(path, "create"):
@@ -86,7 +87,9 @@ def require_new(path: Path, directories: Collection[Path], *, may_replace: Calla
     parent = path.parent.resolve()
     if not parent.is_dir():
         raise RefusedError(path=path, problem="is in no directory", hint="Create the directory, or pass another FILE.")
-    if is_partition_directory(parent) or log_dir_around(parent, directories) is not None:
+    # A directory with lone copies of partitions is no log directory: `report orders-0` may write beside `orders-0`.
+    is_inside = not {parent, *parent.parents}.isdisjoint(each.resolve() for each in directories)
+    if is_inside or is_partition_directory(parent) or log_dir_around(parent, ()) is not None:
         raise RefusedError(
             path=path,
             problem="lies in a directory of a log, where a broker would find it",

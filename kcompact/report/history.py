@@ -23,9 +23,10 @@ def history_section(facts: PartitionFacts) -> Section | None:
 
     offsets = gaps.counted_to_offset - gaps.log_start_offset
     missing = gaps.counts.missing
+    rule = "Kafka gives every record the next offset, so compaction has removed those that are missing."
     texts = [
         f"{gaps.counts.present:,} of {offsets:,} offsets have a record, {percent(gaps.counts.present, offsets)}; "
-        f"{missing:,} are missing. Kafka gives every record the next offset, so compaction has removed the others."
+        + (f"{missing:,} are missing. {rule}" if missing else "none is missing.")
     ]
     if gaps.counted_to_offset < gaps.log_end_offset:
         texts.append(f"Counted up to offset {gaps.counted_to_offset}, because of damage.")

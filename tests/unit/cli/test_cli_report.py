@@ -65,6 +65,7 @@ def test_a_page(tmp_path: Path) -> None:
     assert "dirty-ratio" in read.text
     assert "kcompact clean --dry-run" in read.text
     assert "The second bar is exact" in read.text
+    assert "100.0 %; none is missing." in read.text
     ids = [attributes["id"] for _, attributes in read.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     again = kcompact("report", *COMPACT, directory, "-o", "-")

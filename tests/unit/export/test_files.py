@@ -106,6 +106,12 @@ def test_refused(make: Callable[[Path], Path], problem: str, tmp_path: Path) -> 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_beside_lone_copies_of_partitions(tmp_path: Path) -> None:
+    directory = log_writer.write(log_dsl.parse("log lone\n0: a=1"), tmp_path)
+    write(tmp_path / "file", directory)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
 def write_while_another_appears(path: Path) -> None:
     with new_file(path, []) as file:
         file.write(CONTENT)
