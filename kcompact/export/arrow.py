@@ -6,7 +6,7 @@ from there by their positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, BinaryIO
 
@@ -22,6 +22,8 @@ from kcompact.kernels import HEADERS_START, Bytes, Column
 ROW_GROUP_RECORDS = 1 << 16
 ROW_GROUP_BYTES = 64 << 20
 """A row group is written when it has so many records or bytes of keys, values and headers."""
+MOST_TIME_MS = 9 * 10**15
+"""Times are at most so far from 1970: DuckDB keeps microseconds in 64 bits, and fails at other times."""
 _PIECE_BYTES = 1 << 30
 """An array of Arrow with 32-bit positions holds less than 2 GiB."""
 _FEW_RECORDS = 8
@@ -99,14 +101,26 @@ def record_batch(
 ) -> pa.RecordBatch:
     """Return some records of a run as columns of Arrow."""
     names = {Kind.TOPIC: topics, Kind.TIMESTAMP_TYPE: TIMESTAMP_TYPES, Kind.CODEC: CODECS}
-    arrays = {field.name: _array(field, names) for field in columns.head(run, rows, source)}
+    arrays = {field.name: _array(field, names) for field in _with_numbers(columns.head(run, rows, source))}
     if with_data:
         arrays["key"] = _binary(run.data, run.key_start[rows], run.key_size[rows])
         arrays["value"] = _binary(run.data, run.value_start[rows], run.value_size[rows])
     arrays["headers" if with_data else "header_keys"] = _headers(run, rows, with_data=with_data)
     arrays |= {each.name: pa.array(each.values, _EXTRA_TYPES[each.type]) for each in extra}
-    arrays |= {field.name: _array(field, names) for field in columns.tail(run, rows)}
+    arrays |= {field.name: _array(field, names) for field in _with_numbers(columns.tail(run, rows))}
     return pa.RecordBatch.from_pydict(arrays)
+
+
+def _with_numbers(fields: Iterable[Field]) -> Iterator[Field]:
+    """Yield the fields, and each time also as a number: it can be too far away to be a time for every reader."""
+    for field in fields:
+        if field.kind is not Kind.TIME:
+            yield field
+            continue
+        is_null = np.zeros(len(field.values), bool) if field.is_null is None else field.is_null
+        is_far = (field.values < -MOST_TIME_MS) | (field.values > MOST_TIME_MS)
+        yield field._replace(is_null=is_null | is_far)
+        yield Field(f"{field.name}_ms", Kind.INT64, field.values, field.is_null)
 
 
 def _array(field: Field, names: dict[Kind, Sequence[str]]) -> pa.Array:

@@ -72,6 +72,7 @@ def row(batch: Batch, record: Record) -> dict[str, Any]:
         "segment": 0,
         "offset": record.offset,
         "timestamp": time(record.timestamp),
+        "timestamp_ms": unless_minus_one(record.timestamp),
         "timestamp_type": "LogAppendTime" if header.is_log_append_time else "CreateTime",
         "key_size": None if record.key is None else len(record.key),
         "value_size": None if record.value is None else len(record.value),
@@ -87,6 +88,7 @@ def row(batch: Batch, record: Record) -> dict[str, Any]:
         "is_control": header.is_control,
         "codec": Codec(header.codec_id).name.lower(),
         "delete_horizon": None if header.delete_horizon_ms is None else time(header.delete_horizon_ms),
+        "delete_horizon_ms": header.delete_horizon_ms,
     }
 
 
@@ -117,6 +119,22 @@ def test_every_reader_finds_the_records(data: bytes, kind: str, tmp_path: Path) 
     assert table.to_pylist() == rows
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_times_that_no_reader_can_show(kind: str, tmp_path: Path) -> None:
+    """A producer that writes nanoseconds, and the extremes of 64 bits."""
+    times = [0, -2, 1_700_000_000_000_000_000, -(2**63), 2**63 - 1, arrow.MOST_TIME_MS, -arrow.MOST_TIME_MS]
+    data = b"".join(build([Record(number, one, b"k", b"v")]) for number, one in enumerate(times))
+    path = arrow_file(data, kind, tmp_path)
+    table = pq.read_table(path) if kind == "parquet" else pa.ipc.open_file(path).read_all()
+    connection = duckdb.connect()
+    connection.register("records", table)
+    rows = connection.execute("SELECT epoch_ms(timestamp), timestamp_ms FROM records").fetchall()
+    assert rows == [(one if abs(one) <= arrow.MOST_TIME_MS else None, one) for one in times]
+    if kind == "parquet":
+        (count,) = connection.execute("SELECT count(timestamp) FROM read_parquet(?)", [str(path)]).fetchall()
+        assert count == (4,)
+
+
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.parents[2].name + path.parent.name)
 def test_fixtures(path: Path, tmp_path: Path) -> None:
     data = path.read_bytes()
@@ -131,6 +149,7 @@ def test_types(tmp_path: Path) -> None:
         "segment": "int64",
         "offset": "int64",
         "timestamp": "timestamp[ms, tz=UTC]",
+        "timestamp_ms": "int64",
         "timestamp_type": NAMES,
         "key_size": "int32",
         "value_size": "int32",
@@ -146,6 +165,7 @@ def test_types(tmp_path: Path) -> None:
         "is_control": "bool",
         "codec": NAMES,
         "delete_horizon": "timestamp[ms, tz=UTC]",
+        "delete_horizon_ms": "int64",
     }
 
 
@@ -212,16 +232,12 @@ def test_rows_of_csv(tmp_path: Path) -> None:
 
 
 def as_csv(fields: dict[str, Any]) -> dict[str, Any]:
-    return fields | {name: milliseconds(fields[name]) for name in ("timestamp", "delete_horizon")}
-
-
-def milliseconds(moment: datetime | None) -> int | None:
-    return None if moment is None else (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return {name: value for name, value in fields.items() if name not in ("timestamp", "delete_horizon")}
 
 
 def from_csv(cells: dict[str, str]) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        name.removesuffix("_ms"): int(cell) if cell.lstrip("-").isdigit() else cell or None
+        name: int(cell) if cell.lstrip("-").isdigit() else cell or None
         for name, cell in cells.items()
         if name not in ("key", "value", "key_base64", "value_base64", "headers")
     }
