@@ -7,15 +7,19 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.errors import CorruptDataError
+from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataError, KcompactError, StorageError
+from kcompact.format.batch import Batch
 from kcompact.inspect.record_filter import RecordFilter, Transactional
 from kcompact.inspect.records import Mask, RecordRun
 from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, EPOCH, PRODUCER_ID, Column, Table
+from kcompact.log.batch_headers import BatchHeader, read_marker
 from kcompact.log.files import open_regular
-from kcompact.log.transaction_batches import read_transactions, table_of
+from kcompact.log.past_damage import readable_batches
+from kcompact.log.transaction_batches import of_headers, read_transactions, table_of
 from kcompact.log.transaction_ends import Outcome, TransactionOutcomes
 
 _OUTCOMES = {
@@ -26,29 +30,44 @@ _OUTCOMES = {
 }
 
 
-def read_outcomes(paths: Sequence[Path], *, compiled: bool) -> TransactionOutcomes:
+class Outcomes(NamedTuple):
+    """How transactions end, and the first damage. If a marker is in it, the producer's next one counts, or none."""
+
+    known: TransactionOutcomes
+    problem: KcompactError | None
+
+
+def read_outcomes(paths: Sequence[Path], *, compiled: bool) -> Outcomes:
     """Return how the transactions end whose batches are in these logs, the segments of a partition in their order.
 
-    A damaged log is read up to the damage. Raises RefusedError, StorageError.
+    What is readable before and after damage counts. Raises RefusedError, StorageError.
     """
-    return TransactionOutcomes.of_tables(table for path in paths for table in _transactions(path, compiled=compiled))
+    tables, problem = [], None
+    for path in paths:
+        try:
+            tables += _transactions(path, compiled=compiled)
+        except (CorruptDataError, StorageError) as found:
+            problem = problem or found
+            tables.append(table_of(of_headers(_readable_headers(path))))
+    return Outcomes(TransactionOutcomes.of_tables(tables), problem)
 
 
-def _transactions(path: Path, *, compiled: bool) -> Iterator[Table]:
+def _transactions(path: Path, *, compiled: bool) -> list[Table]:
     with open_regular(path) as descriptor:
         end_position = os.fstat(descriptor).st_size
     if compiled:
         from kcompact.log.transaction_kernels import read_transaction_tables
 
-        with suppress(CorruptDataError):
-            for packed in read_transaction_tables(path, end_position=end_position):
-                yield packed.table
-            return
-    found = []
-    with suppress(CorruptDataError):
-        for batch in read_transactions(path, end_position=end_position):
-            found.append(batch)
-    yield table_of(found)
+        return [packed.table for packed in read_transaction_tables(path, end_position=end_position)]
+    return [table_of(read_transactions(path, end_position=end_position))]
+
+
+def _readable_headers(path: Path) -> Iterator[BatchHeader]:
+    for part in readable_batches(path):
+        if isinstance(part, Batch):
+            with suppress(CorruptBatchError, BatchTooLargeError):
+                marker = read_marker(part, file=str(path)) if part.header.is_control else None
+                yield BatchHeader(part.position, part.header, marker)
 
 
 def mask_of(chosen: RecordFilter, run: RecordRun, outcomes: TransactionOutcomes | None = None) -> Mask:

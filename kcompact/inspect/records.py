@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact import kernels
-from kcompact.errors import BatchTooLargeError, CorruptBatchError, KcompactError
+from kcompact.errors import BatchTooLargeError, CorruptBatchError, KcompactError, StorageError
 from kcompact.format.batch import (
     HEADER_BYTES,
     Batch,
@@ -282,7 +282,7 @@ def _without_contradiction(run: RecordRun, path: Path, end: int) -> RecordRun:
         return run
     try:
         _, following = next(headers(path, start_position=run.end_position, end_position=end))
-    except CorruptBatchError:
+    except (CorruptBatchError, StorageError):
         return run
     if following.base_offset > run.last_offset:
         return run

@@ -11,6 +11,8 @@ too. The next batch is then looked for:
                      ^ position                           ^ end_position
 
 The checksum does not cover the offset of a batch. A batch whose offsets contradict its neighbours is damage too.
+Bytes that the disk does not give back (EIO) are damage too: they are taken for zeros, a page at a time.
+
 Only whole batches with a right checksum count. The value of a record can contain such a batch, if somebody has stored
 one there, so after damage to the header of the record's own batch its contents could be taken for batches of the log
 if their offsets fit as well.
@@ -18,12 +20,13 @@ if their offsets fit as well.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcompact.errors import BatchTooLargeError, CorruptBatchError
+from kcompact.errors import BatchTooLargeError, CorruptBatchError, StorageError
 from kcompact.format import legacy
 from kcompact.format.batch import (
     HEADER_BYTES,
@@ -52,6 +55,9 @@ _MOST_CHECKED = 4
 Otherwise the time could grow with the square of the size: bytes can be made to look like the headers of large batches.
 """
 _LEAST_CHECKED_BYTES = 64 << 20
+
+_PAGE_BYTES = 1 << 12
+"""If the disk fails, so much is given up at once: what the system reads at once."""
 
 _LENGTH, _MAGIC, _ATTRIBUTES, _LAST_OFFSET_DELTA, _RECORDS_COUNT = 8, 16, 21, 23, 57
 """Positions in a header of magic 2; length and magic have the same in older ones."""
@@ -130,6 +136,8 @@ class _Log:
         self._descriptor, self._path, self._end = descriptor, path, end
         self._offsets, self._memory_bytes = offsets, memory_bytes
         self._window, self._window_start = memoryview(b""), 0
+        self._lost_pages: dict[int, StorageError] = {}
+        """The pages that the disk does not give back, by their numbers."""
         self._checkable_bytes = max(_LEAST_CHECKED_BYTES, _MOST_CHECKED * end)
         self._is_modern = False
 
@@ -165,6 +173,10 @@ class _Log:
     ) -> Unreadable:
         """Return the part that begins at a position where `batch_at` has raised an error. Raises StorageError."""
         end_position = self._next_position(position, last_offset)
+        lost = self._lost_in(position, end_position)
+        if lost is not None:
+            where = f"position {lost.position}: {lost.word}"
+            problem = CorruptBatchError(file=self._path, position=position, offset=problem.offset, problem=where)
         header = self.header_at(position)
         if header is not None and position + header.size_bytes != end_position:
             header = None
@@ -246,7 +258,7 @@ class _Log:
         start = position - self._window_start
         if start + size_bytes > len(self._window):
             wanted = min(max(size_bytes, WINDOW_BYTES), self._end - position)
-            self._window = memoryview(read_at(self._descriptor, wanted, position, path=self._path))
+            self._window = memoryview(self._read(position, wanted))
             self._window_start, start = position, 0
         return self._window[start : start + size_bytes]
 
@@ -255,7 +267,37 @@ class _Log:
         start = position - self._window_start
         if start >= 0 and start + size_bytes <= len(self._window):
             return self._window[start : start + size_bytes]
-        return read_at(self._descriptor, size_bytes, position, path=self._path)
+        return self._read(position, size_bytes)
+
+    def _read(self, position: int, size_bytes: int) -> bytes:
+        """Return bytes of the file, zeros for the pages that the disk does not give back. Raises StorageError.
+
+        A batch with such zeros has a wrong checksum, if zeros are not what was there.
+        """
+        try:
+            return read_at(self._descriptor, size_bytes, position, path=self._path)
+        except StorageError as problem:
+            if problem.problem.errno != errno.EIO:
+                raise
+        end, pieces = position + size_bytes, []
+        while position < end:
+            page, in_page = divmod(position, _PAGE_BYTES)
+            piece_bytes = min(_PAGE_BYTES - in_page, end - position)
+            try:
+                pieces.append(read_at(self._descriptor, piece_bytes, position, path=self._path))
+            except StorageError as problem:
+                if problem.problem.errno != errno.EIO:
+                    raise
+                self._lost_pages[page] = problem
+                pieces.append(bytes(piece_bytes))
+            position += piece_bytes
+        return b"".join(pieces)
+
+    def _lost_in(self, position: int, end: int) -> StorageError | None:
+        """Return the error of the first page between two positions that the disk does not give back."""
+        pages = range(position // _PAGE_BYTES, -(-end // _PAGE_BYTES))
+        lost = [page for page in self._lost_pages if page in pages]
+        return self._lost_pages[min(lost)] if lost else None
 
     def _pieces(self, position: int, end: int) -> Iterator[bytes | memoryview]:
         while position < end and (piece := self._bytes_at(position, min(WINDOW_BYTES, end - position))):

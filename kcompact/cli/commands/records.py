@@ -219,6 +219,8 @@ class _Lister:
         self._write: Callable[[bytes | memoryview], object] = streams.write
         self._outcomes: tuple[Path, TransactionOutcomes] | None = None
         """How the transactions of a partition end, the last one that was asked for."""
+        self._unsure_outcomes: KcompactError | None = None
+        """The first damage in which a marker may be."""
         self._latest: tuple[Path, LatestRecords | None] | None = None
         """The latest records of a partition, the last one that was asked for; None if they could not be found."""
 
@@ -473,7 +475,9 @@ class _Lister:
             with storage_errors(directory):
                 paths = [directory / name for name in _log_names(directory)]
             later = [path for path in paths if base_offset_of(path) >= first]
-            self._outcomes = directory, read_outcomes(later or [log.path], compiled=self._compiled)
+            known, problem = read_outcomes(later or [log.path], compiled=self._compiled)
+            self._outcomes = directory, known
+            self._unsure_outcomes = self._unsure_outcomes or problem
         return self._outcomes[1]
 
     # Notes
@@ -481,6 +485,9 @@ class _Lister:
     def notes(self) -> list[str]:
         """Return notes on a filter that chose nothing, and on records that could not be decoded."""
         found = self._notes_on_nothing() if self._listing.is_filtered and not self._listed else []
+        if self._unsure_outcomes is not None:
+            problem = str(self._unsure_outcomes).partition("\n")[0]
+            found.append(f"transactions whose markers are in damage may have ended otherwise: {problem}")
         if self._decoder is not None:
             found += self._decoder.notes()
         if self._listing.layout == "table" and self._left == 0:

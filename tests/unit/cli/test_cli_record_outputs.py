@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars
 import pytest
 
+from kcompact.cli.commands import records as records_module
 from kcompact.format.batch import Record, build
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import COMPACT, ROOT, environment, flip, kcompact, partition
@@ -234,9 +238,6 @@ def test_a_list_of_few_records_loads_nothing_of_others(options: list[str], tmp_p
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_full_disk(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-    import os
-
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -274,6 +275,42 @@ def test_parts_that_cannot_be_read_are_listed(options: list[str], tmp_path: Path
     assert "2 parts with" in ran.err
     text = kcompact("inspect", "--records", directory)
     assert f"invalid bytes at the end of {FIRST}" in text.out
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("options", [[], ["--from-offset", "1"], ["--transaction", "none"]])
+def test_what_the_disk_does_not_give_back_is_damage(
+    options: list[str], is_large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "logs" / "orders-0"
+    directory.mkdir(parents=True)
+    batches = [build([Record(number, 1000, b"k", bytes([97 + number]) * 5000)]) for number in range(5)]
+    (directory / FIRST).write_bytes(b"".join(batches))
+    start = 2 * len(batches[0])
+    bad_page = range(-(-start // 4096) * 4096, -(-start // 4096) * 4096 + 4096)  # It has the end of 2 and some of 3.
+    for name, length_of in (("pread", int), ("preadv", lambda buffers: sum(map(len, buffers)))):
+        monkeypatch.setattr(os, name, failing(getattr(os, name), bad_page, length_of))
+    monkeypatch.setattr(records_module, "COMPILED_RECORDS", 0 if is_large else 1 << 40)
+    ran = kcompact("inspect", "--records", "--json", *options, directory)
+    assert ran.code == 3
+    assert [line["offset"] for line in ran.lines if "offset" in line] == [0, 1, 4][
+        1 if "--from-offset" in options else 0 :
+    ]
+    assert {line["unreadable"] for line in ran.lines if "unreadable" in line} == {
+        f"position {bad_page.start}: Input/output error"
+    }
+    assert f"position {bad_page.start}: Input/output error; " in ran.err
+    if not is_large:  # The kernels read headers by the system's own calls.
+        assert ("may have ended otherwise" in ran.err) == ("--transaction" in options)
+
+
+def failing(read: Any, bad: range, length_of: Any) -> Any:
+    def fails_there(descriptor: int, what: Any, position: int, *rest: Any) -> Any:
+        if position < bad.stop and position + length_of(what) > bad.start and os.fstat(descriptor).st_size > bad.stop:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(descriptor, what, position, *rest)
+
+    return fails_there
 
 
 def test_the_offsets_of_a_segment_end_where_the_next_one_starts(tmp_path: Path) -> None:

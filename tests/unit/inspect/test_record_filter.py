@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kcompact.errors import CorruptDataError
 from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
 from kcompact.inspect.record_filter import RecordFilter, Transactional
 from kcompact.inspect.record_masks import mask_of, read_outcomes
-from kcompact.inspect.records import record_runs
+from kcompact.inspect.records import RecordRun, record_parts, record_runs
 from kcompact.log.batch_headers import read_marker
 
 LOG = f"{0:020d}.log"
@@ -130,7 +131,7 @@ CASES: list[tuple[RecordFilter, Callable[[Row], bool]]] = [
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(("chosen", "is_wanted"), CASES)
 def test_a_filter(chosen: RecordFilter, is_wanted: Callable[[Row], bool], compiled: bool, logs: list[Path]) -> None:
-    outcomes = read_outcomes(logs, compiled=compiled)
+    outcomes, _ = read_outcomes(logs, compiled=compiled)
     found = [
         run.record(row)
         for log in logs
@@ -162,11 +163,24 @@ def test_what_no_record_can_fulfil(chosen: RecordFilter, problem: str) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_markers_behind_damage_are_unknown(compiled: bool, logs: list[Path]) -> None:
-    data = bytearray(logs[1].read_bytes())
-    data[16] = 9  # The magic of the marker.
-    logs[1].write_bytes(bytes(data))
-    outcomes = read_outcomes(logs, compiled=compiled)
+@pytest.mark.parametrize(
+    ("segment", "batch", "expected"),
+    [
+        (0, 0, [30]),  # All markers are behind the damage.
+        (0, 3, [30]),  # The producer's next marker counts for the transaction whose own is damaged.
+        (1, 0, [26, 28, 30]),
+    ],
+)
+def test_only_markers_in_damage_are_unknown(
+    segment: int, batch: int, expected: list[int], compiled: bool, logs: list[Path]
+) -> None:
+    data = bytearray(logs[segment].read_bytes())
+    data[list(parse_batches(bytes(data), file=""))[batch].position + 16] = 9  # The magic.
+    logs[segment].write_bytes(bytes(data))
+    outcomes, problem = read_outcomes(logs, compiled=compiled)
+    assert isinstance(problem, CorruptDataError)
     opened = RecordFilter(transactions=(Transactional.OPEN,))
-    found = [int(offset) for run in record_runs(logs[0]) for offset in run.offset[mask_of(opened, run, outcomes)]]
-    assert found == [26, 28, 30]
+    parts = [part for log in logs for part in record_parts(log, compiled=compiled)]
+    runs = [part for part in parts if isinstance(part, RecordRun)]
+    found = [int(offset) for run in runs for offset in run.offset[mask_of(opened, run, outcomes)]]
+    assert found == expected
