@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from kcompact import readable
+from kcompact.errors import CorruptDataError
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.conditions import Verdict
+from kcompact.plan.conditions import Condition, Name, Verdict
 from kcompact.plan.explanation import Explanation, explain
 from kcompact.plan.partition import hint_for
-from kcompact.report.facts import PartitionFacts
+from kcompact.report.facts import DryRun, PartitionFacts
 from kcompact.report.parts import Cell, Row, Section, Table, cells
 
 _MARKS = {
@@ -23,7 +27,7 @@ def why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
     """Return the section with the conditions of a broker's cleaner, and which one decides."""
     explanation = facts.explained or explain(plan)
     rows = []
-    for condition in explanation.conditions:
+    for condition in _after_dry_run(explanation.conditions, facts.dry_run):
         verdict = f"{condition.verdict}{', decides' if condition.decides else ''}"
         later = f"; {condition.forecast.explanation}" if condition.forecast else ""
         rows.append(
@@ -46,6 +50,17 @@ def why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
         tables=(conditions, *_later(explanation), _offsets(plan)),
         remarks=tuple(f"note: {note}" for note in dict.fromkeys(plan.log.notes)),
     )
+
+
+def _after_dry_run(conditions: Sequence[Condition], dry_run: DryRun | None) -> Sequence[Condition]:
+    """Return the conditions, or with damage that only the dry run has found: it decides instead of the others."""
+    error = dry_run.error if dry_run is not None else None
+    uncleanable = next((each for each in conditions if each.name is Name.UNCLEANABLE), None)
+    if not isinstance(error, CorruptDataError) or uncleanable is None or uncleanable.verdict is not Verdict.OK:
+        return conditions
+    why = f"the dry run found damage: {str(error).splitlines()[0]}"
+    blocking = replace(uncleanable, verdict=Verdict.BLOCKS, explanation=why, decides=True)
+    return [blocking if each is uncleanable else replace(each, decides=False) for each in conditions]
 
 
 def _later(explanation: Explanation) -> tuple[Table, ...]:

@@ -90,7 +90,10 @@ def _values(facts: PartitionFacts, plan: CleanPlan) -> list[Value]:
         values.append(Value(name="records", value=f"{records:,}", remark=remark))
     if facts.keys is not None and (factor := facts.keys.counts.duplicate_factor) is not None:
         live = facts.keys.counts.live_keys.number
-        values.append(Value(name="live keys", value=f"{live:,}", remark=f"{factor:.2f} records for each key"))
+        remark = f"{factor:.2f} records for each key"
+        if facts.keys.problem is not None:
+            remark = f"up to offset {facts.keys.end_offset}, where the log is damaged"
+        values.append(Value(name="live keys", value=f"{live:,}", remark=remark))
     policy = plan.config.policy_text or "unknown"
     values.append(Value(name="cleanup.policy", value=policy, remark=_source(plan, "cleanup.policy")))
     return values

@@ -114,6 +114,18 @@ def test_damage_is_shown_and_sets_the_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_damage_that_only_the_dry_run_finds_decides(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "logs")
+    flip(directory / LOG3, -3, 0x77)
+    ran = kcompact("report", *COMPACT, directory, "-o", tmp_path / "report.html")
+    assert ran.code == 3
+    page = Tags((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "uncleanable blocks, decides the dry run found damage" in page.text
+    assert page.text.count(", decides") == 1
+    assert "where the log is damaged" in page.text
+
+
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize("prints_data", [False, True])
 def test_keys_are_hashed_unless_asked_for_and_always_escaped(prints_data: bool, tmp_path: Path) -> None:
     keys = [b"<script>alert(1)</script>:1", b"{{ 7*7 }}:2", b"\xff\x00\x1b]0;x\x07:3", b"k" * 5000 + b":4"]
