@@ -131,7 +131,7 @@ def _show(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, request: R
     elif request.explains and not request.is_quiet:
         from kcompact.cli.output.explain import show_explanations
 
-        show_explanations(planned, list(shown.explanations.values()), printer)
+        show_explanations(planned, list(shown.explanations.values()), printer, left_out=beside)
     elif not request.compared:
         show_plans(planned, printer, left_out=beside)
     if request.compared:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from kcompact import readable
 from kcompact.cli.output.explanations import amount_of_bytes
+from kcompact.cli.output.left_out import lines_of_left_out, show_left_out
 from kcompact.cli.output.plans import FEW, show_notes_and_hints, show_totals
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.config.settings import LONG_MAX
 from kcompact.plan.conditions import Condition, Name, Value, Verdict
+from kcompact.plan.discovery import LeftOut
 from kcompact.plan.explanation import Explanation, most_keys
 from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import ReasonTotals, totals_by_reason
@@ -27,16 +29,26 @@ FEWEST_ROWS = 5
 """The rows for partitions, however low the terminal is."""
 
 
-def show_explanations(entries: Sequence[PlannedPartition], found: Sequence[Explanation], printer: Printer) -> None:
-    """Print the explanations of the partitions that have a plan, dirtiest first, and the totals of all."""
+def show_explanations(
+    entries: Sequence[PlannedPartition],
+    found: Sequence[Explanation],
+    printer: Printer,
+    *,
+    left_out: Sequence[LeftOut] = (),
+) -> None:
+    """Print the explanations of the partitions that have a plan, dirtiest first, and the totals of all.
+
+    `left_out` are the directories beside them that are not cleaned.
+    """
     if len(entries) > FEW and not printer.is_verbose:
-        _show_overview(entries, found, printer)
+        _show_overview(entries, found, printer, lines_below=LINES_BELOW + lines_of_left_out(left_out, printer))
     else:
         for number, explanation in enumerate(found):
             if number:
                 printer.line()
             show_explanation(explanation, printer)
     show_notes_and_hints(entries, printer)
+    show_left_out(left_out, printer)
     if len(entries) > 1:
         printer.line()
         show_totals(entries, printer, with_reasons=len(entries) <= FEW)
@@ -184,13 +196,15 @@ def _retention(explanation: Explanation) -> list[str]:
 # Many partitions
 
 
-def _show_overview(entries: Sequence[PlannedPartition], found: Sequence[Explanation], printer: Printer) -> None:
+def _show_overview(
+    entries: Sequence[PlannedPartition], found: Sequence[Explanation], printer: Printer, *, lines_below: int
+) -> None:
     """Print the partitions by reason, then those to clean, dirtiest first, and the others, largest first."""
     reasons = totals_by_reason(entries)
     _show_reasons(reasons, printer)
     most = len(found)
     if printer.lines_to_fill is not None:
-        most = max(FEWEST_ROWS, printer.lines_to_fill - LINES_BELOW - len(reasons))
+        most = max(FEWEST_ROWS, printer.lines_to_fill - lines_below - len(reasons))
     rows = rows_to_show(found, most)
     printer.line()
     columns = ("partition", "size", "ratio", "rewrites", "decides", "changes", "setting", "why")

@@ -213,6 +213,12 @@ def test_many_partitions_have_a_row_each(tmp_path: Path) -> None:
     assert verbose.count("\ncleanup.policy ") == len(rows)
 
 
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    partition(tmp_path)
+    (tmp_path / "orders-0.bak").mkdir()
+    assert "\nleft out: 1 directory" in kcompact("plan", "--explain", *COMPACT, tmp_path).out
+
+
 def test_both_options_print_both(tmp_path: Path) -> None:
     directory = partition(tmp_path, settings("checkpoint=3"))
     compared = ("--compare", "min.cleanable.dirty.ratio=0.1")
