@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import stat
 import subprocess
 import sys
@@ -184,6 +185,41 @@ def test_the_command_prints_what_the_variable_asks_for(shell: str, start: str) -
     assert by_click.rstrip() == printed.out.rstrip()  # Before 8.4.2 click added an empty line.
 
 
+def installed(tmp_path: Path) -> Path:
+    """Return a program `kcompact` that runs this package."""
+    program = tmp_path / "kcompact"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {sys.executable} -m kcompact "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+# A real fish
+
+
+@pytest.mark.usefixtures("logs")
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_what_fish_offers(tmp_path: Path) -> None:
+    program = installed(tmp_path)
+    completions = tmp_path / "config" / "fish" / "completions" / "kcompact.fish"
+    completions.parent.mkdir(parents=True)
+    completions.write_text(kcompact("completion", "fish").out)
+    lines = {
+        "kcompact pl": ["plan\tShow what Kafka's cleaner would decide,..."],
+        "kcompact plan lo": ["logs/\tDirectory"],
+        "kcompact plan logs --topic o": ["orders", "orders.eu"],
+        "kcompact plan --config=min.clean": ["--config=min.cleanable.dirty.ratio="],
+        "kcompact plan logs --topic two": [],
+    }
+    asks = "; ".join(f"complete -C '{line}'; echo =" for line in lines)
+    env = {
+        **os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+    ran = subprocess.run(["fish", "-c", asks], capture_output=True, text=True, check=True, env=env)
+    assert ran.stdout == "".join("".join(f"{each}\n" for each in [*offered, "="]) for offered in lines.values())
+    assert not list(tmp_path.rglob("hacked"))
+
+
 # A real bash
 
 SETUP = r"""
@@ -206,9 +242,7 @@ def test_a_person_presses_tab_in_bash(tmp_path: Path) -> None:
         "kcompact plan logs --topic two": "kcompact plan logs --topic two",
         'kcompact plan "unclosed': 'kcompact plan "unclosed',
     }
-    program = tmp_path / "kcompact"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {sys.executable} -m kcompact "$@"\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    installed(tmp_path)
     (tmp_path / "completion").write_text(kcompact("completion", "bash").out)
     (tmp_path / "setup").write_text(SETUP.format(directory=tmp_path))
     controller, terminal = pty.openpty()
