@@ -44,6 +44,7 @@ from kcompact.log.transaction_kernels import CompiledTransactions, ProducerNumbe
 from kcompact.log.transaction_kernels import aborted_by_markers as aborted_by_kernels
 from kcompact.log.workload import expected_work
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.committed_view import end_of_view
 
 COMPILED_BYTES = 16 << 20
 """For so much work the kernels are used: see `workload`."""
@@ -89,7 +90,7 @@ def log_gaps(
         checkpoint_offset=log.checkpoint_offset,
         on_disk=places.gap_walk(total.on_disk, total.end_offset, present=counts.present),
         read_uncommitted=places.gap_walk(total.uncommitted, total.end_offset),
-        read_committed=places.gap_walk(total.committed, min(total.end_offset, plan.last_stable_offset)),
+        read_committed=places.gap_walk(total.committed, min(total.end_offset, scope.end_of_view)),
         dirty=total.dirty,
         missing_before_first_row=total.on_disk.missing_before if total.on_disk.rows else 0,
         missing_after_last_row=total.on_disk.missing_after,
@@ -148,7 +149,7 @@ class _Scope:
 
     log: PartitionLog
     first_dirty_offset: int
-    last_stable_offset: int
+    end_of_view: int
     aborted: _Aborted
     memory_bytes: int
     compiled: bool
@@ -161,7 +162,7 @@ class _Scope:
         return cls(
             log=log,
             first_dirty_offset=plan.first_dirty_offset,
-            last_stable_offset=plan.last_stable_offset,
+            end_of_view=end_of_view(plan),
             aborted=_Aborted.of(log, contents, compiled=compiled),
             memory_bytes=memory_bytes,
             compiled=compiled,
@@ -250,7 +251,7 @@ class _Scope:
         )
 
     def _stable_end(self, start_offset: int, end_offset: int) -> int:
-        return max(start_offset, min(end_offset, self.last_stable_offset))
+        return max(start_offset, min(end_offset, self.end_of_view))
 
     def _dirty_start(self, start_offset: int, end_offset: int) -> int:
         return min(end_offset, max(start_offset, self.first_dirty_offset))

@@ -117,6 +117,14 @@ def test_old_formats(tmp_path: Path) -> None:
     assert (walk.last_gap_row, walk.last_gap_timestamp_ms, found.counts.missing) == (4, T + 3, 2)
 
 
+@pytest.mark.parametrize(("high_watermark", "rows"), [(0, 0), (1, 1), (2, 1), (3, 1), (4, 4)])
+def test_a_reader_does_not_see_the_batch_in_which_the_high_watermark_lies(
+    high_watermark: int, rows: int, tmp_path: Path
+) -> None:
+    found = gaps_of(f"log hw={high_watermark}\n0: a=1 [b=1 c=1 d=1]@1..3", tmp_path).read_committed
+    assert (found.rows, found.offsets_present_ratio) == (rows, 1.0 if rows else None)
+
+
 EVIDENCE = {
     # name of a fact: the log that shows it, its values
     "missing-offsets": ("log\n0: a=1 b=1@4", {"missing_offsets": 3}),
