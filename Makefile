@@ -13,7 +13,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 WORKERS ?= 2
 
 # What the tests leave out: the real Kafka, and what needs more than the rest. `FAST` also leaves out all that takes long.
-# With loadscope, tests/conftest.py gives all tests on Spark to one process.
+# With loadscope, tests/conftest.py gives all tests on Spark to one process, and each other module to one.
 TEST := -m "not oracle and not slow" -n $(WORKERS) --dist loadscope
 FAST := -m "not oracle and not slow and not spark and not long" --hypothesis-profile=fast -n $(WORKERS) --dist worksteal
 
@@ -31,7 +31,7 @@ TORTURE ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast check format format-check lint types docs-check coverage hooks oldest newest rewrite man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
+.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest rewrite man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -54,6 +54,10 @@ test: $(STAMP)  ## set up, then run the tests; no Kafka, no Maven
 
 fast: $(STAMP)  ## the tests that start no JVM and take no time, with few examples each
 	$(PYTEST) $(FAST)
+
+slow: $(STAMP)  ## what `make test` leaves out and needs no Kafka, and the property tests with ten times the examples
+	$(PYTEST) -q -m "slow and not oracle" -n $(WORKERS) --dist loadscope tests/unit tests/spark --ignore=tests/spark/test_cluster.py
+	$(PYTEST) -q -m "not oracle" --hypothesis-profile=many -n $(WORKERS) --dist worksteal tests/properties
 
 check: test format-check lint types docs-check  ## everything that needs no Kafka
 

@@ -1,7 +1,8 @@
 """Options and profiles of the whole suite.
 
 `--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
-profile, the same examples each time; `fast` takes the first few of them, for `make fast`; `explore` looks for new ones.
+profile, the same examples each time; `fast` takes the first few of them, for `make fast`, and `many` ten times as many,
+for `make slow`; `explore` looks for new ones.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("fast", settings.get_profile("ci"), max_examples=5)
+settings.register_profile("many", settings.get_profile("ci"), max_examples=250)
 settings.register_profile(
     "explore",
     deadline=None,
@@ -79,16 +81,19 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Return the scheduler for `--dist loadscope`: one worker runs all tests on Spark, any worker each other test.
+    """Return the scheduler for `--dist loadscope`: one worker runs all tests on Spark, any worker each other module.
 
     Two JVMs at once take too much memory. `--dist loadgroup` would do the same, but has no effect with pytest 9.2.
+    The tests on Spark take longest and come first, because the order of the modules is kept. A module is not split:
+    its two halves would both need what it makes once, and xdist counts all assigned parts after each test.
     """
     if config.getvalue("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = lambda node_id: "spark" if is_on_spark(node_id) else node_id
+    config.option.loadscopereorder = False
+    scheduler._split_scope = lambda node_id: "spark" if is_on_spark(node_id) else node_id.partition("::")[0]
     return scheduler
 
 

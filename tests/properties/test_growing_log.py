@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.cleaner.options import CleanOptions
@@ -263,7 +263,6 @@ def amid(opened: int, burst: int) -> Iterator[int]:
     return chain(repeat(0, opened), [burst, 1, 1, 1, FINISH], repeat(0))
 
 
-@settings(max_examples=30)
 @given(
     st.lists(st.sampled_from(["append", "append", "append", "roll", "clean", "delete"]), min_size=1, max_size=40),
     st.integers(0, 120),

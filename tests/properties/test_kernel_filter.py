@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
@@ -171,14 +171,12 @@ def assert_same_outcome(directory: Path, data: bytes, filtering: Filtering) -> N
 
 
 @pytest.mark.long
-@settings(max_examples=150)
 @given(filterings(sound_batches))
 def test_filter_is_clean_batch(scratch: Path, given_: tuple[bytes, Filtering]) -> None:
     assert_same_outcome(scratch, *given_)
 
 
 @pytest.mark.long
-@settings(max_examples=60)
 @given(filterings(odd_batches().filter(is_readable)))
 def test_filter_of_what_kafka_would_write_otherwise(scratch: Path, given_: tuple[bytes, Filtering]) -> None:
     """Only batches that a scan has accepted are filtered."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
@@ -76,7 +76,6 @@ def assert_numpy_makes_the_same_table(data: bytes, rows: int, *, base_offset: in
         assert found == expected
 
 
-@settings(max_examples=40)
 @given(any_log_bytes, st.sampled_from([0, 0, 3]), st.sampled_from([1, 3, 100]))
 def test_numpy_makes_the_same_table(data: bytes, base_offset: int, rows: int) -> None:
     assert_numpy_makes_the_same_table(data, rows, base_offset=base_offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.clean import split_kernels
@@ -13,7 +13,6 @@ from kcompact.errors import KcompactError
 from kcompact.format.index import IndexBuilder
 
 
-@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
@@ -32,7 +32,6 @@ from tests.support.kernel_inputs import (
 
 
 @pytest.mark.long
-@settings(max_examples=100)
 @given(st.lists(any_batch, min_size=1, max_size=3).map(same_offsets), st.integers(0, 12), st.sets(st.integers(0, 2)))
 def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_from_map: set[int]) -> None:
     batches = list(parse_batches(data, file="f"))
@@ -79,7 +78,6 @@ def test_scan_is_read_records(data: bytes, first_dirty_offset: int, excluded_fro
 
 
 @pytest.mark.long
-@settings(max_examples=60)
 @given(st.lists(any_batch, min_size=1, max_size=3).map(same_offsets))
 def test_verify_is_read_records(data: bytes) -> None:
     try:

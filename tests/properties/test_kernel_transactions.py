@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
@@ -187,7 +187,6 @@ def control_batches(draw: st.DrawFn) -> bytes:
     return data
 
 
-@settings(max_examples=40)
 @given(st.lists(control_batches() | strategies.batches(), min_size=1, max_size=6).map(same_offsets))
 def test_what_is_found_in_a_split(data: bytes) -> None:
     table, code = batches_of(data)

@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kcompact.clean.executor import Executor
@@ -34,7 +34,6 @@ def latest_offsets(plan: CleanPlan, executor: Executor, *, compiled: bool, split
     return found
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 10**9), executors, st.booleans(), st.sampled_from([1, 300, None]), st.integers(0, 60))
 def test_the_latest_records_are_those_of_a_plain_look(
     seed: int, executor: Executor, compiled: bool, split_bytes: int | None, cut: int

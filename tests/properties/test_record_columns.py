@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import KcompactError
@@ -45,7 +45,6 @@ def written(data: bytes, directory: str) -> Path:
 
 
 @pytest.mark.long
-@settings(max_examples=60)
 @given(any_log_bytes | st.lists(any_batch, min_size=1, max_size=4).map(same_offsets), st.sampled_from([1, 3, 1 << 16]))
 def test_the_columns_are_the_records(data: bytes, run_records: int) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from tests.support.command_line import COMPACT, partition, process, settings, values
+import pytest
+
+from tests.support.command_line import COMPACT, kcompact, partition, settings, values
 from tests.support.spark_runs import SPARK
 
-pytestmark = SPARK
+pytestmark = [*SPARK, pytest.mark.usefixtures("started")]
 
 
 def test_partitions_side_by_side_are_copied_to_one_output(tmp_path: Path) -> None:
     directories = [partition(tmp_path / "logs", settings(f"name=orders-{number}")) for number in range(12)]
     output = tmp_path / "out"
-    ran = process("clean", "--json", "--master", "local[2]", *COMPACT, "--output", output, tmp_path / "logs")
-    assert ran.returncode == 0, ran.stderr
-    assert {entry["status"] for entry in json.loads(ran.stdout)["partitions"]} == {"cleaned"}
+    ran = kcompact("clean", "--json", "--engine", "spark", *COMPACT, "--output", output, tmp_path / "logs")
+    assert ran.code == 0, ran.err
+    assert {(entry["status"], entry["engine"]) for entry in ran.json["partitions"]} == {("cleaned", "spark")}
     for directory in directories:
         assert values(output / directory.name) == values(output / "orders-0") != values(directory)
     assert (output / "meta.properties").exists()

@@ -250,9 +250,13 @@ except EngineError as error:
     ("names", "second"),
     [
         # PySpark starts the JVM through `spark-submit`, and nothing kills it.
-        (["CONNECTION_FILE", "JAVA_CONTEXT", "ACCUMULATOR_SERVER", "GATEWAY_PROCESS"], "KEYS"),
+        pytest.param(
+            ["CONNECTION_FILE", "JAVA_CONTEXT", "ACCUMULATOR_SERVER", "GATEWAY_PROCESS"],
+            "KEYS",
+            marks=pytest.mark.slow,
+        ),
         # PySpark starts the JVM by itself.
-        (["LAUNCH_GATEWAY"], "KEYS"),
+        pytest.param(["LAUNCH_GATEWAY"], "KEYS", marks=pytest.mark.slow),
         # The second context is on the JVM of the first.
         (
             "ACTIVE_CONTEXT GATEWAY JVM_VIEW JAVA_CONTEXT ACCUMULATOR_SERVER LAUNCH_GATEWAY GATEWAY_PROCESS".split(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 import shutil
 import signal
@@ -11,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +19,7 @@ from kcompact import errors
 from kcompact.clean.executor import Progress
 from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.cleaner import partition, round
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark
 from kcompact.errors import (
@@ -32,14 +33,13 @@ from kcompact.errors import (
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
-from tests.support.command_line import COMPACT, environment, flip, process
+from tests.support.command_line import COMPACT, environment, flip, kcompact, process
 from tests.support.compare import differences
 from tests.support.kafka_rounds import clean_all, round_of
 from tests.support.spark_runs import (
     SPARK,
     content,
     endless,
-    finished,
     left_behind,
     outcome,
     plan_of,
@@ -249,6 +249,7 @@ def write_logs(log_dir: Path, count: int) -> list[str]:
     return [f"small-{number}" for number in range(count)]
 
 
+@pytest.mark.usefixtures("started")
 def test_small_partitions_side_by_side(tmp_path: Path) -> None:
     names = write_logs(tmp_path / "logs", 7)
     victim = tmp_path / "logs" / "small-3" / f"{0:020d}.log"
@@ -256,13 +257,13 @@ def test_small_partitions_side_by_side(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "logs", tmp_path / "copy")
     options = ("clean", "--force", "--json", "--high-watermark", "leo", *COMPACT)
     ran = {
-        "spark": process(*options, "--master", "local[2]", tmp_path / "logs"),
-        "in-process": process(*options, "--engine", "in-process", tmp_path / "copy"),
+        "spark": kcompact(*options, "--engine", "spark", tmp_path / "logs"),
+        "in-process": kcompact(*options, "--engine", "in-process", tmp_path / "copy"),
     }
     entries = {}
     for engine, done in ran.items():
-        assert done.returncode == 3, done.stderr
-        entries[engine] = json.loads(done.stdout)["partitions"]
+        assert done.code == 3, done.err
+        entries[engine] = done.json["partitions"]
         found = {entry["directory"].rpartition("/")[2]: entry for entry in entries[engine]}
         assert sorted(found) == names
         assert [name for name, entry in found.items() if entry["status"] == "failed"] == ["small-3"]
@@ -275,29 +276,21 @@ def test_small_partitions_side_by_side(tmp_path: Path) -> None:
     assert sorted(line.split()[0] + "-" + line.split()[1] for line in checkpoint[2:]) == sorted({*names} - {"small-3"})
 
 
-FAULTY = """
-from kcompact.cleaner import partition as cleaner
-from kcompact.cli import app
-clean = cleaner.clean_partition
+@pytest.mark.usefixtures("started")
+def test_a_fault_is_its_own_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(plan: CleanPlan, *arguments: Any, **options: Any) -> partition.CleanResult:
+        if plan.log.directory.name == "small-1":
+            raise ZeroDivisionError("not what anybody expected")
+        return partition.clean_partition(plan, *arguments, **options)
 
-def faulty(plan, *arguments, **options):
-    if plan.log.directory.name == "small-1":
-        raise ZeroDivisionError("not what anybody expected")
-    return clean(plan, *arguments, **options)
-
-cleaner.clean_partition = faulty
-options = ["--force", "--json", "--high-watermark", "leo", *COMPACT, "--master", "local[2]"]
-app.main(["clean", *options, sys.argv[1]], prog_name="kcompact")
-"""
-
-
-def test_a_fault_is_its_own_partitions(tmp_path: Path) -> None:
+    monkeypatch.setattr(round, "clean_partition", faulty)
     write_logs(tmp_path / "logs", 3)
-    done = finished(FAULTY, tmp_path / "logs", tmp_path)
-    assert done.returncode == 1
-    statuses = {entry["directory"][-1]: entry["status"] for entry in json.loads(done.stdout)["partitions"]}
+    ran = kcompact("clean", "--force", "--json", "--high-watermark", "leo", *COMPACT, tmp_path / "logs")
+    assert ran.code == 1
+    statuses = {entry["directory"][-1]: entry["status"] for entry in ran.json["partitions"]}
     assert statuses == {"0": "cleaned", "1": "failed", "2": "cleaned"}
-    assert "ZeroDivisionError: not what anybody expected" in done.stderr
+    assert {entry["engine"] for entry in ran.json["partitions"] if entry["status"] == "cleaned"} == {"spark"}
+    assert "ZeroDivisionError: not what anybody expected" in ran.err
 
 
 WITH_EACH_LINE = """

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -15,7 +12,6 @@ from py4j.protocol import Py4JNetworkError
 from fixtures import checkout
 from kcompact import PlanOptions, RoundProgress, clean_log_dir
 from kcompact.clean.executor import Progress
-from kcompact.cleaner.engines import Engine
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor, shared_jobs
 from kcompact.errors import CleaningAbortedError
@@ -25,6 +21,7 @@ from tests.support.small_stages import MISBEHAVES, NOTES
 from tests.support.spark_runs import (
     NOW_MS,
     SPARK,
+    Started,
     content,
     left_behind,
     plan_of,
@@ -34,31 +31,6 @@ from tests.support.spark_runs import (
 )
 
 pytestmark = SPARK
-
-
-@dataclasses.dataclass
-class Started:
-    """The Spark of the tests, as the engine of a round sees it."""
-
-    context_: Any
-    is_first: bool = False
-
-    @contextlib.contextmanager
-    def context(self) -> Iterator[Any]:
-        yield self.context_
-
-
-@pytest.fixture
-def started(on_spark: OnSpark, monkeypatch: pytest.MonkeyPatch) -> Started:
-    """Let the rounds of this process run on the Spark of the tests."""
-    started = Started(on_spark.sc)
-
-    def begin(engine: Engine) -> None:
-        if engine._options.name == "spark":
-            monkeypatch.setattr(engine, "_start", started)
-
-    monkeypatch.setattr(Engine, "begin", begin)
-    return started
 
 
 def cleaned(engine: str, *log_dirs: Path) -> Ran:

@@ -172,6 +172,18 @@ def endless(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
     return job, [splits * 500] * 4
 
 
+@dataclasses.dataclass
+class Started:
+    """The Spark of the tests, as the engine of a round sees it."""
+
+    context_: Any
+    is_first: bool = False
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[Any]:
+        yield self.context_
+
+
 # Programs in a process of their own
 
 PRELUDE = f"""

@@ -128,8 +128,12 @@ WALL_CLOCK = {
 }
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 TEST_FILES = sorted((PACKAGE.parent / "tests").rglob("*.py"))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def module_of(path: Path) -> str:
@@ -164,7 +168,7 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
 @cache
 def imports_of(path: Path) -> tuple[str, ...]:
     """Return the modules that a file of the package imports."""
-    return tuple(imported_by(TREES[path]))
+    return tuple(imported_by(tree_of(path)))
 
 
 @cache
@@ -172,7 +176,7 @@ def names_called(path: Path) -> tuple[tuple[str, ast.Call], ...]:
     """Return what a file calls: `os.rename`, and `.unlink` for a method of something that is not a module's name."""
     imported = {name.split(".")[0] for name in imports_of(path)} | {"datetime", "date"}
     found = []
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree_of(path)):
         if not isinstance(node, ast.Call):
             continue
         text = ast.unparse(node.func)
@@ -279,20 +283,12 @@ def test_confinement(path: Path) -> None:
         assert allowed is None or and_above(module) & allowed, f"{module} imports {name}"
 
 
-HANDLES_PYSPARK = [
-    path
-    for path in SOURCES
-    if module_of(path) != "engine.spark.pyspark_private"
-    and (
-        "engine.spark" in and_above(module_of(path))
-        or {"pyspark", "py4j"} & {name.split(".")[0] for name in imports_of(path)}
-    )
-]
-
-
-@of_each(HANDLES_PYSPARK)
+@of_each([path for path in SOURCES if module_of(path) != "engine.spark.pyspark_private"])
 def test_private_names_of_pyspark_are_in_one_module(path: Path) -> None:
-    found = list(private_names(TREES[path]))
+    handles_pyspark = {"pyspark", "py4j"} & {name.split(".")[0] for name in imports_of(path)}
+    if not handles_pyspark and "engine.spark" not in and_above(module_of(path)):
+        return
+    found = list(private_names(tree_of(path)))
     assert not found, (
         f"{module_of(path)}: {found}; only kcompact/engine/spark/pyspark_private.py uses PySpark's private names"
     )
@@ -345,7 +341,7 @@ def test_who_creates_files(path: Path) -> None:
     if and_above(module_of(path)) & MAY_CREATE_FILES:
         return
     assert not {name for name, _ in names_called(path)} & CREATES
-    assert "O_CREAT" not in {node.attr for node in ast.walk(TREES[path]) if isinstance(node, ast.Attribute)}
+    assert "O_CREAT" not in {node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
     for name, call in names_called(path):
         if name in ("open", ".open", "io.open"):
             modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
@@ -380,13 +376,13 @@ def test_who_prints(path: Path) -> None:
 def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
     if module_of(path) not in MAY_EVALUATE:
         assert not {"eval", "exec", "os.system"} & {name for name, _ in names_called(path)}
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree_of(path)):
         assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}: a bare except"
 
 
 @of_each([one for one in INNER if one.name == "__init__.py"])
 def test_a_folder_lists_its_modules(path: Path) -> None:
-    docstring = (ast.get_docstring(TREES[path]) or "").partition("**The idea.**")[0]
+    docstring = (ast.get_docstring(tree_of(path)) or "").partition("**The idea.**")[0]
     listed = set(re.findall(r"^    (\w+)/?  +\S", docstring, re.MULTILINE))
     modules = {one.stem for one in path.parent.glob("*.py")} - {"__init__"}
     folders = {one.parent.name for one in path.parent.glob("*/__init__.py")}
@@ -396,8 +392,8 @@ def test_a_folder_lists_its_modules(path: Path) -> None:
 @of_each(INNER)
 def test_modules_and_functions_say_what_they_are(path: Path) -> None:
     module = module_of(path)
-    assert ast.get_docstring(TREES[path]), "the module has no docstring"
-    for node in TREES[path].body:
+    assert ast.get_docstring(tree_of(path)), "the module has no docstring"
+    for node in tree_of(path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             name = f"{module}.{node.name}"
             assert ast.get_docstring(node), f"{name} has no docstring"
@@ -411,7 +407,7 @@ def test_no_module_is_named_for_nothing() -> None:
 
 @of_each(SOURCES)
 def test_no_path_of_somebodys_machine(path: Path) -> None:
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             assert not re.search(r"/(home|Users|root|work|tmp)/\w", node.value), node.value
 
@@ -449,7 +445,7 @@ def test_only_the_listed_functions_are_long() -> None:
     long = {
         f"{module_of(path)}.{node.name}"
         for path in SOURCES
-        for node in ast.walk(TREES[path])
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
     }

@@ -101,7 +101,7 @@ def outcome(directory: Path, spec: LogSpec, output: Path, *, rebuild_indexes: bo
     return found
 
 
-@pytest.fixture(params=["kernels", "definition"])
+@pytest.fixture(params=["kernels", pytest.param("definition", marks=pytest.mark.slow)])
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "COMPILED_BYTES", 0 if request.param == "kernels" else 1 << 62)
 

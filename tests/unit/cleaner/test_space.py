@@ -74,13 +74,20 @@ def clean(spec: LogSpec, log_dir: Path, options: CleanOptions) -> PartitionOutco
     return outcome
 
 
+EACH = [3, pytest.param(1, marks=pytest.mark.slow)]
+"""Which of the sizes of a disk are tried: `make slow` tries each."""
+
+
+@pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("text", LOGS, ids=[log.__name__ for log in LOGS])
-def test_a_disk_of_any_size(text: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_of_any_size(
+    text: Callable[[], str], each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = log_dsl.parse(text())
     original = log_writer.write(spec, tmp_path / "original").parent
     disk = SmallDisk(tmp_path / "disk", monkeypatch)
     codes = []
-    for free_bytes in (0, *range(2000, 20_000, 2000), *range(20_000, 90_000, 10_000)):
+    for free_bytes in (0, *range(2000, 20_000, 2000 * each), *range(20_000, 90_000, 10_000 * each)):
         disk.leave(1 << 30)
         shutil.rmtree(disk.root, ignore_errors=True)
         shutil.copytree(original, disk.root / "data")
@@ -105,13 +112,16 @@ def test_a_disk_of_any_size(text: Callable[[], str], tmp_path: Path, monkeypatch
     assert (codes[0], codes[-1]) == (NotEnoughSpaceError.exit_code, 0)
 
 
+@pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("text", LOGS, ids=[log.__name__ for log in LOGS])
-def test_a_copy_to_a_disk_of_any_size(text: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_to_a_disk_of_any_size(
+    text: Callable[[], str], each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = log_dsl.parse(text())
     log_dir = log_writer.write(spec, tmp_path / "data").parent
     disk = SmallDisk(tmp_path / "disk", monkeypatch)
     codes: list[list[int]] = []
-    for free_bytes in (0, *range(4000, 90_000, 6000)):
+    for free_bytes in (0, *range(4000, 90_000, 6000 * each)):
         disk.leave(1 << 30)
         shutil.rmtree(disk.root, ignore_errors=True)
         disk.root.mkdir()

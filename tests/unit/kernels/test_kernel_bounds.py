@@ -28,7 +28,7 @@ def guarded(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_no_kernel_leaves_its_arrays(seed: int) -> None:
     rounds = 1500
     done = guarded("fuzz", seed, rounds)

@@ -69,8 +69,22 @@ def test_recovery_after_every_step_of_recovery(tmp_path: Path, count: int) -> No
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
-@pytest.mark.parametrize("content", [b"", b"garbage"])
-@pytest.mark.parametrize("suffix", [".log", ".timeindex", ".txnindex"])
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        (".log", b"garbage"),
+        (".timeindex", b""),
+        *(
+            pytest.param(suffix, content, marks=pytest.mark.slow)
+            for suffix, content in [
+                (".log", b""),
+                (".timeindex", b"garbage"),
+                (".txnindex", b""),
+                (".txnindex", b"garbage"),
+            ]
+        ),
+    ],
+)
 def test_a_damaged_new_file_is_never_installed(tmp_path: Path, suffix: str, content: bytes) -> None:
     scene = crash.build(tmp_path / "data", GROUPS[1])
     undone = 0
