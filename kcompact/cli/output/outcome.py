@@ -205,7 +205,7 @@ def _status(entry: PartitionOutcome) -> str:
 
 
 def _less(after: int, before: int) -> str:
-    return f"{100 * (1 - after / before):.1f}%" if before else "0.0%"
+    return f"{100 * (1 - after / before):.1f} %" if before else "0.0 %"
 
 
 def _remark(entry: PartitionOutcome, *, deletes: str) -> str:

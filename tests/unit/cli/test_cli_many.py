@@ -212,8 +212,8 @@ def test_an_interrupted_round(dirty: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_totals_of_a_clean(dirty: Path) -> None:
     out = kcompact(*CLEAN, dirty).out
     assert "Log cleaner thread" not in out
-    assert re.search(r"^6 partitions: 5 cleaned, 1 skipped\n2.0 KiB -> 1.4 KiB \(32.7% smaller\) in ", out, re.M)
-    assert out.splitlines()[-1] == "30 -> 20 messages (33.3% fewer)"
+    assert re.search(r"^6 partitions: 5 cleaned, 1 skipped\n2.0 KiB -> 1.4 KiB \(32.7 % smaller\) in ", out, re.M)
+    assert out.splitlines()[-1] == "30 -> 20 messages (33.3 % fewer)"
 
 
 def test_units_of_kafkas_words_are_explained(dirty: Path) -> None:
