@@ -145,6 +145,24 @@ def test_records_with_data(option: str, kafka: RealKafka) -> None:
     assert dumped(kafka, BATCHES, option) == {path: expected_lines(path, line) for path in BATCHES}
 
 
+@pytest.mark.parametrize(("kind", "ours", "width"), [("Integer", "int", 4), ("Long", "int", 8), ("Long", "long", 8)])
+def test_numbers(kind: str, ours: str, width: int, kafka: RealKafka, tmp_path: Path) -> None:
+    numbers = (0, 1, -1, 300, 2 ** (8 * width - 1) - 1, -(2 ** (8 * width - 1)))
+    path = tmp_path / "numbers-0" / f"{0:020d}.log"
+    path.parent.mkdir()
+    encoded = [number.to_bytes(width, "big", signed=True) for number in numbers]
+    path.write_bytes(b"".join(build([Record(at, 1000, one, encoded[-1 - at])]) for at, one in enumerate(encoded)))
+    classes = [f"--{field}-decoder-class=org.apache.kafka.tools.api.{kind}Decoder" for field in ("key", "value")]
+    reply = kafka.dump(*classes, "--files", path)
+    theirs = [
+        tuple(re.findall(r"(?:key|payload): (\S+)", line)) for line in reply["out"].splitlines() if "key:" in line
+    ]
+    ran = kcompact("inspect", "--key-decoder", ours, "--value-decoder", ours, path)
+    assert (ran.code, reply.get("failure")) == (0, None)
+    found = [tuple(re.findall(r"(?:key|payload): (\S+)", line)) for line in ran.out.splitlines() if "key:" in line]
+    assert found == theirs == [(str(one), str(numbers[-1 - at])) for at, one in enumerate(numbers)]
+
+
 def test_records_without_metadata(kafka: RealKafka) -> None:
     def line(fields: Fields) -> str:
         return contents(fields, "| ")
