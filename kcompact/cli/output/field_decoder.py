@@ -60,9 +60,14 @@ def _json(data: bytes) -> Any:
         return float(text)
 
     try:
-        return json.loads(data.decode(), parse_constant=number, parse_float=number)
+        content = json.loads(data.decode(), parse_constant=number, parse_float=number)
+        if b"\\u" in data:
+            json.dumps(content, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is no text") from None
+    return content
 
 
 def _confluent(data: bytes) -> dict[str, Any]:

@@ -99,6 +99,20 @@ def test_decoded_columns(suffix: str, tmp_path: Path) -> None:
     assert frame["key_decoded"].to_list() == ["a", "b", "c", "d", "a", "b", "e f", "number", "a"]
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_no_decoded_value_ends_an_export(suffix: str, tmp_path: Path) -> None:
+    directory = tmp_path / "logs" / "orders-0"
+    directory.mkdir(parents=True)
+    values = [b'"\\ud800"', b"[" * 100_000, b"9" * 5000, b"1e999", b'"\\u0000"', b"\xff", b""]
+    batches = [build([Record(number, 1000, b"k", value)]) for number, value in enumerate(values)]
+    (directory / FIRST).write_bytes(b"".join(batches))
+    target = tmp_path / f"records{suffix}"
+    ran = kcompact("inspect", "--output", target, "--value-decoder", "json", directory)
+    assert ran.code == 0
+    assert "6 values could not be decoded as json" in ran.err
+    assert offsets_in(target) == list(range(len(values)))
+
+
 def columns_in_docs() -> set[str]:
     """The names in the table of docs/records.md, without those of CSV."""
     table = (ROOT / "docs" / "records.md").read_text().partition("### Columns")[2].partition("Without")[0]

@@ -141,6 +141,8 @@ def test_an_index_says_where_to_begin_and_a_wrong_one_does_not(tmp_path: Path) -
         ("json", b"null", None, "null"),
         ("json", b"{", None, None),
         ("json", b"NaN", None, None),
+        ("json", b'"\\ud83c\\udf89"', "\U0001f389", "\U0001f389"),
+        ("json", b'{"\\udf89": 1}', None, None),
         ("json", b"1e999", None, None),
         ("json", b"[" * 100_000, None, None),
         (
