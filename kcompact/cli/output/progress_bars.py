@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from rich.text import Text
 
 from kcompact import readable
 from kcompact.cli.output.printer import console
+from kcompact.host.abrupt_end import undone_at_abrupt_end
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -33,6 +36,9 @@ class Bars:
         self._tasks: dict[Path, TaskID] = {}
         # The bar of the round, and a free line: the terminal scrolls if the last line is used.
         self._at_most = max(1, shown.height - 2)
+        self._stack = ExitStack()
+        if shown.is_terminal:
+            self._stack.enter_context(undone_at_abrupt_end(_show_cursor))
         self._progress.start()
 
     def begin(self, directory: Path, label: str, total_bytes: int) -> None:
@@ -58,9 +64,16 @@ class Bars:
     def end(self) -> None:
         """Remove all bars."""
         self._progress.stop()
+        self._stack.close()
 
     def _label(self, done: int) -> str:
         return f"{done:,} of {readable.counted(self._partitions, 'partition')}"
+
+
+def _show_cursor() -> None:
+    """Show the cursor, which bars hide, below the bars. Ctrl-C can end the process without `Bars.end`."""
+    with suppress(OSError):
+        os.write(2, b"\x1b[?25h")
 
 
 def _columns(shown: Console) -> list[ProgressColumn]:

@@ -16,6 +16,7 @@ import pytest
 from kcompact.cli.commands import records as records_module
 from kcompact.cli.output import keys_progress, reading, streams
 from kcompact.cli.output.reading import ListProgress
+from kcompact.host.abrupt_end import undo_all
 from tests.support.command_line import kcompact, partition
 
 LOGS = [(Path("a-0/0.log"), 100), (Path("a-0/7.log"), 60), (Path("b-3/0.log"), 240)]
@@ -99,6 +100,19 @@ def test_bars_go_on_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
         found = shown(behind)
     for text in ("1 of 2 partitions", "280 B of 400 B", "120 B of 240 B"):
         assert text in found
+
+
+def test_ctrl_c_gives_the_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    with terminal(monkeypatch):
+        monkeypatch.setattr(os, "write", lambda number, data: written.append(data))
+        progress = ListProgress(LOGS, into_file=True)
+        progress.reached(LOGS[0][0], 100)
+        undo_all()
+        assert written == [b"\x1b[?25h"]
+        progress.pause()
+        undo_all()
+        assert len(written) == 1
 
 
 @pytest.mark.parametrize("is_large", [False, True])
