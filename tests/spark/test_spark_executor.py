@@ -65,7 +65,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> CleanPlan:
     "sizes",
     [
         Tuning(),
-        Tuning(split_bytes=1, task_bytes=1, bucket_count=1),
+        Tuning(split_bytes=1, task_bytes=4_000, bucket_count=1),  # A split is a batch.
         Tuning(split_bytes=5_000, task_bytes=20_000, bucket_count=7, compiled=True),
         Tuning(split_bytes=30_000, task_bytes=30_000, bucket_count=3, compiled=False),
     ],
