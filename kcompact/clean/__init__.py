@@ -13,6 +13,7 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     splits                cuts segments into pieces of work
     verify_input          checks of indexes and leader epochs that need more than one split
     scan                  stage 1
+    key_memory            the bounded memory in which a task collects keys
     offset_map            which records are superseded
     accounting            checks that the counts of the stages add up
     transactions          which transactional batches and markers can be dropped

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from kcompact.clean.key_memory import KeyMemory
 from kcompact.format.block import Bytes, Keys, Rows, pack_keys, pack_rows, unpack_keys
 
 SPLIT_SHIFT = 36
@@ -149,23 +150,18 @@ def bits(survivors: Bytes, row: int, count: int) -> Sequence[bool]:
     return flags + [False] * (count - len(flags))
 
 
-class Collector:
+class Collector(KeyMemory):
     """Collects the keys of a task's splits, in at most `limit_bytes`, and drops superseded ones.
 
-    Record references must rise. A caller reserves rows, writes keys into them and commits the number of written keys.
-    When the memory is full, superseded keys are dropped. If too many remain, all keys are packed into blocks.
+    Record references must rise. To merge rows is to drop the superseded ones.
     """
 
     def __init__(self, bucket_count: int, limit_bytes: int, *, compiled: bool) -> None:
+        super().__init__(limit_bytes // KEY_BYTES)
         self.survivors = Survivors(compiled=compiled)
         self._bucket_count = bucket_count
-        self._limit_rows = max(1, limit_bytes // KEY_BYTES)
         self._compiled = compiled
         self._keys = NOTHING
-        self._rows = 0
-        self._is_merged = True
-        self._merges = 0
-        self._blocks: list[tuple[int, bytes]] = []
         self._scratch: kernels.Scratch | None = None
         if compiled:
             from kcompact import kernels
@@ -174,12 +170,9 @@ class Collector:
 
     def reserve(self, rows: int) -> Keys:
         """Return memory for `rows` more keys."""
-        if self._rows + rows > self._limit_rows:
-            self._merge()
-            if self._rows + rows > self._limit_rows // 2:
-                self._flush()
-        if self._rows + rows > self._keys.rows:
-            grown = _empty(max(self._rows + rows, min(2 * self._keys.rows, self._limit_rows)))
+        size = self._needed_size(rows, self._keys.rows)
+        if size > self._keys.rows:
+            grown = _empty(size)
             for column, old in zip(grown, self._keys, strict=True):
                 column[: self._rows] = old[: self._rows]
             self._keys = grown
@@ -188,8 +181,7 @@ class Collector:
     def commit(self, split: int, records: int, rows: int) -> None:
         """Keep the first `rows` keys that were written since `reserve`; their split has `records` records."""
         self.survivors.add(split, records, self._keys.record_ref[self._rows : self._rows + rows])
-        self._rows += rows
-        self._is_merged = False
+        self._committed(rows)
 
     def add(self, split: int, records: int, keys: Keys) -> None:
         """Copy keys into the collector."""
@@ -197,25 +189,8 @@ class Collector:
             column[:] = source
         self.commit(split, records, keys.rows)
 
-    def savepoint(self) -> tuple[int, int]:
-        """Return a position for `rollback`."""
-        return self._rows, self._merges
-
-    def rollback(self, savepoint: tuple[int, int]) -> bool:
-        """Drop the keys that were committed since then. Return False if they are already merged or packed."""
-        rows, merges = savepoint
-        if merges != self._merges:
-            return False
-        self._rows = rows
-        return True
-
-    def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (bucket, block) for the blocks that are packed so far."""
-        while self._blocks:
-            yield self._blocks.pop(0)
-
     def finish(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (bucket, block) for all remaining keys."""
+        """Yield (bucket, block) for all remaining keys, and free the memory."""
         self._merge()
         self._flush()
         self._keys = NOTHING
@@ -224,30 +199,23 @@ class Collector:
     def _held(self) -> Keys:
         return self._keys.first(self._rows)
 
-    def _merge(self) -> None:
-        if self._is_merged:
-            return
-        self._merges += 1
+    def _merged_rows(self) -> int:
         held = self._held()
         is_latest = latest_mask(held, compiled=self._compiled, scratch=self._scratch)
         self.survivors.clear(held.record_ref[~is_latest])
         if self._compiled:
             from kcompact import kernels
 
-            self._rows = kernels.keep_latest(is_latest.view(np.uint8), *held)
-        else:
-            kept = take(held, is_latest)
-            for column, latest_column in zip(self._keys, kept, strict=True):
-                column[: kept.rows] = latest_column
-            self._rows = kept.rows
-        self._is_merged = True
+            return int(kernels.keep_latest(is_latest.view(np.uint8), *held))
+        kept = take(held, is_latest)
+        for column, latest_column in zip(self._keys, kept, strict=True):
+            column[: kept.rows] = latest_column
+        return kept.rows
 
-    def _flush(self) -> None:
+    def _packed(self) -> Iterator[tuple[int, bytes]]:
         for bucket, keys in enumerate(keys_by_bucket(self._held(), self._bucket_count, compiled=self._compiled)):
             if keys.rows:
-                self._blocks.append((bucket, pack_keys(bucket, keys)))
-        self._merges += 1
-        self._rows = 0
+                yield bucket, pack_keys(bucket, keys)
 
 
 def _empty(rows: int) -> Keys:

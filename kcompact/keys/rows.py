@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from kcompact.clean.key_memory import KeyMemory
 from kcompact.format.block import pack_table
 from kcompact.kernels import KEY_BYTES, KEY_HIGH, KEY_LOW, KEY_REF, KEY_VERSIONS, Column, Table
 
@@ -83,32 +84,20 @@ def bucket_starts(keys: Table, bucket_bits: int) -> Column:
     return starts
 
 
-class Collector:
-    """Collects the keys of one log from a task's splits, in at most `limit_bytes`, and merges them.
-
-    A caller reserves rows, writes keys into them and commits the number of written keys. When the memory is full, the
-    rows are merged. If too many remain, all are packed into blocks.
-    """
+class Collector(KeyMemory):
+    """Collects the keys of one log from a task's splits, in at most `limit_bytes`, and merges them."""
 
     def __init__(self, log: int, *, columns: int, bucket_bits: int, limit_bytes: int, compiled: bool) -> None:
+        super().__init__(limit_bytes // (ROW_BYTES * columns))
         self._log = log
         self._bucket_bits = bucket_bits
-        self._limit_rows = max(1, limit_bytes // (ROW_BYTES * columns))
         self._keys: Table = np.empty((0, columns), np.int64)
-        self._rows = 0
-        self._is_merged = True
-        self._merges = 0
-        self._blocks: list[tuple[int, bytes]] = []
         self._merger = Merger(compiled=compiled)
 
     def reserve(self, rows: int) -> Table:
         """Return memory for `rows` more keys."""
-        if self._rows + rows > self._limit_rows:
-            self._merge()
-            if self._rows + rows > self._limit_rows // 2:
-                self._flush()
-        if self._rows + rows > len(self._keys):
-            size = max(self._rows + rows, min(2 * len(self._keys), self._limit_rows))
+        size = self._needed_size(rows, len(self._keys))
+        if size > len(self._keys):
             grown = np.empty((size, self._keys.shape[1]), np.int64)
             grown[: self._rows] = self._keys[: self._rows]
             self._keys = grown
@@ -116,48 +105,19 @@ class Collector:
 
     def commit(self, rows: int) -> None:
         """Keep the first `rows` keys that were written since `reserve`."""
-        self._rows += rows
-        self._is_merged = False
+        self._committed(rows)
 
     def add(self, keys: Table) -> None:
         """Copy keys into the collector."""
         self.reserve(len(keys))[:] = keys
         self.commit(len(keys))
 
-    def savepoint(self) -> tuple[int, int]:
-        """Return a position for `rollback`."""
-        return self._rows, self._merges
+    def _merged_rows(self) -> int:
+        return self._merger.merge(self._keys[: self._rows], order_bits=self._bucket_bits)
 
-    def rollback(self, savepoint: tuple[int, int]) -> bool:
-        """Drop the keys that were committed since then. Return False if they are already merged or packed."""
-        rows, merges = savepoint
-        if merges != self._merges:
-            return False
-        self._rows = rows
-        return True
-
-    def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (bucket, block) for the blocks that are packed so far."""
-        while self._blocks:
-            yield self._blocks.pop(0)
-
-    def finish(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (bucket, block) for all remaining keys."""
-        self._merge()
-        self._flush()
-        yield from self.blocks()
-
-    def _merge(self) -> None:
-        if not self._is_merged:
-            self._merges += 1
-            self._rows = self._merger.merge(self._keys[: self._rows], order_bits=self._bucket_bits)
-            self._is_merged = True
-
-    def _flush(self) -> None:
+    def _packed(self) -> Iterator[tuple[int, bytes]]:
         held = self._keys[: self._rows]
         starts = bucket_starts(held, self._bucket_bits).tolist()
         for bucket, (start, end) in enumerate(pairwise(starts)):
             if start < end:
-                self._blocks.append((bucket, pack_table(self._log, held[start:end])))
-        self._merges += 1
-        self._rows = 0
+                yield bucket, pack_table(self._log, held[start:end])
