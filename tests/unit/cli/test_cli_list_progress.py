@@ -13,6 +13,7 @@ from typing import TextIO
 
 import pytest
 
+from kcompact import kernels
 from kcompact.cli.commands import records as records_module
 from kcompact.cli.output import keys_progress, reading, streams
 from kcompact.cli.output.reading import ListProgress
@@ -129,3 +130,24 @@ def test_every_list_says_how_far_it_is(
     sizes = [(path.name, path.stat().st_size) for path in sorted(directory.glob("*.log"))]
     assert list(dict.fromkeys(one for one in reached if one in sizes)) == sizes
     assert len(reached) > len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("can_compile", "failure", "expected"),
+    [
+        (False, "no compiler", "working without compiled code: the same result, but many times slower: no compiler\n"),
+        (True, None, "compiling for this processor: this takes about ten seconds and happens once\n"),
+    ],
+)
+def test_compiling_and_its_failure_are_said(
+    can_compile: bool, failure: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = partition(tmp_path / "logs", "log\n0: k1=v")
+    monkeypatch.setattr(records_module, "COMPILED_RECORDS", 0)
+    monkeypatch.setattr(kernels, "is_compiled", lambda: False)
+    monkeypatch.setattr(kernels, "available", lambda: can_compile)
+    monkeypatch.setattr(kernels, "failure", lambda: failure)
+    ran = kcompact("inspect", "--records", "--json", directory)
+    assert (ran.code, len(ran.lines), ran.err) == (0, 1, expected)
+    monkeypatch.setenv("KCOMPACT_KERNELS", "off")
+    assert kcompact("inspect", "--records", "--json", directory).err == ""
