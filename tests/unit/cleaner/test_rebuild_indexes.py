@@ -106,6 +106,7 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(prepare, "COMPILED_BYTES", 0 if request.param == "kernels" else 1 << 62)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("log", LOGS)
 def test_no_lie_of_an_index_changes_the_result(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,7 @@ EACH = [3, pytest.param(1, marks=pytest.mark.slow)]
 """Which of the sizes of a disk are tried: `make slow` tries each."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("text", LOGS, ids=[log.__name__ for log in LOGS])
 def test_a_disk_of_any_size(

@@ -102,6 +102,7 @@ def restore(kept: Kept, check: Callable[[], None] = lambda: None) -> Callable[[S
     return act
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
     "groups",
@@ -124,6 +125,7 @@ def test_a_restore_that_is_stopped_is_recovered_and_completed(tmp_path: Path, gr
     assert count > 20 * len(groups)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("each", [12, pytest.param(1, marks=pytest.mark.slow)])
 def test_recovery_of_a_restore_may_be_stopped_too(tmp_path: Path, each: int) -> None:
