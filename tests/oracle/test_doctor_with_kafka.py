@@ -46,7 +46,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         asked = {"orders": {"num_partitions": 1, "replication_factor": 1, "configs": TOPIC}}
         patiently(lambda: admin.create_topics(asked, wait_for_metadata=True))
         admin.close()
-        producer = KafkaProducer(bootstrap_servers=broker.address, compression_type="gzip")
+        # Nothing is sent before `flush`: each segment has one batch.
+        producer = KafkaProducer(bootstrap_servers=broker.address, compression_type="gzip", linger_ms=60_000)
         for segment in range(5):
             for number in range(20):
                 time_ms = START_MS + 120_000 * segment + number
@@ -400,7 +401,9 @@ def test_no_consumer_gets_past_a_torn_end(lost_bytes: int, log_dir: Path) -> Non
     assert ("torn-end" in found(log_dir)) == bool(lost_bytes)
     with Broker(log_dir.parent, properties=NEVER) as broker:
         producer = KafkaProducer(bootstrap_servers=broker.address)
-        sent = producer.send("orders", key=b"key", value=b"new", partition=0).get(timeout=30)
+        # Not a minute later than the segment's first batch: the record would get a new segment, behind the torn one.
+        time_ms = START_MS + 120_000 * 4 + 100
+        sent = producer.send("orders", key=b"key", value=b"new", partition=0, timestamp_ms=time_ms).get(timeout=30)
         producer.close()
         consumer = KafkaConsumer(
             bootstrap_servers=broker.address, enable_auto_commit=False, group_id=None, consumer_timeout_ms=8_000

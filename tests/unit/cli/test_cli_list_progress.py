@@ -13,11 +13,11 @@ from typing import TextIO
 
 import pytest
 
-from kcompact import kernels
 from kcompact.cli.commands import records as records_module
 from kcompact.cli.output import keys_progress, reading, streams
 from kcompact.cli.output.reading import ListProgress
 from kcompact.host.abrupt_end import undo_all
+from kcompact.kernels import load
 from tests.support.command_line import kcompact, partition
 
 LOGS = [(Path("a-0/0.log"), 100), (Path("a-0/7.log"), 60), (Path("b-3/0.log"), 240)]
@@ -144,9 +144,10 @@ def test_compiling_and_its_failure_are_said(
 ) -> None:
     directory = partition(tmp_path / "logs", "log\n0: k1=v")
     monkeypatch.setattr(records_module, "COMPILED_RECORDS", 0)
-    monkeypatch.setattr(kernels, "is_compiled", lambda: False)
-    monkeypatch.setattr(kernels, "available", lambda: can_compile)
-    monkeypatch.setattr(kernels, "failure", lambda: failure)
+    # Not of `kernels`, which looks names up when they are asked for: there undoing would set them for good.
+    monkeypatch.setattr(load, "is_compiled", lambda: False)
+    monkeypatch.setattr(load, "available", lambda: can_compile)
+    monkeypatch.setattr(load, "failure", lambda: failure)
     ran = kcompact("inspect", "--records", "--json", directory)
     assert (ran.code, len(ran.lines), ran.err) == (0, 1, expected)
     monkeypatch.setenv("KCOMPACT_KERNELS", "off")

@@ -164,7 +164,8 @@ with new_file(Path(sys.argv[1]), []) as file:
     file.write(b"half")
     file.flush()
     print("writing", flush=True)
-    time.sleep(60)
+    while True:  # A signal just before a sleep does not end it.
+        time.sleep(0.05)
 """
 
 
