@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kcompact.cleaner.engines import EngineOptions as EngineOptions
+    from kcompact.cleaner.journal import read_journal as read_journal
     from kcompact.cleaner.options import CleanOptions as CleanOptions
     from kcompact.cleaner.outcome import PartitionOutcome as PartitionOutcome
     from kcompact.cleaner.outcome import RoundResult as RoundResult
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from kcompact.cleaner.round import RoundProgress as RoundProgress
     from kcompact.cleaner.round import clean_log_dir as clean_log_dir
     from kcompact.cleaner.service import Cleaner as Cleaner
+    from kcompact.config.broker_config import BrokerConfig as BrokerConfig
+    from kcompact.config.broker_file import read_broker_config as read_broker_config
+    from kcompact.config.client.settings import ClientConfig as ClientConfig
     from kcompact.config.layers import topic_config as topic_config
     from kcompact.config.settings import Override as Override
     from kcompact.config.settings import TopicConfig as TopicConfig
@@ -44,10 +48,12 @@ if TYPE_CHECKING:
     from kcompact.swap.recovery import recover as recover
 
 _MODULES = {
+    "BrokerConfig": "config.broker_config",
     "CleanOptions": "cleaner.options",
     "CleanPlan": "plan.clean_plan",
     "CleanResult": "cleaner.partition",
     "Cleaner": "cleaner.service",
+    "ClientConfig": "config.client.settings",
     "EngineOptions": "cleaner.engines",
     "InProcess": "engine.in_process",
     "KcompactError": "errors",
@@ -68,6 +74,8 @@ _MODULES = {
     "findings": "inspect.verify",
     "log_dir_lock": "log.lock",
     "plan_partition": "plan.partition",
+    "read_broker_config": "config.broker_file",
+    "read_journal": "cleaner.journal",
     "read_log": "log.directory",
     "read_records": "format.batch",
     "recover": "swap.recovery",

@@ -13,12 +13,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kcompact.readable import shell_word, shown
+from kcompact.wording import worded
 
 
 class KcompactError(Exception):
     """The base of all errors. The message says what happened, where, and what to do next."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "", *hints: str) -> None:
+        """Set the message and what to do next: options in hints are parameters outside of the command line."""
+        super().__init__(message, *hints)
+
+    def __str__(self) -> str:
+        message, *hints = self.args
+        return "\n".join((message, *(worded(hint) for hint in hints if hint)))
+
+    @property
+    def hint(self) -> str:
+        """What to do next, in the words of this process."""
+        return "\n".join(worded(hint) for hint in self.args[1:] if hint)
 
     @property
     def cause(self) -> str:
@@ -60,11 +74,10 @@ class CorruptDataError(KcompactError):
         self.position = position
         self.offset = offset
         self.problem = problem
-        self.hint = self.default_hint if hint is None else hint
         where = "".join(
             f", {name} {value}" for name, value in (("position", position), ("offset", offset)) if value is not None
         )
-        super().__init__(f"{shown(self.file)}{where}: {shown(problem)}" + (f"\n{self.hint}" if self.hint else ""))
+        super().__init__(f"{shown(self.file)}{where}: {shown(problem)}", self.default_hint if hint is None else hint)
 
 
 class CorruptBatchError(CorruptDataError):
@@ -110,11 +123,9 @@ class StorageError(KcompactError):
         self.problem = problem
         self.position = position
         self.operation = operation
-        self.exit_code, self.hint = _code_and_hint(problem)
+        self.exit_code, hint = _code_and_hint(problem)
         where = "" if position is None else f", position {position}"
-        super().__init__(
-            f"{shown(self.path)}{where}: {_words(problem, operation)}" + (f"\n{self.hint}" if self.hint else "")
-        )
+        super().__init__(f"{shown(self.path)}{where}: {_words(problem, operation)}", hint)
 
     @property
     def word(self) -> str:
@@ -135,8 +146,7 @@ class RefusedError(KcompactError):
     def __init__(self, *, path: Path | str, problem: str, hint: str = "") -> None:
         self.path = str(path)
         self.problem = problem
-        self.hint = hint
-        super().__init__(f"{shown(self.path)}: {shown(problem)}" + (f"\n{hint}" if hint else ""))
+        super().__init__(f"{shown(self.path)}: {shown(problem)}", hint)
 
 
 class UnsupportedError(RefusedError):
@@ -177,10 +187,8 @@ class PolicyUnknownError(RefusedError):
     @property
     def cause(self) -> str:
         """The message without the topic."""
-        return (
-            "the cleanup.policy of these topics is unknown\n"
-            "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact"
-        )
+        hint = worded("For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact")
+        return f"the cleanup.policy of these topics is unknown\n{hint}"
 
 
 class ConfigError(RefusedError):
@@ -194,8 +202,7 @@ class EngineError(KcompactError):
 
     def __init__(self, *, problem: str, hint: str = "--engine in-process gives the same result without Spark.") -> None:
         self.problem = problem
-        self.hint = hint
-        super().__init__(f"Spark: {problem}" + (f"\n{hint}" if hint else ""))
+        super().__init__(f"Spark: {problem}", hint)
 
 
 class KernelsUnavailableError(KcompactError):
@@ -203,23 +210,24 @@ class KernelsUnavailableError(KcompactError):
 
     def __init__(self, *, problem: str) -> None:
         self.problem = problem
-        super().__init__(
-            f"compiled code: {problem}\nSet KCOMPACT_KERNELS=off to work without it: "
-            "the result is the same, but the run takes many times longer."
+        hint = (
+            "Set KCOMPACT_KERNELS=off to work without it: the result is the same, but the run takes many times longer."
         )
+        super().__init__(f"compiled code: {problem}", hint)
 
 
 class ClusterUnreachableError(KcompactError):
-    """The cluster of `--bootstrap-server` did not answer, or its answer cannot be used."""
+    """A running cluster did not answer, or its answer cannot be used."""
 
-    def __init__(self, *, address: str, problem: str) -> None:
+    def __init__(self, *, address: str, problem: str, hint: str = "") -> None:
         self.address = address
         self.problem = problem
-        super().__init__(
-            f"{shown(address)}: {shown(problem)}\n"
-            "Without --bootstrap-server the settings come from the metadata log beside the data, --broker-config "
-            "and --config."
-        )
+        super().__init__(f"{shown(address)}: {shown(problem)}", hint, _WITHOUT_CLUSTER)
+
+
+_WITHOUT_CLUSTER = (
+    "Without --bootstrap-server the settings come from the metadata log beside the data, --broker-config and --config."
+)
 
 
 class LogDirLockedError(KcompactError):
@@ -229,12 +237,11 @@ class LogDirLockedError(KcompactError):
 
     def __init__(self, *, lock: Path | str) -> None:
         self.lock = str(lock)
-        super().__init__(
-            f"{shown(self.lock)}: another process holds this lock: a broker or another kcompact is using the log "
-            "directory\n"
-            "Stop that process, then run again. Do not delete the lock file: that does not stop the process, and both "
-            "could then change the log at the same time."
+        holder = "another process holds this lock: a broker or another kcompact is using the log directory"
+        hint = (
+            "Stop that process, then run again. Do not delete the lock file: that does not stop the process, and both"
         )
+        super().__init__(f"{shown(self.lock)}: {holder}", f"{hint} could then change the log at the same time.")
 
     @property
     def word(self) -> str:
@@ -257,17 +264,16 @@ class PartitionInUseError(KcompactError):
         self.is_mapped = is_mapped
         how = "mapped into memory" if is_mapped else "open for writing"
         super().__init__(
-            f"{shown(self.file)}: {shown(command)} (process {pid}) has this file {how}\n"
+            f"{shown(self.file)}: {shown(command)} (process {pid}) has this file {how}",
             "A broker that reaches the partition by another path, such as a bind mount, holds another lock. Stop that "
-            f"process, then run again. `ps -fp {pid}` shows what it is."
+            f"process, then run again. `ps -fp {pid}` shows what it is.",
         )
 
     @property
     def cause(self) -> str:
         """The message without the file."""
-        return f"{shown(self.command)} (process {self.pid}) has files of these partitions open, as a broker has" + str(
-            self
-        ).removeprefix(str(self).partition("\n")[0])
+        process = f"{shown(self.command)} (process {self.pid})"
+        return f"{process} has files of these partitions open, as a broker has\n{self.hint}"
 
     @property
     def word(self) -> str:
@@ -288,7 +294,7 @@ class LogChangedError(KcompactError):
     def __init__(self, *, path: Path | str, problem: str, hint: str | None = None) -> None:
         self.path = str(path)
         self.problem = problem
-        super().__init__(f"{shown(self.path)}: {shown(problem)}\n{hint or self.default_hint}")
+        super().__init__(f"{shown(self.path)}: {shown(problem)}", hint or self.default_hint)
 
 
 class NotEnoughSpaceError(KcompactError):
@@ -311,18 +317,18 @@ class NotEnoughSpaceError(KcompactError):
         hint: str = "",
     ) -> None:
         self.path, self.needed_bytes, self.free_bytes = str(path), needed_bytes, free_bytes
-        self.detail, self.why, self._hint = detail, why, hint or _SPACE_HINT
+        self.detail, self.why = detail, why
         sizes = [f"{needed_bytes:,} bytes are needed"] if needed_bytes else []
         sizes += [] if free_bytes is None else [f"{free_bytes:,} are free"]
         if free_bytes is not None and needed_bytes > free_bytes:
             sizes += [f"{needed_bytes - free_bytes:,} are missing"]
         known = ", ".join(sizes), shown(": ".join(filter(None, (detail, why))))
-        super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}\n{self._hint}")
+        super().__init__(f"{shown(self.path)}: {_NO_SPACE}: {'; '.join(filter(None, known))}", hint or _SPACE_HINT)
 
     @property
     def cause(self) -> str:
         """The message without the path and the sizes."""
-        return f"{': '.join(filter(None, (_NO_SPACE, self.why)))}\n{self._hint}"
+        return f"{': '.join(filter(None, (_NO_SPACE, self.why)))}\n{self.hint}"
 
 
 _NO_SPACE = "not enough free space"
@@ -335,7 +341,7 @@ _SPACE_HINT = (
 _NO_SPACE_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _OWNER = "Run as the user that owns it (the broker's user)."
-_GONE = "It was there before. Find the process that removed or moved it, and stop it, then run again."
+_GONE = "Check the path. If it was there before, find and stop the process that removed or moved it, then run again."
 _CODES_AND_HINTS = {
     errno.EACCES: (RefusedError.exit_code, _OWNER),
     errno.EPERM: (RefusedError.exit_code, _OWNER),
@@ -366,17 +372,19 @@ class ScratchSpaceError(NotEnoughSpaceError):
     def __init__(self, *, path: Path | str, why: str = "No space left on device") -> None:
         self.path = str(path)
         self.why = why
-        KcompactError.__init__(self, f"{shown(self.path)}: {self.cause}")
+        KcompactError.__init__(self, f"{shown(self.path)}: {_NO_SCRATCH}: {why}", _SCRATCH_HINT)
 
     @property
     def cause(self) -> str:
         """The message without the path."""
-        return (
-            f"not enough free space for temporary files: {self.why}\n"
-            "They take 24 bytes for each key, and what Spark needs itself. "
-            "Free some space there, or choose another directory: TMPDIR=DIR, for Spark "
-            "--spark-conf spark.local.dir=DIR. Nothing of the partition was changed."
-        )
+        return f"{_NO_SCRATCH}: {self.why}\n{self.hint}"
+
+
+_NO_SCRATCH = "not enough free space for temporary files"
+_SCRATCH_HINT = (
+    "They take 24 bytes for each key, and what Spark needs itself. Free some space there, or choose another directory: "
+    "TMPDIR=DIR, for Spark --spark-conf spark.local.dir=DIR. Nothing of the partition was changed."
+)
 
 
 class ScratchDamagedError(KcompactError):
@@ -389,10 +397,10 @@ class ScratchDamagedError(KcompactError):
         self.source = source
         self.problem = problem
         super().__init__(
-            f"{shown(source)}: temporary data of this run was altered: {shown(problem)}\n"
+            f"{shown(source)}: temporary data of this run was altered: {shown(problem)}",
             "kcompact has discarded the result; the log is not affected. Something is wrong with the memory of "
             "this machine, with the disk of its temporary directory, or with a program that changes files there. "
-            "Check them, then run again; another directory: TMPDIR=DIR, for Spark --spark-conf spark.local.dir=DIR."
+            "Check them, then run again; another directory: TMPDIR=DIR, for Spark --spark-conf spark.local.dir=DIR.",
         )
 
 
@@ -429,11 +437,9 @@ class UnfinishedCopyError(KcompactError):
         again = "Run" if is_interrupted else "Remove the cause, then run"
         others = len(self.missing) - _NAMED
         listed = ", ".join(map(shown, self.missing[:_NAMED])) + (f" and {others} more" if others > 0 else "")
-        super().__init__(
-            f"{shown(self.path)}: this copy is unfinished, do not use it; missing: {listed}\n"
-            f"A broker does not start on it while it contains .kcompact-copy. {again} the same "
-            "command again: it keeps what is finished."
-        )
+        again += " the same command again: it keeps what is finished."
+        hint = f"A broker does not start on it while it contains .kcompact-copy. {again}"
+        super().__init__(f"{shown(self.path)}: this copy is unfinished, do not use it; missing: {listed}", hint)
 
 
 _NAMED = 5
@@ -452,9 +458,8 @@ class RecoveryNeededError(KcompactError):
         self.path = str(path)
         self.problem = problem
         self.files = tuple(files)
-        self.hint = hint
         listed = "".join(f"\n  {shown(name)}" for name in self.files)
-        super().__init__(f"{shown(self.path)}: {shown(problem)}{listed}" + (f"\n{hint}" if hint else ""))
+        super().__init__(f"{shown(self.path)}: {shown(problem)}{listed}", hint)
 
     @property
     def cause(self) -> str:
@@ -499,18 +504,13 @@ class CleaningAbortedError(KcompactError):
 class CleanerStateError(KcompactError):
     """A caller of the cleaner asked for something that the partition's state does not allow."""
 
-    def __init__(
-        self,
-        *,
-        partition: str,
-        state: str,
-        event: str,
-        hint: str = "Each resume undoes one pause, and a cleaning that is being aborted can only end.",
-    ) -> None:
+    default_hint = "Each resume undoes one pause, and a cleaning that is being aborted can only end."
+
+    def __init__(self, *, partition: str, state: str, event: str, hint: str = default_hint) -> None:
         self.partition = partition
         self.state = state
         self.event = event
-        super().__init__(f"{shown(partition)}: '{event}' is not possible in the state '{state}'\n{hint}")
+        super().__init__(f"{shown(partition)}: '{event}' is not possible in the state '{state}'", hint)
 
 
 class NotLoadedError(KcompactError):
@@ -518,10 +518,8 @@ class NotLoadedError(KcompactError):
 
     def __init__(self, problem: ImportError) -> None:
         self.__cause__ = problem
-        super().__init__(
-            f"a part of kcompact cannot be loaded: {shown(problem)}\n"
-            "Install kcompact again, with what it depends on, then run again."
-        )
+        hint = "Install kcompact again, with what it depends on, then run again."
+        super().__init__(f"a part of kcompact cannot be loaded: {shown(problem)}", hint)
 
 
 class UnexpectedError(KcompactError):
@@ -529,10 +527,11 @@ class UnexpectedError(KcompactError):
 
     def __init__(self, problem: Exception) -> None:
         self.__cause__ = problem
-        super().__init__(
-            f"unexpected error, a bug of kcompact: {type(problem).__name__}: {shown(problem)}\n"
-            "Run again with --debug to see where it happened."
-        )
+        kind = type(problem).__name__
+        super().__init__(f"unexpected error, a bug of kcompact: {kind}: {shown(problem)}", _DEBUG)
+
+
+_DEBUG = "Run again with --debug to see where it happened."
 
 
 def as_failure(problem: Exception) -> KcompactError:
@@ -542,7 +541,7 @@ def as_failure(problem: Exception) -> KcompactError:
     if isinstance(problem, OSError) and isinstance(problem.filename, str | bytes | os.PathLike):
         failure: KcompactError = storage_error(Path(os.fsdecode(problem.filename)), problem)
     elif isinstance(problem, OSError) and problem.strerror:
-        failure = KcompactError(f"{problem.strerror}\nRun again with --debug to see where it happened.")
+        failure = KcompactError(problem.strerror, _DEBUG)
         is_full = problem.errno in _NO_SPACE_NUMBERS
         failure.exit_code = NotEnoughSpaceError.exit_code if is_full else _code_and_hint(problem)[0]
     elif isinstance(problem, ImportError):

@@ -44,6 +44,7 @@ def compact() -> Compact:
     """Compact a copy of a Kafka log directory: `compact(directory, now=...)`. See `Compact`."""
     # Imported here, so that pytest starts fast where this plugin is installed and not used.
     from kcompact.cleaner.round import clean_log_dir
+    from kcompact.config.broker_config import BrokerConfig
     from kcompact.host.clock import clock_ms
     from kcompact.plan.options import PlanOptions
 
@@ -54,7 +55,9 @@ def compact() -> Compact:
         config: Mapping[str, str] | None = None,
         force: bool = True,
     ) -> RoundResult:
-        options = PlanOptions(now_ms=clock_ms() if now is None else _milliseconds(now), force=force)
+        now_ms = clock_ms() if now is None else _milliseconds(now)
+        # Kafka's defaults count: the result must not depend on a broker of this machine.
+        options = PlanOptions(now_ms=now_ms, force=force, broker_config=BrokerConfig())
         result = clean_log_dir(directory, {"cleanup.policy": "compact", **(config or {})}, plan_options=options)
         result.raise_failure()
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 """The units of sizes, each 1024 times the one before."""
@@ -65,6 +66,13 @@ _UNSAFE = re.compile(
     r"|[\U000e0000-\U000e007f]"
 )
 _SHELL_WORD = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """Return the most similar of some names, or an empty text if none is similar."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1)), "")
 
 
 def shown(text: object) -> str:

@@ -12,6 +12,7 @@ from kcompact.engine.in_process import InProcess, available_cores
 from kcompact.engine.shared_memory import SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError
+from kcompact.wording import worded
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import SparkStart
@@ -34,9 +35,11 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
-            raise ConfigError(path="--engine", problem=f"'{self.name}' is none of {', '.join(ENGINES)}")
+            raise ConfigError(path=worded("--engine"), problem=f"'{self.name}' is none of {', '.join(ENGINES)}")
         if self.name != "spark" and (self.spark_conf or self.master != LOCAL_MASTER):
-            raise ConfigError(path="--engine", problem=f"{self.name} does not use a Spark master or Spark settings")
+            raise ConfigError(
+                path=worded("--engine"), problem=f"{self.name} does not use a Spark master or Spark settings"
+            )
         check_master(self.master)
 
 

@@ -2,12 +2,11 @@
 
 The line before has everything that decides, what is to be replaced, and what retention will delete. It is on the disk
 before anything is changed: if it cannot be written, the partition is not cleaned. The line after has the result, with
-what was deleted. `docs/cli.md` lists the fields.
+what was deleted. Each line ends with its checksum. `docs/cli.md` lists the fields.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import threading
@@ -22,13 +21,16 @@ from kcompact.cleaner.partition import CleanResult
 from kcompact.config.settings import config_fields
 from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.host.clock import clock_ms
-from kcompact.host.user_cache import cache_directory
+from kcompact.host.user_directories import state_directory
 from kcompact.log.directory import log_dir_around
+from kcompact.log.files import open_regular
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, certainly_expired, due_now, limit_of
+from kcompact.swap.sealed_json import sealed, unsealed
+from kcompact.wording import worded
 
 NAME = "journal.jsonl"
-VERSION = 1
+VERSION = 2
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _WRITE = "write the journal (--journal FILE is another)"
@@ -36,9 +38,31 @@ _ANOTHER = "Nothing was changed. Pass another file with --journal FILE."
 
 
 def default_journal() -> Path | None:
-    """Return the journal of this user, beside the machine code in the cache; None if there is no private cache."""
-    cache = cache_directory()
-    return None if cache is None else cache / NAME
+    """Return the journal of this user; None if this user has no private directory for it."""
+    state = state_directory()
+    return None if state is None else state / NAME
+
+
+def read_journal(path: str | os.PathLike[str]) -> list[dict[str, Any] | None]:
+    """Return the lines of a journal; None for a line that is damaged, or that was not written completely.
+
+    Raises StorageError, RefusedError for anything but a regular file.
+    """
+    path = Path(path)
+    with (
+        storage_errors(path, "read the journal"),
+        open_regular(path) as descriptor,
+        open(descriptor, "rb", closefd=False) as file,
+    ):
+        return [_line(line) for line in file]
+
+
+def _line(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = unsealed(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class Journal:
@@ -133,8 +157,8 @@ class Journal:
         head = {"version": VERSION, "event": event, "kcompact": __version__, "pid": os.getpid(), "clock_ms": clock_ms()}
         partition = plan.log.topic_partition
         where = {"topic": partition.topic, "partition": partition.partition, "directory": str(plan.log.directory)}
-        line = json.dumps(head | where | fields, ensure_ascii=True, allow_nan=False).encode() + b"\n"
-        with self._writing, storage_errors(self.path, _WRITE):
+        line = sealed(head | where | fields)
+        with self._writing, storage_errors(self.path, worded(_WRITE)):
             size_bytes = os.fstat(self._fd).st_size
             if size_bytes and os.pread(self._fd, 1, size_bytes - 1) != b"\n":
                 line = b"\n" + line  # An interrupted write has left half a line.

@@ -7,6 +7,7 @@ from os import PathLike
 
 from kcompact.errors import ConfigError
 from kcompact.plan.discovery import named_path
+from kcompact.wording import worded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,8 @@ class CleanOptions:
         if self.output is not None:
             named_path(self.output)
         if self.output is not None and self.apply_retention:
-            problem = "deletes segments in place, so it cannot be combined with --output"
-            raise ConfigError(path="--apply-retention", problem=problem)
+            problem = worded("deletes segments in place, so it cannot be combined with --output")
+            raise ConfigError(path=worded("--apply-retention"), problem=problem)
         if self.keep_replaced is not None:
             named_path(self.keep_replaced)
             self._require_kept_alone()
@@ -47,11 +48,11 @@ class CleanOptions:
 
     def _require_kept_alone(self) -> None:
         if self.output is not None:
-            problem = "--output replaces nothing, so there is nothing to keep"
-            raise ConfigError(path="--keep-replaced", problem=problem)
+            problem = worded("--output replaces nothing, so there is nothing to keep")
+            raise ConfigError(path=worded("--keep-replaced"), problem=problem)
         if self.apply_retention:
             problem = "keeps what a cleaning replaces, not what --apply-retention deletes; run both after each other"
-            raise ConfigError(path="--keep-replaced", problem=problem)
+            raise ConfigError(path=worded("--keep-replaced"), problem=worded(problem))
 
     @property
     def only_reads(self) -> bool:

@@ -58,6 +58,7 @@ from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.journal import MARKER
+from kcompact.swap.identity import identity_of
 from kcompact.swap.keep import Keep
 from kcompact.swap.kept import KeptGroup, KeptSegments
 from kcompact.swap.open_directory import OpenDirectory
@@ -526,6 +527,8 @@ def _swap_in_waves(
     kept: KeptSegments | None,
 ) -> Written:
     plan = prepared.plan
+    with _log_dir(plan, lock) as log_dir:
+        identity = identity_of(directory, log_dir)
     where = StagingDirectory.of(directory.path / staging, directory.fd(staging))
     total = Written([], CleanerStats(), 0.0, 0.0)
     # Closed in any case, because each wave has reserved its space.
@@ -538,13 +541,14 @@ def _swap_in_waves(
                 carry_over(directory, staging, segment)
             if kept is not None:
                 kept.keep(directory, written.segments, progress.check)
-            is_last = len(total.segments) == len(plan.groups)
+            # Recovery compares the checkpoint with the segment that follows these groups.
+            is_end = len(total.segments) == len(plan.groups) and wave[-1] == len(plan.groups) - 1
             write_manifest(
                 directory,
                 staging,
                 written.segments,
-                topic_partition=plan.log.topic_partition,
-                end_offset=plan.first_uncleanable_offset if is_last else None,
+                identity=identity,
+                end_offset=plan.first_uncleanable_offset if is_end else None,
             )
             require_unchanged(directory, _untouched(plan))
             require_unused(directory.path)

@@ -49,8 +49,15 @@ from kcompact.log.lock import LogDirLock
 from kcompact.log.settled import damage_only_if_unchanged, read_settled
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.deletion import due_now
-from kcompact.plan.discovery import canonical, named_path
-from kcompact.plan.notes import option_notes, require_plausible_clock, running_notes, time_notes
+from kcompact.plan.discovery import canonical, find_partitions, named_path
+from kcompact.plan.notes import (
+    assumption_notes,
+    option_notes,
+    require_plausible_clock,
+    running_notes,
+    setting_notes,
+    time_notes,
+)
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal, retention_refusal
 from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions
@@ -90,8 +97,11 @@ def clean_log_dir(
     process.
 
     The failure of one partition does not stop the others: see `RoundResult.exit_code` and `raise_failure`.
-    Raises ConfigError for a wrong setting or option, RefusedError when no partition matches `topics`.
+    Raises ConfigError for a wrong setting or option, RefusedError for a path without partitions, and when no partition
+    matches `topics`.
     """
+    with storage_errors(named_path(path)):
+        find_partitions([path])
     plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock_ms(), by_clock=True), config)
     engine = EngineOptions(name=engine) if isinstance(engine, str) else engine
     with begin_round([named_path(path)], plan_options, options or CleanOptions(), engine or EngineOptions()) as round_:
@@ -109,7 +119,7 @@ def with_overrides(options: PlanOptions, config: Mapping[str, str] | None) -> Pl
 class Round:
     """A round whose partitions are locked, recovered and planned. `outcomes` are in the order of the cleaning.
 
-    `doubts` are the notes that say why the time of the decisions is probably wrong.
+    `doubts` are the notes that say why the decisions may be wrong: the time probably is, or settings are only assumed.
     """
 
     def __init__(
@@ -314,6 +324,7 @@ def begin_round(
             options,
             notes=[
                 *option_notes(directories, plan_options),
+                *setting_notes(outcomes),
                 *running_notes(outcomes),
                 *locks.notes,
                 *map(_removed_note, locks.removed),
@@ -321,7 +332,7 @@ def begin_round(
                 *(() if keep is None else keep.notes),
                 *(() if options.only_reads else storage_notes(_log_dirs_to_change(outcomes, options))),
             ],
-            doubts=time_notes(outcomes, plan_options),
+            doubts=[*time_notes(outcomes, plan_options), *assumption_notes(outcomes)],
             plan_options=plan_options,
             locks=locks,
             engine=engine,

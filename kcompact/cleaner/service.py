@@ -29,7 +29,8 @@ from kcompact.cleaner.partition import CleanResult, clean_partition, reset_check
 from kcompact.cleaner.retention import apply_retention
 from kcompact.cleaner.round import with_overrides
 from kcompact.cleaner.states import Event, State
-from kcompact.config.layers import topic_config
+from kcompact.config.broker_config import UNKNOWN_BROKER
+from kcompact.config.layers import merged_config
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import (
     CleanerStateError,
@@ -63,8 +64,7 @@ class Cleaner:
     `log.cleaner.backoff.ms` and `log.cleaner.io.max.bytes.per.second` have the effect that they have in a broker.
     `clock` returns the time of each choice in Unix milliseconds. `on_cleaned` is called, by the cleaner's threads,
     with the result of each cleaning, when the partition has no state any more; an exception that it raises ends the
-    thread. With `apply_retention`, nothing is deleted by a default of Kafka unless `plan_options` has the broker's own
-    properties.
+    thread. With `apply_retention`, nothing is deleted by a default of Kafka unless the broker's own settings are known.
 
     Raises ConfigError for settings that Kafka does not accept and for options that a service does not have.
     """
@@ -90,9 +90,8 @@ class Cleaner:
         self._plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock(), by_clock=True), config)
         if self._options.rebuild_indexes:
             self._plan_options = replace(self._plan_options, rebuild_indexes=True)
-        broker = topic_config(
-            "", overrides=self._plan_options.overrides, broker_properties=self._plan_options.broker_properties
-        )
+        given = self._plan_options.broker_config or UNKNOWN_BROKER
+        broker = merged_config("", overrides=self._plan_options.overrides, broker=given)
         self._thread_count = broker.log_cleaner_threads
         self._backoff_s = broker.log_cleaner_backoff_ms / 1000
         self._throttle = Throttle(_bytes_per_second(self._options, broker.log_cleaner_io_max_bytes_per_second))
@@ -134,7 +133,8 @@ class Cleaner:
             self._logs.forget_offline()
             for log_dir in self._log_dirs:
                 if not log_dir.is_dir():
-                    raise RefusedError(path=log_dir, problem="no such directory")
+                    problem = "not a directory" if log_dir.exists() else "no such directory"
+                    raise RefusedError(path=log_dir, problem=problem)
                 self._locks.of_log_dir(log_dir)
             for directory in self._logs.directories():
                 with storage_errors(directory):

@@ -32,6 +32,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
 from kcompact.swap.copy.output import SHARED_BLOCKS
 from kcompact.swap.manifest import MAX_BYTES, MAX_PARTS, most_bytes, most_bytes_of_group
+from kcompact.wording import worded
 
 _DIRECTORY_BLOCKS = 4
 """Blocks for the staging directory and for the new names in it, in the partition and in the log directory."""
@@ -97,7 +98,7 @@ class _Sizes:
             path=self._plan.log.directory,
             needed_bytes=least_bytes - free_bytes + disk.free_bytes,
             free_bytes=disk.free_bytes,
-            detail=_KEPT_HINT if self._keeps else "",
+            detail=worded(_KEPT_HINT) if self._keeps else "",
         )
 
     def wave(self, order: Sequence[int], disk: Disk, *, present_bytes: int) -> Wave:

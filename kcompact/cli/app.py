@@ -10,7 +10,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -44,6 +44,12 @@ class Commands(Helpful, click.Group):
 
     def main(self, args: Any = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
         """Run a command line and end the process with its exit code."""
+        from kcompact.wording import of_the_command_line
+
+        with of_the_command_line():
+            self._main(args, prog_name, *rest, **extra)
+
+    def _main(self, args: Any, prog_name: str | None, *rest: Any, **extra: Any) -> NoReturn:
         from kcompact.cli.output import streams
 
         streams.open_missing()
@@ -270,8 +276,8 @@ def plan(
     "--journal",
     type=NamedPath(dir_okay=False),
     metavar="FILE",
-    help="Append a line of JSON before and after the cleaning of each partition. Default: journal.jsonl in the user's "
-    "cache.",
+    help="Append a line of JSON before and after the cleaning of each partition. Default: "
+    "~/.local/state/kcompact/journal.jsonl.",
 )
 @click.option("--keep-tombstones", is_flag=True, help="Set delete horizons, but keep all tombstones.")
 @click.option(

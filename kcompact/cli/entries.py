@@ -98,12 +98,16 @@ class RecoveryEntry(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreEntry(_Entry):
-    """One partition in the report of `restore`. `files` and `size_bytes` are what is, or is to be, put back."""
+    """One partition in the report of `restore`. `files` and `size_bytes` are what is, or is to be, put back.
+
+    `left_out` are the base offsets of the groups that cannot be put back.
+    """
 
     status: str
     files: int = 0
     size_bytes: int = 0
     checkpoint: int | None = None
+    left_out: tuple[int, ...] = ()
 
 
 def complain_of(entries: Sequence[PlannedPartition | GroupsEntry | RecoveryEntry | RestoreEntry]) -> None:

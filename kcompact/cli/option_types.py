@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +40,39 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Now(click.ParamType[Any]):
-    """A time in Unix milliseconds, from such a number or from ISO 8601, which is UTC unless it names another zone."""
+@dataclass(frozen=True, slots=True)
+class When:
+    """A moment in Unix milliseconds, or one that is so many milliseconds before another (after it, if negative)."""
+
+    at_ms: int | None = None
+    ago_ms: int = 0
+
+    def before(self, base_ms: int) -> int:
+        """Return the moment. Raises click.UsageError for one before 1970 or after the year 9999."""
+        moment_ms = base_ms - self.ago_ms if self.at_ms is None else self.at_ms
+        if not 0 <= moment_ms <= LATEST_MS:
+            raise click.UsageError("a length of time leads to a moment before 1970 or after the year 9999")
+        return moment_ms
+
+
+_LENGTH = re.compile(r"([+-]?)([0-9]{1,15})\s*(ms|[smhdw])", re.ASCII | re.IGNORECASE)
+_LENGTH_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+
+
+class Time(click.ParamType[Any]):
+    """A `When`: Unix milliseconds, ISO 8601 (UTC unless it names another zone), or a length of time.
+
+    `2h` and `-2h` are two hours ago, `+2h` is in two hours. With `needs_unit` a small number is an error: where an age
+    is expected, it was meant as one.
+    """
 
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
+    def __init__(self, *, needs_unit: bool = False) -> None:
+        self._needs_unit = needs_unit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> When:
+        if isinstance(value, When):
             return value
         from kcompact.plan.options import LIKELY_SECONDS, as_both_units
 
@@ -54,18 +82,28 @@ class Now(click.ParamType[Any]):
                 self.fail(f"'{_cut(text)}' Unix milliseconds are after the year 9999", param, ctx)
             if int(text) in LIKELY_SECONDS:
                 self.fail(as_both_units(int(text)), param, ctx)
-            return int(text)
+            if self._needs_unit and int(text) < LIKELY_SECONDS.start:
+                self.fail(f"'{text}' has no unit: {text}d, {text}h or {text}m", param, ctx)
+            return When(at_ms=int(text))
+        if length := _LENGTH.fullmatch(text):
+            length_ms = int(length[2]) * _LENGTH_UNITS_MS[length[3].lower()]
+            if length_ms > LATEST_MS:
+                self.fail(f"'{_cut(text)}' is more than 8000 years", param, ctx)
+            return When(ago_ms=-length_ms if length[1] == "+" else length_ms)
         from datetime import UTC, datetime, timedelta
 
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
             self.fail(
-                f"'{_cut(text)}' is neither Unix milliseconds nor ISO 8601, such as 2024-02-29T12:00:00Z", param, ctx
+                f"'{_cut(text)}' is no time: neither Unix milliseconds, nor ISO 8601, such as 2024-02-29T12:00:00Z, "
+                "nor a length of time, such as 90d, 12h, 30m or 45s",
+                param,
+                ctx,
             )
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+        return When(at_ms=(moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
 
 
 class Address(click.ParamType[Any]):
@@ -90,7 +128,6 @@ class Size(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        import re
         from decimal import Decimal
 
         text = str(value).strip()
@@ -102,30 +139,6 @@ class Size(click.ParamType[Any]):
         if not 1 <= size_bytes < 1 << 63:
             self.fail(f"'{_cut(text)}' is less than 1 byte or more than 2^63 - 1 bytes", param, ctx)
         return size_bytes
-
-
-_DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_MAX_DURATION_MS = LATEST_MS
-
-
-class Duration(click.ParamType[Any]):
-    """A length of time in milliseconds, from a number and a unit."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        import re
-
-        text = str(value).strip()
-        parsed = re.fullmatch(r"([0-9]{1,15})\s*(ms|[smhdw])", text, re.ASCII | re.IGNORECASE)
-        if parsed is None:
-            self.fail(f"'{_cut(text)}' is not a length of time, such as 90d, 12h, 30m, 45s or 500ms", param, ctx)
-        duration_ms = int(parsed[1]) * _DURATION_UNITS[parsed[2].lower()]
-        if duration_ms > _MAX_DURATION_MS:
-            self.fail(f"'{_cut(text)}' is more than 8000 years", param, ctx)
-        return duration_ms
 
 
 class HighWatermark(click.ParamType[Any]):

@@ -6,13 +6,16 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG
-from kcompact.cli.option_types import Address, Duration, HighWatermark, NamedPath, Now, Size
+from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Size, Time, When
+
+if TYPE_CHECKING:
+    from kcompact.config.client.settings import ClientConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -115,10 +118,10 @@ _KEYS = (
     ),
     click.option(
         "--older-than",
-        "older_than_ms",
-        type=Duration(),
+        "older_than",
+        type=Time(needs_unit=True),
         metavar="TIME",
-        help="With --keys: list the live keys whose newest record is older, such as 90d.",
+        help="With --keys: list the live keys whose newest record is older than TIME, such as 90d. TIME as in --since.",
     ),
     click.option(
         "--prefix", metavar="SEPARATOR", help="With --keys: also count by the part of a key before SEPARATOR."
@@ -157,7 +160,7 @@ def counting_keys(command: Command) -> Command:
     def wrapped(
         *,
         counts_keys: bool,
-        older_than_ms: int | None,
+        older_than: When | None,
         prefix: str | None,
         top: int | None,
         engine: str | None,
@@ -166,7 +169,7 @@ def counting_keys(command: Command) -> Command:
         **kwargs: Any,
     ) -> Any:
         if not counts_keys:
-            needing: dict[str, object] = {"--older-than": older_than_ms, "--prefix": prefix, "--top": top}
+            needing: dict[str, object] = {"--older-than": older_than, "--prefix": prefix, "--top": top}
             needing |= {"--engine": engine, "--master": master, "--spark-conf": spark_conf or None}
             for name, value in needing.items():
                 if value is not None:
@@ -183,7 +186,7 @@ def counting_keys(command: Command) -> Command:
 
         conf = parse_pairs(spark_conf, option="--spark-conf")
         request = keys_command.KeysRequest(
-            older_than_ms=older_than_ms,
+            older_than_ms=None if older_than is None else _age_ms(older_than, kwargs["plan_options"].now_ms),
             separator=(prefix or "").encode("utf-8", "surrogateescape"),
             top=10 if top is None else top,
             print_data=records.print_data,
@@ -221,17 +224,29 @@ _CONFIGURATION = (
         "data, if there is one.",
     ),
     click.option(
+        "--command-config",
+        metavar="FILE",
+        type=NamedPath(exists=True, dir_okay=False),
+        help="The client's settings for --bootstrap-server, as Kafka's own tools take them: TLS, user and password.",
+    ),
+    click.option(
         "--broker-config",
         metavar="FILE",
         type=NamedPath(exists=True, dir_okay=False),
-        help="The broker's server.properties.",
+        help="The broker's server.properties, whose log.dirs names PATH. Default: the file is looked for where brokers "
+        "keep it.",
+    ),
+    click.option(
+        "--log-dirs-moved",
+        is_flag=True,
+        help="PATH is a copy or another mount, so log.dirs of --broker-config names other directories.",
     ),
     click.option(
         "--now",
-        type=Now(),
+        type=Time(),
         metavar="TIME",
-        help="The time of the decision: Unix milliseconds or ISO 8601 (UTC unless it names another zone). "
-        "Default: the clock, read once.",
+        help="The time of the decision: Unix milliseconds, ISO 8601 (UTC unless it names another zone), or how long "
+        "ago by the clock: 2h, 90d; +2h is in two hours. Default: the clock, read once.",
     ),
     click.option(
         "--include-internal",
@@ -256,25 +271,36 @@ def configuration(command: Command) -> Command:
         topics: tuple[str, ...],
         config: tuple[str, ...],
         bootstrap_server: str | None,
+        command_config: Path | None,
         broker_config: Path | None,
-        now: int | None,
+        log_dirs_moved: bool,
+        now: When | None,
         high_watermark: int | str | None,
         include_internal: bool,
         **kwargs: Any,
     ) -> Any:
         from kcompact import kernels
+        from kcompact.config import broker_search
+        from kcompact.config.broker_file import read_broker_config
         from kcompact.config.settings import parse_override
         from kcompact.host.clock import clock_ms
         from kcompact.plan.options import PlanOptions
 
-        kernels.is_off()  # Raises ConfigError for a wrong value, even if no log is large enough for the kernels.
+        if command_config is not None and bootstrap_server is None:
+            raise click.UsageError("--command-config needs --bootstrap-server: it says how to reach that cluster")
+        if log_dirs_moved and broker_config is None:
+            raise click.UsageError("--log-dirs-moved needs --broker-config")
+        # Both raise ConfigError for a wrong value, also where it has no effect.
+        kernels.is_off()
+        broker_search.is_off()
         plan_options = PlanOptions(
-            now_ms=clock_ms() if now is None else now,
+            now_ms=(now or When()).before(clock_ms()),
             by_clock=now is None,
             topics=topics,
             overrides=tuple(parse_override(text) for text in config),
-            broker_properties=_properties(broker_config),
+            broker_config=read_broker_config(broker_config, log_dirs_moved=log_dirs_moved) if broker_config else None,
             bootstrap_server=bootstrap_server,
+            client=_client(command_config),
             high_watermark=high_watermark if isinstance(high_watermark, int) else None,
             use_log_end=high_watermark == "leo",
             include_internal=include_internal,
@@ -287,21 +313,23 @@ def configuration(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]
 
 
-def _properties(file: Path | None) -> dict[str, str]:
-    if file is None:
-        return {}
-    from kcompact.config.settings import check_broker_properties
-    from kcompact.errors import ConfigError, CorruptCheckpointError
-    from kcompact.format.properties import parse_java_properties
-    from kcompact.log.files import read_file
+def _age_ms(time: When, now_ms: int) -> int:
+    """Return how old a record of this time is. Raises click.BadParameter for a time in the future."""
+    age_ms = now_ms - time.before(now_ms)
+    if age_ms < 0:
+        raise click.BadParameter("TIME is after --now", param_hint="--older-than")
+    return age_ms
 
-    try:
-        # kcompact follows no links to files of a log, but a configuration file may be a link.
-        properties = parse_java_properties(read_file(file.resolve()), file=str(file))
-    except CorruptCheckpointError as problem:
-        raise ConfigError(path=file, problem=problem.problem) from None
-    check_broker_properties(properties, file=file)
-    return properties
+
+def _client(file: Path | None) -> ClientConfig | None:
+    if file is None:
+        return None
+    from kcompact.cli.output import streams
+    from kcompact.config.client.settings import ClientConfig
+
+    client = ClientConfig.read(file)
+    streams.tell_notes(client.notes)
+    return client
 
 
 def parse_pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kcompact.cli.completion.values import complete_partitions
-from kcompact.cli.option_types import MAX_DIGITS, NamedPath, Now
+from kcompact.cli.option_types import MAX_DIGITS, NamedPath, Time, When
 
 if TYPE_CHECKING:
     from kcompact.cli.commands.records import Listing
@@ -101,8 +101,16 @@ _OPTIONS = (
     ),
     click.option("--from-offset", type=Number(), metavar="N", help="Only records from offset N on."),
     click.option("--until-offset", type=Number(), metavar="N", help="Only records below offset N."),
-    click.option("--since", "since_ms", type=Now(), metavar="TIME", help="Only records of TIME or later, as in --now."),
-    click.option("--until", "until_ms", type=Now(), metavar="TIME", help="Only records before TIME."),
+    click.option(
+        "--since",
+        "since_ms",
+        type=Time(),
+        metavar="TIME",
+        help="Only records of TIME or later. TIME as in --now; a length of time, such as 2h, counts back from --now.",
+    ),
+    click.option(
+        "--until", "until_ms", type=Time(), metavar="TIME", help="Only records before TIME, which is as in --since."
+    ),
     click.option(
         "--key", "keys", type=Key(), multiple=True, metavar="KEY", help="Only this key: text or hex:0A1B. Repeatable."
     ),
@@ -263,12 +271,24 @@ class RecordArguments:
         return RecordFilter(transactions=ends, **conditions)
 
 
+def _moments(conditions: Mapping[str, Any], now: When | None) -> dict[str, int]:
+    """Return the times among the conditions in Unix milliseconds. Lengths of time count back from `--now`."""
+    times = {name: conditions[name] for name in ("since_ms", "until_ms") if conditions[name] is not None}
+    if not times:
+        return {}
+    from kcompact.host.clock import clock_ms
+
+    now_ms = (now or When()).before(clock_ms())
+    return {name: time.before(now_ms) for name, time in times.items()}
+
+
 def listing_options(command: Command) -> Command:
     """Add the options. The command gets them as `records`."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         conditions = {name: kwargs.pop(name) for name in _CONDITIONS}
+        conditions |= _moments(conditions, kwargs["now"])
         names = RecordArguments.__dataclass_fields__.keys() - {"conditions"}
         arguments = {name: kwargs.pop(name) for name in names}
         return command(*args, records=RecordArguments(**arguments, conditions=conditions), **kwargs)

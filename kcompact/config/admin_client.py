@@ -1,7 +1,8 @@
 """Reads topics and settings from a running cluster with kafka-python. Only this module imports kafka-python.
 
 One connection, three requests: the brokers, the ids of the topics, and the configuration of the topics and of the log
-directory's broker. The requests change nothing and create no topic. `listener` checks the address first.
+directory's broker. The requests change nothing and create no topic. `listener` checks the address first, with TLS and
+authentication if the client's settings say so.
 
 Any broker of the cluster can answer about a topic, not only the broker of the log directory. So only the cluster-wide
 part of the answer is used: the topic's overrides and the dynamic default of all brokers. The other settings are
@@ -15,13 +16,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kcompact.config.listener import usable_address
+from kcompact.config.client.settings import ClientConfig
+from kcompact.config.listener import PLAIN, Exchange, usable_address
 from kcompact.config.settings import BROKER_NAMES, ClusterConfig, Source
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.properties import encode_uuid
 
 ORIGIN = "bootstrap-server"
-TIMEOUT_MS = 8_000
+_TOPIC_AUTHORIZATION_FAILED = 29
+_ADVERTISED = (
+    "This listener answers, but a client must also reach the brokers at the addresses of their advertised.listeners, "
+    "under the names in their certificates."
+)
 
 _SOURCES = {
     "DYNAMIC_BROKER_CONFIG": Source.BROKER_OVERRIDE,
@@ -47,7 +53,8 @@ class LiveTopic:
 class LiveCluster:
     """The answers of a cluster. `brokers` has the settings of each requested broker that is up, weakest layer first.
 
-    `topics` has only topics that exist and whose configuration the cluster shows.
+    `topics` has only topics that exist and whose configuration the cluster shows. `hidden` are the topics, and
+    `hidden_brokers` the brokers that are up, whose configuration this user may not read.
     """
 
     address: str
@@ -55,6 +62,8 @@ class LiveCluster:
     topics: Mapping[str, LiveTopic]
     cluster_defaults: Mapping[str, str]
     brokers: Mapping[int, Sequence[tuple[Source, Mapping[str, str]]]]
+    hidden: frozenset[str] = frozenset()
+    hidden_brokers: frozenset[int] = frozenset()
 
 
 def parse_address(text: str) -> str:
@@ -66,32 +75,79 @@ def parse_address(text: str) -> str:
     return text
 
 
-def ask_cluster(address: str, *, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
+def ask_cluster(
+    address: str, *, topics: Sequence[str], nodes: Sequence[int], client: ClientConfig | None = None
+) -> LiveCluster:
     """Return the cluster's answers about these topics and brokers. Unknown topics and brokers are left out.
 
     `address` may have several addresses with commas; the first that can be used is asked. Raises
-    ClusterUnreachableError when there is no usable answer.
+    ClusterUnreachableError when there is no usable answer, also from a token endpoint.
     """
-    address = usable_address(address)
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaError
-
+    client = client or PLAIN
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # ClusterUnreachableError reports the problem.
+    options = _sasl_options(client)
+    address = usable_address(address, client, (lambda: _exchange(options)) if options else None)
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
+
     try:
-        client = KafkaAdminClient(
+        admin = KafkaAdminClient(
             bootstrap_servers=address,
-            client_id="kcompact",
-            bootstrap_timeout_ms=TIMEOUT_MS,
-            request_timeout_ms=TIMEOUT_MS,
+            client_id=client.client_id,
+            bootstrap_timeout_ms=client.request_timeout_ms,
+            request_timeout_ms=client.request_timeout_ms,
+            security_protocol=client.security_protocol,
+            ssl_context=client.tls,
+            **options,
         )
         try:
-            return _answers(client, address, topics, nodes)
+            return _answers(admin, address, topics, nodes)
         finally:
-            client.close()
+            admin.close()
     except (KafkaError, OSError, ValueError, TypeError, LookupError, AttributeError) as problem:
         kind, text = type(problem).__name__, " ".join(str(problem).split())
         text = text if text.startswith(kind) else f"{kind}: {text}"
-        raise ClusterUnreachableError(address=address, problem=f"no usable answer ({text[:200]})") from None
+        is_elsewhere = isinstance(problem, KafkaConnectionError | KafkaTimeoutError)
+        raise ClusterUnreachableError(
+            address=address, problem=f"no usable answer ({text[:200]})", hint=_ADVERTISED if is_elsewhere else ""
+        ) from None
+
+
+def _sasl_options(client: ClientConfig) -> dict[str, Any]:
+    """Return the options of kafka-python for the client's credentials. Fetches the token, once.
+
+    Raises ConfigError, StorageError, ClusterUnreachableError.
+    """
+    credentials = client.credentials
+    if credentials is None:
+        return {}
+    options: dict[str, Any] = {"sasl_mechanism": credentials.mechanism}
+    if credentials.tokens is None:
+        user = credentials.user
+        if credentials.mechanism.startswith("SCRAM"):  # RFC 5802, 5.1, which kafka-python leaves to its caller.
+            user = user.replace("=", "=3D").replace(",", "=2C")
+        return options | {"sasl_plain_username": user, "sasl_plain_password": credentials.password}
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    found = credentials.tokens.fetch(client.request_timeout_ms / 1000)
+    of_token = dict(credentials.tokens.extensions)
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+        def token(self) -> str:
+            return found
+
+        def extensions(self) -> dict[str, str]:
+            return of_token
+
+    return options | {"sasl_oauth_token_provider": Provider()}
+
+
+def _exchange(options: Mapping[str, Any]) -> Exchange:
+    """Begin an authentication."""
+    from kafka.net.sasl import get_sasl_mechanism
+
+    found: Exchange = get_sasl_mechanism(options["sasl_mechanism"])(**options)
+    return found
 
 
 def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
@@ -101,16 +157,18 @@ def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[i
     from kafka.admin import ConfigResource
 
     cluster = client.describe_cluster()
+    found = client.describe_topics(list(topics)) if topics else []
     ids = {
         topic["name"]: encode_uuid(UUID(str(topic["topic_id"])).bytes) if topic.get("topic_id") else None
-        for topic in (client.describe_topics(list(topics)) if topics else ())
+        for topic in found
         if not topic["error_code"]
     }
+    hidden = {topic["name"] for topic in found if topic["error_code"] == _TOPIC_AUTHORIZATION_FAILED}
     up = {broker["broker_id"] for broker in cluster["brokers"] if not broker.get("is_fenced")}
     resources = [ConfigResource("topic", name) for name in ids]
     resources += [ConfigResource("broker", str(node)) for node in nodes if node in up]
     described = client.describe_configs(resources, include_synonyms=True, config_filter="all") if resources else {}
-    # A topic that the client is not authorized to describe has no settings at all.
+    # A topic or broker whose configuration the user may not read has no settings at all.
     of_topics = {name: entries for name, entries in described.get("topic", {}).items() if entries}
     of_brokers = {int(name): entries for name, entries in described.get("broker", {}).items() if entries}
     return LiveCluster(
@@ -121,6 +179,8 @@ def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[i
         },
         cluster_defaults=_cluster_defaults(of_topics),
         brokers={node: _layers(entries) for node, entries in of_brokers.items()},
+        hidden=frozenset(hidden | (ids.keys() - of_topics.keys())),
+        hidden_brokers=frozenset(up.intersection(nodes) - of_brokers.keys()),
     )
 
 

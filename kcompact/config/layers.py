@@ -6,10 +6,11 @@ A stronger source replaces the values of a weaker one. `settings` lists the sour
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
 from kcompact.config.settings import (
     BROKER_ONLY,
     BROKER_SETTINGS,
@@ -39,14 +40,24 @@ def topic_config(
     """Return the effective configuration of a topic.
 
     A later override replaces an earlier one of the same name. An override that names the topic replaces one for all
-    topics. Without `cluster`, and without another source for it, `cleanup_policy` is None.
+    topics. Without `cluster`, and without another source for it, `cleanup_policy` is None. With `broker_properties`
+    None, Kafka's defaults are only assumed; with an empty mapping they are the broker's values.
     Raises ConfigError for a value that Kafka does not accept, UnsupportedError when the cluster has such a value.
     """
-    knows_broker = bool(broker_properties) or (cluster is not None and cluster.knows_broker)
+    broker = UNKNOWN_BROKER if broker_properties is None else BrokerConfig(properties=broker_properties)
+    return merged_config(topic, overrides=overrides, broker=broker, cluster=cluster)
+
+
+def merged_config(
+    topic: str, *, overrides: Sequence[Override], broker: BrokerConfig, cluster: ClusterConfig | None = None
+) -> TopicConfig:
+    """Return the effective configuration of a topic, as `topic_config` does, from what is known of its broker."""
     builder = _TopicConfigBuilder(topic)
     if cluster is not None:
         builder.set_value("cleanup.policy", "delete", Setting(source=Source.DEFAULT))
-    builder.set_broker_values(broker_properties or {}, Setting(source=Source.BROKER_CONFIG))
+    builder.set_broker_values(broker.properties, Setting(source=Source.BROKER_CONFIG), unresolved=broker.unresolved)
+    if cluster is not None and cluster.knows_broker:
+        broker = BrokerConfig()
     if cluster is not None:
         for source, properties in cluster.broker:
             builder.set_broker_values(properties, Setting(source=source, origin=cluster.origin))
@@ -62,7 +73,7 @@ def topic_config(
     general = [override for override in overrides if override.topic is None and not is_broker_name(override.name)]
     named = [override for override in overrides if override.topic == topic]
     builder.set_topic_values({override.name: override.value for override in (*general, *named)}, options)
-    return replace(builder.build(), knows_broker=knows_broker)
+    return replace(builder.build(), broker=broker)
 
 
 class _TopicConfigBuilder:
@@ -72,18 +83,20 @@ class _TopicConfigBuilder:
         self._topic = topic
         self._fields: dict[str, Any] = {}
         self._settings: dict[str, Setting] = {}
+        self._unresolved: set[str] = set()
 
-    def set_broker_values(self, properties: Mapping[str, str], setting: Setting) -> None:
+    def set_broker_values(
+        self, properties: Mapping[str, str], setting: Setting, *, unresolved: Collection[str] = ()
+    ) -> None:
         """Set the values of broker properties under the topic's names. Unknown properties are ignored.
 
-        Raises ConfigError, UnsupportedError.
+        Only the broker can resolve the values of `unresolved` properties. Raises ConfigError, UnsupportedError.
         """
-        for broker_name, topic_name in BROKER_SETTINGS.items():
-            if broker_name in properties:
-                self.set_value(topic_name, properties[broker_name], setting, broker_name=broker_name)
-        for name in BROKER_ONLY:
-            if name in properties:
-                self.set_value(name, properties[name], setting)
+        for broker_name, name in (*BROKER_SETTINGS.items(), *((name, name) for name in BROKER_ONLY)):
+            if broker_name in unresolved:
+                self._forget(name)
+            elif broker_name in properties:
+                self.set_value(name, properties[broker_name], setting, broker_name=broker_name)
 
     def set_topic_values(self, settings: Mapping[str, str], setting: Setting) -> None:
         """Set the values of topic settings. Unknown settings are ignored. Raises ConfigError, UnsupportedError."""
@@ -108,6 +121,15 @@ class _TopicConfigBuilder:
         if known.field is not None:
             self._fields[known.field] = value
             self._settings[FIELD_NAMES[known.field]] = setting
+            self._unresolved.discard(FIELD_NAMES[known.field])
+
+    def _forget(self, name: str) -> None:
+        """Take back the value of a setting: a stronger one exists, but cannot be read."""
+        field_name = (BROKER_ONLY.get(name) or TOPIC_SETTINGS[name]).field
+        assert field_name is not None, f"{name} is not used"
+        self._fields.pop(field_name, None)
+        self._settings.pop(name, None)
+        self._unresolved.add(name)
 
     def _refusal(self, name: str, text: str, problem: ValueError, setting: Setting) -> ConfigError | UnsupportedError:
         """Return the error for a bad value: ConfigError for the user's, UnsupportedError for the cluster's."""
@@ -120,7 +142,7 @@ class _TopicConfigBuilder:
 
     def build(self) -> TopicConfig:
         """Return the configuration. Raises ConfigError for values that contradict each other."""
-        config = TopicConfig(**self._fields, settings=self._settings)
+        config = TopicConfig(**self._fields, settings=self._settings, unresolved=frozenset(self._unresolved))
         least, most = config.min_compaction_lag_ms, config.max_compaction_lag_ms
         lags = [self._settings.get(name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")]
         # A running cluster can have such a pair, through the broker's settings, and accepts it.

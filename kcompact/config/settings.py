@@ -17,13 +17,14 @@ import enum
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
 from kcompact.config.broker_names import KAFKA_BROKER_NAMES
 from kcompact.errors import ConfigError
+from kcompact.readable import closest
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -59,12 +60,6 @@ _SOURCES = {
     Source.DEFAULT: "Kafka's default",
 }
 _ORIGINS = {None: "", "metadata-log": " in the cluster metadata", "bootstrap-server": " in the running cluster"}
-
-
-def source_text(setting: Setting) -> str:
-    """Return the source of a value in words."""
-    where = "--broker-config" if setting == Setting(source=Source.BROKER_CONFIG) else _SOURCES[setting.source]
-    return f"{where}{_ORIGINS[setting.origin]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +104,48 @@ class TopicConfig:
     log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
-    knows_broker: bool = field(default=False, compare=False)
-    """Whether the broker's own configuration was given, so that a default of Kafka is what the broker uses."""
+    broker: BrokerConfig = field(default=UNKNOWN_BROKER, compare=False)
+    """What is known of the broker's static settings. Without them a default of Kafka may not be the broker's value."""
+    unresolved: frozenset[str] = field(default=frozenset(), compare=False)
+    """The settings whose values in the broker's file only the broker can resolve. Here they have Kafka's defaults."""
 
     def is_assumed(self, name: str) -> bool:
-        """Return whether a topic's setting has Kafka's default only because the broker's own value is unknown."""
+        """Return whether a setting has Kafka's default only because the broker's own value is unknown."""
         setting = self.settings.get(name)
-        if setting is not None:
-            return setting.source is Source.DEFAULT and not self.knows_broker
-        field_name = TOPIC_SETTINGS[name].field
+        if setting is not None and setting.source is not Source.DEFAULT:
+            return False
+        if self.broker.is_known:
+            return name in self.unresolved
+        value = self.value_of(name)
+        return setting is not None or (value is not None and value == DEFAULTS.value_of(name))
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The names of the settings that are assumed, in the order of the fields."""
+        return tuple(name for name in FIELD_NAMES.values() if self.is_assumed(name))
+
+    def value_of(self, name: str) -> Any:
+        """Return the value of a setting under the topic's name, or the broker's name of a setting that topics lack."""
+        field_name = (BROKER_ONLY.get(name) or TOPIC_SETTINGS[name]).field
         assert field_name is not None, f"{name} is not used"
-        return getattr(self, field_name) == getattr(TopicConfig(), field_name) and not self.knows_broker
+        return getattr(self, field_name)
+
+    def text_of(self, name: str) -> str:
+        """Return the value of a setting in words: as Kafka writes it, or `unknown`, or `no limit`."""
+        value = self.policy_text if name == "cleanup.policy" else self.value_of(name)
+        if value is None:
+            return "unknown"
+        if value in (LONG_MAX, sys.float_info.max):
+            return "no limit"
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def source_of(self, name: str) -> str:
+        """Return the source of a setting's value in words."""
+        setting = self.settings.get(name, Setting(source=Source.DEFAULT))
+        if setting == Setting(source=Source.BROKER_CONFIG):
+            return "--broker-config" if not self.broker.is_found else f"{self.broker.origin}"
+        assumed = ", assumed" if self.is_assumed(name) else ""
+        return f"{_SOURCES[setting.source]}{_ORIGINS[setting.origin]}{assumed}"
 
     @property
     def compacts(self) -> bool:
@@ -130,6 +156,10 @@ class TopicConfig:
     def policy_text(self) -> str | None:
         """The policy in Kafka's text form, `compact,delete` for both; None when it is unknown."""
         return None if self.cleanup_policy is None else ",".join(sorted(self.cleanup_policy))
+
+
+DEFAULTS = TopicConfig()
+"""Kafka's defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +320,9 @@ FIELD_NAMES = {
 BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY))
 """The broker settings that kcompact uses."""
 
+CLEANER_PREFIXES = ("log.cleaner.", "log.cleanup.")
+"""How the settings of the cleaner begin. A wrong name among them is reported."""
+
 CLEANER_ENABLE = "log.cleaner.enable"
 """Whether a broker's own cleaner runs. kcompact only says that it does not."""
 
@@ -342,7 +375,7 @@ def parse_override(text: str, *, option: str = "--config") -> Override:
         raise ConfigError(path=option, problem=f"'{text}' is not [TOPIC:]NAME=VALUE")
     setting = setting.strip()
     if setting not in TOPIC_SETTINGS and not is_broker_name(setting):
-        close = _closest(setting, [*TOPIC_SETTINGS, *KAFKA_BROKER_NAMES])
+        close = closest(setting, [*TOPIC_SETTINGS, *KAFKA_BROKER_NAMES])
         raise ConfigError(
             path=option,
             problem=f"'{setting}' is neither a topic setting nor a broker setting of Kafka",
@@ -357,33 +390,16 @@ def parse_override(text: str, *, option: str = "--config") -> Override:
     return Override(name=setting, value=value.strip(), topic=topic if colon else None)
 
 
-def check_broker_properties(properties: Mapping[str, str], *, file: Path | str) -> None:
-    """Raise ConfigError if the file cannot be a broker's `server.properties`: it has no setting of a broker."""
-    if not KAFKA_BROKER_NAMES & properties.keys():
-        raise ConfigError(
-            path=file,
-            problem="not one line sets a broker setting of Kafka",
-            hint="Pass the broker's server.properties.",
-        )
-
-
 def unknown_cleaner_names(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the names in `server.properties` that look like settings of the cleaner but are none.
 
     The value is the most similar name of a setting, or an empty text.
     """
     return {
-        name: _closest(name, KAFKA_BROKER_NAMES)
+        name: closest(name, KAFKA_BROKER_NAMES)
         for name in properties
-        if name.startswith(("log.cleaner.", "log.cleanup.")) and name not in KAFKA_BROKER_NAMES
+        if name.startswith(CLEANER_PREFIXES) and name not in KAFKA_BROKER_NAMES
     }
-
-
-def _closest(name: str, names: Iterable[str]) -> str:
-    """Return the most similar of some names, or an empty text if none is similar."""
-    import difflib
-
-    return next(iter(difflib.get_close_matches(name, sorted(names), n=1)), "")
 
 
 def config_fields(config: TopicConfig) -> dict[str, Any]:

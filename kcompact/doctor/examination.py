@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.config.resolve import Configured, is_cleaner_enabled
+from kcompact.config.broker_config import UNKNOWN_BROKER
+from kcompact.config.resolve import Configured, broker_configs
 from kcompact.doctor.access import access_findings
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, worst_first
@@ -21,6 +22,8 @@ from kcompact.doctor.log_dir import (
 from kcompact.doctor.names import directory_findings
 from kcompact.doctor.partition import nothing_else_findings, partition_findings
 from kcompact.doctor.settings import (
+    assumption_findings,
+    broker_config_findings,
     broker_setting_findings,
     cleaner_findings,
     topic_findings,
@@ -37,8 +40,8 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.log.directory import LogDir, is_partition_directory
-from kcompact.plan.discovery import canonical, partitions_in
-from kcompact.plan.notes import option_notes
+from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
+from kcompact.plan.notes import option_notes, wrong_name_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import noted, plan_despite_damage
 
@@ -56,12 +59,14 @@ def examine(
     Raises RefusedError for a path that is no directory, ConfigError for a wrong option, ClusterUnreachableError.
     """
     log_dirs = [_log_dir(path) for path in paths]
-    found = list(broker_setting_findings(options.broker_properties, log_dirs[0]))
-    if found:  # A broker refuses these settings, so nothing can be said about partitions under them.
-        options = replace(options, broker_properties={})
+    brokers = broker_configs(log_dirs, options.broker_config)
+    found = list(broker_setting_findings(brokers))
+    if found and options.broker_config is not None:
+        # A broker refuses these settings, so nothing can be said about partitions under them.
+        why = f"{options.broker_config.origin} has a value that a broker refuses"
+        options = replace(options, broker_config=replace(UNKNOWN_BROKER, doubts=(why,)))
     options = replace(options, include_internal=True, unclean=reads_all)
-    is_enabled = is_cleaner_enabled(options.overrides, options.broker_properties)
-    found += cleaner_findings(is_enabled=is_enabled, log_dir=log_dirs[0])
+    found += broker_config_findings(brokers)
     identities: dict[Path, MetaProperties] = {}
     partitions: list[Path] = []
     for log_dir in log_dirs:
@@ -71,11 +76,15 @@ def examine(
                 found += _log_dir_findings(log_dir, identities)
         except KcompactError as problem:
             found.append(of_error(problem, log_dir))
-    found += identity_findings(identities, options.broker_properties)
-    found += metadata_log_findings(log_dirs, options.broker_properties)
+    if options.topics and not partitions:
+        every = [directory for log_dir in log_dirs for directory in partitions_in(log_dir)]
+        raise no_such_topic(paths[0], options.topics, every)
+    found += identity_findings(identities, brokers[log_dirs[0]])
+    found += metadata_log_findings(log_dirs, brokers[log_dirs[0]])
     found += duplicate_findings(partitions)
     found += topic_id_findings(partitions)
-    found += unused_setting_findings(option_notes(partitions, options), log_dirs[0])
+    wrong_names = [note for broker in brokers.values() if broker.is_found for note in wrong_name_notes(broker)]
+    found += unused_setting_findings([*option_notes(partitions, options), *wrong_names], log_dirs[0])
     found += _all_partitions(partitions, options, reads_all=reads_all, memory_bytes=memory_bytes)
     return worst_first(found)
 
@@ -113,6 +122,8 @@ def _all_partitions(
 ) -> Iterator[Finding]:
     """Yield what is wrong with the partitions and with the settings of their topics. Raises ConfigError."""
     configs = options.configs_of(partitions)
+    yield from cleaner_findings(configs)
+    yield from assumption_findings(configs)
     log_dirs = {path: readable_log_dir(path) for path in {directory.parent for directory in partitions}}
     topics: set[str] = set()
     for directory in partitions:

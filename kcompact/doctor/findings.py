@@ -113,6 +113,8 @@ class Kind(Enum):
     CLEANER_CHECKPOINT = "cleaner-checkpoint", Severity.NOTE, 0, "kcompact plan {dir}"
     FUTURE_TIME = "future-time", Severity.NOTE, 0, "date -u"
     LITTLE_SPACE = "little-space", Severity.NOTE, 0, "kcompact clean --dry-run {dir}"
+    ASSUMED_SETTINGS = "assumed-settings", Severity.NOTE, 0, "kcompact plan --explain {dir}"
+    BROKER_CONFIG = "broker-config", Severity.NOTE, 0, ""
     UNUSED_SETTING = "unused-setting", Severity.NOTE, 0, ""
     LAG_ORDER = "lag-order", Severity.NOTE, 0, "kcompact plan {dir}"
     RETENTION_FIRST = "retention-first", Severity.NOTE, 0, "kcompact plan {dir}"

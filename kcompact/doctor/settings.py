@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kcompact.config.layers import topic_config
+from kcompact.config.broker_config import BrokerConfig
+from kcompact.config.layers import merged_config
+from kcompact.config.metadata_log import METADATA_DIRECTORY
+from kcompact.config.resolve import Configured
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import ConfigError
 from kcompact.format.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.notes import found_text, how_to_know, nothing_read, unresolved_text
 from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass, offset_map_slots
+from kcompact.readable import shown
 
 _REFUSALS = {
     "log.cleaner.dedupe.buffer.size": "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
@@ -23,17 +28,75 @@ _REFUSALS = {
 }
 """What a broker's log says about settings that contradict others."""
 
+_ASKED = frozenset(
+    {
+        *("cleanup.policy", "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms"),
+        *("retention.ms", "transaction.max.timeout.ms", "log.cleaner.enable", "log.cleaner.threads"),
+        *("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor"),
+    }
+)
+"""The settings that the checks ask."""
 
-def broker_setting_findings(properties: Mapping[str, str], log_dir: Path) -> Iterator[Finding]:
-    """Yield the value in `server.properties` that keeps a broker from starting. Rule: KafkaConfig.validateValues."""
-    try:
-        topic_config("every topic", broker_properties=properties)
-    except ConfigError as error:
+
+def broker_setting_findings(brokers: Mapping[Path, BrokerConfig]) -> Iterator[Finding]:
+    """Yield the values in brokers' files that keep a broker from starting. Rule: KafkaConfig.validateValues.
+
+    `brokers` has what is known of the broker of each log directory.
+    """
+    for log_dir, broker in _each_once(brokers):
+        try:
+            merged_config("every topic", overrides=(), broker=broker)
+        except ConfigError as error:
+            text = f"{error.path}: {error.problem}"
+            yield Finding(
+                kind=Kind.BAD_SETTING,
+                directory=log_dir,
+                problem=f"{shown(broker.origin or 'server.properties')}: {text}",
+                broker_says=next((says for name, says in _REFUSALS.items() if name in text), ""),
+            )
+
+
+def broker_config_findings(brokers: Mapping[Path, BrokerConfig]) -> Iterator[Finding]:
+    """Yield which files with the static settings of brokers were found."""
+    for log_dir, broker in _each_once(brokers):
+        if broker.is_found and broker.origin is not None:
+            same = [each for each, other in brokers.items() if other.origin == broker.origin]
+            yield Finding(
+                kind=Kind.BROKER_CONFIG,
+                directory=log_dir,
+                file=Path(broker.origin) if broker.origin.startswith("/") else None,
+                problem=found_text(broker, same),
+            )
+
+
+def _each_once(brokers: Mapping[Path, BrokerConfig]) -> Iterator[tuple[Path, BrokerConfig]]:
+    """Yield each file that was read once, with the first log directory that it belongs to."""
+    seen: set[str | None] = set()
+    for log_dir, broker in brokers.items():
+        if broker.is_known and broker.origin not in seen:
+            seen.add(broker.origin)
+            yield log_dir, broker
+
+
+def assumption_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
+    """Yield the settings that the checks of `doctor` ask and that are only assumed to have Kafka's defaults.
+
+    `configs` are those of partition directories. Nothing can be said about what another value would stop.
+    """
+    values: dict[str, dict[str, None]] = {}
+    log_dirs: dict[str, dict[Path, BrokerConfig]] = {}
+    for directory, config in ((directory, configured.config) for directory, configured in _of_topics(configs)):
+        assumed = [f"{name}={config.text_of(name)}" for name in config.assumed if name in _ASKED]
+        if assumed:
+            why = unresolved_text(config.broker)
+            values.setdefault(why, {}).update(dict.fromkeys(assumed))
+            log_dirs.setdefault(why, {})[directory.parent] = config.broker
+    for why, those in values.items():
         yield Finding(
-            kind=Kind.BAD_SETTING,
-            directory=log_dir,
-            problem=f"server.properties: {error.path}: {error.problem}",
-            broker_says=next((says for name, says in _REFUSALS.items() if name in f"{error.path} {error.problem}"), ""),
+            kind=Kind.ASSUMED_SETTINGS,
+            directory=next(iter(log_dirs[why])),
+            problem=f"{why or nothing_read(log_dirs[why])}: Kafka's defaults are assumed, {', '.join(those)}; "
+            f"pass {how_to_know(why)}",
         )
 
 
@@ -96,12 +159,18 @@ def offset_map_findings(plan: CleanPlan) -> Iterator[Finding]:
     yield Finding(kind=Kind.OFFSET_MAP, directory=plan.log.directory, problem=problem, broker_says=says)
 
 
-def cleaner_findings(*, is_enabled: bool, log_dir: Path) -> Iterator[Finding]:
-    """Yield a finding if the broker's own cleaner is switched off."""
-    if not is_enabled:
+def _of_topics(configs: Mapping[Path, Configured]) -> Iterator[tuple[Path, Configured]]:
+    """Yield the configurations without that of the metadata log, for which no setting of a topic holds."""
+    yield from ((directory, each) for directory, each in configs.items() if directory.name != METADATA_DIRECTORY)
+
+
+def cleaner_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
+    """Yield a finding if the broker's own cleaner is switched off; `configs` are those of partition directories."""
+    disabled = (directory for directory, each in _of_topics(configs) if not each.config.log_cleaner_enable)
+    for directory in list(disabled)[:1]:
         yield Finding(
             kind=Kind.CLEANER_DISABLED,
-            directory=log_dir,
+            directory=directory.parent,
             problem="log.cleaner.enable=false: nothing is ever compacted, also not __consumer_offsets",
             broker_says="The config `log.cleaner.enable` is deprecated and will be removed in Kafka 5.0.",
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from kcompact.config.broker_config import BrokerConfig
 from kcompact.config.metadata_log import read_topic_id
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import KcompactError
@@ -16,14 +18,13 @@ from kcompact.format.properties import META_PROPERTIES, PARTITION_METADATA, Meta
 METADATA_PARTITION = f"{CLUSTER_METADATA_TOPIC}-0"
 
 
-def identity_findings(found: Mapping[Path, MetaProperties], broker_properties: Mapping[str, str]) -> Iterator[Finding]:
+def identity_findings(found: Mapping[Path, MetaProperties], broker: BrokerConfig) -> Iterator[Finding]:
     """Yield log directories of another cluster or node than the first, and directory ids that occur twice.
 
     `node.id` of `server.properties` is compared too. Rule: MetaPropertiesEnsemble.verify.
     """
     cluster_id: str | None = None
-    node = broker_properties.get("node.id", "").strip()
-    node_id: int | None = int(node) if node.isascii() and node.isdigit() else None
+    node_id = broker.node_id
     owners: dict[str, Path] = {}
     for log_dir, properties in found.items():
         file = log_dir / META_PROPERTIES
@@ -44,16 +45,16 @@ def identity_findings(found: Mapping[Path, MetaProperties], broker_properties: M
                 yield Finding(kind=Kind.DIRECTORY_IDS, directory=log_dir, file=file, problem=problem, broker_says=says)
 
 
-def metadata_log_findings(log_dirs: Sequence[Path], broker_properties: Mapping[str, str]) -> Iterator[Finding]:
+def metadata_log_findings(log_dirs: Sequence[Path], broker: BrokerConfig) -> Iterator[Finding]:
     """Yield metadata logs outside of the metadata log directory, which by default is the first log directory.
 
     Rule: KafkaRaftServer.initializeLogDirs.
     """
     present = [log_dir for log_dir in log_dirs if (log_dir / METADATA_PARTITION).is_dir()]
-    first = (broker_properties.get("log.dirs") or broker_properties.get("log.dir") or "").split(",")[0]
-    configured = (broker_properties.get("metadata.log.dir") or first).strip()
-    if configured:
-        expected = Path(configured).resolve()
+    named = None if broker.log_dirs_moved or not broker.properties else broker.metadata_log_dir
+    located = None if named is None else broker.located(named)
+    if located is not None:
+        expected = Path(os.path.realpath(located))
     elif len(present) > 1:
         expected = present[0].resolve()
     else:

@@ -8,6 +8,7 @@ separators.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -163,6 +164,12 @@ def parse_file_name(name: str) -> FileName | None:
         temporary=Temporary(match["temporary"]),
     )
     return parsed if _is_written_by_kafka(parsed) else None
+
+
+def log_bases(names: Iterable[str]) -> list[int]:
+    """Return the base offsets of the `.log` files among names of files, ascending. Other names are passed over."""
+    parsed = (parse_file_name(name) for name in names if name.endswith(Suffix.LOG))
+    return sorted(name.base_offset for name in parsed if name is not None)
 
 
 def base_offset_of(name: str) -> int:

@@ -57,8 +57,8 @@ def parse_java_properties(data: bytes, *, file: str) -> dict[str, str]:
         assert separator is not None
         try:
             properties[_unescaped(key[0])] = _unescaped(line[separator.end() :])
-        except ValueError:
-            raise malformed(file, number, f"{quoted(line)} has a malformed \\u escape") from None
+        except ValueError:  # Only the key is shown: the value can be a password.
+            raise malformed(file, number, f"{quoted(key[0])} or its value has a malformed \\u escape") from None
     return properties
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from kcompact.errors import KernelsUnavailableError
-from kcompact.host.user_cache import cache_directory
+from kcompact.host.user_directories import cache_directory
 from kcompact.kernels.switch import VARIABLE, is_off
 
 Kernels = Mapping[str, Callable[..., Any]]

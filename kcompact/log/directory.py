@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, RefusedError
+from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, RefusedError, storage_errors
 from kcompact.format import index
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -394,9 +394,14 @@ def require_no_swap(directory: Path, leftovers: Sequence[str]) -> None:
 
 
 def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
-    """Return the files of a partition directory. Raises RefusedError if one of Kafka's is not a regular file."""
+    """Return the files of a partition directory.
+
+    Raises RefusedError if one of Kafka's is not a regular file, StorageError.
+    """
     found = _Listing()
-    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+    with storage_errors(directory):
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    for entry in entries:
         name = parse_file_name(entry.name)
         if STAGING_NAME.fullmatch(entry.name):
             # What is no directory is not kcompact's, and recovery stops at it.

@@ -59,16 +59,20 @@ class FileIdentity:
 
 
 @contextmanager
-def open_regular(path: Path, *, dir_fd: int | None = None, identity: FileIdentity | None = None) -> Iterator[int]:
+def open_regular(
+    path: Path, *, dir_fd: int | None = None, identity: FileIdentity | None = None, follows_links: bool = False
+) -> Iterator[int]:
     """Open a regular file for reading and yield its descriptor.
 
     With `dir_fd` the name is looked up in that open directory, and the rest of the path is only for messages. With
-    `identity` it must be that file: the owner of a directory above it may have put a link in its place.
+    `identity` it must be that file: the owner of a directory above it may have put a link in its place. Only a file
+    that is no part of a log may be a link (`follows_links`).
     Raises RefusedError for a symbolic link and for anything else that is not a regular file, LogChangedError for
     another file, StorageError.
     """
     try:
-        descriptor = os.open(path if dir_fd is None else path.name, _OPEN_FLAGS, dir_fd=dir_fd)
+        flags = _OPEN_FLAGS & ~os.O_NOFOLLOW if follows_links else _OPEN_FLAGS
+        descriptor = os.open(path if dir_fd is None else path.name, flags, dir_fd=dir_fd)
     except OSError as problem:
         if problem.errno == errno.ELOOP:
             raise RefusedError(path=path, problem="a symbolic link; kcompact does not follow links") from None

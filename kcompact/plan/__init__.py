@@ -22,6 +22,7 @@ The others are pure functions of values:
     deletion     the whole segments that a broker would delete
 
     explanation  why a partition is cleaned or not, what would change that, when, and what the cleaning costs
+    assumptions  which settings decide, and which of them are only assumed
     conditions   what the cleaner asks of a partition, one condition after the other
     forecast     when a verdict changes by itself
     remedies     which value of one setting changes a verdict

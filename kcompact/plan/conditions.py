@@ -75,7 +75,8 @@ class Condition:
     """One condition of a partition.
 
     `value` is compared with `threshold`. `remedy` is the setting that changes the verdict, `forecast` when the verdict
-    changes without one. `decides`: this condition is why the partition is cleaned, or why it is not.
+    changes without one. `decides`: this condition is why the partition is cleaned, or why it is not. `assumed` are the
+    settings that the condition asks and that are only assumed to have Kafka's defaults.
     """
 
     name: Name
@@ -86,6 +87,13 @@ class Condition:
     remedy: Remedy | None = None
     forecast: Forecast | None = None
     decides: bool = False
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict, whether it decides, and whether it rests on assumed settings, for tables."""
+        decides, assumed = ", decides" if self.decides else "", ", assumed" if self.assumed else ""
+        return f"{self.verdict}{decides}{assumed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

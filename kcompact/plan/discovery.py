@@ -5,17 +5,19 @@ from __future__ import annotations
 import enum
 import fnmatch
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format import names
-from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.log.directory import is_partition_directory, partition_directories
+from kcompact.readable import closest, shell_word, shown
 
 EMPTY_PATH = "the path is empty; for the current directory use ."
+_MAX_NAMED_TOPICS = 5
 MAX_COUNTED_FILES = 20_000
 """With more files in all directories that are left out, the sizes of the last ones are not computed: it takes long."""
 
@@ -49,6 +51,29 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
             raise _nothing_inside(path, directory)
         found.update(dict.fromkeys(inside))
     return [directory for directory in found if not topics or _has_topic(directory, topics)]
+
+
+def no_such_topic(path: Path, patterns: Sequence[str], directories: Sequence[Path]) -> RefusedError:
+    """Return the error for patterns that select no topic. `directories` are the partitions among which they select."""
+    partitions = {parsed.topic_partition: each for each in directories if (parsed := parse_directory(each.name))}
+    topics = sorted({partition.topic for partition in partitions})
+    hints = list(filter(None, (_meant(pattern, topics, partitions) for pattern in patterns)))
+    if not hints and topics:
+        more = len(topics) - _MAX_NAMED_TOPICS
+        listed = ", ".join(map(shown, topics[:_MAX_NAMED_TOPICS])) + (f" and {more:,} more" if more > 0 else "")
+        hints = [f"There are partitions of {listed}."]
+    named = " or ".join(f"'{pattern}'" for pattern in patterns)
+    return RefusedError(path=path, problem=f"no partition of a topic that matches {named}", hint="\n".join(hints))
+
+
+def _meant(pattern: str, topics: Sequence[str], partitions: Mapping[TopicPartition, Path]) -> str:
+    """Return what to pass instead of a pattern that matches no topic, an empty text if nothing is similar."""
+    partition = TopicPartition.parse(pattern)
+    if partition is not None and partition.topic in topics:
+        path = f", or the path {shell_word(partitions[partition])}" if partition in partitions else ""
+        return f"{shown(pattern)} names a partition. Pass --topic {shell_word(partition.topic)}{path}."
+    close = closest(pattern, topics)
+    return f"Did you mean --topic {shell_word(close)}?" if close else ""
 
 
 def partitions_in(log_dir: Path, *, topics: Sequence[str] = ()) -> list[Path]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kcompact import readable
+from kcompact.plan.assumptions import assumed_by
 from kcompact.plan.clean_plan import CleanPlan, Reason, dirtiest_first
 from kcompact.plan.conditions import ALONE, Condition, Name, Rivals, Verdict, conditions_of
 from kcompact.plan.cost import (
@@ -92,6 +93,12 @@ class Explanation:
         return next(condition for condition in self.conditions if condition.decides)
 
     @property
+    def assumed(self) -> tuple[str, ...]:
+        """The assumed settings of all conditions, in the order of `TopicConfig.assumed`."""
+        asked = {name for condition in self.conditions for name in condition.assumed}
+        return tuple(name for name in self.plan.config.assumed if name in asked)
+
+    @property
     def remedies(self) -> tuple[Remedy, ...]:
         """The setting of the deciding condition, then those of others."""
         own = () if self.change_by_setting is None else (self.change_by_setting,)
@@ -117,7 +124,9 @@ def explain(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None =
     others = (_remedy(plan, each) for each in conditions if each is not decisive and not plan.eligible)
     return Explanation(
         plan=plan,
-        conditions=tuple(replace(each, decides=each.name is decided_by) for each in conditions),
+        conditions=tuple(
+            replace(each, decides=each.name is decided_by, assumed=assumed_by(plan, each.name)) for each in conditions
+        ),
         decided_by=decided_by,
         forecasts=() if decided_by in _OF_THE_BROKER else _forecasts(plan, growth),
         change_by_setting=_remedy(plan, decisive),

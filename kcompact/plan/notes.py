@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kcompact.config.settings import Override, is_used, unknown_cleaner_names
+from kcompact.config.broker_config import BrokerConfig
+from kcompact.config.settings import FIELD_NAMES, Override, is_used, unknown_cleaner_names
 from kcompact.errors import RefusedError
 from kcompact.format.names import parse_directory
 from kcompact.host.clock import clock_ms
 from kcompact.log.lock import lock_holder
-from kcompact.plan.clean_plan import Reason
+from kcompact.plan.assumptions import deciding_assumptions
+from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
 from kcompact.plan.planned import PlannedPartition
-from kcompact.readable import counted, shown, time
+from kcompact.readable import closest, counted, shown, time
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MAX_NAMED_TOPICS = 5
+_MAX_NAMED_DIRS = 2
+_MAX_DOUBTS = 3
 
 
 def option_notes(
@@ -27,18 +32,31 @@ def option_notes(
     """Return a note for each setting that has no effect. `explains`: forecasts are made too, which depend on more."""
     topics = {parsed.topic_partition.topic for path in directories if (parsed := parse_directory(path.name))}
     notes = []
-    given = [("--config", override) for override in options.overrides]
-    for option, override in (*given, *(("--compare", override) for override in compared)):
+    configured = [("--config", override) for override in options.overrides]
+    for option, override in (*configured, *(("--compare", override) for override in compared)):
         if override.topic is not None and override.topic not in topics:
             why = f"no partition of the topic {override.topic} is among the paths"
+            close = closest(override.topic, topics)
+            why += f"; did you mean {close}?" if close else ""
         elif not is_used(override.name, explains=explains or option == "--compare"):
             why = "cleaning does not depend on this setting"
         else:
             continue
         notes.append(f"{option} {override} has no effect: {why}")
-    for name, close in unknown_cleaner_names(options.broker_properties).items():
+    for pattern in options.topics:
+        if not fnmatch.filter(topics, pattern):
+            notes.append(f"--topic {shown(pattern)} has no effect: no partition of such a topic is among the paths")
+    given = options.broker_config
+    return [*notes, *(() if given is None else wrong_name_notes(given))]
+
+
+def wrong_name_notes(broker: BrokerConfig) -> list[str]:
+    """Return a note for each name in a broker's file that looks like a setting of the cleaner and is none."""
+    where = broker.origin if broker.is_found else "--broker-config"
+    notes = []
+    for name, close in unknown_cleaner_names(broker.properties).items():
         meant = f"; did you mean {close}?" if close else ""
-        notes.append(f"{name} of --broker-config has no effect: Kafka has no such setting{meant}")
+        notes.append(f"{name} of {where} has no effect: Kafka has no such setting{meant}")
     return notes
 
 
@@ -102,17 +120,76 @@ def time_notes(partitions: Iterable[PlannedPartition], options: PlanOptions) -> 
     return notes
 
 
-def retention_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
-    """Return a note for each default of Kafka by which segments are due although the broker's own value is unknown."""
-    topics: dict[str, set[str]] = {}
+def setting_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
+    """Return a note for each file with a broker's static settings that was found, and for wrong names in it."""
+    brokers = {each.plan.log.log_dir.path: each.plan.config.broker for each in partitions if each.plan is not None}
+    found = {broker.origin: broker for broker in brokers.values() if broker.is_found}
+    notes = []
+    for origin, broker in found.items():
+        notes.append(found_text(broker, [each for each, other in brokers.items() if other.origin == origin]))
+        notes += wrong_name_notes(broker)
+    return notes
+
+
+def found_text(broker: BrokerConfig, log_dirs: Sequence[Path]) -> str:
+    """Return where the static settings of a broker were found, and the log directories that they name, in words."""
+    running = f", with which process {broker.process} runs" if broker.process else ""
+    where = f"{shown(broker.origin)}{running}"
+    return f"the broker's static settings are those of {where}: its log.dirs names {_named_dirs(log_dirs)}"
+
+
+def assumption_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
+    """Return one note on the settings that decide something and are only assumed to have Kafka's defaults.
+
+    Those in a file that only the broker can resolve have a note of their own.
+    """
+    names: dict[str, dict[str, None]] = {}
+    log_dirs: dict[str, dict[Path, BrokerConfig]] = {}
+    is_retained = False
     for plan in (each.plan for each in partitions if each.plan is not None and each.error is None):
-        for name, value in assumed_retention(plan).items():
-            topics.setdefault(f"{name}={value}", set()).add(plan.log.topic_partition.topic)
+        deciding = deciding_assumptions(plan)
+        if deciding:
+            why = unresolved_text(plan.config.broker)
+            names.setdefault(why, {}).update(dict.fromkeys(deciding))
+            log_dirs.setdefault(why, {})[plan.log.log_dir.path] = plan.config.broker
+            is_retained |= bool(assumed_retention(plan))
+    order = list(FIELD_NAMES.values())
     return [
-        f"{setting} of {_named(sorted(those))} is Kafka's default, and the broker's own may differ: "
-        "clean --apply-retention needs --broker-config FILE or --config"
-        for setting, those in topics.items()
+        f"{why or nothing_read(log_dirs[why])}: Kafka's defaults are assumed, and decide here, for "
+        f"{', '.join(sorted(those, key=order.index))}; pass {how_to_know(why)}"
+        + ("; clean --apply-retention deletes nothing by them" if is_retained else "")
+        for why, those in names.items()
     ]
+
+
+def how_to_know(unresolved: str) -> str:
+    """Return what to pass so that nothing is assumed; `unresolved` is what `unresolved_text` returns."""
+    return "--config NAME=VALUE" if unresolved else "--broker-config FILE"
+
+
+def why_assumed(plan: CleanPlan) -> str:
+    """Return why settings of a plan are only assumed, in words."""
+    broker = plan.config.broker
+    return unresolved_text(broker) or nothing_read({plan.log.log_dir.path: broker})
+
+
+def unresolved_text(broker: BrokerConfig) -> str:
+    """Return that a broker's file has values that only the broker can resolve; an empty text if no file was read."""
+    return f"{shown(broker.origin)} has values for them that only the broker can resolve" if broker.is_known else ""
+
+
+def nothing_read(log_dirs: Mapping[Path, BrokerConfig]) -> str:
+    """Return that no file of the brokers of some log directories was read, and which files were not used."""
+    doubts = list(dict.fromkeys(doubt for broker in log_dirs.values() for doubt in broker.doubts))
+    more = f" and {len(doubts) - _MAX_DOUBTS:,} more" if len(doubts) > _MAX_DOUBTS else ""
+    unused = shown(f" (not used: {'; '.join(doubts[:_MAX_DOUBTS])}{more})") if doubts else ""
+    return f"no server.properties that names {_named_dirs(list(log_dirs))} was read{unused}"
+
+
+def _named_dirs(log_dirs: Sequence[Path]) -> str:
+    """Return the first log directories, and the number of the others."""
+    more = len(log_dirs) - _MAX_NAMED_DIRS
+    return " and ".join(map(shown, log_dirs[:_MAX_NAMED_DIRS])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _named(topics: Sequence[str]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ from kcompact.errors import ConfigError
 from kcompact.readable import time
 
 if TYPE_CHECKING:
+    from kcompact.config.broker_config import BrokerConfig
+    from kcompact.config.client.settings import ClientConfig
     from kcompact.config.resolve import Configured
     from kcompact.config.settings import Override
 
@@ -30,18 +32,23 @@ class PlanOptions:
     """How the partitions of a command or of a round are chosen, configured and planned.
 
     `now_ms` is the one time of all decisions; `by_clock` is whether it is from the clock, which may be wrong, and not
-    from the user. `topics` are shell patterns; none selects every topic. The high watermark is `high_watermark`, with
-    `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the ratio only. With
-    `unclean` a log is planned after an unclean shutdown too, as `plan_partition` says. Raises ConfigError for a time
-    that is not in milliseconds, or that looks like seconds.
+    from the user. `topics` are shell patterns; none selects every topic. `broker_config` has the broker's static
+    settings; with None the file of each log directory's broker is looked for. `client` has the settings with which the
+    cluster of `bootstrap_server` is asked; none: no encryption, no authentication. The high watermark is
+    `high_watermark`, with `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the
+    ratio only. With `unclean` a log is planned after an unclean shutdown too, as `plan_partition` says.
+
+    Raises ConfigError for a time that is not in milliseconds or looks like seconds, and for a `client` without a
+    cluster.
     """
 
     now_ms: int
     by_clock: bool = False
     topics: tuple[str, ...] = ()
     overrides: tuple[Override, ...] = ()
-    broker_properties: Mapping[str, str] = field(default_factory=dict)
+    broker_config: BrokerConfig | None = None
     bootstrap_server: str | None = None
+    client: ClientConfig | None = None
     high_watermark: int | None = None
     use_log_end: bool = False
     force: bool = False
@@ -54,6 +61,8 @@ class PlanOptions:
             raise ConfigError(path="now_ms", problem=f"{self.now_ms!r} is not a whole number of Unix milliseconds")
         if self.now_ms in LIKELY_SECONDS:
             raise ConfigError(path="now_ms", problem=as_both_units(self.now_ms))
+        if self.client is not None and self.bootstrap_server is None:
+            raise ConfigError(path="client", problem="says how to reach a cluster, but there is no bootstrap_server")
         if isinstance(self.topics, str):
             raise ConfigError(path="topics", problem=f"'{self.topics}' is one text; pass a tuple of patterns")
 
@@ -64,6 +73,7 @@ class PlanOptions:
         return configurations(
             directories,
             overrides=self.overrides,
-            broker_properties=self.broker_properties,
+            broker_config=self.broker_config,
             bootstrap_server=self.bootstrap_server,
+            client=self.client,
         )

@@ -11,6 +11,7 @@ from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.producer_state import first_unstable_offset, load_producers
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
 from kcompact.plan.deletion import assumed_settings, due_now
+from kcompact.wording import worded
 
 NO_HIGH_WATERMARK = (
     "replication-offset-checkpoint has no entry for this partition, so no record counts as replicated; "
@@ -113,7 +114,7 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
     if plan.reason in (Reason.UNCLEAN_SHUTDOWN, Reason.INTERNAL):
         return RefusedError(path=directory, problem=plan.explanation, hint=hint_for(plan))
     if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
-        return RefusedError(path=directory, problem=NO_HIGH_WATERMARK)
+        return RefusedError(path=directory, problem=worded(NO_HIGH_WATERMARK))
     return None
 
 

@@ -13,7 +13,7 @@ from kcompact.log.directory import LogDir, read_log, read_log_dir
 from kcompact.log.per_log_dir import PerLogDir
 from kcompact.log.settled import read_settled
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
-from kcompact.plan.discovery import find_partitions
+from kcompact.plan.discovery import find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_partition
 from kcompact.plan.planned import PlannedPartition
@@ -43,8 +43,7 @@ def named_partitions(
         except KcompactError as problem:
             unusable.append(PlannedPartition.failed(path.absolute(), problem))
     if not found and not unusable:
-        patterns = " or ".join(f"'{topic}'" for topic in topics)
-        raise RefusedError(path=paths[0], problem=f"no partition of a topic that matches {patterns}")
+        raise no_such_topic(paths[0], topics, find_partitions(paths))
     return list(found), unusable
 
 

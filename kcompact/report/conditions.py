@@ -28,12 +28,11 @@ def why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
     explanation = facts.explained or explain(plan)
     rows = []
     for condition in _after_dry_run(explanation.conditions, facts.dry_run):
-        verdict = f"{condition.verdict}{', decides' if condition.decides else ''}"
         later = f"; {condition.forecast.explanation}" if condition.forecast else ""
         rows.append(
             (
                 Cell(text=str(condition.name), is_code=True),
-                Cell(text=verdict, mark=_MARKS[condition.verdict]),
+                Cell(text=condition.verdict_text, mark=_MARKS[condition.verdict]),
                 *cells(f"{condition.explanation}{later}"),
             )
         )

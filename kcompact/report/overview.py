@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcompact import readable
-from kcompact.config.settings import FIELD_NAMES, Source, config_fields, source_text
+from kcompact.config.settings import FIELD_NAMES, Source, config_fields
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.notes import why_assumed
 from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import not_to_clean, totals_of
 from kcompact.report.batches import codec_section, horizon_section, producer_section
@@ -104,8 +105,7 @@ def _count(plan: CleanPlan) -> str:
 
 
 def _source(plan: CleanPlan, name: str) -> str:
-    setting = plan.config.settings.get(name)
-    return "" if setting is None else source_text(setting)
+    return plan.config.source_of(name) if name in plan.config.settings else ""
 
 
 def _sections(facts: PartitionFacts, plan: CleanPlan, name: str, *, print_data: bool) -> list[Section]:
@@ -126,16 +126,27 @@ def _sections(facts: PartitionFacts, plan: CleanPlan, name: str, *, print_data: 
 
 
 def _settings_section(plan: CleanPlan) -> Section:
-    """Return the section with the settings that are not Kafka's defaults, and where they come from."""
+    """Return the section with the settings that are not Kafka's defaults or only assumed, and where they come from."""
     fields = config_fields(plan.config)
     rows = [
         cells(Cell(text=name, is_code=True), Cell(text=str(fields[name]["value"]), is_code=True), _source(plan, name))
         for name in FIELD_NAMES.values()
         if fields[name]["value"] is not None and fields[name]["source"] != Source.DEFAULT
     ]
+    assumed = [
+        cells(
+            Cell(text=name, is_code=True),
+            Cell(text=plan.config.text_of(name), is_code=True),
+            plan.config.source_of(name),
+        )
+        for name in plan.config.assumed
+    ]
     text = "All other settings have Kafka's defaults, or are unknown."
-    table = Table(caption="Settings", columns=("setting", "value", "source"), rows=shortened(rows))
-    return Section(title="Settings", text=(text,), tables=(table,) if rows else ())
+    if assumed:
+        why = f"The assumed settings have Kafka's defaults, because {why_assumed(plan)}."
+        text = f"{readable.shown(why)} A broker with other values decides otherwise."
+    table = Table(caption="Settings", columns=("setting", "value", "source"), rows=shortened([*rows, *assumed]))
+    return Section(title="Settings", text=(text,), tables=(table,) if rows or assumed else ())
 
 
 # Several partitions

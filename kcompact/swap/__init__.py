@@ -15,7 +15,8 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `plan` (only
     keep             the directory of `--keep-replaced`: checks it, makes it
     kept             hard links to the files that a cleaning replaces, and their manifest
     restore          puts kept segments back
-    strict_json      parses manifests
+    sealed_json      JSON with a checksum, and its strict reader
+    identity         binds a manifest to its partition
     foreign          finishes or undoes what a broker's interrupted cleaning has left
     checkpoint       writes the cleaner's checkpoint, the last change of a round
     protection       flags and files that are in the way of a replacement

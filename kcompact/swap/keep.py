@@ -11,16 +11,15 @@ from pathlib import Path
 from types import TracebackType
 
 from kcompact.errors import KcompactError, RefusedError, storage_errors
-from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
-from kcompact.format.names import Suffix
+from kcompact.format.names import log_bases
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import nearest_existing
 from kcompact.log.directory import log_dir_around
-from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import shell_word, shown
-from kcompact.swap.kept import MANIFEST, KeptPartition, KeptSegments
+from kcompact.swap.identity import identity_of
+from kcompact.swap.kept import MANIFEST, KeptPartition, KeptSegments, untouched_log
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_without_links
 from kcompact.swap.steps import RemoveDir, SyncDir
 
@@ -111,25 +110,18 @@ class Keep:
 
         with self._counting:
             self._count += 1
-        logs = {file.name: file for segment in plan.log.segments for file in segment.files}
         with OpenDirectory(plan.log.directory) as partition:
             # A log that a broker has to recover can have more segments than the plan knows.
-            logs = {
-                name: logs.get(name) or FileIdentity.of(name, status)
-                for name in sorted(partition.names())
-                if name.endswith(Suffix.LOG) and (status := partition.status(name)) is not None
-            }
-        return KeptPartition(
-            directory=str(plan.log.directory),
-            topic_partition=plan.log.topic_partition,
-            number=self._count,
-            now_ms=plan.now_ms,
-            kcompact=__version__,
-            checkpoint_offset=plan.log.checkpoint_offset,
-            had_checkpoint=log_dir.status(CLEANER_OFFSET_CHECKPOINT) is not None,
-            end_offset=plan.first_uncleanable_offset,
-            untouched=tuple((file.name, file.size_bytes, file.mtime_ns) for file in logs.values()),
-        )
+            bases = log_bases(partition.names())
+            return KeptPartition(
+                directory=str(plan.log.directory),
+                identity=identity_of(partition, log_dir),
+                number=self._count,
+                now_ms=plan.now_ms,
+                kcompact=__version__,
+                checkpoint_crc32c=None,
+                untouched=tuple(untouched_log(partition, base, is_active=base == bases[-1]) for base in bases),
+            )
 
 
 def _require_outside(path: Path, directories: Collection[Path]) -> None:

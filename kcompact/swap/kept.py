@@ -9,29 +9,38 @@ The links of a group and the manifest that names them are synced before the grou
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from crc32c import crc32c
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import CorruptCheckpointError, LogChangedError, RefusedError
-from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
-from kcompact.format.names import Suffix, Temporary, TopicPartition, parse_file_name
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, MAX_CHECKPOINT_BYTES
+from kcompact.format.names import (
+    Suffix,
+    Temporary,
+    TopicPartition,
+    base_offset_of,
+    log_bases,
+    log_name,
+    parse_file_name,
+)
 from kcompact.log.files import FileIdentity, read_file
+from kcompact.swap.identity import FIELDS, PartitionIdentity, identity_from
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.replace import require_unchanged
+from kcompact.swap.sealed_json import fields_of, integer_of, list_of, sealed, text_of, unsealed
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
-from kcompact.swap.strict_json import fields_of, integer_of, list_of, parsed, text_of
 
 MANIFEST = "kept.json"
 MAX_BYTES = 64 << 20
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +72,59 @@ class KeptGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UntouchedLog:
+    """The `.log` of a segment that was not replaced, as it was before the cleaning.
+
+    `crc32c` is the checksum of the active segment, which a broker may continue; None for the others.
+    """
+
+    name: str
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+    crc32c: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPartition:
     """What a cleaning of a partition has replaced.
 
-    `number` is the place of the partition in the cleaning. `checkpoint_offset` is the checkpoint before it, None
-    without an entry, and `end_offset` the checkpoint after it. `untouched` are the `.log` files of the other segments:
-    name, size, modification time.
+    `number` is the place of the partition in the cleaning. `checkpoint_crc32c` is the checksum of the file of the
+    cleaner's checkpoints before the cleaning, None if there was none. `untouched` are the segments that
+    are not replaced.
     """
 
     directory: str
-    topic_partition: TopicPartition
+    identity: PartitionIdentity
     number: int
     now_ms: int
     kcompact: str
-    checkpoint_offset: int | None
-    had_checkpoint: bool
-    end_offset: int
-    untouched: tuple[tuple[str, int, int], ...]
+    checkpoint_crc32c: int | None
+    untouched: tuple[UntouchedLog, ...]
     groups: tuple[KeptGroup, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return self.identity.topic_partition
 
 
 # --- Keeping --------------------------------------------------------------------------------------------
+
+
+def untouched_log(partition: OpenDirectory, base_offset: int, *, is_active: bool) -> UntouchedLog:
+    """Return a segment as it is before a cleaning. Raises LogChangedError, OSError."""
+    name = log_name(base_offset)
+    status = partition.status(name)
+    if status is None:
+        raise LogChangedError(path=partition.path / name, problem="was deleted while it was kept")
+    return UntouchedLog(
+        name=name,
+        inode=status.st_ino,
+        size_bytes=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        crc32c=partition.digest(name, size_bytes=status.st_size) if is_active else None,
+    )
 
 
 class KeptSegments:
@@ -96,9 +137,11 @@ class KeptSegments:
         """Whether a group was replaced, or may have been. Then the links are the only names of its old files."""
 
     def keep_checkpoint(self, log_dir: OpenDirectory) -> None:
-        """Link the cleaner's checkpoint as it is before the cleaning, if the manifest says that there is one."""
-        if self._subject.had_checkpoint:
+        """Link the cleaner's checkpoint as it is before the cleaning, if there is one."""
+        if log_dir.status(CLEANER_OFFSET_CHECKPOINT) is not None:
             self._link(log_dir, CLEANER_OFFSET_CHECKPOINT)
+            content = self._directory.read_from_disk(CLEANER_OFFSET_CHECKPOINT)
+            self._subject = replace(self._subject, checkpoint_crc32c=int(crc32c(content)))
 
     def keep(self, partition: OpenDirectory, segments: Sequence[CleanedSegment], check: Callable[[], None]) -> None:
         """Link the old files of groups, sync the links, and write the manifest with their digests.
@@ -115,7 +158,7 @@ class KeptSegments:
             groups.append(KeptGroup(base_offset=segment.base_offset, new=segment.files, old=old))
         apply_steps(self._directory, (SyncDir(),))
         replaced = {file.name for group in groups for file in group.old}
-        untouched = tuple(each for each in self._subject.untouched if each[0] not in replaced)
+        untouched = tuple(log for log in self._subject.untouched if log.name not in replaced)
         self._subject = replace(self._subject, groups=(*self._subject.groups, *groups), untouched=untouched)
         write_small_file(self._directory, MANIFEST, encode(self._subject), mode=0o600)
 
@@ -177,12 +220,18 @@ def encode(kept: KeptPartition) -> bytes:
         "now_ms": kept.now_ms,
         "number": kept.number,
         "directory": kept.directory,
-        "topic": kept.topic_partition.topic,
-        "partition": kept.topic_partition.partition,
-        "checkpoint_offset": kept.checkpoint_offset,
-        "had_checkpoint": kept.had_checkpoint,
-        "end_offset": kept.end_offset,
-        "untouched": [{"name": name, "size": size, "mtime_ns": time} for name, size, time in kept.untouched],
+        **kept.identity.fields,
+        "checkpoint_crc32c": kept.checkpoint_crc32c,
+        "untouched": [
+            {
+                "name": log.name,
+                "inode": log.inode,
+                "size": log.size_bytes,
+                "mtime_ns": log.mtime_ns,
+                "crc32c": log.crc32c,
+            }
+            for log in kept.untouched
+        ],
         "groups": [
             {
                 "base_offset": group.base_offset,
@@ -203,54 +252,73 @@ def encode(kept: KeptPartition) -> bytes:
             for group in kept.groups
         ],
     }
-    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+    return sealed(document)
 
 
 def read_kept(directory: OpenDirectory) -> KeptPartition | None:
     """Return what is kept of a partition, from `DIR/<partition>`, held open; None if nothing was replaced.
 
-    Raises CorruptCheckpointError for a manifest that no cleaning has written.
+    Raises CorruptCheckpointError for a manifest that no cleaning has written, or that does not list the files beside
+    it.
     """
     if directory.status(MANIFEST) is None:
         return None
     path = directory.path / MANIFEST
     try:
-        return decode(read_file(path, max_bytes=MAX_BYTES, dir_fd=directory.fd()))
+        kept = decode(read_file(path, max_bytes=MAX_BYTES, dir_fd=directory.fd()))
+        _require_listed(kept, directory.names())
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(
             file=path,
-            problem=f"not a manifest of this version: {error}",
-            hint="Nothing was changed. The kept files beside it are complete old segments.",
+            problem=f"does not say what was replaced: {error}",
+            hint="Nothing was changed, and no kept file is lost. docs/swap.md says under “What to do” how to put them "
+            "back by hand.",
         ) from error
+    return kept
 
 
-_FIELDS = (
-    *("version", "kcompact", "now_ms", "number", "directory", "topic", "partition"),
-    *("checkpoint_offset", "had_checkpoint", "end_offset", "untouched", "groups"),
-)
+def read_kept_checkpoint(directory: OpenDirectory, kept: KeptPartition) -> bytes | None:
+    """Return the file of the cleaner's checkpoints before the cleaning, from `DIR/<partition>`; None without one.
+
+    Raises CorruptCheckpointError if it is not what was kept.
+    """
+    path = directory.path / CLEANER_OFFSET_CHECKPOINT
+    if kept.checkpoint_crc32c is None:
+        return None
+    if directory.status(CLEANER_OFFSET_CHECKPOINT) is None:
+        raise not_as_kept(path, "is missing")
+    content = read_file(path, max_bytes=MAX_CHECKPOINT_BYTES, dir_fd=directory.fd())
+    if crc32c(content) != kept.checkpoint_crc32c:
+        raise not_as_kept(path, "has another content than when it was kept")
+    return content
+
+
+def not_as_kept(path: Path, problem: str) -> CorruptCheckpointError:
+    """Return the error for a file in `DIR/<partition>` that is not what was kept."""
+    return CorruptCheckpointError(
+        file=path, problem=problem, hint="Nothing was changed. The partition is as the cleaning has left it."
+    )
+
+
+_FIELDS = ("version", "kcompact", "now_ms", "number", "directory", *FIELDS, "checkpoint_crc32c", "untouched", "groups")
 
 
 def decode(content: bytes) -> KeptPartition:
     """Return a manifest. Raises ValueError for any document that `encode` does not write."""
-    root = fields_of(parsed(content), *_FIELDS)
+    root = fields_of(unsealed(content), *_FIELDS)
     if integer_of(root["version"]) != VERSION:
         raise ValueError(f"version {root['version']}")
-    name = f"{text_of(root['topic'])}-{integer_of(root['partition'])}"
-    topic_partition = TopicPartition.parse(name)
-    if topic_partition is None or Path(text_of(root["directory"])).name != name:
-        raise ValueError(f"{name!r} is not the partition of the directory")
-    offset = root["checkpoint_offset"]
-    if not isinstance(root["had_checkpoint"], bool):
-        raise ValueError("expected true or false")
+    identity = identity_from(root)
+    if Path(text_of(root["directory"])).name != str(identity.topic_partition):
+        raise ValueError(f"{identity.topic_partition} is not the partition of the directory")
+    checkpoint_crc32c = root["checkpoint_crc32c"]
     kept = KeptPartition(
         directory=root["directory"],
-        topic_partition=topic_partition,
+        identity=identity,
         number=integer_of(root["number"]),
         now_ms=integer_of(root["now_ms"], least=-(2**63)),
         kcompact=text_of(root["kcompact"]),
-        checkpoint_offset=None if offset is None else integer_of(offset),
-        had_checkpoint=root["had_checkpoint"],
-        end_offset=integer_of(root["end_offset"]),
+        checkpoint_crc32c=None if checkpoint_crc32c is None else integer_of(checkpoint_crc32c),
         untouched=tuple(_untouched(value) for value in list_of(root["untouched"])),
         groups=tuple(_group(value) for value in list_of(root["groups"])),
     )
@@ -258,9 +326,26 @@ def decode(content: bytes) -> KeptPartition:
     return kept
 
 
-def _untouched(value: object) -> tuple[str, int, int]:
-    fields = fields_of(value, "name", "size", "mtime_ns")
-    return _file_name(fields), integer_of(fields["size"]), integer_of(fields["mtime_ns"], least=-(2**63))
+def _require_listed(kept: KeptPartition, present: Collection[str]) -> None:
+    """Raise ValueError for a segment beside the manifest that the manifest does not have.
+
+    A cleaning that was killed can leave links to segments that it has not replaced.
+    """
+    known = {file.name for group in kept.groups for file in group.old} | {log.name for log in kept.untouched}
+    for name in map(log_name, log_bases(present)):
+        if name not in known:
+            raise ValueError(f"{name} is not in it")
+
+
+def _untouched(value: object) -> UntouchedLog:
+    fields = fields_of(value, "name", "inode", "size", "mtime_ns", "crc32c")
+    return UntouchedLog(
+        name=_file_name(fields["name"]),
+        inode=integer_of(fields["inode"]),
+        size_bytes=integer_of(fields["size"]),
+        mtime_ns=integer_of(fields["mtime_ns"], least=-(2**63)),
+        crc32c=None if fields["crc32c"] is None else integer_of(fields["crc32c"]),
+    )
 
 
 def _group(value: object) -> KeptGroup:
@@ -274,25 +359,26 @@ def _group(value: object) -> KeptGroup:
 
 def _new_file(value: object) -> StagedFile:
     fields = fields_of(value, "name", "size", "crc32c")
-    name = _file_name(fields)
-    size_bytes, crc32c = integer_of(fields["size"]), integer_of(fields["crc32c"])
-    return StagedFile(name=name, staged_as=name, size_bytes=size_bytes, crc32c=crc32c)
+    name = _file_name(fields["name"])
+    return StagedFile(
+        name=name, staged_as=name, size_bytes=integer_of(fields["size"]), crc32c=integer_of(fields["crc32c"])
+    )
 
 
 def _old_file(value: object) -> KeptFile:
     fields = fields_of(value, "name", "size", "crc32c", "mtime_ns", "uid", "gid", "mode")
     numbers = {name: integer_of(fields[name]) for name in ("crc32c", "uid", "gid", "mode")}
     return KeptFile(
-        name=_file_name(fields),
+        name=_file_name(fields["name"]),
         size_bytes=integer_of(fields["size"]),
         mtime_ns=integer_of(fields["mtime_ns"], least=-(2**63)),
         **numbers,
     )
 
 
-def _file_name(fields: dict[str, Any]) -> str:
+def _file_name(value: object) -> str:
     """Return a name that is exactly that of a file of a segment, so that it leads to no other directory."""
-    name = text_of(fields["name"])
+    name = text_of(value)
     found = parse_file_name(name)
     if found is None or found.temporary is not Temporary.NO:
         raise ValueError(f"{name!r} is not the name of a file of a segment")
@@ -300,13 +386,12 @@ def _file_name(fields: dict[str, Any]) -> str:
 
 
 def _require_rising(kept: KeptPartition) -> None:
-    """Raise ValueError unless the groups follow each other, each with its first log on both sides, no name twice."""
+    """Raise ValueError unless the groups follow each other and each has the `.log` of each of its indexes."""
     end = -1
     for group in kept.groups:
         for names in ([file.name for file in group.new], [file.name for file in group.old]):
-            bases = [found.base_offset for found in map(parse_file_name, names) if found is not None]
-            first_log = f"{group.base_offset:020d}{Suffix.LOG}"
-            is_rising = bases and end < min(bases) == group.base_offset
-            if not is_rising or first_log not in names or len(set(names)) != len(names):
+            bases = {group.base_offset, *(base_offset_of(name) for name in names if not name.endswith(Suffix.SNAPSHOT))}
+            is_whole = {log_name(base) for base in bases} <= set(names) and len(set(names)) == len(names)
+            if not is_whole or not end < min(map(base_offset_of, names)) == group.base_offset:
                 raise ValueError(f"group {group.base_offset}: not in order, or not complete")
-        end = max(found.base_offset for file in group.old if (found := parse_file_name(file.name)) is not None)
+        end = max(base_offset_of(file.name) for file in group.old)

@@ -5,29 +5,29 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
-from kcompact.errors import (
-    CorruptCheckpointError,
-    CorruptDataError,
-    RecoveryNeededError,
-    RefusedError,
-)
+from kcompact.errors import CorruptDataError, RecoveryNeededError, RefusedError
+from kcompact.format.names import Suffix, parse_file_name
 from kcompact.log.directory import STAGING_NAME
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
+from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import CLEANED, DELETED, SWAP
 
 
-def read_manifests(directory: OpenDirectory, present: Iterable[str]) -> dict[str, Manifest | None]:
-    """Return each staging directory with its manifest; None if the manifest is missing or malformed.
+def read_manifests(
+    directory: OpenDirectory, present: Iterable[str], identity: PartitionIdentity
+) -> dict[str, Manifest | None]:
+    """Return each staging directory with its manifest; None if there is no manifest.
 
-    One that this user may not open is left out: it was not handed over, so no swap of it has begun. Raises RefusedError
-    if a file or link has the name of a staging directory.
+    A staging directory that this user may not open is left out: it was not handed over, so no swap of it has begun.
+    Raises RecoveryNeededError for a manifest that is damaged, or of a partition with another identity; RefusedError if
+    a file or link has the name of a staging directory.
     """
     manifests: dict[str, Manifest | None] = {}
     for name in sorted(present):
@@ -44,31 +44,54 @@ def read_manifests(directory: OpenDirectory, present: Iterable[str]) -> dict[str
             directory.fd(name)
         except PermissionError:
             continue
-        try:
-            manifests[name] = _read_manifest(directory, name)
-        except CorruptCheckpointError:
-            # A malformed manifest does no harm while no swap is unfinished. Otherwise `require_in_a_manifest` stops.
-            manifests[name] = None
+        manifests[name] = _read_manifest(directory, name, identity)
     return manifests
 
 
-def _read_manifest(directory: OpenDirectory, staging: str) -> Manifest | None:
-    """Return the manifest of a staging directory, None if it has none. Raises CorruptCheckpointError."""
+def _read_manifest(directory: OpenDirectory, staging: str, identity: PartitionIdentity) -> Manifest | None:
+    """Return the manifest of a staging directory, None if it has none. Raises RecoveryNeededError."""
     name = f"{staging}/{manifest_format.NAME}"
     if directory.status(name) is None:
         return None
-    path = directory.path / name
     try:
-        return manifest_format.decode(_content(directory, name), lambda part: _content(directory, f"{staging}/{part}"))
+        found = manifest_format.decode(_content(directory, name), lambda part: _content(directory, f"{staging}/{part}"))
     except (ValueError, RecursionError) as error:
-        raise CorruptCheckpointError(file=path, problem=f"not a manifest of this version: {error}") from error
+        raise not_followed(directory, staging, f"the manifest is damaged ({error})") from error
+    difference = found.identity.difference_from(identity)
+    if difference:
+        raise not_followed(directory, staging, f"the manifest belongs to another partition: {difference}")
+    return found
+
+
+def not_followed(directory: OpenDirectory, staging: str, problem: str) -> RecoveryNeededError:
+    """Return the error for a manifest that recovery does not follow, with what to do by hand."""
+    unfinished = unfinished_names(directory.names())
+    path, partition = shell_word(directory.path / staging), shell_word(directory.path)
+    if unfinished:
+        snapshots = [name for name in unfinished if parse_file_name(name) is None and Suffix.SNAPSHOT in name]
+        remove = f"remove {' '.join(snapshots)}, which a broker does not need, " if snapshots else ""
+        by_hand = (
+            f"Start no broker on it. Copy the directory (cp -a {partition} BACKUP), move {path} to another place (mv), "
+            f"{remove}then run `kcompact recover --foreign {partition}`: it goes by what the files contain."
+        )
+    else:
+        by_hand = (
+            f"No file is between its old and its new name. Check the log (`kcompact inspect --verify {partition}`), "
+            f"then remove the directory: rm -r {path}"
+        )
+    return RecoveryNeededError(
+        path=directory.path / staging / manifest_format.NAME,
+        problem=problem,
+        files=unfinished,
+        hint=f"kcompact changed nothing. {by_hand}",
+    )
 
 
 def _content(directory: OpenDirectory, name: str) -> bytes:
-    """Return the content of a file of a manifest. Raises CorruptCheckpointError."""
+    """Return the content of a file of a manifest. Raises ValueError unless it is a regular file of reasonable size."""
     size = directory.size(name)
     if size is None or size > manifest_format.MAX_BYTES:
-        raise CorruptCheckpointError(file=directory.path / name, problem="not a regular file of reasonable size")
+        raise ValueError(f"{name.rpartition('/')[2]} is missing, or not a regular file of reasonable size")
     parent, _ = directory.locate(name)
     return read_file(directory.path / name, max_bytes=manifest_format.MAX_BYTES, dir_fd=parent)
 
@@ -94,7 +117,7 @@ def require_nothing_unfinished(directory: OpenDirectory, present: Collection[str
 
 
 def require_in_a_manifest(
-    directory: OpenDirectory, present: Iterable[str], manifests: dict[str, Manifest | None]
+    directory: OpenDirectory, present: Iterable[str], manifests: Mapping[str, Manifest | None]
 ) -> None:
     """Raise RecoveryNeededError if there is a `.cleaned` or `.swap` file that no manifest names."""
     named = {

@@ -1,14 +1,14 @@
 """The manifest of a round as JSON: which staged files replace which old files.
 
-Recovery renames and deletes the files that the manifest names, and no others. So the parser is strict: exactly these
-fields, no field twice, only names of segment files, groups in ascending order. A manifest holds no keys or values.
-A file of a manifest has at most MAX_BYTES, because parsing takes many times that. If the old files of a group are too
-many, they are listed in parts: files of their own, which the manifest names. `docs/swap.md` describes the fields.
+Recovery renames and deletes the files that the manifest names, and no others. So the parser is strict: a checksum over
+the whole, exactly these fields, only names of segment files, groups in ascending order. A manifest holds no keys or
+values. A file of a manifest has at most MAX_BYTES, because parsing takes many times that. If the old files of a group
+are too many, they are listed in parts: files of their own, which the manifest names. `docs/swap.md` describes the
+fields.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,13 +18,15 @@ from crc32c import crc32c
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
+from kcompact.format.properties import encode_uuid
 from kcompact.log.files import FileIdentity
-from kcompact.swap.strict_json import fields_of, integer_of, list_of, parsed, text_of
+from kcompact.swap.identity import FIELDS, PartitionIdentity, identity_from
+from kcompact.swap.sealed_json import fields_of, integer_of, list_of, sealed, text_of, unsealed
 
 NAME = "manifest.json"
 MAX_BYTES = 1 << 20
 MAX_PARTS = 16
-VERSION = 1
+VERSION = 2
 _PART_INPUTS = 4000
 """A part lists at most this many old files: each takes fewer than 200 bytes."""
 _PART_BYTES = 200
@@ -37,10 +39,11 @@ _STAGED_AS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 class Manifest:
     """The groups of a round, in the order of their swaps, and the process that runs it.
 
-    `end_offset` is the checkpoint after the round, None if a later manifest of the round has more groups.
+    `end_offset` is the checkpoint after the round: the base offset of the segment that follows the last group. It is
+    None if a later manifest of the round has more groups, or an earlier one has had later groups.
     """
 
-    topic_partition: TopicPartition
+    identity: PartitionIdentity
     end_offset: int | None
     pid: int
     groups: tuple[CleanedSegment, ...]
@@ -52,7 +55,7 @@ def encode(manifest: Manifest) -> list[tuple[str, bytes]]:
     Only the last one, NAME, makes the parts before it count.
     """
     document = _document(manifest)
-    content = _json(document)
+    content = sealed(document)
     if len(content) <= MAX_BYTES:
         return [(NAME, content)]
     parts: list[tuple[str, bytes]] = []
@@ -60,23 +63,25 @@ def encode(manifest: Manifest) -> list[tuple[str, bytes]]:
         inputs, group["inputs"] = group["inputs"], []
         for start in range(0, len(inputs), _PART_INPUTS):
             part = {"base_offset": group["base_offset"], "inputs": inputs[start : start + _PART_INPUTS]}
-            parts.append((_part_name(len(parts)), _json(part)))
+            parts.append((_part_name(len(parts)), sealed(part)))
     document["parts"] = [
         {"name": name, "size": len(content), "crc32c": int(crc32c(content))} for name, content in parts
     ]
-    return [*parts, (NAME, _json(document))]
+    return [*parts, (NAME, sealed(document))]
 
 
 def most_bytes(topic_partition: TopicPartition) -> int:
     """Return the most bytes that a manifest has besides its groups. Parts take more: see `most_bytes_of_group`."""
-    return len(_json(_document(Manifest(topic_partition=topic_partition, end_offset=2**63, pid=2**32, groups=()))))
+    any_id = encode_uuid(bytes(16))
+    identity = PartitionIdentity(topic_partition=topic_partition, topic_id=any_id, directory_id=any_id)
+    return len(sealed(_document(Manifest(identity=identity, end_offset=2**63, pid=2**32, groups=()))))
 
 
 def most_bytes_of_group(group: CleanedSegment) -> int:
     """Return the most bytes that a group adds to the files of a manifest; the values of its staged files may be any."""
     staged = [{"name": file.name, "staged_as": "x" * 40, "size": 2**63, "crc32c": 2**32} for file in group.files]
     parts = -(-len(group.replaces) // _PART_INPUTS) * _PART_BYTES
-    return len(_json(_group_document(group) | {"outputs": staged})) + parts
+    return len(sealed(_group_document(group) | {"outputs": staged})) + parts
 
 
 def is_file_name(name: str) -> bool:
@@ -88,16 +93,11 @@ def _part_name(number: int) -> str:
     return f"manifest-part-{number}.json"
 
 
-def _json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
-
-
 def _document(manifest: Manifest) -> dict[str, Any]:
     return {
         "version": VERSION,
         "pid": manifest.pid,
-        "topic": manifest.topic_partition.topic,
-        "partition": manifest.topic_partition.partition,
+        **manifest.identity.fields,
         "end_offset": manifest.end_offset,
         "groups": [_group_document(group) for group in manifest.groups],
     }
@@ -128,20 +128,16 @@ def decode(content: bytes, read_part: Callable[[str], bytes]) -> Manifest:
 
     Raises ValueError for any document that `encode` does not write.
     """
-    document = parsed(content)
-    names = ("version", "pid", "topic", "partition", "end_offset", "groups")
+    document = unsealed(content)
+    names = ("version", "pid", *FIELDS, "end_offset", "groups")
     parts = list_of(document["parts"]) if isinstance(document, dict) and "parts" in document else None
     root = fields_of(document, *names) if parts is None else fields_of(document, *names, "parts")
     if integer_of(root["version"]) != VERSION:
         raise ValueError(f"version {root['version']}")
-    name = f"{text_of(root['topic'])}-{integer_of(root['partition'])}"
-    topic_partition = TopicPartition.parse(name)
-    if topic_partition is None:
-        raise ValueError(f"{name!r} is not a partition")
     end_offset = root["end_offset"]
     more_inputs = _inputs_of_parts(parts or [], read_part)
     manifest = Manifest(
-        topic_partition=topic_partition,
+        identity=identity_from(root),
         end_offset=None if end_offset is None else integer_of(end_offset),
         pid=integer_of(root["pid"]),
         groups=tuple(_group(value, more_inputs) for value in list_of(root["groups"])),
@@ -166,7 +162,7 @@ def _inputs_of_parts(parts: list[object], read_part: Callable[[str], bytes]) -> 
         content = read_part(_part_name(number))
         if (len(content), int(crc32c(content))) != (integer_of(fields["size"]), integer_of(fields["crc32c"])):
             raise ValueError(f"{_part_name(number)} has another content")
-        part = fields_of(parsed(content), "base_offset", "inputs")
+        part = fields_of(unsealed(content), "base_offset", "inputs")
         found.setdefault(integer_of(part["base_offset"]), []).extend(map(_input, list_of(part["inputs"])))
     return found
 
@@ -237,8 +233,12 @@ def _segments_problem(group: CleanedSegment, previous_last: int) -> str | None:
         return "the outputs do not begin with the segment of the group"
     if any(name.suffix is not Suffix.SNAPSHOT and name.base_offset not in new_logs for name in files):
         return "an output of a segment without a log"
-    if log_name(group.base_offset) not in {file.name for file in group.replaces}:
+    old = [name for name in (parse_file_name(file.name) for file in group.replaces) if name is not None]
+    old_logs = {name.base_offset for name in old if name.suffix is Suffix.LOG}
+    if group.base_offset not in old_logs:
         return "the first log is not replaced"
+    if any(name.suffix is not Suffix.SNAPSHOT and name.base_offset not in old_logs for name in old):
+        return "an index is replaced, and its log is not"
     return None
 
 

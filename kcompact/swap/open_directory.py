@@ -100,12 +100,16 @@ class OpenDirectory:
         status = self.status(name)
         return None if status is None or not stat.S_ISREG(status.st_mode) else status.st_size
 
-    def digest(self, name: str, check: Callable[[], None] = lambda: None) -> int:
-        """Return the CRC-32C of a file, read from the disk. `check` may raise an exception to stop."""
-        crc = 0
+    def digest(self, name: str, check: Callable[[], None] = lambda: None, *, size_bytes: int | None = None) -> int:
+        """Return the CRC-32C of a file, or of its first `size_bytes`, read from the disk. `check` may raise to stop."""
+        crc, left_bytes = 0, size_bytes
         for block in self._blocks_from_disk(name):
-            crc = int(crc32c(block, crc))
+            crc = int(crc32c(block[:left_bytes], crc))
             check()
+            if left_bytes is not None:
+                left_bytes -= len(block)
+                if left_bytes <= 0:
+                    break
         return crc
 
     def read_from_disk(self, name: str) -> bytes:

@@ -15,14 +15,17 @@ from typing import Literal
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import CorruptCheckpointError, RecoveryNeededError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
+from kcompact.format.names import base_offset_of, log_bases
 from kcompact.log.directory import partition_of
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import read_checkpoint, write_checkpoint
 from kcompact.swap.foreign import ForeignRecovery, decide_foreign
+from kcompact.swap.identity import PartitionIdentity, identity_of
 from kcompact.swap.leftovers import (
     is_same_file,
+    not_followed,
     read_manifests,
     require_in_a_manifest,
     unfinished_groups,
@@ -170,8 +173,9 @@ def recover(
 
     With `foreign`, the same is done with what a broker's own cleaning has left, if no swap of kcompact is unfinished.
 
-    Raises RecoveryNeededError, with nothing changed, for `.cleaned` and `.swap` files that no manifest names, unless
-    with `foreign`, and where records could be lost; with some steps done, if a step fails. StorageError or
+    Raises RecoveryNeededError, with nothing changed, for a manifest that is damaged, that belongs to another partition
+    or contradicts the log, for `.cleaned` and `.swap` files that no manifest names, unless with `foreign`, and where
+    records could be lost; with some steps done, if a step fails. StorageError or
     NotEnoughSpaceError if only the checkpoint cannot be written. RefusedError for a directory that is not a partition
     by its name, for example a `-stray` one. Rule: LogLoader.load.
     """
@@ -182,17 +186,8 @@ def recover(
         if lock is not None:
             lock.require_parent_of(directory.path, directory.fd())
         present = directory.names()
-        manifests = read_manifests(directory, present)
-        if not foreign or None in manifests.values():  # What a lost manifest named may be kcompact's own.
-            require_in_a_manifest(directory, present, manifests)
-        unfinished = [
-            group
-            for staging, manifest in manifests.items()
-            if manifest is not None
-            for group in unfinished_groups(directory, staging, manifest, present)
-        ]
-        if unfinished:
-            require_in_a_manifest(directory, present, manifests)
+        manifests = read_manifests(directory, present, _identity(directory, log_dir, lock))
+        unfinished = _unfinished(directory, present, manifests, foreign=foreign)
         action = _action(directory, present, unfinished)
         of_broker = decide_foreign(directory, present) if foreign and not unfinished else ForeignRecovery()
         steps = (*action.steps, *of_broker.steps)
@@ -210,6 +205,62 @@ def recover(
             removed_staging=(*manifests, _UNFINISHED_EPOCHS) if is_epochs_left else tuple(manifests),
             left_behind=tuple(sorted(name for name in directory.names() if name.endswith(DELETED))),
         )
+
+
+def _unfinished(
+    directory: OpenDirectory, present: Collection[str], manifests: Mapping[str, Manifest | None], *, foreign: bool
+) -> list[CleanedSegment]:
+    """Return the groups whose swap is unfinished.
+
+    Raises RecoveryNeededError for files that no manifest names, and for a manifest that contradicts the log.
+    """
+    if not foreign or None in manifests.values():  # What a lost manifest named may be kcompact's own.
+        require_in_a_manifest(directory, present, manifests)
+    unfinished = [
+        group
+        for staging, manifest in manifests.items()
+        if manifest is not None
+        for group in unfinished_groups(directory, staging, manifest, present)
+    ]
+    if unfinished:
+        require_in_a_manifest(directory, present, manifests)
+    for staging, manifest in manifests.items():
+        if manifest is not None:
+            _require_end_offset(directory, staging, manifest, present, is_unfinished=bool(unfinished))
+    return unfinished
+
+
+def _identity(directory: OpenDirectory, log_dir: Path | None, lock: LogDirLock | None) -> PartitionIdentity:
+    """Return what the manifests must be bound to."""
+    if log_dir is None:
+        return identity_of(directory, None)
+    with _opened(log_dir, lock) as opened_log_dir:
+        return identity_of(directory, opened_log_dir)
+
+
+def _opened(log_dir: Path, lock: LogDirLock | None) -> OpenDirectory:
+    return OpenDirectory(log_dir, follow=True, fd=None if lock is None else lock.directory_fd)
+
+
+def _require_end_offset(
+    directory: OpenDirectory, staging: str, manifest: Manifest, present: Collection[str], *, is_unfinished: bool
+) -> None:
+    """Raise RecoveryNeededError if the checkpoint of a round is not where the segment after its last group begins.
+
+    If none of its swaps is unfinished and its new files are no longer there, a broker has been at work since: then the
+    checkpoint does not count anyway.
+    """
+    if manifest.end_offset is None or not manifest.groups:
+        return
+    last_base = max(map(base_offset_of, replaced_names(manifest.groups[-1])))
+    following = next((base for base in log_bases(present) if base > last_base), None)
+    if following != manifest.end_offset and (
+        is_unfinished or all(_is_in_place(directory, group) for group in manifest.groups)
+    ):
+        found = (
+            "no segment follows" if following is None else f"the segment after the cleaned ones begins at {following}"
+        )
+        raise not_followed(directory, staging, f"the manifest has the checkpoint {manifest.end_offset}, but {found}")
 
 
 def _action(directory: OpenDirectory, present: Collection[str], unfinished: Sequence[CleanedSegment]) -> RecoveryAction:
@@ -285,12 +336,13 @@ def _finish_checkpoint(
     if any(file.staged_as in staged for group in manifest.groups for file in group.files):
         return None
     try:
-        with OpenDirectory(log_dir, follow=True, fd=None if lock is None else lock.directory_fd) as checkpoints:
-            present = read_checkpoint(checkpoints, CLEANER_OFFSET_CHECKPOINT).get(manifest.topic_partition, 0)
+        with _opened(log_dir, lock) as checkpoints:
+            partition = manifest.identity.topic_partition
+            present = read_checkpoint(checkpoints, CLEANER_OFFSET_CHECKPOINT).get(partition, 0)
             if present >= manifest.end_offset or not all(_is_in_place(directory, group) for group in manifest.groups):
                 return None
             _check(lock)
-            write_checkpoint(checkpoints, manifest.topic_partition, manifest.end_offset)
+            write_checkpoint(checkpoints, partition, manifest.end_offset)
     except CorruptCheckpointError:
         return None  # The next plan reports it. The partition itself is recovered.
     return manifest.end_offset

@@ -1,7 +1,7 @@
 """Puts kept segments back in the place of those that replaced them, by a swap.
 
-`verify_kept` finds out whether the partition is still as the cleaning has left it. `put_back` then puts back the
-checkpoint, and group by group the files, the highest base offset first: a tombstone or a marker is there again before
+`verify_kept` finds out which groups are still as the cleaning has left them. `put_back` then puts back the checkpoint,
+and group by group the files, the highest base offset first: a tombstone or a marker is there again before
 the records that it deletes or aborts. Each group is a swap of its own. `recovery.recover` finishes or undoes it.
 """
 
@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
-from kcompact.errors import CorruptDataError, KcompactError, LogChangedError, RecoveryNeededError, RefusedError
-from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, MAX_CHECKPOINT_BYTES
-from kcompact.format.names import Suffix
+from kcompact.errors import KcompactError, LogChangedError, RecoveryNeededError, RefusedError
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
+from kcompact.format.names import TopicPartition, base_offset_of, log_bases, log_name
 from kcompact.log.directory import read_log
-from kcompact.log.files import FileIdentity, read_file
+from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import put_back_checkpoint, read_checkpoint
-from kcompact.swap.kept import KeptFile, KeptGroup, KeptPartition
+from kcompact.swap.identity import identity_of
+from kcompact.swap.kept import (
+    MANIFEST,
+    KeptFile,
+    KeptGroup,
+    KeptPartition,
+    UntouchedLog,
+    not_as_kept,
+    read_kept_checkpoint,
+)
 from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.protection import require_project, require_unprotected
@@ -35,16 +45,22 @@ from kcompact.swap.steps import Observer, SyncDir
 class Verified:
     """What `verify_kept` has found: the groups to put back, ascending, and the identity of each kept file of them.
 
-    `moves_checkpoint`: the checkpoint is that of the cleaning.
+    `checkpoint_offset` is the checkpoint to put back, None for no entry; `moves_checkpoint`: the present one differs.
+    `checkpoint_file` is the file of the cleaner's checkpoints before the cleaning. `left_out` are the groups that
+    cannot be put back, because a broker or a cleaning has changed them since; `moved_on` says what.
     """
 
     groups: tuple[KeptGroup, ...]
     identities: dict[str, FileIdentity]
+    checkpoint_offset: int | None
     moves_checkpoint: bool
+    checkpoint_file: bytes | None
+    left_out: tuple[KeptGroup, ...] = ()
+    moved_on: RefusedError | None = None
 
     @property
     def is_done(self) -> bool:
-        """Whether everything is as it was before the cleaning."""
+        """Whether nothing is to be put back."""
         return not self.groups and not self.moves_checkpoint
 
     @property
@@ -62,52 +78,83 @@ def verify_kept(
 ) -> Verified:
     """Read every kept file and every new one, and compare the partition with what the cleaning has left.
 
-    Raises, with nothing changed: CorruptDataError if a kept file is not what was kept, RefusedError if the partition
-    has moved on, RecoveryNeededError if a swap is unfinished. `check` may raise to stop.
+    A group can be put back if it and all groups above it are as the cleaning has left them, or back already, and the
+    segments that were not cleaned are as they were. The active one may have grown, and others may follow it. What
+    supersedes, deletes or aborts a record of the group was in these segments, and was then not removed since.
+
+    Raises, with nothing changed: CorruptDataError if a kept file is not what was kept, RefusedError if no group can be
+    put back or the partition is another, RecoveryNeededError if a swap is unfinished. `check` may raise to stop.
     """
     present = partition.names()
     require_nothing_unfinished(partition, present)
-    offset = read_checkpoint(log_dir, CLEANER_OFFSET_CHECKPOINT).get(subject.topic_partition)
-    if offset not in (subject.end_offset, subject.checkpoint_offset):
-        raise _moved_on(log_dir.path / CLEANER_OFFSET_CHECKPOINT, f"has {offset} for {subject.topic_partition}")
-    _require_same_logs(partition, subject, present)
+    difference = subject.identity.difference_from(identity_of(partition, log_dir))
+    if difference:
+        raise _moved_on(partition.path, f"is another partition than that of {MANIFEST}: {difference}")
+    checkpoint_file = read_kept_checkpoint(kept, subject)
+    for log in subject.untouched:
+        _require_untouched(partition, log)
     identities: dict[str, FileIdentity] = {}
-    groups = []
-    for group in subject.groups:
+    groups: list[KeptGroup] = []
+    left_out: tuple[KeptGroup, ...] = ()
+    moved_on = None
+    for number in range(len(subject.groups) - 1, -1, -1):
+        group = subject.groups[number]
         found = {file.name: _verified(kept, file, check) for file in group.old}
-        if not _is_back(partition, group, found, present):
-            _require_new(partition, group, present, check)
-            groups.append(group)
-            identities |= {name: FileIdentity.of(name, status) for name, status in found.items()}
-    return Verified(groups=tuple(groups), identities=identities, moves_checkpoint=offset != subject.checkpoint_offset)
+        if _is_back(partition, group, found, present):
+            continue
+        moved_on = _changed_since(partition, subject, group, present, check)
+        if moved_on is not None:
+            left_out = subject.groups[: number + 1]
+            break
+        groups.insert(0, group)
+        identities |= {name: FileIdentity.of(name, status) for name, status in found.items()}
+    if moved_on is not None and not groups:
+        raise moved_on
+    now = read_checkpoint(log_dir, CLEANER_OFFSET_CHECKPOINT).get(subject.topic_partition)
+    wanted = _checkpoint_offset(checkpoint_file, subject.topic_partition, now)
+    return Verified(
+        groups=tuple(groups),
+        identities=identities,
+        checkpoint_offset=wanted,
+        moves_checkpoint=wanted != now,
+        checkpoint_file=checkpoint_file,
+        left_out=left_out,
+        moved_on=moved_on,
+    )
+
+
+def _require_untouched(partition: OpenDirectory, log: UntouchedLog) -> None:
+    """Raise RefusedError if a segment that was not cleaned has changed since, unless it was only continued."""
+    path, status = partition.path / log.name, partition.status(log.name)
+    if status is None or not stat.S_ISREG(status.st_mode) or status.st_ino != log.inode:
+        raise _moved_on(path, "was deleted or replaced")
+    is_same = (status.st_size, status.st_mtime_ns) == (log.size_bytes, log.mtime_ns)
+    if log.crc32c is None and not is_same:
+        raise _moved_on(path, "was changed")
+    if not is_same and partition.digest(log.name, size_bytes=log.size_bytes) != log.crc32c:
+        raise _moved_on(path, "has another beginning")
+
+
+def _checkpoint_offset(before: bytes | None, partition: TopicPartition, now: int | None) -> int | None:
+    """Return the checkpoint to put back: that of before the cleaning, or the present one if it is not above it.
+
+    What is put back is dirty from there on. Below it, it was clean.
+    """
+    offsets = {} if before is None else parse_offset_checkpoint(before, file=CLEANER_OFFSET_CHECKPOINT)
+    offset = offsets.get(partition)
+    return None if now is None or offset is None else min(now, offset)
 
 
 def _verified(kept: OpenDirectory, file: KeptFile, check: Callable[[], None]) -> os.stat_result:
     """Return the status of a kept file. Raises CorruptDataError unless it is what was kept."""
     status = kept.status(file.name)
-    path = kept.path / file.name
     if status is None or not file.is_of(status):
         problem = "is missing" if status is None else "has another size, time, owner or mode than when it was kept"
     elif kept.digest(file.name, check) != file.crc32c:
         problem = "has another content than when it was kept"
     else:
         return status
-    raise CorruptDataError(
-        file=path, problem=problem, hint="Nothing was changed. The partition is as the cleaning has left it."
-    )
-
-
-def _require_same_logs(partition: OpenDirectory, subject: KeptPartition, present: Collection[str]) -> None:
-    """Raise RefusedError if there is a `.log` that neither was there before the cleaning nor comes from it."""
-    for name, size_bytes, mtime_ns in subject.untouched:
-        status = partition.status(name)
-        if status is None or (status.st_size, status.st_mtime_ns) != (size_bytes, mtime_ns):
-            raise _moved_on(partition.path / name, "was changed or deleted, for example by a broker that appended")
-    known = {name for name, _, _ in subject.untouched}
-    known |= {file.name for group in subject.groups for file in group.old}
-    for name in sorted(present):
-        if name.endswith(Suffix.LOG) and name not in known:
-            raise _moved_on(partition.path / name, "is new")
+    raise not_as_kept(kept.path / file.name, problem)
 
 
 def _is_back(
@@ -120,25 +167,40 @@ def _is_back(
     return all(now is not None and os.path.samestat(now, status) for now, status in statuses)
 
 
-def _require_new(
-    partition: OpenDirectory, group: KeptGroup, present: Collection[str], check: Callable[[], None]
-) -> None:
+def _changed_since(
+    partition: OpenDirectory,
+    subject: KeptPartition,
+    group: KeptGroup,
+    present: Collection[str],
+    check: Callable[[], None],
+) -> RefusedError | None:
+    """Return what has changed since the cleaning in the offsets of a group; None if nothing has."""
     new = {file.name for file in group.new}
     for file in group.old:
         if file.name not in new and file.name in present:
-            raise _moved_on(partition.path / file.name, "is there again")
+            return _moved_on(partition.path / file.name, "is there again")
+    others = [base_offset_of(log.name) for log in subject.untouched]
+    others += [other.base_offset for other in subject.groups]
+    end_offset = min((base for base in others if base > group.base_offset), default=None)
+    for base in log_bases(present):
+        is_within = group.base_offset <= base and (end_offset is None or base < end_offset)
+        if is_within and log_name(base) not in new:
+            return _moved_on(partition.path / log_name(base), "is new")
     for staged in group.new:
         check()
+        if staged.name not in present:
+            return _moved_on(partition.path / staged.name, "is gone")
         if not partition.has_content_of(staged.name, staged):
-            raise _moved_on(partition.path / staged.name, "is not what the cleaning has written")
+            return _moved_on(partition.path / staged.name, "is not what the cleaning has written")
+    return None
 
 
 def _moved_on(path: Path, problem: str) -> RefusedError:
     return RefusedError(
         path=path,
         problem=f"{problem}: the partition has moved on since the cleaning",
-        hint="Nothing was changed. Putting the old segments back now could lose or double records. They are still "
-        "complete in the directory of --keep-replaced.",
+        hint="Putting back the old segments of these offsets could lose or double records, so they were not put back. "
+        "They are complete in the directory of --keep-replaced: keep it.",
     )
 
 
@@ -162,18 +224,17 @@ def put_back(
     require_unprotected(partition, names)
     require_project(partition, names)
     orphans = read_log(partition.path).orphans
-    original = None
-    if subject.had_checkpoint:
-        path = kept.path / CLEANER_OFFSET_CHECKPOINT
-        original = read_file(path, max_bytes=MAX_CHECKPOINT_BYTES, dir_fd=kept.fd())
+    identity = identity_of(partition, log_dir)
     staging = create_staging(partition)
     try:
         lock.check()
-        put_back_checkpoint(log_dir, subject.topic_partition, subject.checkpoint_offset, original=original)
+        put_back_checkpoint(
+            log_dir, subject.topic_partition, verified.checkpoint_offset, original=verified.checkpoint_file
+        )
         for group in reversed(verified.groups):
             check()
             segment = _staged(partition, staging, kept, group, verified)
-            write_manifest(partition, staging, (segment,), topic_partition=subject.topic_partition, end_offset=None)
+            write_manifest(partition, staging, (segment,), identity=identity, end_offset=None)
             seals = hand_over(partition, staging, (segment,), linked=True)
             replace_segments(
                 partition, staging, segment, lock.check, orphans=orphans, seals=seals, after_step=after_step

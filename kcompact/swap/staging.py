@@ -16,12 +16,12 @@ from kcompact.errors import (
     is_forbidden,
     storage_error,
 )
-from kcompact.format.names import TopicPartition
 from kcompact.host.access import remedy, why_not_writable
 from kcompact.log.directory import STAGING_NAME
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import give_to_owner, require_single_file
+from kcompact.swap.identity import PartitionIdentity, identity_of
 from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, staged_status, unfinished_groups
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
@@ -141,7 +141,7 @@ def write_manifest(
     staging: str,
     segments: Sequence[CleanedSegment],
     *,
-    topic_partition: TopicPartition,
+    identity: PartitionIdentity,
     end_offset: int | None,
 ) -> None:
     """Write and sync the manifest of groups that are completely staged, then sync the directories.
@@ -150,7 +150,7 @@ def write_manifest(
     replaces the manifest for each wave, with `end_offset` None except in the last, and never while a swap is
     unfinished: while it is replaced, it may not count. Raises RefusedError if it is larger than recovery accepts.
     """
-    manifest = Manifest(topic_partition=topic_partition, end_offset=end_offset, pid=os.getpid(), groups=tuple(segments))
+    manifest = Manifest(identity=identity, end_offset=end_offset, pid=os.getpid(), groups=tuple(segments))
     problem = manifest_format.inconsistency(manifest)
     assert problem is None, problem
     files = manifest_format.encode(manifest)
@@ -182,7 +182,7 @@ def discard(partition: OpenDirectory | Path, staging: str, *, after_step: Observ
             return
         _require_same(directory, staging)
         require_nothing_unfinished(directory, present)
-        manifest = read_manifests(directory, (staging,)).get(staging)
+        manifest = read_manifests(directory, (staging,), identity_of(directory, None)).get(staging)
         if manifest is not None and unfinished_groups(directory, staging, manifest, present):
             raise RecoveryNeededError(
                 path=directory.path,

@@ -73,7 +73,7 @@ def test_archive_that_others_could_write_is_not_read(tmp_path: Path, monkeypatch
     assert not is_used()
 
 
-@pytest.mark.parametrize("home", ["/nonexistent/home", "/proc/self"])
+@pytest.mark.parametrize("home", ["/proc/nonexistent/home", "/proc/self"])
 def test_no_archive_without_a_directory_for_it(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "mkdir", denied)
     one = found(tmp_path, Path(home), monkeypatch)

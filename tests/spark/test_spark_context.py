@@ -36,15 +36,15 @@ def test_nothing_is_printed_opened_or_left(way: str, tmp_path: Path) -> None:
     # What a user's shell may hold, none of it meant for kcompact; and a module that must not be imported from here.
     (tmp_path / "numpy.py").write_text("raise SystemExit('imported from the current directory')")
     hostile = {
-        "SPARK_HOME": "/nonexistent",
-        "SPARK_CONF_DIR": "/nonexistent",
+        "SPARK_HOME": "/proc/nonexistent",
+        "SPARK_CONF_DIR": "/proc/nonexistent",
         "SPARK_LOCAL_IP": "0.0.0.0",
-        "SPARK_LOCAL_DIRS": "/nonexistent",
-        "PYSPARK_PYTHON": "/nonexistent",
+        "SPARK_LOCAL_DIRS": "/proc/nonexistent",
+        "PYSPARK_PYTHON": "/proc/nonexistent",
         "PYSPARK_SUBMIT_ARGS": "--nonsense",
         "PYSPARK_PIN_THREAD": "false",
         "JAVA_TOOL_OPTIONS": "-Xmx1m",
-        "JAVA_HOME": "/nonexistent",
+        "JAVA_HOME": "/proc/nonexistent",
     }
     done = finished(body, directory, tmp_path, **hostile)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -78,7 +78,7 @@ def test_killed_jvm_is_an_engine_error(tmp_path: Path) -> None:
     done = finished(KILLED, write_log(tmp_path / "logs"), tmp_path)
     assert time.monotonic() - started < 30
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("use --engine in-process.") == 2
+    assert done.stdout.count("use `InProcess()`.") == 2
     assert done.stdout.startswith("1 Spark: the Java process has ended")
     assert list((tmp_path / "tmp").iterdir()) == []
 

@@ -54,7 +54,7 @@ def test_a_broken_java_fails_both_starts_with_one_message(
         pass
     first, *lines, last = str(raised.value).splitlines()
     assert first == "Spark: the start failed: Java ended before Spark was ready"
-    assert last == "--engine in-process gives the same result without Spark."
+    assert last == "`InProcess()` gives the same result without Spark."
     assert [end for line in lines for end in ends if line.endswith(end)] == ends
     assert len(lines) <= 5
     direct, *_, submitted = calls.read_text().splitlines()
@@ -122,8 +122,8 @@ SETTINGS = {
     "a range": ("spark.memory.fraction", "7", "spark.memory.fraction should be between 0 and 1"),
     "a class": ("spark.serializer", "nonsense", "Java finds no class nonsense"),
     "too little memory": ("spark.driver.memory", "1k", "Java ended before Spark was ready"),
-    "a directory": ("spark.local.dir", "/nonexistent", "No such file or directory"),
-    "a program": ("spark.pyspark.python", "/nonexistent", "/nonexistent: No such file or directory"),
+    "a directory": ("spark.local.dir", "/proc/nonexistent", "No such file or directory"),
+    "a program": ("spark.pyspark.python", "/proc/nonexistent", "/proc/nonexistent: No such file or directory"),
 }
 """A setting, a wrong value, and what the message says."""
 
@@ -136,7 +136,7 @@ def test_a_wrong_setting_is_named(name: str, value: str, words: str) -> None:
     first, *_, check, _ = message.splitlines()
     assert first.startswith("Spark: the start failed: ")
     assert words in first
-    assert check in (f"Check --spark-conf {name}.", f"Check --spark-conf {name}, --spark-conf spark.unrelated.")
+    assert check in (f"Check `spark_conf` {name}.", f"Check `spark_conf` {name}, `spark_conf` spark.unrelated.")
     assert "Exception" not in message
     assert "\tat " not in message
     if name == "spark.memory.fraction":

@@ -39,6 +39,10 @@ CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u206
 """Characters that a terminal obeys, or that hide or reorder text."""
 
 
+ASSUMED = re.compile(r"^note: no server\.properties that names .* was read.*\n", re.MULTILINE)
+"""The note on settings that decide and are only assumed, which every plan without the broker's file has."""
+
+
 class Ran(NamedTuple):
     code: int
     out: str
@@ -55,6 +59,16 @@ class Ran(NamedTuple):
         (entry,) = self.json["partitions"]
         found: dict[str, Any] = entry
         return found
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes on the whole run, without the one on assumed settings."""
+        return [note for note in self.json["notes"] if not ASSUMED.match(f"note: {note}\n")]
+
+    @property
+    def complaints(self) -> str:
+        """What is on standard error, without the note on assumed settings."""
+        return ASSUMED.sub("", self.err)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -122,6 +136,11 @@ def on_terminal(widths: Sequence[int], *arguments: str | Path) -> dict[int, list
     return {width: [line.rstrip() for line in run.splitlines()] for width, run in zip(widths, runs, strict=True)}
 
 
+def after_notes(lines: list[str]) -> list[str]:
+    """Return the lines of a terminal below the notes on the whole run, which it may have broken."""
+    return lines[next(n for n, line in enumerate(lines) if re.match(r"partition +[a-z]|reason +clean", line)) :]
+
+
 def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "kcompact", *(str(argument) for argument in arguments)]
 
@@ -138,6 +157,14 @@ def clean(*arguments: str | Path) -> Ran:
 def partition(log_dir: Path, text: str = DIRTY) -> Path:
     """Write the log that the text describes and return its partition directory."""
     return log_writer.write(log_dsl.parse(text), log_dir)
+
+
+def server_properties(*log_dirs: Path, text: str = "") -> Path:
+    """Write the file of the broker of some log directories beside the first one, with more lines; return its path."""
+    file = log_dirs[0].with_name("server.properties")
+    named = ",".join(map(str, log_dirs))
+    file.write_text(f"process.roles=broker\nnode.id=1\nlog.dirs={named}\n{text}\n", encoding="utf-8")
+    return file
 
 
 def settings(words: str, text: str = DIRTY) -> str:

@@ -26,6 +26,7 @@ from kcompact.log.files import FileIdentity
 from kcompact.swap import recovery
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard, write_manifest
 from kcompact.swap.steps import Observer, Remove, Rename, Step, replacement_steps
@@ -34,6 +35,7 @@ from tests.support.log_reader import read_log_records
 from tests.support.log_writer import LogSpec, SegmentSpec
 
 PARTITION = TopicPartition("orders", 0)
+IDENTITY = PartitionIdentity(topic_partition=PARTITION, topic_id="QNLMCLnWRESZK_ap_Xld8w")
 T0 = 1_700_000_000_000
 
 Record = tuple[int, str, str]
@@ -73,10 +75,7 @@ class Scene:
     cleaned: tuple[CleanedSegment, ...]
     before: dict[str, bytes]
     view: dict[str, str]
-
-    @property
-    def end_offset(self) -> int:
-        return 600
+    end_offset: int
 
     def moved(self, log_dir: Path) -> Scene:
         return Scene(
@@ -86,6 +85,7 @@ class Scene:
             cleaned=self.cleaned,
             before=self.before,
             view=self.view,
+            end_offset=self.end_offset,
         )
 
 
@@ -104,7 +104,6 @@ GROUPS: dict[int, tuple[tuple[int, ...], ...]] = {
     3: ((0, 100), (200, 300), (400, 500)),
 }
 CHECKPOINT_BEFORE = "0\n1\nother 0 7\n"
-CHECKPOINT_AFTER = "0\n2\norders 0 600\nother 0 7\n"
 """The cleaner's checkpoint of a scene."""
 
 
@@ -114,7 +113,7 @@ BEFORE = LogSpec(
     snapshots=dict.fromkeys(SEGMENTS, ()),
     aborted={base: (aborted(base, base + 1),) for base in (0, 100, 200)},
     leader_epochs=(EpochEntry(epoch=0, start_offset=0),),
-    topic_id="1234567890123456789012",
+    topic_id=IDENTITY.topic_id,
     other_checkpoints={TopicPartition("other", 0): 7},
     lone=True,
 )
@@ -141,9 +140,10 @@ def build(log_dir: Path, groups: Sequence[Sequence[int]], files: Mapping[str, by
     directory = log_writer.write(replace(BEFORE, files=files or {}), log_dir)
     staging = create_staging(directory)
     cleaned = tuple(stage(directory, staging, bases) for bases in groups)
+    end_offset = min(base for base in SEGMENTS if not groups or base > groups[-1][-1])
     for one in cleaned:
         carry_over(directory, staging, one)
-    write_manifest(directory, staging, cleaned, topic_partition=PARTITION, end_offset=600)
+    write_manifest(directory, staging, cleaned, identity=IDENTITY, end_offset=end_offset)
     before = {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".kcompact-")}
     return Scene(
         log_dir=log_dir,
@@ -152,6 +152,7 @@ def build(log_dir: Path, groups: Sequence[Sequence[int]], files: Mapping[str, by
         cleaned=cleaned,
         before=before,
         view=latest_values(directory),
+        end_offset=end_offset,
     )
 
 
@@ -329,6 +330,11 @@ def log_of(base_offset: int, suffix: str = "") -> str:
 def all_steps(scene: Scene) -> list[Step]:
     """Return the steps of all swaps of the round."""
     return [step for cleaned in scene.cleaned for step in replacement_steps(cleaned, scene.staging)]
+
+
+def checkpoint_after(scene: Scene) -> str:
+    """Return the cleaner's checkpoint after the round of a scene."""
+    return f"0\n2\norders 0 {scene.end_offset}\nother 0 7\n"
 
 
 def cleaner_checkpoint(scene: Scene) -> str:

@@ -31,9 +31,10 @@ from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.clean.write import _clean_split
 from kcompact.cleaner.partition import _resumed
 from kcompact.cli.output.dump import LineForm, batch_fields, line
+from kcompact.config.broker_config import check_broker_properties
 from kcompact.config.layers import topic_config
 from kcompact.config.metadata_log import cluster_config, read_cluster_metadata
-from kcompact.config.settings import Override, check_broker_properties, parse_override
+from kcompact.config.settings import Override, parse_override
 from kcompact.errors import CorruptCheckpointError, KcompactError, UnexpectedError
 from kcompact.format import index, properties
 from kcompact.format.batch import parse_batches, read_records
@@ -49,14 +50,16 @@ from kcompact.log.inflate import Buffers
 from kcompact.log.transaction_batches import PackedTable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
-from kcompact.swap import manifest
+from kcompact.swap import manifest, sealed_json
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.journal import Journal, Record, Subject
+from kcompact.swap.identity import PartitionIdentity
 from tests.support import log_writer, metadata_log, mutants, txn_log
 from tests.support.both_readers import Readers, definition
 from tests.support.command_line import kcompact
 from tests.support.jobs import JOB
 from tests.support.mutants import Batches, any_damage, damaged_json, damaged_text, shuffled_entries
+from tests.support.sealed import with_checksum
 
 READ, REFUSED = "read", "refused"
 LOG_NAME = f"{0:020d}.log"
@@ -255,11 +258,14 @@ class Hostile:
         (marker / "copy.json").write_bytes(_damaged_document(chance, _SUBJECT_JSON))
         (marker / "0.json").write_bytes(_damaged_document(chance, _RECORD_JSON))
         journal = Journal(self.scratch, _SUBJECT)
-        subject, records = journal.read_subject(), journal.records()
+        try:
+            subject, records = journal.read_subject(), journal.records()
+        except CorruptCheckpointError:
+            return REFUSED
         for record in records.values():
             with contextlib.suppress(CorruptCheckpointError):
                 str(_resumed(self._plan, record.outcome, Output(self.scratch / "out", [], resumable=False)))
-        return READ if subject is not None and records else REFUSED
+        return READ if subject == _SUBJECT else REFUSED
 
     @cached_property
     def _plan(self) -> CleanPlan:
@@ -386,6 +392,12 @@ def _damaged_log(chance: random.Random, data: bytes) -> bytes:
 
 
 def _damaged_document(chance: random.Random, document: object) -> bytes:
+    """Return a damaged document; mostly with the right checksum, so that what is behind the checksum is tried."""
+    content = _damaged_json(chance, document)
+    return content if chance.random() < 0.1 else with_checksum(content)
+
+
+def _damaged_json(chance: random.Random, document: object) -> bytes:
     kind = chance.random()
     if kind < 0.02:
         return chance.choice((b"[", b'{"a":')) * 100_000
@@ -469,10 +481,10 @@ _OVERRIDES = (
     b"segment.bytes=1048576",
     b"log.cleaner.max.compaction.lag.ms=1",
 )
-_MANIFEST = json.loads(
+_MANIFEST = sealed_json.unsealed(
     manifest.encode(
         manifest.Manifest(
-            topic_partition=TopicPartition("orders", 0),
+            identity=PartitionIdentity(topic_partition=TopicPartition("orders", 0)),
             end_offset=19,
             pid=1,
             groups=tuple(
@@ -490,7 +502,13 @@ _MANIFEST = json.loads(
     )[-1][1]
 )
 _SUBJECT = Subject(is_whole=True, directories=["/logs/orders-0"], log_dirs={"/logs": None})
-_SUBJECT_JSON = {"version": 1, "is_whole": True, "directories": ["/logs/orders-0"], "log_dirs": {"/logs": None}}
+_SUBJECT_JSON = {
+    "version": 2,
+    "made_output": True,
+    "is_whole": True,
+    "directories": ["/logs/orders-0"],
+    "log_dirs": {"/logs": None},
+}
 _RECORD_JSON = {
     field: {
         "name": "orders-0",

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from kcompact.host.user_cache import cache_directory
+from kcompact.host.user_directories import cache_directory
 from kcompact.kernels import load
 from kcompact.kernels.signatures import KERNELS
 from kcompact.kernels.target import cache_key

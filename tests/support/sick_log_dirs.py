@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kcompact.doctor.findings import Kind
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -24,7 +26,7 @@ from kcompact.format.index import ABORTED_TXN_STRUCT
 from kcompact.format.metadata_record import MetadataRecord
 from kcompact.format.properties import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
 from tests.support import log_dsl, log_writer, metadata_log
-from tests.support.command_line import LOG0, LOG3, LOG6, flip, rewrite, running_broker
+from tests.support.command_line import LOG0, LOG3, LOG6, flip, rewrite, running_broker, server_properties
 
 BROKER = MetaProperties(
     version=1, cluster_id="kcompactFixtureBroker0", node_id=1, directory_id="AAAAAAAAAAAAAAAAAAAAAQ"
@@ -49,7 +51,9 @@ SICKNESSES: dict[Kind, list[Sickness]] = {}
 
 
 def healthy(log_dir: Path, text: str = HEALTHY) -> Path:
-    """Write a partition with nothing wrong; return its directory."""
+    """Write a partition with nothing wrong, and the file of its broker; return its directory."""
+    if not log_dir.with_name("server.properties").exists():
+        properties_file(log_dir)
     return log_writer.write(replace(log_dsl.parse(text), meta_properties=BROKER), log_dir)
 
 
@@ -289,10 +293,9 @@ def lags_in_wrong_order(log_dir: Path) -> Options:
     return (*COMPACT, "--broker-config", properties_file(log_dir, text))
 
 
-def properties_file(log_dir: Path, text: str) -> str:
-    file = log_dir.with_name("server.properties")
-    file.write_text(text + "\n", encoding="utf-8")
-    return str(file)
+def properties_file(log_dir: Path, text: str = "") -> str:
+    """Write the file of the broker, with more lines; `another_log_dir` is one of its log directories."""
+    return str(server_properties(log_dir, log_dir.with_name("other"), text=text))
 
 
 # Stops its cleaner
@@ -514,9 +517,25 @@ def slow_clock(log_dir: Path) -> Options:
     return (*COMPACT, "--now", "2023-12-01T00:00:00Z")
 
 
+@of(Kind.ASSUMED_SETTINGS)
+def no_file_of_the_broker(log_dir: Path) -> Options:
+    log_dir.with_name("server.properties").unlink()
+    return COMPACT
+
+
+@of(Kind.BROKER_CONFIG)
+@contextlib.contextmanager
+def file_above_the_log_directory(log_dir: Path) -> Iterator[Options]:
+    (log_dir.parent / "config").mkdir()
+    log_dir.with_name("server.properties").rename(log_dir.parent / "config" / "server.properties")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KCOMPACT_BROKER_SEARCH", "auto")
+        yield COMPACT
+
+
 @of(Kind.UNUSED_SETTING)
 def misspelled_setting(log_dir: Path) -> Options:
-    text = "node.id=1\nlog.cleaner.dedup.buffer.size=1000000000"
+    text = "log.cleaner.dedup.buffer.size=1000000000"
     return (*COMPACT, "--broker-config", properties_file(log_dir, text))
 
 

@@ -15,6 +15,7 @@ PARTS = (
     "io_errors",
     "hostile_bytes",
     "bit_flips",
+    "own_files",
     "reader_agreement",
     "races",
     "brokers",

@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "kcompact"
 
 FOLDERS = [
-    {"readable"},
+    {"readable", "wording"},
     {"errors"},
     {"host"},
     {"format"},
@@ -59,10 +59,13 @@ ONLY_IN = {
     "llvmlite": {"kernels"},
     "ctypes": {"kernels.link", "kernels.libraries"},
     "kafka": {"config.admin_client"},
+    "ssl": {"config.client", "config.listener"},
+    "cryptography": {"config.client.stores"},
+    "urllib": {"config.client.tokens"},
     "pyarrow": {"export.arrow"},
     "fcntl": {"log.lock", "host.file_flags"},
     "filelock": {"engine.spark.scratch", "kernels.load"},
-    "platformdirs": {"host.user_cache"},
+    "platformdirs": {"host.user_directories"},
     "subprocess": {
         *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),
         "kernels.load",
@@ -91,7 +94,7 @@ MAY_RENAME_OR_DELETE = {
 }
 MAY_CREATE_FILES = {
     *("clean.staged_files", "swap", "log.lock", "engine.spark"),
-    *("host.user_cache", "kernels"),  # The machine code, in the user's cache.
+    *("host.user_directories", "kernels"),  # The machine code, in the user's cache.
     "cli.commands.man_pages",
     *("cleaner.journal", "export.files"),
 }
@@ -103,7 +106,7 @@ MAY_OPEN_FILES = {
     *("host.file_flags", "host.disk"),  # Directories, to ask about them; `/proc`.
     *("cleaner.journal", "export.files"),  # Files of their own.
     "report.page",  # The template and the style sheet of the package.
-    *("host.access", "host.memory", "host.open_files"),  # `/proc` and `/sys`.
+    *("host.access", "host.memory", "host.open_files", "host.processes"),  # `/proc` and `/sys`.
     *("engine.spark", "kernels", "cli.output.streams", "cli.commands.man_pages"),  # Files of their own; streams.
 }
 """Modules that open files themselves. A plain `open` follows links and waits for a pipe."""

@@ -94,7 +94,7 @@ def _with_journal(options: CleanOptions) -> CleanOptions:
     journal = default_journal()
     if journal is None:
         streams.tell_notes(
-            ["no journal is written: this user has no private cache directory; --journal FILE names one"]
+            ["no journal is written: this user has no private directory for it; --journal FILE names one"]
         )
     return replace(options, journal=journal)
 

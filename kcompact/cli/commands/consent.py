@@ -47,7 +47,7 @@ def is_needed(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, as
 def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, doubts: Sequence[str]) -> bool:
     """Ask, and return whether the answer is yes. Raises click.Abort at Ctrl-C and at the end of the input.
 
-    `doubts` say why the time of the decisions is probably wrong.
+    `doubts` say why the decisions may be wrong.
     """
     streams.tell("")
     streams.tell_notes(doubts)

@@ -13,8 +13,9 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, left_out_fields, plan_entry
 from kcompact.cli.output.next_command import command_after
 from kcompact.plan.discovery import LeftOut, left_out
-from kcompact.plan.notes import option_notes, retention_notes, running_notes, time_notes
+from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
 from kcompact.plan.options import PlanOptions
+from kcompact.plan.partition import assumed_retention
 from kcompact.plan.partitions import named_partitions, plan_partitions
 from kcompact.plan.planned import PlannedPartition, dirtiest_first, shared_exit_code
 from kcompact.plan.totals import deleted_by_retention, totals_by_reason
@@ -52,7 +53,8 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     directories, unusable = named_partitions(paths, topics=options.topics)
     planned = dirtiest_first(list(plan_partitions(directories, options)))
     notes = option_notes(directories, options, explains=request.explains, compared=request.compared)
-    notes += [*running_notes(planned), *time_notes(planned, options), *retention_notes(planned)]
+    notes += [*setting_notes(planned), *running_notes(planned), *time_notes(planned, options)]
+    notes += assumption_notes(planned)
     shown = _Shown(
         planned=planned,
         unusable=unusable,
@@ -151,7 +153,7 @@ def _show_next(planned: Sequence[PlannedPartition], printer: Printer) -> None:
     command, *arguments = [each for each in typed_arguments() if each != "--explain"]
     if any(each.is_eligible for each in planned) and not running_notes(planned):
         show_next(command_after((command, *arguments), "clean"), printer)
-    elif not retention_notes(planned) and deleted_by_retention(
+    elif not any(each.plan and assumed_retention(each.plan) for each in planned) and deleted_by_retention(
         each for each in planned if each.plan and each.plan.log.recovered_from is None
     ):
         show_next(command_after((command, "--apply-retention", *arguments), "clean"), printer)

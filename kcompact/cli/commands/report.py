@@ -19,7 +19,7 @@ from kcompact.errors import CorruptDataError, UnsupportedError
 from kcompact.keys.counts import CountOptions
 from kcompact.plan.explanation import explain_all
 from kcompact.plan.horizons import read_all_horizons
-from kcompact.plan.notes import option_notes, running_notes, time_notes
+from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import named_partitions
 from kcompact.plan.planned import PlannedPartition, dirtiest_first, shared_exit_code
@@ -42,7 +42,8 @@ def run(
     if file != STANDARD_OUTPUT:
         require_writable(file, directories)
     facts = dirtiest_first(list(planned_facts(directories, options)))
-    notes = [*option_notes(directories, options), *running_notes(facts), *time_notes(facts, options)]
+    notes = [*option_notes(directories, options), *setting_notes(facts), *running_notes(facts)]
+    notes += [*time_notes(facts, options), *assumption_notes(facts)]
     streams.tell_notes(notes)
     facts = [*_detailed(facts[:MOST_DETAILED], options, count), *facts[MOST_DETAILED:]]
     size_bytes = None

@@ -34,13 +34,22 @@ def run(kept: Path, *, only_check: bool, as_json: bool) -> int:
             streams.echo(dumps(document("restore", None, kept=str(kept), checked=only_check, partitions=described)))
         else:
             _show(entries)
-            if any(entry.status == "restored" for entry in entries):
-                links = "its files are those of the log now, so it is no copy of them"
-                streams.tell_notes([f"remove {shown(kept)} when you no longer need it: {links}"])
+            if any(entry.status.startswith("restored") for entry in entries):
+                streams.tell_notes([_on_links(kept, entries)])
 
     lost = delivered(show)
     complain_of(entries)
     return stop.exit_code or shared_exit_code(entry.exit_code for entry in entries) or lost
+
+
+def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> str:
+    """Return what to do with the directory of `keep_replaced`: only when all is back it holds no old segment alone."""
+    missing = [shown(entry.directory.name) for entry in entries if entry.error is not None]
+    if missing:
+        names = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1:,} more"
+        return f"keep {shown(kept)}: it has the only copy of old segments of {names}"
+    links = "its files are those of the log now, so it is no copy of them"
+    return f"all is back. Remove {shown(kept)} when you no longer need it: {links}"
 
 
 def _show(entries: Sequence[RestoreEntry]) -> None:
@@ -69,8 +78,10 @@ def _entry(
     status = "nothing-to-do" if verified.is_done else "restorable" if only_check else "restored"
     return RestoreEntry(
         directory=directory,
-        status=status,
+        status=f"{status}-in-part" if verified.left_out else status,
         files=sum(len(group.old) for group in verified.groups),
         size_bytes=verified.size_bytes,
-        checkpoint=partition.subject.checkpoint_offset,
+        checkpoint=verified.checkpoint_offset,
+        left_out=tuple(group.base_offset for group in verified.left_out),
+        error=verified.moved_on,
     )

@@ -17,6 +17,7 @@ MOST_SHOWN = 5
 """So many findings of one kind are shown; with --verbose all."""
 _STYLES = {Severity.RECORDS: "bold red", Severity.NOTE: "dim"}
 FINE = "Nothing stops a broker, its cleaner or kcompact."
+FINE_AS_FAR_AS_READ = "Nothing that was read stops a broker, its cleaner or kcompact; some settings are only assumed."
 
 
 def finding_fields(finding: Finding) -> dict[str, Any]:
@@ -42,7 +43,8 @@ def show_findings(found: Sequence[Finding], printer: Printer, *, is_quiet: bool)
         for kind, of_kind in groupby(found, key=lambda finding: finding.kind):
             _show_kind(kind, list(of_kind), printer)
     if not any(finding.stops for finding in found):
-        printer.line(FINE)
+        is_assumed = any(finding.kind is Kind.ASSUMED_SETTINGS for finding in found)
+        printer.line(FINE_AS_FAR_AS_READ if is_assumed else FINE)
     counts = Counter(finding.severity for finding in found)
     totals = [f"{severity}: {counts[severity]:,}" for severity in Severity if counts[severity]]
     if totals:

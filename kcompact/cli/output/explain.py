@@ -13,6 +13,7 @@ from kcompact.config.settings import LONG_MAX
 from kcompact.plan.conditions import Condition, Name, Value, Verdict
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.explanation import Explanation, most_keys
+from kcompact.plan.notes import why_assumed
 from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import ReasonTotals, totals_by_reason
 
@@ -66,6 +67,7 @@ def show_explanation(explanation: Explanation, printer: Printer) -> None:
     _show_conditions(explanation.conditions, printer)
     printer.line()
     for label, lines in (
+        ("assumed", _assumed(explanation)),
         ("by itself", _by_itself(explanation)),
         ("setting", _settings(explanation)),
         ("broker", _broker(explanation)),
@@ -86,7 +88,7 @@ def _show_conditions(conditions: Sequence[Condition], printer: Printer) -> None:
             cell(condition.name, "bold" if condition.decides else ""),
             cell(_shown(condition, condition.value)),
             cell(_shown(condition, condition.threshold, is_limit=True)),
-            cell(f"{condition.verdict}{', decides' if condition.decides else ''}", style),
+            cell(condition.verdict_text, style),
             cell(_why(condition, printer)),
         )
         rows.append(dict(zip(columns, cells, strict=True)))
@@ -191,6 +193,15 @@ def _retention(explanation: Explanation) -> list[str]:
     if frees.next_due_ms is not None:
         lines.append(f"the first segment is due after {readable.time(frees.next_due_ms)}")
     return lines
+
+
+def _assumed(explanation: Explanation) -> list[str]:
+    config = explanation.plan.config
+    names = explanation.assumed
+    if not names:
+        return []
+    values = ", ".join(f"{name}={config.text_of(name)}" for name in names)
+    return [f"Kafka's defaults, because {why_assumed(explanation.plan)}: {values}"]
 
 
 # Many partitions

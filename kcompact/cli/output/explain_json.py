@@ -53,6 +53,7 @@ def _condition(condition: Condition) -> dict[str, Any]:
         "threshold": condition.threshold,
         "verdict": str(condition.verdict),
         "decides": condition.decides,
+        "assumed": list(condition.assumed),
         "explanation": condition.explanation,
         "setting": _remedy(condition.remedy),
         "changes_at_ms": forecast.at_ms if forecast else None,

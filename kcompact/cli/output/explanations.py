@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kcompact import readable
-from kcompact.config.settings import Setting, Source, TopicConfig, source_text
+from kcompact.config.settings import Source, TopicConfig
 from kcompact.plan.clean_plan import CleanPlan, Reason, Role
 from kcompact.plan.deletion import RetentionReason, limit_of
 
@@ -22,13 +22,12 @@ def policy_line(config: TopicConfig) -> str:
     setting = config.settings.get("cleanup.policy")
     if config.policy_text is None or setting is None or setting.source is Source.OPTION:
         return config.policy_text or "unknown"
-    return f"{config.policy_text or 'none'} ({source_text(setting)})"
+    return f"{config.policy_text or 'none'} ({config.source_of('cleanup.policy')})"
 
 
 def limit_text(plan: CleanPlan, reason: RetentionReason) -> str:
     """Return the setting by which retention deletes, with its value and source."""
-    setting = plan.config.settings.get(reason, Setting(source=Source.DEFAULT))
-    return f"{reason} {limit_of(plan, reason)} ({source_text(setting)})"
+    return f"{reason} {limit_of(plan, reason)} ({plan.config.source_of(reason)})"
 
 
 # Roles

@@ -37,6 +37,8 @@ IDENTITY_FIELDS = ("topic", "partition", "directory")
 PLAN_FIELDS = (
     "cleanup_policy",
     "config",
+    "assumed",
+    "broker_config",
     "log_start_offset",
     "log_end_offset",
     "high_watermark",
@@ -156,6 +158,8 @@ def _plan_fields(plan: CleanPlan) -> dict[str, Any]:
     return {
         "cleanup_policy": plan.config.policy_text,
         "config": config_fields(plan.config),
+        "assumed": list(plan.config.assumed),
+        "broker_config": plan.config.broker.origin,
         "log_start_offset": plan.log.log_start_offset,
         "log_end_offset": plan.log.log_end_offset,
         "high_watermark": plan.high_watermark,
@@ -253,6 +257,7 @@ def restore_entry(entry: RestoreEntry) -> dict[str, Any]:
         "files": entry.files,
         "size_bytes": entry.size_bytes,
         "checkpoint": entry.checkpoint,
+        "left_out": list(entry.left_out),
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
     }

@@ -27,7 +27,7 @@ from pathlib import Path
 import kcompact
 from kcompact.engine.spark.scratch import try_lock
 from kcompact.host.clock import clock_ms
-from kcompact.host.user_cache import cache_directory
+from kcompact.host.user_directories import cache_directory
 
 MAKING_S = 300.0
 FAILED_MS = 86_400_000

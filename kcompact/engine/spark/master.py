@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kcompact.errors import ConfigError
+from kcompact.wording import worded
 
 ACCEPTED = (
     "local, local[N], local[*], local[N,FAILURES], local-cluster[WORKERS,CORES,MB], spark://HOST:PORT[,HOST:PORT...], "
@@ -33,7 +34,7 @@ def check_master(master: str) -> None:
     if standalone_addresses(master):
         return
     raise ConfigError(
-        path="--master", problem=f"{master[:100]!r} is not a Spark master", hint=f"Use one of: {ACCEPTED}"
+        path=worded("--master"), problem=f"{master[:100]!r} is not a Spark master", hint=f"Use one of: {ACCEPTED}"
     )
 
 

@@ -2,12 +2,11 @@
 
 A broker does not start while the directory is there, because its name is not the name of a partition. Each finished
 directory has a record. It is written before the directory gets its final name: a directory without a record was not
-made by this copy.
+made by this copy. All files of the marker have a checksum.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -16,15 +15,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kcompact.errors import RefusedError
+from kcompact.errors import CorruptCheckpointError, RefusedError
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
+from kcompact.swap.sealed_json import fields_of, sealed, unsealed
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
 
 MARKER = ".kcompact-copy"
-VERSION = 1
+VERSION = 2
 
 _SUBJECT = "copy.json"
 _MADE_OUTPUT = "made_output"
@@ -116,13 +116,16 @@ class Journal:
         return held
 
     def read_subject(self) -> Subject | None:
-        """Return the subject of the copy that was begun; None if it is not readable. Raises StorageError."""
-        found = self._read(_SUBJECT)
-        if found is None or found.pop("version", None) != VERSION:
+        """Return the subject of the copy that was begun; None if none was.
+
+        Raises CorruptCheckpointError, StorageError.
+        """
+        found = self._read(_SUBJECT, "version", _MADE_OUTPUT, *Subject.__dataclass_fields__)
+        if found is None:
             return None
-        found.pop(_MADE_OUTPUT, None)
-        if found.keys() != asdict(self.subject).keys():
-            return None
+        if found.pop("version") != VERSION:
+            raise self._damaged(_SUBJECT, "it is of another version of kcompact")
+        del found[_MADE_OUTPUT]
         return Subject(**found)
 
     def has_subject(self) -> bool:
@@ -131,44 +134,57 @@ class Journal:
             return marker.status(_SUBJECT) is not None
 
     def records(self) -> dict[str, Record]:
-        """Return the record of each finished directory, by its name. Raises StorageError."""
+        """Return the record of each finished directory, by its name. Raises CorruptCheckpointError, StorageError."""
         found = {}
         for name, number in self._number_of.items():
-            fields = self._read(f"{number}.json")
-            if fields is not None and fields.keys() == set(Record.__dataclass_fields__) and fields["name"] == name:
+            fields = self._read(f"{number}.json", *Record.__dataclass_fields__)
+            if fields is not None:
+                if fields["name"] != name:
+                    raise self._damaged(f"{number}.json", f"it is the record of {fields['name']}, not of {name}")
                 found[name] = Record(**fields)
         return found
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        """Return a JSON object, None if the file is missing or is anything else. Raises RefusedError, StorageError."""
+    def _read(self, name: str, *fields: str) -> dict[str, Any] | None:
+        """Return a JSON object with these fields; None if the file is missing.
+
+        Raises CorruptCheckpointError for anything else, RefusedError, StorageError.
+        """
         with self.open() as marker:
             if marker.status(name) is None:
                 return None
             try:
-                found = json.loads(read_file(self.path / name, dir_fd=marker.fd()))
-            except (ValueError, RecursionError):
-                return None
-        return found if isinstance(found, dict) else None
+                return fields_of(unsealed(read_file(self.path / name, dir_fd=marker.fd())), *fields)
+            except (ValueError, RecursionError) as error:
+                raise self._damaged(name, str(error)) from error
+
+    def _damaged(self, name: str, problem: str) -> CorruptCheckpointError:
+        return CorruptCheckpointError(
+            file=self.path / name,
+            problem=f"does not say what was copied: {problem}",
+            hint="Nothing was changed. Pass another --output directory, or remove "
+            f"{shell_word(self.path.parent)} to begin anew.",
+        )
 
     def begin(self, output: OpenDirectory, *, made_output: bool) -> None:
         """Write the subject, and remove the directories that an interrupted run did not finish.
 
         `made_output`: this run has created the output.
         """
-        self.made_output = made_output or (self._read(_SUBJECT) or {}).get(_MADE_OUTPUT) is True
+        begun = self._read(_SUBJECT, "version", _MADE_OUTPUT, *Subject.__dataclass_fields__)
+        self.made_output = made_output or (begun is not None and begun[_MADE_OUTPUT] is True)
         with self.open() as marker:
             for name in marker.names():
                 status = marker.status(name)
                 if status is not None and stat.S_ISDIR(status.st_mode):
                     shutil.rmtree(name, dir_fd=marker.fd())
             content = {"version": VERSION, _MADE_OUTPUT: self.made_output, **asdict(self.subject)}
-            write_small_file(marker, _SUBJECT, _json(content), mode=0o600)
+            write_small_file(marker, _SUBJECT, sealed(content), mode=0o600)
         apply_steps(output, (SyncDir(),))
 
     def write(self, record: Record) -> None:
         """Write the record of a directory, durably."""
         with self.open() as marker:
-            write_small_file(marker, f"{self._number_of[record.name]}.json", _json(asdict(record)), mode=0o600)
+            write_small_file(marker, f"{self._number_of[record.name]}.json", sealed(asdict(record)), mode=0o600)
 
     def unfinished_bytes(self) -> int:
         """Return the space that `begin` frees: that of the directories which an interrupted run did not finish."""
@@ -189,7 +205,3 @@ class Journal:
                 apply_steps(marker, (Remove(_SUBJECT), SyncDir()))
         shutil.rmtree(MARKER, dir_fd=output.fd())
         apply_steps(output, (SyncDir(),))
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value).encode()

@@ -86,7 +86,7 @@ def test_a_wrong_index_is_blamed(reader: str, lie: str, tmp_path: Path) -> None:
     with pytest.raises(CorruptIndexError) as stopped:
         cleaned(SPEC, directory, split_bytes, compiled=compiled)
     assert stopped.value.file == str(path)
-    assert "--rebuild-indexes" in str(stopped.value)
+    assert "`rebuild_indexes=True`" in str(stopped.value)
 
 
 BOTH_DAMAGED = [
@@ -105,7 +105,7 @@ def test_a_damaged_log_is_blamed_before_its_index(reader: str, damage: str, lie:
     with pytest.raises(CorruptBatchError) as stopped:
         cleaned(SPEC, directory, split_bytes, compiled=compiled)
     assert stopped.value.file == str(log)
-    assert "--rebuild-indexes" not in str(stopped.value)
+    assert "rebuild_indexes" not in str(stopped.value)
 
 
 def test_an_entry_that_points_to_a_batch_inside_a_record_is_blamed(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_search_for_an_open_transaction_blames_the_index(lie: str, tmp_path:
     if lie in HARMLESS[".index"] | unused:
         assert search(directory) == 12
         return
-    with pytest.raises(CorruptIndexError, match="--rebuild-indexes") as stopped:
+    with pytest.raises(CorruptIndexError, match="`rebuild_indexes=True`") as stopped:
         search(directory)
     assert stopped.value.file == str(path)
 

@@ -178,7 +178,7 @@ def test_the_need_in_the_message_is_enough_and_a_block_less_is_not(
     error = clean(spec, log_dir).error
     assert isinstance(error, NotEnoughSpaceError)
     assert f"{error.needed_bytes:,} are missing" in str(error)
-    assert "--output DIR" in str(error)
+    assert "`output`" in str(error)
     for free_bytes, code in ((error.needed_bytes - 4096, 7), (-(-error.needed_bytes // 4096) * 4096, 0)):
         log_dir = disk.holds(original)
         disk.leave(free_bytes // 4096 * 4096)

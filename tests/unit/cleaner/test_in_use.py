@@ -94,9 +94,11 @@ def test_own_processes_do_not_count(tmp_path: Path) -> None:
     ("duration_s", "age_s", "is_recent"),
     [(0.01, 0.5, True), (0.01, 1.5, False), (0.1, 1.5, True), (0.1, 2.5, False), (30.0, 4.0, True), (30.0, 6.0, False)],
 )
-def test_how_long_a_look_is_used(duration_s: float, age_s: float, is_recent: bool) -> None:
-    looked_at = time.monotonic() - age_s
-    seen = replace(open_files.look(()), looked_at=looked_at, duration_s=duration_s)
+def test_how_long_a_look_is_used(
+    duration_s: float, age_s: float, is_recent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = replace(open_files.look(()), looked_at=1000.0, duration_s=duration_s)
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + age_s)
     assert seen.is_recent == is_recent
 
 
@@ -181,6 +183,7 @@ def test_a_file_that_is_newer_than_the_look_is_looked_at_again(tmp_path: Path) -
     status = (directory / LOG0).stat()
     stale = open_files.recent_look({status.st_dev})
     stale.files[status.st_dev, status.st_ino] = [open_files.OpenFile(77, "java", True, False)]
+    os.utime(directory / LOG0)  # It has changed after the look, however long that took.
     require_unused(directory)
 
 

@@ -22,6 +22,7 @@ from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.partition import CleanResult, clean_partition
 from kcompact.cleaner.round import RoundProgress, clean_log_dir
 from kcompact.cleaner.service import Cleaner
+from kcompact.config.broker_config import BrokerConfig
 from kcompact.errors import (
     CleaningAbortedError,
     ConfigError,
@@ -36,6 +37,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, clean, digest, flip, partition, settings, values
+from tests.support.sealed import edited
 
 COMPACT = {"cleanup.policy": "compact"}
 PLAN = PlanOptions(now_ms=log_dsl.time_of("10:00"))
@@ -144,8 +146,8 @@ def test_a_damaged_record_of_a_copy_is_refused(change: dict[str, Any], tmp_path:
     (record,) = (
         path for path in (tmp_path / "out" / ".kcompact-copy").glob("[0-9]*.json") if "orders-0" in path.read_text()
     )
-    content = json.loads(record.read_text())
-    record.write_text(json.dumps(content | {"outcome": content["outcome"] | change}))
+    outcome = json.loads(record.read_text())["outcome"]
+    record.write_bytes(edited(record.read_bytes(), ["outcome"], outcome | change))
     result = clean_log_dir(log_dir, COMPACT, plan_options=plan, options=options)
     errors = {each.name: each.error for each in result.partitions}
     assert isinstance(errors["orders-0"], CorruptCheckpointError)
@@ -258,10 +260,17 @@ def test_an_empty_path_is_not_the_current_directory(
 
 def test_a_doubtful_time_is_in_the_notes(tmp_path: Path) -> None:
     partition(tmp_path)
-    too_early = PlanOptions(now_ms=log_dsl.time_of("08:00"))
+    too_early = PlanOptions(now_ms=log_dsl.time_of("08:00"), broker_config=BrokerConfig())
     (note,) = clean_log_dir(tmp_path, COMPACT, plan_options=too_early, options=CleanOptions(dry_run=True)).notes
     assert "but the newest segment of orders-0 has the time" in note
-    assert clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).notes == ()
+    known = replace(PLAN, broker_config=BrokerConfig())
+    assert clean_log_dir(tmp_path, COMPACT, plan_options=known).notes == ()
+
+
+def test_assumed_settings_are_in_the_notes(tmp_path: Path) -> None:
+    partition(tmp_path)
+    (note,) = clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).notes
+    assert "Kafka's defaults are assumed, and decide here, for min.cleanable.dirty.ratio, " in note
 
 
 # --- Side by side -----------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path, m
             clean(directory, options)
         assert refused.value.exit_code == 3
         assert refused.value.file == str(path)
-        assert "--rebuild-indexes" in str(refused.value)
+        assert "`rebuild_indexes=True`" in str(refused.value)
         assert content(directory) == before
 
 

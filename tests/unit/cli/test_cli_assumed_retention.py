@@ -14,7 +14,7 @@ from kcompact.config.admin_client import LiveCluster, LiveTopic
 from kcompact.config.settings import Source
 from kcompact.format.properties import encode_uuid
 from tests.support import log_dsl, log_writer
-from tests.support.command_line import digest, kcompact
+from tests.support.command_line import digest, kcompact, server_properties
 from tests.support.metadata_log import CLUSTER_ID, ORDERS, batches, log, topic, write
 
 LOG = """\
@@ -60,7 +60,7 @@ CASES: list[tuple[str, str, dict[str, str], str, str, list[int]]] = [
     ("start=20", "", {}, "", "", [0, 10]),
     ("start=10", "", {}, "", BOTH, []),
     # The broker's own configuration: Kafka's defaults count.
-    ("", "", {}, "node.id=1", "", [0, 10]),
+    ("", "", {}, "num.io.threads=8", "", [0, 10]),
     ("", "", {}, "log.retention.hours=8760", "", []),
     ("", "", {}, "log.retention.hours=-1", "", []),
     ("", "", {"retention_ms": "1"}, "log.cleanup.policy=compact", "", []),
@@ -87,8 +87,7 @@ def test_a_default_of_kafka_deletes_nothing(
 ) -> None:
     log_dir = broker(tmp_path / "logs", LOG.replace("now=10:00", f"now=10:00 {head}"), **settings)
     if properties:
-        (tmp_path / "server.properties").write_text(properties)
-        options += f" --broker-config {tmp_path / 'server.properties'}"
+        options += f" --broker-config {server_properties(log_dir, text=properties)}"
     before = digest(log_dir)
     for run in (clean(log_dir, options, "--dry-run"), clean(log_dir, options)):
         entry = run.partition
@@ -106,18 +105,20 @@ def test_a_default_of_kafka_deletes_nothing(
 def test_plan_notes_it_and_proposes_no_deletion(settings: dict[str, str], tmp_path: Path) -> None:
     log_dir = broker(tmp_path / "logs", **settings)
     ran = kcompact("plan", *A_MONTH_LATER, "--topic", "orders", log_dir)
-    name = "retention.ms=604800000" if "retention_ms" not in settings else "cleanup.policy=delete"
-    assert f"note: {name} of orders is Kafka's default, and the broker's own may differ" in " ".join(ran.err.split())
-    value = "604800000 (Kafka's default)" if "retention_ms" not in settings else "1 (topic override in the cluster"
+    assumed = {"cleanup_policy": "cleanup.policy", "retention_ms": "retention.ms"}
+    names = ", ".join(name for field, name in assumed.items() if field not in settings)
+    told = " ".join(ran.err.split())
+    assert f"Kafka's defaults are assumed, and decide here, for {names}; pass --broker-config FILE; clean " in told
+    value = (
+        "604800000 (Kafka's default, assumed)" if "retention_ms" not in settings else "1 (topic override in the cluster"
+    )
     assert f"  retention: segment 10 is past its retention.ms {value}" in ran.out
     assert "a broker would delete 2 segments" in ran.out
     assert "next:" not in ran.out
-    (log_dir.parent / "server.properties").write_text("node.id=1")
-    known = kcompact(
-        "plan", *A_MONTH_LATER, "--topic", "orders", "--broker-config", log_dir.parent / "server.properties", log_dir
-    )
+    file = server_properties(log_dir)
+    known = kcompact("plan", *A_MONTH_LATER, "--topic", "orders", "--broker-config", file, log_dir)
     assert "--apply-retention" in known.out
-    assert "may differ" not in known.err
+    assert "assumed" not in known.err
 
 
 UP: dict[int, list[tuple[Source, dict[str, str]]]] = {

@@ -144,7 +144,7 @@ def test_text_ends_with_kafkas_summary(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     ran = kcompact("clean", "--engine", "in-process", *COMPACT, "orders-0")
     assert ran.code == 0
-    assert ran.err == ""
+    assert ran.complaints == ""
     lines = ran.out.splitlines()
     assert "  Log cleaner thread 0 cleaned log orders-0 (dirty section = [0, 6])" in lines
     assert "  Start size: 0.0 MB (6 messages)" in lines

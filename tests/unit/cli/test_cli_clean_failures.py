@@ -120,7 +120,7 @@ def test_a_dry_run_beside_a_running_broker_notes_the_lock(tmp_path: Path) -> Non
     with running_broker(tmp_path):
         ran = clean("--dry-run", *directories)
     assert [(entry["status"], entry["exit_code"]) for entry in ran.json["partitions"]] == [("dry-run", 0)] * 2
-    assert (ran.code, ran.err.count("note: "), "the cleaning itself has to wait" in ran.err) == (0, 2, True)
+    assert (ran.code, ran.complaints.count("note: "), "the cleaning itself has to wait" in ran.err) == (0, 2, True)
     assert digest(tmp_path) == before
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaConnectionError
 
 from fixtures import checkout
 from kcompact.config import admin_client
@@ -22,7 +23,17 @@ from kcompact.format.metadata_record import MetadataRecord, RemoveTopicRecord
 from kcompact.format.properties import encode_uuid
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl, log_writer
-from tests.support.command_line import COMPACT, DIRTY, NOW, ROOT, digest, environment, kcompact, partition
+from tests.support.command_line import (
+    COMPACT,
+    DIRTY,
+    NOW,
+    ROOT,
+    digest,
+    environment,
+    kcompact,
+    partition,
+    server_properties,
+)
 from tests.support.metadata_log import CLUSTER_ID, ORDERS, OTHER, USERS, batches, log, of_broker, topic, write
 
 AT = ("--now", NOW)
@@ -53,7 +64,7 @@ def test_a_real_brokers_directory_needs_no_option(tmp_path: Path) -> None:
     before = digest(log_dir)
     ran = kcompact("plan", "--json", "--topic", "inventory", log_dir)
     entry = ran.partition
-    assert (ran.code, ran.err, entry["reason"], entry["notes"]) == (0, "", "dirty-ratio", [])
+    assert (ran.code, ran.complaints, entry["reason"], entry["notes"]) == (0, "", "dirty-ratio", [])
     assert told(entry, "cleanup.policy") == ("compact", "topic-override", "metadata-log")
     assert told(entry, "min.cleanable.dirty.ratio") == (0.5, "topic-override", "metadata-log")
     assert told(entry, "delete.retention.ms") == (3_600_000, "topic-override", "metadata-log")
@@ -89,14 +100,12 @@ def test_the_strongest_wins(
     records: list[MetadataRecord], options: tuple[str, ...], expected: tuple[object, ...], tmp_path: Path
 ) -> None:
     if options == ("--broker-config",):
-        file = tmp_path / "server.properties"
-        file.write_text(f"{BROKER_RATIO}=0.8\n")
-        options = ("--broker-config", str(file))
+        options = ("--broker-config", str(server_properties(tmp_path / "logs", text=f"{BROKER_RATIO}=0.8")))
     assert told(entry_of(*options, broker(tmp_path / "logs", *records)), RATIO) == expected
 
 
 POLICIES: list[tuple[list[MetadataRecord], tuple[str, ...], str, str]] = [
-    (topic("orders", ORDERS), (), "policy-delete", "delete (Kafka's default)"),
+    (topic("orders", ORDERS), (), "policy-delete", "delete (Kafka's default, assumed)"),
     (
         [*topic("orders", ORDERS), of_broker("", "log.cleanup.policy", "compact")],
         (),
@@ -131,8 +140,7 @@ def test_without_metadata_the_policy_is_unknown(tmp_path: Path) -> None:
 
 def test_broker_config_names_itself(tmp_path: Path) -> None:
     partition(tmp_path / "logs")
-    file = tmp_path / "server.properties"
-    file.write_text("log.cleanup.policy=compact\nlog.retention.hours=2\n")
+    file = server_properties(tmp_path / "logs", text="log.cleanup.policy=compact\nlog.retention.hours=2")
     entry = entry_of("--broker-config", file, tmp_path / "logs")
     assert told(entry, "cleanup.policy") == ("compact", "broker-config", None)
     assert told(entry, "retention.ms") == (7_200_000, "broker-config", None)
@@ -236,9 +244,8 @@ def test_the_metadata_log_directory_of_server_properties(tmp_path: Path) -> None
     for file in (data / METADATA_DIRECTORY).iterdir():
         file.unlink()
     apart = write(tmp_path / "apart", {log(): batches(COMPACTED)})
-    file = tmp_path / "server.properties"
-    for written in (f"metadata.log.dir={apart}", f"log.dirs={apart},{data}", f"log.dir={apart}"):
-        file.write_text(written + "\n")
+    for written in (f"metadata.log.dir={apart}", f"log.dirs={apart},{data}"):
+        file = server_properties(data, text=written)
         assert told(entry_of("--broker-config", file, data), "cleanup.policy")[1] == "topic-override"
     (apart / "meta.properties").write_text("version=1\ncluster.id=another\nnode.id=1\n")
     assert entry_of("--broker-config", file, data)["reason"] == "policy-unknown"
@@ -266,6 +273,20 @@ ANSWERS: list[tuple[dict[str, Any], tuple[str, ...], str, tuple[object, ...], st
     ({"brokers": {}}, (), "dirty-ratio", (0.1, "broker-override", "bootstrap-server"), "broker 1 is not up"),
     ({"topics": {}}, (), "policy-delete", (0.1, "broker-override", "metadata-log"), "does not have this topic"),
     (
+        {"topics": {}, "hidden": frozenset({"orders"})},
+        (),
+        "policy-delete",
+        (0.1, "broker-override", "metadata-log"),
+        "host:1 does not let this user read the settings of this topic",
+    ),
+    (
+        {"brokers": {}, "hidden_brokers": frozenset({1})},
+        (),
+        "dirty-ratio",
+        (0.1, "broker-override", "bootstrap-server"),
+        "this user may not read the settings of broker 1 (DescribeConfigs on the cluster)",
+    ),
+    (
         {"topics": {"orders": LiveTopic(topic_id=None, overrides={})}},
         (),
         "policy-delete",
@@ -287,7 +308,8 @@ def test_a_live_cluster_is_stronger(
 ) -> None:
     asked: list[tuple[object, ...]] = []
 
-    def ask(address: str, *, topics: object, nodes: object) -> LiveCluster:
+    def ask(address: str, *, topics: object, nodes: object, client: object) -> LiveCluster:
+        assert client is None
         asked.append((address, topics, nodes))
         return answer(**fields)
 
@@ -297,6 +319,15 @@ def test_a_live_cluster_is_stronger(
     assert (entry["reason"], told(entry, RATIO)) == (reason, ratio)
     assert [each for each in entry["notes"] if "high watermark" not in each] == ([] if not note else entry["notes"][:1])
     assert note in "".join(entry["notes"])
+
+
+def test_hidden_settings_without_another_source_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition(tmp_path)
+    hidden = answer(topics={}, brokers={}, cluster_id=None, hidden=frozenset({"orders"}))
+    monkeypatch.setattr(admin_client, "ask_cluster", lambda *_, **__: hidden)
+    ran = kcompact("plan", "--json", *LIVE, tmp_path)
+    assert (ran.code, ran.partition["exit_code"]) == (1, 1)
+    assert "this user may not read the settings of the topic\nTo allow it: kafka-acls.sh" in ran.partition["error"]
 
 
 def test_a_live_cluster_makes_up_for_a_damaged_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,10 +355,10 @@ def test_addresses(value: str, tmp_path: Path) -> None:
     assert (ran.code, "is not HOST:PORT" in ran.err) == (2, True)
 
 
-def test_asking_a_cluster_needs_no_extra() -> None:
+def test_asking_a_cluster_needs_an_extra_for_pkcs12_only() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert any(name.startswith("kafka-python") for name in project["dependencies"])
-    assert project["optional-dependencies"]["live"] == []
+    assert [name.partition(">")[0] for name in project["optional-dependencies"]["live"]] == ["cryptography"]
 
 
 def test_the_client_is_loaded_only_when_asked() -> None:
@@ -395,7 +426,7 @@ class Client:
 
 def test_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka.KafkaAdminClient", Client)
-    monkeypatch.setattr(admin_client, "usable_address", lambda address: address)
+    monkeypatch.setattr(admin_client, "usable_address", lambda address, *_: address)
     found = admin_client.ask_cluster("host:1", topics=["orders", "hidden", "gone"], nodes=[1, 2])
     assert found == LiveCluster(
         address="host:1",
@@ -410,14 +441,26 @@ def test_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
                 (Source.BROKER_OVERRIDE, {}),
             ]
         },
+        hidden=frozenset({"hidden"}),
     )
 
 
 def test_an_answer_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka.KafkaAdminClient", Client)
-    monkeypatch.setattr(admin_client, "usable_address", lambda address: address)
+    monkeypatch.setattr(admin_client, "usable_address", lambda address, *_: address)
     monkeypatch.setattr(Client, "describe_cluster", dict)
     with pytest.raises(ClusterUnreachableError, match="no usable answer"):
+        admin_client.ask_cluster("host:1", topics=["orders"], nodes=[])
+
+
+def test_a_broker_that_cannot_be_reached_where_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise KafkaConnectionError("DNS Resolution failure")
+
+    monkeypatch.setattr("kafka.KafkaAdminClient", Client)
+    monkeypatch.setattr(admin_client, "usable_address", lambda address, *_: address)
+    monkeypatch.setattr(Client, "describe_cluster", fail)
+    with pytest.raises(ClusterUnreachableError, match=r"failure\)\nThis .* of their advertised.listeners"):
         admin_client.ask_cluster("host:1", topics=["orders"], nodes=[])
 
 

@@ -22,7 +22,7 @@ CONTRACT = {"base_offset", "size_bytes", "role", "first_timestamp_ms", "largest_
 def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     ran = kcompact("inspect", "--json", *COMPACT, directory)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.complaints) == (0, "")
     assert (ran.json["version"], ran.json["command"], ran.json["now_ms"]) == (1, "inspect", 1704103200000)
     entry = ran.partition
     assert entry.keys() == {

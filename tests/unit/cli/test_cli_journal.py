@@ -13,6 +13,7 @@ import pytest
 from crc32c import crc32c
 
 from kcompact import __version__
+from kcompact.cleaner.journal import read_journal
 from tests.support.command_line import LOG0, LOG3, clean, digest, kcompact, partition
 
 
@@ -49,6 +50,21 @@ def test_it_grows_and_mends_half_a_line(tmp_path: Path) -> None:
     first, *rest = journal.read_text().splitlines()
     assert first == '{"half'
     assert [json.loads(line)["event"] for line in rest] == ["begin", "end"]
+
+
+def test_a_line_of_which_a_bit_has_changed_does_not_count(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    journal.write_text('{"half')
+    assert clean("--journal", journal, partition(tmp_path / "logs")).code == 0
+    assert [line and line["event"] for line in read_journal(journal)] == [None, "begin", "end"]
+    content = journal.read_bytes()
+    end_at = content.rindex(b"\n", 0, -1) + 1
+    for bit in range(8 * end_at, 8 * len(content), 7):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        journal.write_bytes(changed)
+        first, second, *rest = read_journal(journal)
+        assert (first, second and second["event"], set(map(str, rest))) == (None, "begin", {"None"}), bit
 
 
 def test_nothing_to_clean_makes_no_journal(tmp_path: Path) -> None:
@@ -124,7 +140,7 @@ def test_if_the_last_line_cannot_be_written_a_note_says_so(tmp_path: Path, monke
     assert "lacks its last line" in ran.err
 
 
-def test_the_default_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_option_it_is_this_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kcompact.cli.commands.clean.default_journal", lambda: tmp_path / "journal.jsonl")
     directory = partition(tmp_path / "logs")
     ran = kcompact("clean", "--engine", "in-process", "--config", "cleanup.policy=compact", directory)

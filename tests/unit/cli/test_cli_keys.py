@@ -171,7 +171,7 @@ def test_prefixes(tmp_path: Path) -> None:
         (["--older-than", "3d"], "--older-than needs --keys"),
         (["--engine", "spark"], "--engine needs --keys"),
         (["--spark-conf", "a=b"], "--spark-conf needs --keys"),
-        (["--keys", "--older-than", "3"], "is not a length of time"),
+        (["--keys", "--older-than", "3"], "'3' has no unit: 3d, 3h or 3m"),
         (["--keys", "--older-than", "9999999999d"], "more than 8000 years"),
         (["--keys", "--prefix", ""], "the separator is empty"),
         (["--keys", "--top", "-1"], "--top"),

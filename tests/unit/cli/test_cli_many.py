@@ -21,7 +21,16 @@ from kcompact.cli.output.next_command import command_after
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import context
 from kcompact.errors import EngineError
-from tests.support.command_line import COMPACT, clean, kcompact, on_terminal, partition, running_broker, settings
+from tests.support.command_line import (
+    COMPACT,
+    after_notes,
+    clean,
+    kcompact,
+    on_terminal,
+    partition,
+    running_broker,
+    settings,
+)
 from tests.support.many_partitions import write_many
 
 CLEAN = ("clean", "--engine", "in-process", *COMPACT)
@@ -57,7 +66,7 @@ def test_two_hundred_partitions_fit_on_a_screen(tmp_path: Path, monkeypatch: pyt
     write_many(tmp_path / "logs")
     monkeypatch.chdir(tmp_path)
     for width, lines in on_terminal((60, 80, 120), "plan", *COMPACT, "logs").items():
-        report = lines[: next(number for number, line in enumerate(lines) if line.startswith("next: ")) + 1]
+        report = after_notes(lines[: next(n for n, line in enumerate(lines) if line.startswith("next: ")) + 1])
         assert len(report) <= SCREEN + 8, report  # The terminal breaks some lines.
         assert (
             report[0].split() == ["partition", "size", "clean", "dirty", "ratio", "reason", "why"][: 6 + (width > 60)]
@@ -293,16 +302,16 @@ def test_a_partition_with_another_name(tmp_path: Path) -> None:
 
 
 def test_progress_in_a_pipe_is_a_line_now_and_then(dirty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kcompact(*CLEAN, "--dry-run", dirty).err == ""
+    assert kcompact(*CLEAN, "--dry-run", dirty).complaints == ""
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
-    lines = kcompact(*CLEAN, "--dry-run", dirty).err.splitlines()
+    lines = kcompact(*CLEAN, "--dry-run", dirty).complaints.splitlines()
     assert all(
         re.fullmatch(r"\d of 5 partitions, .* of 4.1 KiB read, .*/s(, about [\d,]+ seconds left)?", each)
         for each in lines
     )
     assert lines[-1].startswith("5 of 5 partitions, 4.1 KiB of 4.1 KiB read, ")
-    assert kcompact(*CLEAN, "--dry-run", "-q", dirty).err == ""
-    assert kcompact(*CLEAN, "--dry-run", "--json", dirty).err == ""
+    assert kcompact(*CLEAN, "--dry-run", "-q", dirty).complaints == ""
+    assert kcompact(*CLEAN, "--dry-run", "--json", dirty).complaints == ""
 
 
 @pytest.mark.long

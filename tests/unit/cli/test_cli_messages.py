@@ -158,7 +158,8 @@ def test_a_damaged_batch_names_the_next_step(tmp_path: Path) -> None:
     assert ran.code == 3
     assert "\nRestore this segment from a replica or a backup" in ran.err
     assert "Restore this segment" not in ran.out
-    assert "inspect --verify DIR" in str(CorruptBatchError(file="x", problem="y"))
+    assert "`kcompact inspect --verify DIR` lists all damage" in ran.err
+    assert "`findings(log)` lists all damage" in str(CorruptBatchError(file="x", problem="y"))
 
 
 def test_nothing_is_left_out_of_a_path_without_partitions(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_help_says_when_there_is_no_question() -> None:
 def test_several_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    def check(address: str) -> None:
+    def check(address: str, *_: object) -> None:
         tried.append(address)
         if address != "b:2":
             raise ClusterUnreachableError(address=address, problem="down")

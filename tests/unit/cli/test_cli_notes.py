@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import COMPACT, NOW, clean, digest, kcompact, partition, settings
+from tests.support.command_line import COMPACT, NOW, clean, digest, kcompact, partition, server_properties, settings
 
 POLICY = ("--config", "cleanup.policy=compact")
 COMMANDS = (("plan",), ("inspect",), ("clean", "--dry-run", "--engine", "in-process"))
@@ -32,8 +32,8 @@ def notes_at(now: str | None, log_dir: Path) -> list[str]:
     for command in COMMANDS:
         ran = kcompact(*command, "--json", *POLICY, *option, log_dir)
         assert ran.code == 0
-        notes = ran.json["notes"]
-        told = [line.removeprefix("note: ") for line in ran.err.splitlines() if line.startswith("note: ")]
+        notes = ran.notes
+        told = [line.removeprefix("note: ") for line in ran.complaints.splitlines() if line.startswith("note: ")]
         assert [note for note in told if "running as root" not in note] == notes
         text = kcompact(*command, *POLICY, *option, log_dir)
         # The clock goes on between the commands.
@@ -107,18 +107,18 @@ def test_settings_without_effect_are_noted(tmp_path: Path) -> None:
     for command in COMMANDS:
         ran = kcompact(*command, "--json", *COMPACT, *options, directory)
         assert (ran.code, ran.partition["reason"]) == (0, "dirty-ratio")
-        assert ran.json["notes"] == [
+        assert ran.notes == [
             f"--config {setting} has no effect: cleaning does not depend on this setting" for setting in unused
         ]
     used = ("log.cleaner.enable=true", "orders:segment.bytes=2000000", "log.cleaner.threads=1", "retention.ms=9")
     options = [word for setting in used for word in ("--config", setting)]
-    assert kcompact("plan", "--json", *COMPACT, *options, directory).json["notes"] == []
+    assert kcompact("plan", "--json", *COMPACT, *options, directory).notes == []
 
 
 def test_names_in_server_properties_that_look_wrong(tmp_path: Path) -> None:
     names(tmp_path / "logs", "orders", "users")
-    file = tmp_path / "server.properties"
-    file.write_text("node.id=1\nlog.cleaner.min.cleanable.rato=0.1\nlog.cleanup.polcy=compact\nvendor.x=1\n")
+    wrong = "log.cleaner.min.cleanable.rato=0.1\nlog.cleanup.polcy=compact\nvendor.x=1"
+    file = server_properties(tmp_path / "logs", text=wrong)
     ran = kcompact("plan", "--json", "--broker-config", file, *COMPACT, tmp_path / "logs")
     assert (ran.code, ran.json["notes"]) == (
         0,

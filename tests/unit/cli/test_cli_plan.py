@@ -14,7 +14,17 @@ from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELD
 from kcompact.plan.clean_plan import Reason
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl
-from tests.support.command_line import COMPACT, DIRTY, NOW, digest, flip, kcompact, partition, settings
+from tests.support.command_line import (
+    COMPACT,
+    DIRTY,
+    NOW,
+    digest,
+    flip,
+    kcompact,
+    partition,
+    server_properties,
+    settings,
+)
 
 CONTRACT = {
     *("topic", "partition", "directory", "cleanup_policy", "log_start_offset", "log_end_offset", "high_watermark"),
@@ -27,7 +37,7 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     before = digest(tmp_path)
     ran = kcompact("plan", "--json", *COMPACT, directory)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.complaints) == (0, "")
     assert ran.json.keys() == {"version", "command", "now_ms", "notes", "partitions", "left_out"}
     entry = ran.partition
     assert entry.keys() == {*IDENTITY_FIELDS, *PLAN_FIELDS, *OUTCOME_FIELDS}
@@ -144,8 +154,8 @@ def test_bad_settings(option: str, value: str, problem: str, tmp_path: Path) -> 
 
 def test_broker_config(tmp_path: Path) -> None:
     directory = partition(tmp_path / "data", settings("checkpoint=3"))
-    properties = tmp_path / "server.properties"
-    properties.write_text("log.cleanup.policy = compact\nlog.cleaner.min.cleanable.ratio: 0.1\nnode.id=1\n")
+    text = "log.cleanup.policy = compact\nlog.cleaner.min.cleanable.ratio: 0.1"
+    properties = server_properties(tmp_path / "data", text=text)
     link = tmp_path / "link.properties"
     link.symlink_to(properties)
     for file in (properties, link):
@@ -246,13 +256,12 @@ def test_a_clean_knows_the_keys(
 
 def test_the_map_of_the_broker_is_in_its_properties(tmp_path: Path) -> None:
     directory = partition(tmp_path / "data", FAR_APART)
-    properties = tmp_path / "server.properties"
-    properties.write_text("log.cleaner.dedupe.buffer.size=1100000\n")
+    properties = server_properties(tmp_path / "data", text="log.cleaner.dedupe.buffer.size=1100000")
     entry = kcompact("plan", "--json", *COMPACT, "--broker-config", properties, directory).partition
     assert entry["kafka_passes_at_most"] == 2
     setting = {"value": 1100000, "source": "broker-config", "origin": None}
     assert entry["config"]["log.cleaner.dedupe.buffer.size"] == setting
-    properties.write_text("log.cleaner.dedupe.buffer.size=1000000\n")
+    server_properties(tmp_path / "data", text="log.cleaner.dedupe.buffer.size=1000000")
     ran = kcompact("plan", "--broker-config", properties, directory)
     assert (ran.code, "must be more than 1 MiB" in ran.err) == (2, True)
 
@@ -268,7 +277,7 @@ def test_each_path_is_handled_by_itself(tmp_path: Path) -> None:
     for command in (("plan",), ("inspect",)):
         ran = kcompact(*command, "--json", *COMPACT, *paths[:3])
         entries = {Path(entry["directory"]).name: entry for entry in ran.json["partitions"]}
-        assert (ran.code, ran.err, list(entries)) == (4, "", ["orders-0", "nowhere", "empty"])
+        assert (ran.code, ran.complaints, list(entries)) == (4, "", ["orders-0", "nowhere", "empty"])
         assert (entries["orders-0"]["reason"], entries["orders-0"]["exit_code"]) == ("dirty-ratio", 0)
         assert (entries["nowhere"]["reason"], entries["nowhere"]["exit_code"]) == (None, 4)
         assert (entries["empty"]["reason"], entries["empty"]["exit_code"]) == ("not-a-partition", 4)
@@ -330,17 +339,16 @@ def test_a_setting_of_a_topic_that_is_not_there(tmp_path: Path) -> None:
     partition(tmp_path)
     ran = kcompact("plan", "--json", *COMPACT, "--config", "nosuch:min.cleanable.dirty.ratio=0.9", tmp_path)
     assert (ran.code, ran.partition["reason"]) == (0, "dirty-ratio")
-    assert ran.err == (
+    assert ran.complaints == (
         "note: --config nosuch:min.cleanable.dirty.ratio=0.9 has no effect: "
         "no partition of the topic nosuch is among the paths\n"
     )
-    assert kcompact("plan", *COMPACT, "--config", "orders:min.cleanable.dirty.ratio=0.9", tmp_path).err == ""
+    assert kcompact("plan", *COMPACT, "--config", "orders:min.cleanable.dirty.ratio=0.9", tmp_path).complaints == ""
 
 
 def test_a_broker_that_does_not_clean(tmp_path: Path) -> None:
     directory = partition(tmp_path / "data")
-    properties = tmp_path / "server.properties"
-    properties.write_text("log.cleaner.enable=False\n")
+    properties = server_properties(tmp_path / "data", text="log.cleaner.enable=False")
     off = "the broker's own cleaner is switched off: log.cleaner.enable=false"
     for policy, noted in (("compact", True), ("delete", False)):
         config = ("--broker-config", properties, "--config", f"cleanup.policy={policy}")

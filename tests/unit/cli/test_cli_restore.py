@@ -30,6 +30,7 @@ from tests.support.command_line import (
     rewrite,
     values,
 )
+from tests.support.sealed import edited
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 OTHER = "log name=users-0 now=10:00\n0: a=1 b=2 a=3\n3: b=4 c=5 d=~\n6: a=6\n"
@@ -49,10 +50,16 @@ def identities(log_dir: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def kept(tmp_path: Path, *options: str) -> tuple[Path, Path]:
-    """Clean a partition and keep what is replaced; return its directory and the links to it."""
-    directory = partition(tmp_path / "logs")
-    assert clean("--keep-replaced", tmp_path / "kept", *options, directory).code == 0
+def kept(tmp_path: Path) -> tuple[Path, Path]:
+    """Write and clean a partition and keep what is replaced; return its directory and the links to it."""
+    partition(tmp_path / "logs")
+    return cleaned_and_kept(tmp_path)
+
+
+def cleaned_and_kept(tmp_path: Path) -> tuple[Path, Path]:
+    """Clean the partition and keep what is replaced; return its directory and the links to it."""
+    directory = tmp_path / "logs" / "orders-0"
+    assert clean("--keep-replaced", tmp_path / "kept", directory).code == 0
     assert values(directory) == COMPACTED
     return directory, tmp_path / "kept" / directory.name
 
@@ -95,17 +102,47 @@ def put_link(path: Path) -> None:
     path.symlink_to(path.with_suffix(".away"))
 
 
-def edit(path: Path, **fields: object) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+def edit(path: Path, field: str, value: object) -> None:
+    path.write_bytes(edited(path.read_bytes(), [field], value))
 
 
+def without_a_log(path: Path) -> None:
+    groups = json.loads(path.read_text())["groups"]
+    groups[0]["old"] = [file for file in groups[0]["old"] if file["name"] != LOG3]
+    edit(path, "groups", groups)
+
+
+def without_a_segment(path: Path) -> None:
+    groups = json.loads(path.read_text())["groups"]
+    groups[0]["old"] = [file for file in groups[0]["old"] if not file["name"].startswith(LOG3[:20])]
+    edit(path, "groups", groups)
+
+
+def with_another_id(path: Path) -> None:
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+
+
+def cleaned_again(path: Path) -> None:
+    """Put a new file in the place of a segment, as a cleaning does, with the same content."""
+    copy = path.with_suffix(".copy")
+    shutil.copy2(path, copy)
+    copy.rename(path)
+
+
+WENT_ON: dict[str, Callable[[Path], object]] = {
+    "a broker appended": lambda directory: append(directory / LOG6),
+    "a broker rolled": lambda directory: (directory / f"{9:020d}.log").touch(),
+    "the checkpoint is another": lambda directory: rewrite(directory.parent / CHECKPOINT, b"0\n1\norders 0 7\n"),
+}
 MOVED_ON: dict[str, Callable[[Path, Path], object]] = {
-    "a broker appended": lambda directory, links: append(directory / LOG6),
-    "a broker rolled": lambda directory, links: (directory / f"{9:020d}.log").touch(),
     "the active segment is gone": lambda directory, links: (directory / LOG6).unlink(),
+    "the active segment is another": lambda directory, links: cleaned_again(directory / LOG6),
+    "the active segment begins otherwise": lambda directory, links: rewrite(directory / LOG6, b"x" * 1000),
+    "the active segment is shorter": lambda directory, links: os.truncate(directory / LOG6, 10),
     "the new segment is another": lambda directory, links: flip(directory / LOG0, 100),
     "an old segment is there again": lambda directory, links: shutil.copy2(links / LOG3, directory / LOG3),
-    "the checkpoint is another": lambda directory, links: rewrite(directory.parent / CHECKPOINT, b"0\n1\norders 0 7\n"),
+    "a segment is between": lambda directory, links: (directory / f"{2:020d}.log").touch(),
+    "the topic is another": lambda directory, links: with_another_id(directory / "partition.metadata"),
     "the partition is gone": lambda directory, links: directory.rename(directory.parent.parent / "away"),
     "the manifest is of another partition": lambda directory, links: links.rename(links.parent / "users-0"),
 }
@@ -115,10 +152,73 @@ DAMAGED: dict[str, Callable[[Path, Path], object]] = {
     "a kept file is a link": lambda directory, links: put_link(links / LOG3),
     "a kept file has another mode": lambda directory, links: (links / LOG3).chmod(0o600),
     "the manifest is cut off": lambda directory, links: os.truncate(links / "kept.json", 100),
-    "the manifest has another field": lambda directory, links: edit(links / "kept.json", more=1),
-    "the manifest leads elsewhere": lambda directory, links: edit(links / "kept.json", directory="/etc/passwd"),
-    "the manifest is of a later version": lambda directory, links: edit(links / "kept.json", version=2),
+    "a bit of the manifest is another": lambda directory, links: flip(links / "kept.json", 100, 1),
+    "the manifest has another field": lambda directory, links: edit(links / "kept.json", "more", 1),
+    "the manifest leads elsewhere": lambda directory, links: edit(links / "kept.json", "directory", "/etc/passwd"),
+    "the manifest is of another version": lambda directory, links: edit(links / "kept.json", "version", 1),
+    "the manifest lacks a log": lambda directory, links: without_a_log(links / "kept.json"),
+    "the manifest lacks a segment": lambda directory, links: without_a_segment(links / "kept.json"),
 }
+
+
+@pytest.mark.parametrize("change", WENT_ON)
+def test_after_a_broker_has_appended_a_restore_puts_back_what_it_has_not_touched(tmp_path: Path, change: str) -> None:
+    partition(tmp_path / "logs")
+    before = identities(tmp_path / "logs")
+    directory, _ = cleaned_and_kept(tmp_path)
+    WENT_ON[change](directory)
+    since = identities(tmp_path / "logs")
+    assert kcompact("restore", "--check", tmp_path / "kept").code == 0
+    assert identities(tmp_path / "logs") == since
+    ran = kcompact("restore", tmp_path / "kept")
+    assert (ran.code, "all is back" in ran.err) == (0, True)
+    added = {name: since[name] for name in since if name not in before or name.endswith(LOG6)}
+    added.pop(CHECKPOINT, None)
+    assert identities(tmp_path / "logs") == before | added
+
+
+def test_after_retention_a_restore_puts_back_the_groups_that_are_left(tmp_path: Path) -> None:
+    directory = partition(tmp_path / "logs", WAVES)
+    before = identities(tmp_path / "logs")
+    assert clean(*ONE_BY_ONE, "--keep-replaced", tmp_path / "kept", directory).code == 0
+    for path in directory.glob(f"{0:020d}.*"):  # A broker deletes whole segments from the start of the log.
+        path.unlink()
+    ran = kcompact("restore", "--json", tmp_path / "kept")
+    (found,) = ran.json["partitions"]
+    assert (ran.code, found["status"], found["left_out"]) == (4, "restored-in-part", [0])
+    assert f"{LOG0}: is gone: the partition has moved on" in found["error"]
+    assert "all is back" not in ran.err
+    after = identities(tmp_path / "logs")
+    deleted = {f"orders-0/{base:020d}" for base in (0, 3)}
+    assert after == {name: was for name, was in before.items() if name.partition(".")[0] not in deleted}
+    again = kcompact("restore", tmp_path / "kept")
+    assert (again.code, identities(tmp_path / "logs") == after) == (4, True)
+
+
+def test_only_when_all_partitions_are_back_may_the_links_be_removed(tmp_path: Path) -> None:
+    partition(tmp_path / "logs")
+    log_writer.write(log_dsl.parse(OTHER), tmp_path / "logs")
+    assert clean("--keep-replaced", tmp_path / "kept", tmp_path / "logs").code == 0
+    flip(tmp_path / "logs" / "users-0" / LOG0, 100)
+    ran = kcompact("restore", tmp_path / "kept")
+    assert (ran.code, ran.out.count("restored")) == (4, 1)
+    assert f"keep {tmp_path / 'kept'}: it has the only copy of old segments of users-0" in ran.err
+    assert "remove" not in ran.err.lower()
+    flip(tmp_path / "logs" / "users-0" / LOG0, 100)
+    ran = kcompact("restore", tmp_path / "kept")
+    assert (ran.code, f"all is back. Remove {tmp_path / 'kept'}" in ran.err) == (0, True)
+
+
+def test_the_checkpoint_comes_from_the_file_that_was_kept(tmp_path: Path) -> None:
+    partition(tmp_path / "logs")
+    with_checkpoint(tmp_path / "logs")
+    _, links = cleaned_and_kept(tmp_path)
+    before = digest(tmp_path)
+    content = (links / CHECKPOINT).read_bytes()
+    rewrite(links / CHECKPOINT, content.replace(b"other 0 7", b"other 0 6"))
+    assert kcompact("restore", tmp_path / "kept").code == 3
+    rewrite(links / CHECKPOINT, content)
+    assert digest(tmp_path) == before
 
 
 @pytest.mark.parametrize(("change", "code"), [*((each, 4) for each in MOVED_ON), *((each, 3) for each in DAMAGED)])

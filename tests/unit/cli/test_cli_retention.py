@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import digest, kcompact, partition
+from tests.support.command_line import digest, kcompact, partition, server_properties
 
 LOG = """\
 log now=10:00
@@ -134,8 +134,8 @@ def test_many_partitions_are_added_up(tmp_path: Path) -> None:
 )
 def test_the_defaults_of_a_broker(settings: list[str], expected: list[int], tmp_path: Path) -> None:
     directory = partition(tmp_path / "data", LOG)
-    properties = tmp_path / "server.properties"
-    properties.write_text("\n".join(["log.cleanup.policy=delete", *settings]))
+    text = "\n".join(["log.cleanup.policy=delete", *settings])
+    properties = server_properties(tmp_path / "data", text=text)
     entry = kcompact("plan", "--json", *NOW, "--broker-config", properties, directory).partition
     assert [due["base_offset"] for due in entry["retention"]] == expected
     entry = kcompact(

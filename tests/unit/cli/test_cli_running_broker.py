@@ -64,7 +64,7 @@ def test_a_plan_is_real(directory: Path) -> None:
     assert ran.code == 0, ran.err
     entry = ran.partition
     assert (entry["reason"], entry["eligible"], entry["log_end_offset"]) == ("dirty-ratio", True, 7)
-    (note,) = ran.json["notes"]
+    (note,) = ran.notes
     assert "a broker is running on" in note
     assert "the high watermark is that of the checkpoint" in note
     assert note in text.err

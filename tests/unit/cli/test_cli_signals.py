@@ -18,6 +18,7 @@ from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CleaningAbortedError
 from tests.support.command_line import (
+    ASSUMED,
     COMPACT,
     clean,
     command,
@@ -101,6 +102,7 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
         [sys.executable, "-c", SLOW, *arguments], stderr=subprocess.PIPE, text=True, env=environment()
     )
     assert slow.stderr is not None
+    assert ASSUMED.match(slow.stderr.readline())
     assert slow.stderr.readline() == "writing\n"
     slow.send_signal(signal.SIGINT)
     time.sleep(0.3)

@@ -110,14 +110,15 @@ def test_a_file_without_a_broker_setting(text: str, tmp_path: Path) -> None:
     ran = kcompact("plan", "--broker-config", file, directory)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        f"error: {file}: not one line sets a broker setting of Kafka\nPass the broker's server.properties.\n"
+        f"error: {file}: not one line sets a broker setting of Kafka\nPass the file with which the broker is started, "
+        "such as /etc/kafka/server.properties, or single settings with --config.\n"
     )
 
 
 @pytest.mark.parametrize("name", ["node.id", "log.dirs", "broker.id", "num.io.threads", "log.cleaner.backoff.ms"])
-def test_one_broker_setting_is_enough(name: str, tmp_path: Path) -> None:
+def test_a_few_settings_are_no_file_of_a_broker(name: str, tmp_path: Path) -> None:
     directory = partition(tmp_path / "logs")
     file = tmp_path / "server.properties"
     file.write_text(f"{name}=1\nvendor.setting=2\n")
     ran = kcompact("plan", "--broker-config", file, directory)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, "neither process.roles nor zookeeper.connect is set" in ran.err) == (2, True)

@@ -66,7 +66,7 @@ def test_a_java_that_does_not_answer_is_killed(tmp_path: Path, monkeypatch: pyte
         (None, 0, "No such file or directory"),
         ("#!/bin/sh\n", 0o644, "Permission denied"),
         ("not a program\n", 0o755, "Exec format error"),
-        ("#!/nonexistent/sh\n", 0o755, "No such file or directory"),
+        ("#!/proc/nonexistent/sh\n", 0o755, "No such file or directory"),
     ],
 )
 def test_a_file_that_is_no_program(
@@ -87,7 +87,7 @@ def test_every_candidate_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert str(raised.value) == (
         "java: Spark needs Java 17 or newer, and none was found\n"
         "Install Java 17, or run: pip install 'kcompact[jre]'\n"
-        "To clean without Spark and Java, use --engine in-process."
+        "To clean without Spark and Java, use `InProcess()`."
     )
     java = {
         name: write_java(tmp_path / name, script)

@@ -68,16 +68,16 @@ def test_the_summary_of_an_output(output: str, lines: list[str]) -> None:
     ("reason", "master", "conf", "check"),
     [
         ("it is bad", "local[2]", {}, ""),
-        ("spark.b is bad", "local[2]", {"spark.a": "x", "spark.b": "y"}, "Check --spark-conf spark.b.\n"),
-        ("'why' is bad", "local[2]", {"spark.a": "x", "spark.b": "why"}, "Check --spark-conf spark.b.\n"),
-        ("it is bad", "local", {"spark.a": "x", "spark.b": "y"}, "Check --spark-conf spark.a, --spark-conf spark.b.\n"),
-        ("it is bad", "yarn", {}, "Check --master.\n"),
-        ("it is bad", "yarn", {"spark.a": "x"}, "Check --master, --spark-conf spark.a.\n"),
+        ("spark.b is bad", "local[2]", {"spark.a": "x", "spark.b": "y"}, "Check `spark_conf` spark.b.\n"),
+        ("'why' is bad", "local[2]", {"spark.a": "x", "spark.b": "why"}, "Check `spark_conf` spark.b.\n"),
+        ("it is bad", "local", {"spark.a": "x", "spark.b": "y"}, "Check `spark_conf` spark.a, `spark_conf` spark.b.\n"),
+        ("it is bad", "yarn", {}, "Check `master`.\n"),
+        ("it is bad", "yarn", {"spark.a": "x"}, "Check `master`, `spark_conf` spark.a.\n"),
     ],
 )
 def test_the_error_names_what_to_check(reason: str, master: str, conf: dict[str, str], check: str) -> None:
     assert str(start_error(reason, master, conf)) == (
-        f"Spark: the start failed: {reason}\n{check}--engine in-process gives the same result without Spark."
+        f"Spark: the start failed: {reason}\n{check}`InProcess()` gives the same result without Spark."
     )
 
 

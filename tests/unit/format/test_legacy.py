@@ -206,6 +206,6 @@ def test_a_wrapper_of_too_many_records_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_the_objects_of_a_wrapper_must_fit_the_memory() -> None:
     one = wrapper(b"".join(inner_entries(3 * number) for number in range(1000)), offset=2999)
     (batch,) = parse_batches(one, file="f")
-    with pytest.raises(BatchTooLargeError, match=r"with 3,000 records in .*\n.*pass --memory 2m or more"):
+    with pytest.raises(BatchTooLargeError, match=r"with 3,000 records in .*\n.*pass `memory_bytes` of 2m or more"):
         read_records(batch, file="f", memory_bytes=1 << 20)
     assert len(read_records(batch, file="f", memory_bytes=2 << 20)) == 3000

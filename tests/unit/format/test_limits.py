@@ -37,5 +37,5 @@ def test_the_memory_that_is_enough_is_enough() -> None:
     with pytest.raises(BatchTooLargeError) as refused:
         require_size(10 * MIB, batch_memory_bytes(8 * MIB), file="f", position=0, offset=0)
     assert refused.value.needed_bytes is not None
-    assert "pass --memory 54m or more" in str(refused.value)
+    assert "pass `memory_bytes` of 54m or more" in str(refused.value)
     require_size(10 * MIB, batch_memory_bytes(refused.value.needed_bytes), file="f", position=0, offset=0)

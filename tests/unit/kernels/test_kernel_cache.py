@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from kcompact import kernels
-from kcompact.host.user_cache import cache_directory
+from kcompact.host.user_directories import cache_directory
 from kcompact.kernels import load
 from kcompact.kernels.target import cache_key
 from tests.support import machine_code
@@ -169,6 +169,7 @@ def test_without_a_directory_of_our_own_each_process_compiles(
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert cache_directory() == tmp_path / "cache" / "kcompact"

@@ -293,4 +293,4 @@ def test_compiling_is_announced_once(tmp_path: Path, compiler: Compiler, no_sync
     assert compiler.calls == 1
     assert ran.err.count(NOTICE) == 0
     again = cleaned(logs(tmp_path / "again"))
-    assert "compiling" not in again.err
+    assert "compiling for" not in again.err

@@ -88,7 +88,7 @@ def test_an_index_without_a_log_is_not_compared_with_one(tmp_path: Path) -> None
 
 def test_more_than_is_held_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_files, "MAX_ENTRIES_BYTES", 8 * 1000)
-    with pytest.raises(RefusedError, match=r"8,008 bytes of entries, more than the 8,000 .*\n--rebuild-indexes"):
+    with pytest.raises(RefusedError, match=r"8,008 bytes of entries, more than the 8,000 .*\n`rebuild_indexes=True`"):
         read_offset_index(segment(tmp_path, ".index", offsets(1001), size_bytes=MIB))
     assert len(read_offset_index(segment(tmp_path, ".index", offsets(1000), size_bytes=MIB))) == 1000
     with pytest.raises(RefusedError, match="larger than 2,147,483,647 bytes"):

@@ -264,5 +264,5 @@ def test_a_read_only_file_system_is_no_matter_of_the_owner(tmp_path: Path, monke
     with pytest.raises(RefusedError) as caught, log_dir_lock(tmp_path):
         pass
     assert "mounted read-only" in str(caught.value)
-    assert "--output DIR" in str(caught.value)
+    assert "`output`" in str(caught.value)
     assert "owns" not in str(caught.value)

@@ -10,6 +10,7 @@ import pytest
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.retention import apply_retention, make_space
+from kcompact.config.broker_config import BrokerConfig
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import LogChangedError, RefusedError
 from kcompact.log.lock import log_dir_lock
@@ -184,7 +185,7 @@ def test_nothing_is_deleted_by_an_assumed_setting(
     if assumed:
         with pytest.raises(RefusedError, match=r"retention\.ms=604800000 is Kafka's default"):
             cleaner.clean_partition(plan, InProcess(), lock=None, options=dry_run)
-    known = replace(plan, config=replace(plan.config, knows_broker=True))
+    known = replace(plan, config=replace(plan.config, broker=BrokerConfig()))
     assert apply_retention(known, plan.log, None, dry_run) == due_now(plan)
 
 

@@ -15,12 +15,12 @@ from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap import recovery
-from kcompact.swap.kept import KeptPartition, KeptSegments, read_kept
+from kcompact.swap.kept import KeptPartition, KeptSegments, read_kept, untouched_log
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.restore import put_back, verify_kept
 from kcompact.swap.steps import Observer, Rename, Step, SyncDir, replacement_steps
 from tests.support import crash
-from tests.support.crash import CHECKPOINT_BEFORE, GROUPS, PARTITION, Scene, latest_values, stopped_states
+from tests.support.crash import CHECKPOINT_BEFORE, GROUPS, IDENTITY, SEGMENTS, Scene, latest_values, stopped_states
 from tests.support.power_loss import Disk, File, faults, load
 
 State = dict[str, tuple[bytes, int, int, int]]
@@ -54,19 +54,16 @@ def cleaned(tmp_path: Path, groups: Sequence[Sequence[int]]) -> Kept:
     before = state_of_scene(scene)
     path = tmp_path / "kept"
     path.mkdir()
-    logs = crash.logs_in_place(scene.directory)
-    subject = KeptPartition(
-        directory=str(scene.directory),
-        topic_partition=PARTITION,
-        number=1,
-        now_ms=0,
-        kcompact="test",
-        checkpoint_offset=None,
-        had_checkpoint=True,
-        end_offset=scene.end_offset,
-        untouched=tuple((log.name, log.stat().st_size, log.stat().st_mtime_ns) for log in logs),
-    )
     with OpenDirectory(path) as links, OpenDirectory(scene.directory) as partition, OpenDirectory(scene.log_dir) as top:
+        subject = KeptPartition(
+            directory=str(scene.directory),
+            identity=IDENTITY,
+            number=1,
+            now_ms=0,
+            kcompact="test",
+            checkpoint_crc32c=None,
+            untouched=tuple(untouched_log(partition, base, is_active=base == max(SEGMENTS)) for base in SEGMENTS),
+        )
         kept = KeptSegments(links, subject)
         kept.keep_checkpoint(top)
         kept.keep(partition, scene.cleaned, lambda: None)

@@ -10,13 +10,13 @@ import pytest
 from kcompact.errors import CorruptCheckpointError, NotEnoughSpaceError
 from kcompact.swap.checkpoint import write_checkpoint
 from tests.support import crash
-from tests.support.crash import CHECKPOINT_AFTER, CHECKPOINT_BEFORE, PARTITION, Scene, cleaner_checkpoint
+from tests.support.crash import CHECKPOINT_BEFORE, PARTITION, Scene, checkpoint_after, cleaner_checkpoint
 
 
 def test_a_lone_checkpoint_tmp_is_harmless(scene: Scene) -> None:
     (scene.log_dir / "cleaner-offset-checkpoint.tmp").write_text("0\n")
     crash.run_round(scene)
-    assert cleaner_checkpoint(scene) == CHECKPOINT_AFTER
+    assert cleaner_checkpoint(scene) == checkpoint_after(scene)
     assert not (scene.log_dir / "cleaner-offset-checkpoint.tmp").exists()
 
 
@@ -27,8 +27,8 @@ def test_the_checkpoint_keeps_its_other_entries_its_owner_and_mode(scene: Scene)
         os.chown(path, 1234, 2345)
     before = path.stat()
     write_checkpoint(scene.log_dir, PARTITION, 5)
-    write_checkpoint(scene.log_dir, PARTITION, 600)
-    assert path.read_text() == CHECKPOINT_AFTER
+    write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
+    assert path.read_text() == checkpoint_after(scene)
     after = path.stat()
     assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
 
@@ -58,7 +58,7 @@ def test_a_malformed_checkpoint_is_not_touched(scene: Scene, content: str) -> No
     path = scene.log_dir / "cleaner-offset-checkpoint"
     path.write_text(content)
     with pytest.raises(CorruptCheckpointError):
-        write_checkpoint(scene.log_dir, PARTITION, 600)
+        write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
     assert path.read_text() == content
     assert sorted(item.name for item in scene.log_dir.iterdir()) == ["cleaner-offset-checkpoint", str(PARTITION)]
 

@@ -16,7 +16,7 @@ import pytest
 
 from fixtures import checkout
 from kcompact.errors import (
-    KcompactError,
+    CorruptCheckpointError,
     LogChangedError,
     LogDirLockedError,
     NotEnoughSpaceError,
@@ -290,12 +290,12 @@ def finished_but_for_the_marker(path: Path) -> None:
         (of_another, RefusedError, "unfinished copy of something else"),
         (with_a_stranger, RefusedError, "does not belong to the unfinished copy"),
         (with_a_changed_copy, RefusedError, "was changed after kcompact had copied it"),
-        (with_a_malformed_marker, RefusedError, "unfinished copy of something else"),
+        (with_a_malformed_marker, CorruptCheckpointError, "does not say what was copied"),
         (finished_but_for_the_marker, RefusedError, "left of a copy that is finished"),
     ],
 )
 def test_an_output_that_is_refused(
-    prepare: Callable[[Path], Any], error: type[KcompactError], problem: str, log_dir: Path, tmp_path: Path
+    prepare: Callable[[Path], Any], error: type[Exception], problem: str, log_dir: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "out"
     prepare(path)

@@ -297,12 +297,16 @@ def test_what_could_lose_records_is_left_alone(scene: Scene, leaves: Callable[[S
 
 def test_without_the_option_it_is_named(scene: Scene) -> None:
     leave(scene, 1)
-    with pytest.raises(RecoveryNeededError, match="kcompact recover --foreign"):
+    with pytest.raises(RecoveryNeededError, match=r"`recover\(\.\.\., foreign=True\)`"):
         recovery.recover(scene.directory, log_dir=scene.log_dir)
 
 
-def test_a_lost_manifest_may_name_these_files(scene: Scene) -> None:
+@pytest.mark.parametrize(("content", "problem"), [(None, "no kcompact manifest names"), (b"{}", "is damaged")])
+def test_a_lost_manifest_may_name_these_files(scene: Scene, content: bytes | None, problem: str) -> None:
     crash.stopped(scene, 10)
-    (scene.directory / scene.staging / "manifest.json").write_bytes(b"{}")
-    with pytest.raises(RecoveryNeededError, match="no kcompact manifest names"):
+    manifest = scene.directory / scene.staging / "manifest.json"
+    manifest.unlink()
+    if content is not None:
+        manifest.write_bytes(content)
+    with pytest.raises(RecoveryNeededError, match=problem):
         recovery.recover(scene.directory, log_dir=scene.log_dir, foreign=True)

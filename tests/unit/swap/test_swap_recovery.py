@@ -14,7 +14,6 @@ from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard
 from tests.support import crash
 from tests.support.crash import (
-    CHECKPOINT_AFTER,
     CHECKPOINT_BEFORE,
     GROUPS,
     ORPHANS,
@@ -23,6 +22,7 @@ from tests.support.crash import (
     all_steps,
     assert_lawful,
     assert_stops,
+    checkpoint_after,
     cleaner_checkpoint,
     listing,
     log_of,
@@ -43,7 +43,7 @@ def test_recovery_after_every_step(tmp_path: Path, count: int, files: dict[str, 
         recovery.recover(state.directory, log_dir=state.log_dir)
         done = assert_lawful(state)
         seen.append(sum(done))
-        assert cleaner_checkpoint(state) == (CHECKPOINT_AFTER if all(done) else CHECKPOINT_BEFORE), number
+        assert cleaner_checkpoint(state) == (checkpoint_after(scene) if all(done) else CHECKPOINT_BEFORE), number
         recovered = listing(state.log_dir)
         again = recovery.recover(state.directory, log_dir=state.log_dir)
         assert not again.changed

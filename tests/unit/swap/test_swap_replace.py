@@ -19,12 +19,12 @@ from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import discard
 from tests.support import crash
 from tests.support.crash import (
-    CHECKPOINT_AFTER,
     GROUPS,
     ORPHANS,
     PARTITION,
     Scene,
     assert_lawful,
+    checkpoint_after,
     cleaner_checkpoint,
     listing,
     log_of,
@@ -40,7 +40,7 @@ def test_a_whole_round(tmp_path: Path, count: int) -> None:
         write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
         discard(scene.directory, scene.staging)
     assert assert_lawful(scene) == [True] * count
-    assert cleaner_checkpoint(scene) == CHECKPOINT_AFTER
+    assert cleaner_checkpoint(scene) == checkpoint_after(scene)
     discard(scene.directory, scene.staging)  # nothing to do
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Sequence
@@ -15,12 +14,23 @@ from kcompact.errors import LogChangedError, RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.files import FileIdentity
 from kcompact.swap import manifest, recovery
+from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.leftovers import read_manifests
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, hand_over, take_back, write_manifest
-from tests.support.crash import PARTITION, Scene, assert_lawful, assert_stops, log_of, replace_content, stopped
+from tests.support.crash import (
+    IDENTITY,
+    Scene,
+    all_steps,
+    assert_lawful,
+    assert_stops,
+    log_of,
+    replace_content,
+    stopped,
+)
+from tests.support.sealed import edited, with_checksum
 
 
 def test_a_staging_directory_is_private_and_new(scene: Scene) -> None:
@@ -54,7 +64,7 @@ def test_what_root_makes_is_its_own_until_it_is_complete(scene: Scene) -> None:
         return [(path.stat().st_uid, path.stat().st_gid) for path in paths]
 
     assert owners() == [(0, 0)]
-    write_manifest(scene.directory, staging, scene.cleaned, topic_partition=PARTITION, end_offset=None)
+    write_manifest(scene.directory, staging, scene.cleaned, identity=IDENTITY, end_offset=None)
     assert owners() == [(0, 0), (1234, 2345)]
     hand_over(scene.directory, staging, ())
     assert owners() == [(1234, 2345), (1234, 2345)]
@@ -66,7 +76,7 @@ def test_what_root_makes_is_its_own_until_it_is_complete(scene: Scene) -> None:
 def test_between_two_waves_the_owner_cannot_keep_the_directory_open(scene: Scene) -> None:
     os.chown(scene.directory, 1234, 2345)
     staging = create_staging(scene.directory)
-    write_manifest(scene.directory, staging, scene.cleaned, topic_partition=PARTITION, end_offset=None)
+    write_manifest(scene.directory, staging, scene.cleaned, identity=IDENTITY, end_offset=None)
     hand_over(scene.directory, staging, ())
     (scene.directory / staging).chmod(0o777)
     (scene.directory / staging / "1.log").touch()
@@ -81,23 +91,23 @@ def manifest_of(scene: Scene) -> Path:
     return scene.directory / scene.staging / manifest.NAME
 
 
-def edit(text: str, path: Sequence[str | int], value: object) -> str:
-    document = json.loads(text)
-    target = document
-    for step in path[:-1]:
-        target = target[step]
-    target[path[-1]] = value
-    return json.dumps(document)
-
-
 BAD_FIELDS: list[tuple[list[str | int], object]] = [
-    (["version"], 2),
+    (["version"], 1),
     (["version"], True),
     (["version"], 1.0),
     (["pid"], -1),
     (["topic"], "../x"),
     (["partition"], 2**40),
-    (["end_offset"], "600"),
+    (["end_offset"], "400"),
+    (["end_offset"], 100),
+    (["end_offset"], 500),
+    (["end_offset"], 401),
+    (["end_offset"], 10**9),
+    (["topic"], "others"),
+    (["partition"], 1),
+    (["topic_id"], "AAAAAAAAAAAAAAAAAAAAAQ"),
+    (["topic_id"], None),
+    (["directory_id"], 7),
     (["extra"], 1),
     (["groups"], {}),
     (["groups", 0], 7),
@@ -107,6 +117,13 @@ BAD_FIELDS: list[tuple[list[str | int], object]] = [
     (["groups", 0, "inputs", 0, "name"], log_of(0, ".swap")),
     (["groups", 0, "inputs", 0, "name"], log_of(100)),
     (["groups", 0, "inputs", 0, "inode"], None),
+    (
+        ["groups", 0, "inputs"],
+        [
+            {"name": name, "device": 1, "inode": 1, "size": 1, "mtime_ns": 1}
+            for name in (log_of(0), f"{100:020d}.txnindex")
+        ],
+    ),
     (["groups", 0, "outputs"], []),
     (["groups", 0, "outputs", 0, "name"], log_of(600)),
     (["groups", 0, "outputs", 0, "name"], f"{0:020d}.snapshot"),
@@ -118,27 +135,31 @@ BAD_FIELDS: list[tuple[list[str | int], object]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), BAD_FIELDS)
-def test_a_malformed_manifest_counts_as_none(scene: Scene, path: Sequence[str | int], value: object) -> None:
-    stopped(scene, 7)
+@pytest.mark.parametrize("number", [0, 7, -1])
+def test_a_wrong_manifest_stops_recovery_whatever_its_checksum(
+    scene: Scene, path: Sequence[str | int], value: object, number: int
+) -> None:
+    stopped(scene, len(all_steps(scene)) if number < 0 else number)
     manifest = manifest_of(scene)
-    replace_content(manifest, edit(manifest.read_text(), path, value).encode())
-    assert_stops(scene, "no kcompact manifest names")
+    replace_content(manifest, edited(manifest.read_bytes(), path, value))
+    assert_stops(scene, "the manifest ")
 
 
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b"[" * 100_000, b"null", b'{"version":1,"version":1}', b"\xff", b'{"version":NaN}'],
 )
-def test_a_manifest_that_is_not_the_right_json_counts_as_none(scene: Scene, content: bytes) -> None:
+@pytest.mark.parametrize("checksum", [False, True])
+def test_a_manifest_that_is_not_the_right_json_stops_recovery(scene: Scene, content: bytes, checksum: bool) -> None:
     stopped(scene, 7)
-    replace_content(manifest_of(scene), content)
-    assert_stops(scene, "no kcompact manifest names")
+    replace_content(manifest_of(scene), with_checksum(content) if checksum else content)
+    assert_stops(scene, "the manifest is damaged")
 
 
 def test_a_huge_manifest_is_not_read(scene: Scene) -> None:
     stopped(scene, 7)
     os.truncate(manifest_of(scene), manifest.MAX_BYTES + 1)
-    assert_stops(scene, "no kcompact manifest names")
+    assert_stops(scene, "the manifest is damaged")
 
 
 @pytest.fixture
@@ -146,7 +167,7 @@ def in_parts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """The scene with a manifest whose old files are listed in parts of two."""
     monkeypatch.setattr(manifest, "MAX_BYTES", manifest_of(scene).stat().st_size - 1)
     monkeypatch.setattr(manifest, "_PART_INPUTS", 2)
-    write_manifest(scene.directory, scene.staging, scene.cleaned, topic_partition=PARTITION, end_offset=600)
+    write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
     return scene
 
 
@@ -156,7 +177,7 @@ def parts_of(scene: Scene) -> list[Path]:
 
 def test_a_manifest_in_parts_is_the_same_manifest(in_parts: Scene) -> None:
     with OpenDirectory(in_parts.directory) as directory:
-        (found,) = read_manifests(directory, [in_parts.staging]).values()
+        (found,) = read_manifests(directory, [in_parts.staging], IDENTITY).values()
     assert found is not None
     assert found.groups == in_parts.cleaned
     assert len(parts_of(in_parts)) > 2
@@ -165,7 +186,7 @@ def test_a_manifest_in_parts_is_the_same_manifest(in_parts: Scene) -> None:
 
 @pytest.mark.parametrize("number", [0, -1])
 @pytest.mark.parametrize("change", ["missing", "cut", "other", "link"])
-def test_without_one_of_its_parts_a_manifest_counts_as_none(in_parts: Scene, number: int, change: str) -> None:
+def test_without_one_of_its_parts_a_manifest_is_damaged(in_parts: Scene, number: int, change: str) -> None:
     stopped(in_parts, 7)
     part = parts_of(in_parts)[number]
     text = part.read_bytes()
@@ -178,7 +199,7 @@ def test_without_one_of_its_parts_a_manifest_counts_as_none(in_parts: Scene, num
     if change == "link":
         (part.parent / "elsewhere").write_bytes(text)
         part.symlink_to("elsewhere")
-    assert_stops(in_parts, "no kcompact manifest names")
+    assert_stops(in_parts, "the manifest is damaged")
 
 
 def test_a_swap_with_a_manifest_in_parts_is_finished(in_parts: Scene) -> None:
@@ -192,14 +213,14 @@ def test_a_swap_of_too_many_files_is_refused(scene: Scene, monkeypatch: pytest.M
     monkeypatch.setattr(manifest, "_PART_INPUTS", 2)
     monkeypatch.setattr(manifest, "MAX_PARTS", 2)
     with pytest.raises(RefusedError, match="too many files for one swap"):
-        write_manifest(scene.directory, scene.staging, scene.cleaned, topic_partition=PARTITION, end_offset=600)
+        write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
 
 
 def test_the_largest_entries_fit_into_a_part() -> None:
     name = f"{2**63 - 1:020d}.timeindex"
     largest = FileIdentity(name=name, device=2**64 - 1, inode=2**64 - 1, size_bytes=2**63 - 1, mtime_ns=-(2**63))
     group = CleanedSegment(base_offset=0, files=(), replaces=(largest,) * 8_000)
-    whole = manifest.Manifest(topic_partition=PARTITION, end_offset=None, pid=2**22, groups=(group,))
+    whole = manifest.Manifest(identity=IDENTITY, end_offset=None, pid=2**22, groups=(group,))
     files = manifest.encode(whole)
     assert len(files) == 3
     assert max(len(content) for _, content in files) <= manifest.MAX_BYTES
@@ -223,7 +244,9 @@ def test_a_manifest_takes_no_more_than_the_space_that_is_counted(inputs: int, gr
             for each in range(4)
         )
         segments.append(CleanedSegment(base_offset=base, files=files, replaces=replaces))
-    whole = Manifest(topic_partition=topic_partition, end_offset=2**62, pid=2**22, groups=tuple(segments))
+    whole = Manifest(
+        identity=PartitionIdentity(topic_partition=topic_partition), end_offset=2**62, pid=2**22, groups=tuple(segments)
+    )
     counted = manifest.most_bytes(topic_partition) + sum(map(manifest.most_bytes_of_group, segments))
     written = sum(len(content) for _, content in manifest.encode(whole))
     assert 0 < written <= counted < written + 2000 * groups
@@ -231,12 +254,12 @@ def test_a_manifest_takes_no_more_than_the_space_that_is_counted(inputs: int, gr
 
 def test_a_manifest_may_be_written_again_for_the_next_wave(scene: Scene) -> None:
     first, second = scene.cleaned
-    write_manifest(scene.directory, scene.staging, [first], topic_partition=PARTITION, end_offset=None)
+    write_manifest(scene.directory, scene.staging, [first], identity=IDENTITY, end_offset=None)
     replace_segments(scene.directory, scene.staging, first, lambda: None)
-    write_manifest(scene.directory, scene.staging, [second], topic_partition=PARTITION, end_offset=600)
+    write_manifest(scene.directory, scene.staging, [second], identity=IDENTITY, end_offset=scene.end_offset)
     replace_segments(scene.directory, scene.staging, second, lambda: None)
     report = recovery.recover(scene.directory, log_dir=scene.log_dir)
-    assert report.checkpoint == 600
+    assert report.checkpoint == scene.end_offset
     assert assert_lawful(scene) == [True, True]
 
 

@@ -1,0 +1,126 @@
+"""The settings of the client of a running cluster, from properties under Kafka's names or from their file."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kcompact.config.client.credentials import SASL_SECRETS, Credentials, holds_password, parse_credentials
+from kcompact.config.client.names import KAFKA_CLIENT_NAMES
+from kcompact.config.client.tls import SSL_SECRETS, ssl_context
+from kcompact.config.client.variables import CONFIG_PROVIDERS, VARIABLE, resolved
+from kcompact.errors import ConfigError, CorruptCheckpointError, storage_errors
+from kcompact.format.properties import parse_java_properties
+from kcompact.log.files import read_file
+from kcompact.readable import closest, shell_word, shown
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SECRETS = SSL_SECRETS | SASL_SECRETS
+_KEYS = {"ssl.keystore.location", "ssl.keystore.key"}
+_LOOKUP = "client.dns.lookup"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """How a client reaches a cluster. Without any setting: no encryption, no authentication.
+
+    `request_timeout_ms` is the limit for a request, `connection_timeout_ms` that for the connection and for each answer
+    of the first check. `notes` are for the user: settings without effect, a password that others can read.
+    """
+
+    security_protocol: str = "PLAINTEXT"
+    tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
+    has_certificate: bool = False
+    """Whether `tls` has a certificate of the client."""
+    credentials: Credentials | None = None
+    client_id: str = "kcompact"
+    request_timeout_ms: int = 8_000
+    connection_timeout_ms: int = 3_000
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], *, where: str = "client settings") -> ClientConfig:
+        """Return the settings of a client. `where` names their source in errors.
+
+        The files of keys and certificates are read. An unknown name gets a note, as Kafka's tools give a warning.
+        Raises ConfigError for a value that Kafka would not accept and for a setting that kcompact cannot follow,
+        StorageError, RefusedError.
+        """
+        settings = {name: value.strip() for name, value in resolved(properties, where=where).items()}
+        protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+        if protocol not in PROTOCOLS:
+            problem = f"security.protocol is '{protocol}', not one of {', '.join(PROTOCOLS)}"
+            raise ConfigError(path=where, problem=problem)
+        if settings.get(_LOOKUP, "use_all_dns_ips") != "use_all_dns_ips":
+            raise ConfigError(
+                path=where, problem=f"{_LOOKUP} is '{settings[_LOOKUP]}', which kcompact does not support"
+            )
+        return cls(
+            security_protocol=protocol,
+            tls=ssl_context(settings, where=where) if protocol.endswith("SSL") else None,
+            has_certificate=bool(_KEYS & settings.keys()),
+            credentials=parse_credentials(settings, where=where) if protocol.startswith("SASL") else None,
+            client_id=settings.get("client.id") or cls().client_id,
+            request_timeout_ms=_milliseconds(settings, "request.timeout.ms", cls().request_timeout_ms, where),
+            connection_timeout_ms=_milliseconds(
+                settings, "socket.connection.setup.timeout.ms", cls().connection_timeout_ms, where
+            ),
+            notes=tuple(_unknown_names(properties, where)),
+        )
+
+    @classmethod
+    def read(cls, file: str | os.PathLike[str]) -> ClientConfig:
+        """Return the settings in a properties file, such as Kafka's tools take as `--command-config`.
+
+        Raises as `of`.
+        """
+        path = Path(file)
+        try:
+            # kcompact follows no links to files of a log, but a configuration file may be a link. Kafka's tools read
+            # bytes of ISO 8859-1 from it. Rule: Utils.loadProps, java.util.Properties.load(InputStream).
+            text = read_file(path.resolve()).decode("iso-8859-1")
+            properties = parse_java_properties(text.encode(), file=str(path))
+        except CorruptCheckpointError as problem:
+            raise ConfigError(path=path, problem=problem.problem) from None
+        client = cls.of(properties, where=str(path))
+        notes = (*_permission_notes(path, properties), *client.notes)
+        return cls(**{name: getattr(client, name) for name in cls.__dataclass_fields__} | {"notes": notes})
+
+
+def _milliseconds(settings: Mapping[str, str], name: str, default: int, where: str) -> int:
+    text = settings.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:10]) < 1 << 31 and len(text) <= 10):
+        raise ConfigError(path=where, problem=f"{name} is '{text}', not a number of milliseconds from 1 to 2^31 - 1")
+    return int(text)
+
+
+def _unknown_names(properties: Mapping[str, str], where: str) -> list[str]:
+    """Return a note about the names that Kafka's clients do not have, if there are any."""
+    unknown = [
+        name for name in properties if name not in KAFKA_CLIENT_NAMES and not name.startswith(f"{CONFIG_PROVIDERS}.")
+    ]
+    if not unknown:
+        return []
+    meant = {name: closest(name, KAFKA_CLIENT_NAMES) for name in unknown}
+    named = [f"{shown(name)} (did you mean {close}?)" if close else shown(name) for name, close in meant.items()]
+    return [f"{shown(where)}: Kafka's admin client has no such setting, so it has no effect: {', '.join(named)}"]
+
+
+def _permission_notes(path: Path, properties: Mapping[str, str]) -> list[str]:
+    """Return a note if every user of the machine can read a password in this file."""
+    with storage_errors(path):
+        everyone_reads = bool(path.stat().st_mode & stat.S_IROTH)
+    if not everyone_reads or not any(_is_secret(name, value) for name, value in properties.items()):
+        return []
+    word = shell_word(str(path))
+    return [f"{shown(str(path))} has a password, and every user of this machine can read it: chmod 600 {word}"]
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Return whether a value is a password, or has one, and is not only a variable."""
+    text = VARIABLE.sub("", value)
+    return holds_password(text) if name == "sasl.jaas.config" else name in _SECRETS and bool(text.strip())

@@ -1,0 +1,170 @@
+"""Certificates and keys from the files that Kafka's settings name: PEM, PKCS12 and JKS.
+
+The bytes of a file say which of the three it is, not `ssl.truststore.type`: since Java 9 `keytool` writes PKCS12 into
+files named `.jks`, and Java reads them as JKS. kcompact decrypts nothing by itself: OpenSSL does, and for PKCS12 the
+library `cryptography`. Keys in JKS files are encrypted in a way that only Java has, so these files must be converted.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcompact.config.client import java_keystore
+from kcompact.errors import ConfigError
+from kcompact.log.files import read_file
+from kcompact.readable import shell_word
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+    from cryptography.x509 import Certificate
+
+MAX_STORE_BYTES = 16 << 20
+_PEM = re.compile(
+    r"-+BEGIN\s+(?P<label>[A-Z0-9 ]*?(?P<kind>CERTIFICATE|PRIVATE\s+KEY))-+\s+"
+    r"(?P<headers>(?:[^\r\n:-]*:[^\r\n]*[\r\n]+)*)(?P<base64>[A-Za-z0-9/+=\s]*)-+END[^-]*-+"
+)
+"""An entry of a PEM text. All white space may be spaces, as in the value of a property. Rule: PemStore.PemParser."""
+_LABELS = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The private key and the certificates of a client, in PEM. `password` decrypts the key if it is encrypted."""
+
+    pem: str = field(repr=False)
+    password: str | None = field(repr=False)
+
+
+def certificates_in(text: str) -> str:
+    """Return the certificates of a PEM text, each in the layout that OpenSSL reads. Raises ValueError without one."""
+    found = [_entry("CERTIFICATE", each) for each in _PEM.finditer(text) if each["kind"] == "CERTIFICATE"]
+    if not found:
+        raise ValueError("has no certificate in PEM")
+    return "".join(found)
+
+
+def identity_in(key_text: str, chain_text: str, *, password: str | None) -> Identity:
+    """Return the identity of a PEM text with one private key, and of one with certificates. Raises ValueError."""
+    keys = [each for each in _PEM.finditer(key_text) if each["kind"] != "CERTIFICATE"]
+    if len(keys) != 1:
+        raise ValueError(f"has {len(keys)} private keys in PEM, not one")
+    label = " ".join(keys[0]["label"].split())
+    if keys[0]["headers"] or label not in _LABELS:
+        raise ValueError("has a private key that is not PKCS #8; `openssl pkcs8 -topk8 -in OLD -out NEW` converts it")
+    return Identity(pem=_entry(label, keys[0]) + certificates_in(chain_text), password=password)
+
+
+def _entry(label: str, found: re.Match[str]) -> str:
+    lines = textwrap.wrap("".join(found["base64"].split()), 64)
+    return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""])
+
+
+def read_trust(file: Path, *, password: str | None, name: str) -> str:
+    """Return the certificates of a trust store in PEM. `name` is the setting that names the file.
+
+    Raises ConfigError, StorageError.
+    """
+    data = _read(file, name=name)
+    try:
+        if data.startswith(java_keystore.MAGIC):
+            found = java_keystore.trusted_certificates(data, password=password)
+            text = "".join(map(ssl.DER_cert_to_PEM_cert, found))
+        elif _is_pem(data):
+            text = data.decode("utf-8", "replace")
+        else:
+            text = _certificates_of(_read_pkcs12(data, password, file, is_key_store=False))
+        return certificates_in(text)
+    except ValueError as problem:
+        raise ConfigError(path=file, problem=f"{problem} ({name})") from None
+
+
+def read_identity(file: Path, *, password: str | None, key_password: str | None, name: str) -> Identity:
+    """Return the identity in a key store. Raises ConfigError, StorageError."""
+    data = _read(file, name=name)
+    try:
+        if data.startswith(java_keystore.MAGIC):
+            raise ConfigError(
+                path=file,
+                problem=f"a key store in Java's old format JKS, whose keys only Java can decrypt ({name})",
+                hint=f"Convert it: keytool -importkeystore -srckeystore {shell_word(str(file))} "
+                f"-destkeystore client.p12 -deststoretype PKCS12\nThen set {name}=client.p12",
+            )
+        if _is_pem(data):
+            text = data.decode("utf-8", "replace")
+            return identity_in(text, text, password=key_password)
+        return _identity_of(_read_pkcs12(data, password, file, is_key_store=True))
+    except ValueError as problem:
+        raise ConfigError(path=file, problem=f"{problem} ({name})") from None
+
+
+def _read(file: Path, *, name: str) -> bytes:
+    if not file.exists():
+        raise ConfigError(path=file, problem=f"no such file ({name})")
+    return read_file(file.resolve(), max_bytes=MAX_STORE_BYTES)
+
+
+def _is_pem(data: bytes) -> bool:
+    return b"-----BEGIN" in data
+
+
+# PKCS12
+
+
+def _read_pkcs12(data: bytes, password: str | None, file: Path, *, is_key_store: bool) -> PKCS12KeyAndCertificates:
+    """Return the content of a PKCS12 file. Raises ValueError for a wrong password, ConfigError without the library."""
+    if not data.startswith(b"\x30"):
+        raise ValueError("is neither PEM nor PKCS12 nor JKS")
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise _without_library(file, is_key_store=is_key_store) from None
+    try:
+        return pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except UnsupportedAlgorithm as problem:
+        raise ValueError(f"is encrypted in a way that is not supported: {problem}") from None
+    except ValueError:
+        raise ValueError("the password is wrong or missing, or the file is damaged") from None
+
+
+def _without_library(file: Path, *, is_key_store: bool) -> ConfigError:
+    kind, pem = ("keystore", "client.pem") if is_key_store else ("truststore", "ca.pem")
+    convert = f"openssl pkcs12 -in {shell_word(str(file))} {'' if is_key_store else '-nokeys '}-out {pem}"
+    return ConfigError(
+        path=file,
+        problem="a PKCS12 file, which needs the library cryptography",
+        hint=f"pip install 'kcompact[live]' installs it. Or convert the file: {convert}\n"
+        f"Then set ssl.{kind}.type=PEM and ssl.{kind}.location={pem}, without ssl.{kind}.password"
+        + (", and ssl.key.password" if is_key_store else ""),
+    )
+
+
+def _certificates_of(store: PKCS12KeyAndCertificates) -> str:
+    found = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
+    return "".join(map(_pem, found))
+
+
+def _identity_of(store: PKCS12KeyAndCertificates) -> Identity:
+    """Return the key and its certificates, the client's first and then each issuer. Raises ValueError without a key."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    if store.key is None or store.cert is None:
+        raise ValueError("has no private key with a certificate")
+    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    chain = [store.cert.certificate]
+    others = [each.certificate for each in store.additional_certs]
+    while issuers := [each for each in others if each.subject == chain[-1].issuer]:
+        chain.append(issuers[0])
+        others.remove(issuers[0])
+    return Identity(pem=key + "".join(map(_pem, chain)), password=None)
+
+
+def _pem(certificate: Certificate) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM).decode()

@@ -1,0 +1,136 @@
+"""Each public name of the package with a path that is not there, or is something else: an error, in words of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kcompact
+from kcompact.errors import KcompactError
+from tests.support.command_line import partition
+
+CONFIG = {"cleanup.policy": "compact"}
+
+
+def topic_config() -> kcompact.TopicConfig:
+    return kcompact.topic_config("orders", overrides=[kcompact.Override(name="cleanup.policy", value="compact")])
+
+
+def lock(path: Path) -> None:
+    with kcompact.log_dir_lock(path):
+        pass
+
+
+def run_cleaner(path: Path) -> None:
+    with kcompact.Cleaner([path], CONFIG):
+        pass
+
+
+WITH_A_PATH: dict[str, Callable[[Path], object]] = {
+    "ClientConfig": lambda path: kcompact.ClientConfig.read(path),
+    "Cleaner": run_cleaner,
+    "batches": lambda path: list(kcompact.batches(path)),
+    "clean_log_dir": lambda path: kcompact.clean_log_dir(path, CONFIG),
+    "find_partitions": lambda path: kcompact.find_partitions([path]),
+    "findings": lambda path: list(kcompact.findings(kcompact.read_log(path))),
+    "log_dir_lock": lock,
+    "read_broker_config": lambda path: kcompact.read_broker_config(path),
+    "plan_partition": lambda path: kcompact.plan_partition(path, topic_config(), now_ms=0),
+    "read_journal": lambda path: kcompact.read_journal(path),
+    "read_log": lambda path: kcompact.read_log(path),
+    "recover": lambda path: kcompact.recover(path),
+}
+"""The public functions that take a path."""
+WITHOUT_A_PATH = {
+    *("BrokerConfig", "CleanOptions", "CleanPlan", "CleanResult", "EngineOptions", "InProcess", "KcompactError"),
+    "Override",
+    *("PartitionLog", "PartitionOutcome", "PlanOptions", "Reason", "RoundProgress", "RoundResult", "Status"),
+    *("TopicConfig", "TopicPartition", "clean_partition", "read_records", "topic_config"),
+}
+"""Values, and functions that take values: `clean_partition` takes a plan, and is tried below."""
+
+TAKES_ANY_FILE: dict[str, object] = {"ClientConfig": kcompact.ClientConfig(), "read_journal": [None]}
+"""What a file comes to that has no known name, or no line of a journal."""
+TAKES_ANY_DIRECTORY = {"Cleaner", "log_dir_lock"}
+"""A log directory may have no partition yet."""
+
+
+def test_all_public_names_are_tried() -> None:
+    assert WITH_A_PATH.keys() | WITHOUT_A_PATH == set(kcompact.__all__)
+
+
+@pytest.fixture(params=["nothing", "below nothing", "a file", "an empty directory", "an empty partition"])
+def wrong_path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Give a path that is no log and no log directory; a name with `--` is not taken for an option."""
+    path = tmp_path / "a --output" / "orders-0"
+    match request.param:
+        case "nothing":
+            path.parent.mkdir()
+        case "a file":
+            path.parent.mkdir()
+            path.write_text("x = y\n")
+        case "an empty directory":
+            path = path.with_name("empty")
+            path.mkdir(parents=True)
+        case "an empty partition":
+            path.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(WITH_A_PATH))
+def test_wrong_paths_raise(name: str, wrong_path: Path) -> None:
+    if wrong_path.is_dir() and name in TAKES_ANY_DIRECTORY:
+        WITH_A_PATH[name](wrong_path)
+        return
+    if name in TAKES_ANY_FILE and wrong_path.is_file():
+        assert WITH_A_PATH[name](wrong_path) == TAKES_ANY_FILE[name]
+        return
+    if name == "recover" and wrong_path.is_dir() and wrong_path.name == "orders-0":
+        return  # What an interrupted swap leaves may have no log: `recover` handles it.
+    with pytest.raises(KcompactError) as raised:
+        WITH_A_PATH[name](wrong_path)
+    message = str(raised.value)
+    assert str(wrong_path) in message
+    assert "--" not in message.replace(str(wrong_path), "")
+
+
+def test_a_plan_of_a_partition_that_has_gone(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    plan = kcompact.plan_partition(directory, topic_config(), now_ms=1_704_103_200_000)
+    directory.rename(tmp_path / "elsewhere")
+    with pytest.raises(KcompactError) as raised:
+        kcompact.clean_partition(plan, kcompact.InProcess(), lock=None, options=kcompact.CleanOptions(dry_run=True))
+    assert str(directory) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: kcompact.CleanOptions(output="x", apply_retention=True),
+            "`apply_retention=True`: deletes .*`output`",
+        ),
+        (lambda: kcompact.CleanOptions(output="x", keep_replaced="y"), "`keep_replaced`: `output` replaces nothing"),
+        (lambda: kcompact.CleanOptions(keep_replaced="x", apply_retention=True), "not what `apply_retention=True` del"),
+        (lambda: kcompact.EngineOptions(name="flink"), "`EngineOptions.name`: 'flink' is none of"),
+        (lambda: kcompact.EngineOptions(name="spark", master="nonsense"), "`master`: 'nonsense' is not a Spark master"),
+        (lambda: kcompact.PlanOptions(now_ms=1, client=kcompact.ClientConfig()), "client: .* no bootstrap_server"),
+        (lambda: kcompact.PlanOptions(now_ms=1_700_000_000), "now_ms: 1700000000 looks like seconds"),
+    ],
+)
+def test_wrong_options(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(KcompactError, match=words) as raised:
+        make()
+    assert "--" not in str(raised.value)
+
+
+def test_refusals_name_parameters(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    unknown = kcompact.plan_partition(directory, kcompact.topic_config("orders"), now_ms=0)
+    dry_run = kcompact.CleanOptions(dry_run=True)
+    with pytest.raises(KcompactError) as raised:
+        kcompact.clean_partition(unknown, kcompact.InProcess(), lock=None, options=dry_run)
+    hint = "If the topic is compacted, pass the setting orders:cleanup.policy=compact"
+    assert (str(raised.value).splitlines()[1], raised.value.hint) == (hint, hint)
