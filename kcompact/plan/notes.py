@@ -201,7 +201,7 @@ def _named(topics: Sequence[str]) -> str:
 def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
     """Return how partitions that are refused can be cleaned: one hint for all of each kind.
 
-    They have no known policy, are internal topics, or their broker was not shut down cleanly.
+    They have no known policy, are internal topics, or their broker was not shut down cleanly, or must recover them.
 
     A partition with an error has the hint in its error.
     """
@@ -215,9 +215,8 @@ def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
             f"The cleanup.policy of {len(unknown):,} topics is unknown: {_named(unknown)}. "
             "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact"
         )
-    unclean = [plan for plan in plans if plan.reason is Reason.UNCLEAN_SHUTDOWN]
-    if unclean:
-        found.append(hint_for(unclean[0]))
+    for reason in (Reason.UNCLEAN_SHUTDOWN, Reason.RECOVERY_POINT):
+        found += [hint_for(plan) for plan in plans if plan.reason is reason][:1]
     internal = sum(hint_for(plan) == INCLUDE_INTERNAL for plan in plans)
     if internal:
         count = counted(internal, "partition")

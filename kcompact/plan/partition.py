@@ -92,6 +92,12 @@ def hint_for(plan: CleanPlan) -> str:
             "Start the broker once and stop it cleanly. If it cannot start, pass --unclean: what was flushed is "
             "cleaned, and the rest is left to the broker."
         )
+    if plan.reason is Reason.RECOVERY_POINT:
+        return (
+            "A broker has to recover these segments before they can be cleaned: start it once, stop it cleanly, and "
+            "clean without --unclean. If the disk is full, free a few megabytes first. If nothing can be freed, copy "
+            "the log directory to another disk with --output DIR, and start the broker on the copy."
+        )
     if plan.reason is Reason.INTERNAL:
         may_compact = plan.config.compacts or plan.config.cleanup_policy is None
         is_compacted = may_compact and not plan.log.is_cluster_metadata

@@ -356,6 +356,43 @@ def test_the_full_disk(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert re.search(r"partition=prices-0, dir=\] Corruption found in segment \d+, truncating to offset \d+$", torn)
 
 
+@pytest.mark.parametrize("frees", [True, False], ids=["space is freed", "a copy on another disk"])
+def test_the_full_disk_before_the_first_checkpoint(
+    frees: bool, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page says that the broker has to come up once, and how."""
+    monkeypatch.chdir(disk)
+    clean = ("clean", "--engine", "in-process", "--force", "--json")
+    broker = Broker(tmp_path, properties=CHECKPOINTS.replace("delay.ms=100", "delay.ms=600000"))
+    broker.log_dir = disk / "log-dir"
+    (disk / "old.log").write_bytes(bytes(OTHER_BYTES))
+    broker.start()
+    create_topics(broker.address, FILLED)
+    values = fill(broker.address)
+    assert broker.wait() == 1
+    refused = kcompact(*clean, "--unclean", "--topic", "prices", broker.log_dir)
+    assert (refused.code, refused.partition["reason"]) == (0, "recovery-point"), refused.err
+    assert "start it once, stop it cleanly" in refused.partition["hint"]
+    if frees:
+        (disk / "old.log").unlink()
+    else:
+        copied = kcompact(*clean, "--unclean", "--output", tmp_path / "copy", broker.log_dir)
+        assert copied.code == 0, copied.err
+        broker.log_dir = tmp_path / "copy"
+    seen = len(broker.logged)
+    with broker:
+        pass
+    assert all("Corruption found in segment" in line for line in complaints(broker, seen))
+    prices = broker.log_dir / "prices-0"
+    before = size_of(prices)
+    ran = kcompact(*clean, "--topic", "prices", broker.log_dir)
+    assert (ran.code, ran.partition["status"]) == (0, "cleaned"), ran.err
+    assert size_of(prices) < before
+    with broker:
+        end, records = consumed(broker.address, "prices")
+        assert {key: value for key, (_, value) in newest(records, end).items()} == values
+
+
 # -- the backup --------------------
 
 

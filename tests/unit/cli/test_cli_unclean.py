@@ -185,3 +185,16 @@ def test_an_incomplete_new_segment_is_not_installed(tmp_path: Path) -> None:
     ran = kcompact("recover", "--foreign", directory)
     assert (ran.code, "is incomplete" in ran.err) == (8, True)
     assert digest(tmp_path) == before
+
+
+@pytest.mark.parametrize("recovery", ["", "recovery=0 "])
+def test_when_nothing_was_flushed_a_hint_says_how_to_go_on(recovery: str, tmp_path: Path) -> None:
+    for number in range(3):
+        partition(tmp_path, settings(f"unclean {recovery}hw=7 name=orders-{number}"))
+    ran = kcompact("clean", "--engine", "in-process", "--unclean", "--force", *COMPACT, tmp_path)
+    (hint,) = (line for line in ran.out.splitlines() if line.startswith("hint: "))
+    assert ran.code == 0
+    assert "start it once, stop it cleanly, and clean without --unclean" in hint
+    assert "--output DIR" in hint
+    planned = kcompact("plan", "--json", "--unclean", *COMPACT, tmp_path).json["partitions"]
+    assert {(entry["reason"], f"hint: {entry['hint']}") for entry in planned} == {("recovery-point", hint)}
