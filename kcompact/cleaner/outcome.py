@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.errors import CleaningAbortedError, KcompactError
-from kcompact.plan.planned import PlannedPartition, shared_exit_code
+from kcompact.plan.planned import PlannedPartition, gravest_exit_code
 
 if TYPE_CHECKING:
     from kcompact.cleaner.partition import CleanResult
@@ -73,9 +73,9 @@ class RoundResult:
 
     @property
     def exit_code(self) -> int:
-        """The exit code that all failures share, 1 if they differ, 0 without a failure."""
-        unfinished = 0 if self.copied is None else self.copied.exit_code
-        return shared_exit_code(outcome.exit_code for outcome in self.partitions) or unfinished
+        """The gravest exit code of the failures, 0 without a failure."""
+        unfinished = () if self.copied is None else (self.copied.exit_code,)
+        return gravest_exit_code([*(outcome.exit_code for outcome in self.partitions), *unfinished])
 
     @property
     def cleaned(self) -> tuple[PartitionOutcome, ...]:

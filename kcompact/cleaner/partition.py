@@ -36,6 +36,7 @@ from kcompact.cleaner.space import (
     shortage,
     shortage_of_copy,
 )
+from kcompact.config.resolve import STRAY
 from kcompact.errors import (
     CheckpointNotWrittenError,
     CorruptCheckpointError,
@@ -277,7 +278,7 @@ def _kept_and_cleaned(
 def _require_allowed(plan: CleanPlan, options: CleanOptions, output: Output | None) -> None:
     """Raise the error that forbids to clean the partition, or to copy it to the output."""
     problem = refusal(plan)
-    if problem is not None and not (output is not None and is_only_copied(plan)):
+    if problem is not None and not (output is not None and is_left_as_it_is(plan)):
         raise problem
     if options.apply_retention and (problem := retention_refusal(plan)) is not None:
         raise problem
@@ -356,12 +357,14 @@ def _shortage(
     )
 
 
-def is_only_copied(plan: CleanPlan) -> bool:
-    """Return whether a round copies the partition as it is although it may not clean it.
+def is_left_as_it_is(plan: CleanPlan) -> bool:
+    """Return whether a round of a log directory skips the partition, or copies it as it is, although it is refused.
 
-    Not a topic with tiered storage: the brokers of both copies would delete the same remote segments.
+    These are Kafka's internal topics, and topics of unknown policy that the cluster does not have. Not a topic with
+    tiered storage: the brokers of both copies would delete the same remote segments.
     """
-    return plan.reason is Reason.INTERNAL
+    is_stray = plan.reason is Reason.POLICY_UNKNOWN and STRAY in plan.log.notes
+    return plan.reason is Reason.INTERNAL or is_stray
 
 
 def _copied(

@@ -29,7 +29,7 @@ from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
-from kcompact.cleaner.partition import CleanResult, Status, clean_partition, is_only_copied
+from kcompact.cleaner.partition import CleanResult, Status, clean_partition, is_left_as_it_is
 from kcompact.cleaner.preflight import storage_notes
 from kcompact.cleaner.side_by_side import small_side_by_side
 from kcompact.config.settings import TopicConfig, parse_override
@@ -426,8 +426,8 @@ def _refused(
 ) -> PartitionOutcome:
     """Return the outcome with the error or the result that prevents a cleaning, if there is one.
 
-    Kafka's internal topics are skipped if the path is a log directory, and refused if it is their own directory. A copy
-    of a log directory or of topics takes them as they are.
+    Kafka's internal topics, and topics that the cluster does not have, are skipped if the path is a log directory, and
+    refused if it is their own directory. A copy of a log directory or of topics takes them as they are.
     """
     plan = outcome.plan
     if plan is None or outcome.error is not None:
@@ -436,8 +436,7 @@ def _refused(
         names = (*plan.log.leftovers, *plan.log.staging)
         problem = RecoveryNeededError(path=outcome.directory, problem=plan.explanation, files=names)
         return replace(outcome, error=problem)
-    if output is not None and output.takes(outcome.directory) and is_only_copied(plan) and not is_named:
-        return outcome
-    if plan.reason is Reason.INTERNAL and not is_named:
-        return replace(outcome, result=_skipped(outcome))
+    if is_left_as_it_is(plan) and not is_named:
+        is_copied = output is not None and output.takes(outcome.directory)
+        return outcome if is_copied else replace(outcome, result=_skipped(outcome))
     return replace(outcome, error=refusal(plan) or (retention_refusal(plan) if options.apply_retention else None))

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from kcompact.config.admin_client import LiveCluster
     from kcompact.config.client.settings import ClientConfig
 
+STRAY = "the topic is not in the cluster metadata: a broker would move the directory aside as stray"
+"""The note on a partition of a topic that the cluster does not have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configured:
@@ -187,11 +190,13 @@ class _Resolver:
         if log_dir.metadata is None:
             if self._live is not None and partition.topic in self._live.hidden:
                 raise _not_authorized(self._live.address)
+            if self._live is not None:
+                notes.append(STRAY)
             return None
         notes += log_dir.metadata.notes
         topic = log_dir.metadata.topics.get(partition.topic)
         if topic is None:
-            notes.append("the topic is not in the cluster metadata: a broker would move the directory aside as stray")
+            notes.append(STRAY)
             return None
         check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
         if partition.partition not in topic.partitions:

@@ -84,6 +84,9 @@ def _may_be_partition(directory: Path) -> bool:
         return True
 
 
+GRAVEST_FIRST = (3, 8, 6, 5, 7, 4, 2, 1)
+"""The exit codes of errors. Damage and half-done work need a person before anything else is tried."""
+
 Partition = TypeVar("Partition", bound=PlannedPartition)
 
 
@@ -94,7 +97,7 @@ def dirtiest_first(partitions: Sequence[Partition]) -> list[Partition]:
     return [of_plan[id(plan)] for plan in planned] + [partition for partition in partitions if partition.plan is None]
 
 
-def shared_exit_code(codes: Iterable[int]) -> int:
-    """Return the code that all failures share, 1 if they differ, 0 if there is none."""
+def gravest_exit_code(codes: Iterable[int]) -> int:
+    """Return the gravest code of several partitions, 0 if none has failed. A request to stop is the least grave."""
     failures = {code for code in codes if code}
-    return failures.pop() if len(failures) == 1 else int(bool(failures))
+    return next((code for code in GRAVEST_FIRST if code in failures), max(failures, default=0))

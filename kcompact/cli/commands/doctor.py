@@ -10,7 +10,7 @@ from kcompact.cli.output.doctor import finding_fields, show_findings
 from kcompact.cli.output.json import document, dumps
 from kcompact.doctor.examination import examine
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.planned import shared_exit_code
+from kcompact.plan.planned import gravest_exit_code
 
 
 def run(
@@ -32,4 +32,4 @@ def run(
         from kcompact.cli.output.printer import Printer
 
         show_findings(found, Printer(verbose=is_verbose), is_quiet=is_quiet)
-    return shared_exit_code(finding.kind.exit_code for finding in found if finding.stops)
+    return gravest_exit_code(finding.kind.exit_code for finding in found if finding.stops)

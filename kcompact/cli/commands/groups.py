@@ -12,7 +12,7 @@ from kcompact.errors import KcompactError, RefusedError
 from kcompact.format.names import CONSUMER_OFFSETS, parse_directory
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import named_partitions
-from kcompact.plan.planned import shared_exit_code
+from kcompact.plan.planned import gravest_exit_code
 
 
 def run(paths: Sequence[Path], options: PlanOptions, *, as_json: bool, memory_bytes: int) -> int:
@@ -36,7 +36,7 @@ def run(paths: Sequence[Path], options: PlanOptions, *, as_json: bool, memory_by
 
         show_groups(entries)
         complain_of(entries)
-    return shared_exit_code([entry.exit_code for entry in entries])
+    return gravest_exit_code([entry.exit_code for entry in entries])
 
 
 def _has_groups(directory: Path) -> bool:

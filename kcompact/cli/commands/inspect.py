@@ -29,7 +29,7 @@ from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import LogDirs, named_partitions, noted, plan_despite_damage
-from kcompact.plan.planned import shared_exit_code
+from kcompact.plan.planned import gravest_exit_code
 
 if TYPE_CHECKING:
     from kcompact.cli.commands.records import Listing
@@ -84,7 +84,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     if request.listing is not None or not request.as_json:
         complain_of(unusable)
     codes += [entry.exit_code for entry in unusable]
-    return shared_exit_code(codes)
+    return gravest_exit_code(codes)
 
 
 def _tell_without_kernels() -> None:

@@ -28,7 +28,7 @@ from kcompact.plan.discovery import left_out
 from kcompact.plan.notes import option_notes, running_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import LogDirs, named_partitions, noted, plan_despite_damage
-from kcompact.plan.planned import shared_exit_code
+from kcompact.plan.planned import gravest_exit_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
 
         lost = delivered(show, only_reads=True)
     complain_of(entries)
-    return shared_exit_code([entry.exit_code for entry in entries]) or lost
+    return gravest_exit_code([entry.exit_code for entry in entries]) or lost
 
 
 def _topics(

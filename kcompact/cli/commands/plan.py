@@ -17,7 +17,7 @@ from kcompact.plan.notes import assumption_notes, option_notes, running_notes, s
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import assumed_retention
 from kcompact.plan.partitions import named_partitions, plan_partitions
-from kcompact.plan.planned import PlannedPartition, dirtiest_first, shared_exit_code
+from kcompact.plan.planned import PlannedPartition, dirtiest_first, gravest_exit_code
 from kcompact.plan.totals import deleted_by_retention, totals_by_reason
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
 
         _show(shown, beside, Printer(verbose=request.is_verbose), request)
         complain_of((*planned, *unusable))
-    return shared_exit_code(each.exit_code for each in (*planned, *unusable))
+    return gravest_exit_code(each.exit_code for each in (*planned, *unusable))
 
 
 def _explanations(planned: Sequence[PlannedPartition]) -> dict[Path, Explanation]:

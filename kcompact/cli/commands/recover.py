@@ -16,7 +16,7 @@ from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.engine.spark.scratch import sweep_scratch
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.plan.partitions import named_partitions
-from kcompact.plan.planned import shared_exit_code
+from kcompact.plan.planned import gravest_exit_code
 from kcompact.readable import counted
 from kcompact.swap.recovery import RecoveryReport, recover
 
@@ -51,7 +51,7 @@ def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
 
     lost = delivered(show)
     complain_of(entries)
-    return stop.exit_code or shared_exit_code(entry.exit_code for entry in entries) or lost
+    return stop.exit_code or gravest_exit_code(entry.exit_code for entry in entries) or lost
 
 
 def _note_on(entry: RecoveryEntry) -> str:

@@ -22,7 +22,7 @@ from kcompact.plan.horizons import read_all_horizons
 from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import named_partitions
-from kcompact.plan.planned import PlannedPartition, dirtiest_first, shared_exit_code
+from kcompact.plan.planned import PlannedPartition, dirtiest_first, gravest_exit_code
 from kcompact.report.facts import PartitionFacts
 from kcompact.report.file import require_writable, write_report
 from kcompact.report.reading import MOST_DETAILED, dry_plan, planned_facts, read_facts
@@ -56,7 +56,7 @@ def run(
         else:
             write_report(file, page, directories)
     _tell([*facts, *unusable], options, notes, file=file, size_bytes=size_bytes, as_json=as_json)
-    return shared_exit_code(each.exit_code for each in (*facts, *unusable))
+    return gravest_exit_code(each.exit_code for each in (*facts, *unusable))
 
 
 def _tell(

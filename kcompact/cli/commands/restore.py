@@ -15,7 +15,7 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, restore_entry
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import KcompactError, storage_errors
-from kcompact.plan.planned import shared_exit_code
+from kcompact.plan.planned import gravest_exit_code
 from kcompact.readable import shown
 
 
@@ -39,7 +39,7 @@ def run(kept: Path, *, only_check: bool, as_json: bool) -> int:
 
     lost = delivered(show)
     complain_of(entries)
-    return stop.exit_code or shared_exit_code(entry.exit_code for entry in entries) or lost
+    return stop.exit_code or gravest_exit_code(entry.exit_code for entry in entries) or lost
 
 
 def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> str:

@@ -33,6 +33,7 @@ from tests.support.command_line import (
     kcompact,
     partition,
     server_properties,
+    settings,
 )
 from tests.support.metadata_log import CLUSTER_ID, ORDERS, OTHER, USERS, batches, log, of_broker, topic, write
 
@@ -188,6 +189,30 @@ def test_a_topic_that_was_deleted(tmp_path: Path) -> None:
     entry = entry_of(broker(tmp_path, *COMPACTED, RemoveTopicRecord(ORDERS)))
     assert (entry["reason"], told(entry, "cleanup.policy")) == ("policy-unknown", (None, None, None))
     assert "stray" in entry["notes"][0]
+
+
+def test_a_stray_directory_keeps_no_other_from_being_cleaned(tmp_path: Path) -> None:
+    log_dir = broker(tmp_path / "logs", *COMPACTED, NODE)
+    stray = partition(log_dir, settings("name=gone-0"))
+    run = ("clean", "--engine", "in-process", "--json", *AT)
+    copied = kcompact(*run, "--output", tmp_path / "copy", log_dir)
+    assert copied.code == 0, copied.err
+    statuses = {entry["topic"]: entry["status"] for entry in copied.json["partitions"]}
+    assert (copied.code, statuses["gone"], statuses["orders"]) == (0, "copied", "cleaned"), copied.err
+    assert (tmp_path / "copy" / "gone-0").is_dir()
+
+    ran = kcompact(*run, log_dir)
+    statuses = {entry["topic"]: entry["status"] for entry in ran.json["partitions"]}
+    assert (ran.code, statuses["gone"], statuses["orders"]) == (0, "skipped", "cleaned"), ran.err
+    assert "hint: If the topic is compacted, pass --config gone:" in kcompact("plan", *AT, log_dir).out
+    assert kcompact(*run, stray).code == 4  # It is named itself.
+
+
+def test_a_topic_that_the_running_cluster_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_client, "ask_cluster", lambda *_, **__: answer(topics={}, brokers={}, cluster_id=None))
+    partition(tmp_path)
+    ran = kcompact("clean", "--engine", "in-process", "--json", *LIVE, tmp_path)
+    assert (ran.code, ran.partition["status"], ran.partition["reason"]) == (0, "skipped", "policy-unknown")
 
 
 def test_another_topics_settings_do_not_count(tmp_path: Path) -> None:

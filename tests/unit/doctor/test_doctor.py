@@ -20,6 +20,7 @@ from kcompact.doctor.names import is_loadable, is_loaded
 from kcompact.format.batch import parse_batches
 from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
+from kcompact.plan.planned import gravest_exit_code
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
 from tests.support.sick_log_dirs import COMPACT, NOW, SICKNESSES, healthy, properties_file
 
@@ -65,7 +66,7 @@ def test_each_kind_of_finding(kind: Kind, sickness: Any, tmp_path: Path) -> None
     assert finding["problem"]
     assert (ran.code != 0) == any(each["severity"] != "note" for each in ran.json["findings"])
     if kind.severity is not Severity.NOTE:
-        assert ran.code in (kind.exit_code, 1)
+        assert ran.code == gravest_exit_code(each["exit_code"] for each in ran.json["findings"])
     if finding["next"] and finding["next"].startswith("kcompact "):
         words = shlex.split(finding["next"])[1:]
         without_spark = ("--engine", "in-process") if words[0] == "clean" else ()
@@ -198,10 +199,11 @@ def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
     assert kcompact("doctor", "-q", *options, tmp_path / "logs").out == "stops a broker: 8\n"
 
 
-def test_several_exit_codes_are_one(tmp_path: Path) -> None:
+def test_the_gravest_exit_code_wins(tmp_path: Path) -> None:
     (healthy(tmp_path / "logs") / ".kcompact-0123456789abcdef").mkdir()
     (tmp_path / "logs" / "lost+found").mkdir()
-    assert doctor(tmp_path / "logs", *COMPACT).code == 1
+    ran = doctor(tmp_path / "logs", *COMPACT)
+    assert (ran.code, {finding["exit_code"] for finding in ran.json["findings"] if finding["exit_code"]}) == (8, {4, 8})
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
