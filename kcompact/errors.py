@@ -235,13 +235,11 @@ class LogDirLockedError(KcompactError):
 
     exit_code = 5
 
-    def __init__(self, *, lock: Path | str) -> None:
+    def __init__(self, *, lock: Path | str, holder: str = "another process") -> None:
         self.lock = str(lock)
-        holder = "another process holds this lock: a broker or another kcompact is using the log directory"
-        hint = (
-            "Stop that process, then run again. Do not delete the lock file: that does not stop the process, and both"
-        )
-        super().__init__(f"{shown(self.lock)}: {holder}", f"{hint} could then change the log at the same time.")
+        self.holder = holder
+        hint = "Stop that process and run again. Do not delete the lock file: both could then change the log at once."
+        super().__init__(f"{shown(self.lock)}: {shown(holder)} holds this lock", hint)
 
     @property
     def word(self) -> str:

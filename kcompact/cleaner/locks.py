@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kcompact.errors import KcompactError, LogDirLockedError
 from kcompact.log.directory import is_running
-from kcompact.log.lock import LOCK_NAME, LogDirLock, is_locked, log_dir_lock
+from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
 from kcompact.log.per_log_dir import PerLogDir
 from kcompact.swap.sweep import sweep_log_dir
 
@@ -35,7 +35,7 @@ class Locks(PerLogDir[LogDirLock | None]):
                 self.removed += [log_dir / name for name in sweep_log_dir(log_dir, lock)]
             return lock
         if is_locked(log_dir):
-            held = LogDirLockedError(lock=log_dir / LOCK_NAME)
+            held = LogDirLockedError(lock=log_dir / LOCK_NAME, holder=holder_in_words(log_dir))
             if not self._notes_held:
                 if is_running(log_dir):
                     return None

@@ -183,7 +183,7 @@ def _installed(above: Path) -> Iterator[str]:
 
 def _started_with(arguments: Sequence[str]) -> tuple[str, dict[str, str]] | None:
     """Return the file of a broker's command line and its overrides; None if it is no broker's. Rule: `kafka.Kafka`."""
-    start = next((n for n, word in enumerate(arguments) if word in _MAIN_CLASSES or _is_native(word)), None)
+    start = _main_class(arguments)
     if start is None:
         return None
     words = list(arguments[start + 1 :])
@@ -202,8 +202,15 @@ def _started_with(arguments: Sequence[str]) -> tuple[str, dict[str, str]] | None
     return words[0], overrides
 
 
-def _is_native(word: str) -> bool:
-    return word.endswith(f"/{_MAIN_CLASSES[0]}")
+def runs_broker(pid: int) -> bool:
+    """Return whether a process runs a broker, as its command line shows."""
+    return any(each.pid == pid and _main_class(each.arguments) is not None for each in processes_with(*_MAIN_CLASSES))
+
+
+def _main_class(arguments: Sequence[str]) -> int | None:
+    """Return the position of a broker's main class, or of its native image, in a command line."""
+    native = f"/{_MAIN_CLASSES[0]}"
+    return next((n for n, word in enumerate(arguments) if word in _MAIN_CLASSES or word.endswith(native)), None)
 
 
 # Which candidate counts

@@ -83,6 +83,7 @@ class Kind(Enum):
     )
 
     # Stops kcompact
+    RUNNING = "running", Severity.KCOMPACT, 5, "kcompact plan {dir}"
     UNCLEAN_SHUTDOWN = "unclean-shutdown", Severity.KCOMPACT, 4, "kcompact clean --unclean --dry-run {dir}"
     STAGING = "staging", Severity.KCOMPACT, 8, "kcompact recover {dir}"
     LEFTOVERS = "leftovers", Severity.KCOMPACT, 8, "kcompact recover --foreign {dir}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kcompact import readable
+from kcompact.config.broker_search import runs_broker
 from kcompact.config.metadata_log import read_meta_properties
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind
@@ -14,10 +15,10 @@ from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_c
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.host.disk import Disk
-from kcompact.host.open_files import command_of
+from kcompact.host.open_files import is_suspended
 from kcompact.log.directory import BROKER_CHECKPOINTS, LogDir, is_log_dir, read_log_dir
 from kcompact.log.files import read_file
-from kcompact.log.lock import LOCK_NAME, NO_PROCESS, lock_holder
+from kcompact.log.lock import LOCK_NAME, holder_in_words, lock_holder
 
 LEAST_FREE_BYTES = 64 << 10
 """With less a broker cannot write its checkpoints, snapshots and indexes."""
@@ -25,21 +26,20 @@ _NAMED = 5
 
 
 def lock_findings(log_dir: Path) -> Iterator[Finding]:
-    """Yield who holds the lock."""
+    """Yield who holds the lock: a broker at work, or something that only keeps brokers out."""
     holder = lock_holder(log_dir)
     if holder is None:
         return
-    if holder == NO_PROCESS:
-        who, pid = "another kcompact", None
-    elif holder == 0:
-        who, pid = "a process outside this container", None
-    else:
-        who, pid = f"{command_of(holder)} (process {holder})", holder
+    who, pid = readable.shown(holder_in_words(log_dir)), max(holder, 0) or None
+    if pid is not None and runs_broker(pid) and not is_suspended(pid):
+        problem = f"{who} is a running broker: beside it clean only works with --dry-run or --output"
+        yield Finding(kind=Kind.RUNNING, directory=log_dir, file=log_dir / LOCK_NAME, problem=problem)
+        return
     yield Finding(
         kind=Kind.LOCKED,
         directory=log_dir,
         file=log_dir / LOCK_NAME,
-        problem=f"{readable.shown(who)} holds the lock: no other broker can start, and clean only works with --output",
+        problem=f"{who} holds the lock: no other broker can start, and clean only works with --output",
         pid=pid,
         broker_says=f"Failed to acquire lock on file .lock in {log_dir}. A Kafka instance in another process or thread "
         "is using this directory.",

@@ -221,6 +221,11 @@ def command_of(process: int) -> str:
         return "?"
 
 
+def is_suspended(process: int) -> bool:
+    """Return whether a process is stopped by a signal or by a debugger: it does nothing, and keeps its locks."""
+    return _stat_fields(process)[:1] in (["T"], ["t"])
+
+
 def _descends_from(process: int, ancestor: int) -> bool:
     while process > 1:
         fields = _stat_fields(process)

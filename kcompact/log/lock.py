@@ -36,6 +36,7 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.host.access import remedy, why_not_writable
+from kcompact.host.open_files import command_of, is_suspended
 
 LOCK_NAME = ".lock"
 
@@ -140,6 +141,18 @@ def lock_holder(log_dir: Path) -> int | None:
     finally:
         os.close(lock_fd)
     return None if kind == fcntl.F_UNLCK else int(process)
+
+
+def holder_in_words(log_dir: Path) -> str:
+    """Return which process holds the lock now, such as `java (process 4711)`; `another process` if none does."""
+    process = lock_holder(log_dir)
+    if process is None:
+        return "another process"
+    if process == NO_PROCESS:
+        return "another kcompact"
+    if process == 0:
+        return "a process outside this container"
+    return f"{command_of(process)} (process {process}{', suspended' if is_suspended(process) else ''})"
 
 
 def require_lockable(log_dir: Path) -> None:
@@ -251,7 +264,7 @@ def _lock(path: Path, lock_fd: int) -> None:
         fcntl.fcntl(lock_fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
-            raise LogDirLockedError(lock=path) from error
+            raise LogDirLockedError(lock=path, holder=holder_in_words(path.parent)) from error
         if error.errno not in _NO_SUCH_LOCKS:
             raise storage_error(path, error, operation="lock") from error
         raise RefusedError(

@@ -11,7 +11,7 @@ from kcompact.config.settings import FIELD_NAMES, Override, is_used, unknown_cle
 from kcompact.errors import RefusedError
 from kcompact.format.names import parse_directory
 from kcompact.host.clock import clock_ms
-from kcompact.log.lock import lock_holder
+from kcompact.log.lock import holder_in_words
 from kcompact.plan.assumptions import deciding_assumptions
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.options import PlanOptions
@@ -64,15 +64,11 @@ def running_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
     """Return a note for each log directory that a broker was running on when its partitions were read."""
     log_dirs = {each.plan.log.log_dir.path for each in partitions if each.plan and each.plan.log.log_dir.is_running}
     return [
-        f"a broker is running on {shown(log_dir)}, {_holder(log_dir)}: each log ends with its last whole batch, "
-        "and the high watermark is that of the checkpoint, which the broker writes every few seconds"
+        f"a broker is running on {shown(log_dir)}, {shown(holder_in_words(log_dir))} holds its lock: each log ends "
+        "with its last whole batch, and the high watermark is that of the checkpoint, which the broker writes every few "
+        "seconds"
         for log_dir in sorted(log_dirs)
     ]
-
-
-def _holder(log_dir: Path) -> str:
-    process = lock_holder(log_dir)
-    return f"process {process} holds its lock" if process else "a process holds its lock"
 
 
 def require_plausible_clock(partitions: Iterable[PlannedPartition], options: PlanOptions) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -340,11 +342,18 @@ def test_a_broker_deletes_a_log_that_ends_below_its_start(log_dir: Path) -> None
     assert [path.name for path in orders(log_dir).glob("*.log")] == ["00000000000000000500.log"]
 
 
-def test_beside_a_running_broker_only_the_lock_is_found(log_dir: Path) -> None:
+def test_a_running_broker_is_healthy_and_a_suspended_one_is_not(log_dir: Path) -> None:
     with Broker(log_dir.parent, properties=NEVER):
         kinds = found(log_dir)
+        assert list(kinds) == ["running"]
+        (pid,) = map(int, re.findall(r"^java \(process (\d+)\) is a running broker", kinds["running"]["problem"]))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            kinds = found(log_dir)
+        finally:
+            os.kill(pid, signal.SIGCONT)
         assert list(kinds) == ["locked"]
-        assert kinds["locked"]["problem"].startswith("java (process ")
+        assert kinds["locked"]["problem"].startswith(f"java (process {pid}, suspended) holds the lock")
 
 
 def test_a_broker_does_not_start_on_a_full_disk(log_dir: Path, tmp_path: Path) -> None:

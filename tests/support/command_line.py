@@ -222,15 +222,18 @@ sys.stdin.read()
 
 
 @contextlib.contextmanager
-def running_broker(log_dir: Path) -> Iterator[None]:
-    """Hold the lock as a broker does: a POSIX record lock of another process."""
-    arguments = [sys.executable, "-c", HOLD, str(log_dir / ".lock")]
+def running_broker(log_dir: Path, *words: str) -> Iterator[int]:
+    """Hold the lock as a broker does: a POSIX record lock of another process, whose id is yielded.
+
+    `words` are the end of its command line.
+    """
+    arguments = [sys.executable, "-c", HOLD, str(log_dir / ".lock"), *words]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None
         assert broker.stdin is not None
         assert broker.stdout.readline() == "held\n"
         try:
-            yield
+            yield broker.pid
         finally:
             broker.stdin.close()
             broker.wait()

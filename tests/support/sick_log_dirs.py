@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -156,6 +157,23 @@ def in_a_cluster(log_dir: Path, *records: MetadataRecord, topic_id: bytes = meta
 @contextlib.contextmanager
 def held_lock(log_dir: Path) -> Iterator[Options]:
     with running_broker(log_dir):
+        yield COMPACT
+
+
+@of(Kind.LOCKED)
+@contextlib.contextmanager
+def suspended_broker(log_dir: Path) -> Iterator[Options]:
+    with running_broker(log_dir, "kafka.Kafka") as pid:
+        os.kill(pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+        yield COMPACT
+        os.kill(pid, signal.SIGCONT)
+
+
+@of(Kind.RUNNING)
+@contextlib.contextmanager
+def broker_at_work(log_dir: Path) -> Iterator[Options]:
+    with running_broker(log_dir, "kafka.Kafka"):
         yield COMPACT
 
 

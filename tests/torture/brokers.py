@@ -319,7 +319,7 @@ def _without_lock_file(turn: Turn) -> Iterator[Path]:
     yield turn.log_dir
 
 
-LOCK, OPEN_FILES = "another process holds this lock", "java (process "
+LOCK, OPEN_FILES = ") holds this lock", ") has "
 PATHS: dict[str, tuple[Callable[[Turn], contextlib.AbstractContextManager[Path]], str]] = {
     "its own path": (_itself, LOCK),
     "a bind mount of the log directory": (_bound_log_dir, LOCK),

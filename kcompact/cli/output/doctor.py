@@ -18,6 +18,7 @@ MOST_SHOWN = 5
 _STYLES = {Severity.RECORDS: "bold red", Severity.NOTE: "dim"}
 FINE = "Nothing stops a broker, its cleaner or kcompact."
 FINE_AS_FAR_AS_READ = "Nothing that was read stops a broker, its cleaner or kcompact; some settings are only assumed."
+FINE_BESIDE_BROKER = "A broker is running; nothing was found that stops it or its cleaner."
 
 
 def finding_fields(finding: Finding) -> dict[str, Any]:
@@ -42,7 +43,10 @@ def show_findings(found: Sequence[Finding], printer: Printer, *, is_quiet: bool)
     if not is_quiet:
         for kind, of_kind in groupby(found, key=lambda finding: finding.kind):
             _show_kind(kind, list(of_kind), printer)
-    if not any(finding.stops for finding in found):
+    stopping = {finding.kind for finding in found if finding.stops}
+    if stopping == {Kind.RUNNING}:
+        printer.line(FINE_BESIDE_BROKER)
+    elif not stopping:
         is_assumed = any(finding.kind is Kind.ASSUMED_SETTINGS for finding in found)
         printer.line(FINE_AS_FAR_AS_READ if is_assumed else FINE)
     counts = Counter(finding.severity for finding in found)

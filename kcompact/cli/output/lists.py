@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kcompact.errors import LogDirLockedError
 
 if TYPE_CHECKING:
+    from kcompact.errors import KcompactError
     from kcompact.plan.planned import PlannedPartition
 
 NAMED_AT_MOST = 3
+
+
+class _WithError(Protocol):
+    @property
+    def error(self) -> KcompactError | None: ...
+
+
+Entry = TypeVar("Entry", bound=_WithError)
+
+
+def unlocked(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries for a table: without those whose log directory is locked, which one error says of all."""
+    return [each for each in entries if not isinstance(each.error, LogDirLockedError)]
 
 
 def some_of(names: Sequence[str], *, at_most: int | None = NAMED_AT_MOST) -> str:

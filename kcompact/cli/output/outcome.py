@@ -11,7 +11,7 @@ from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.entries import RecoveryEntry, RestoreEntry
 from kcompact.cli.output import text
 from kcompact.cli.output.explanations import amount_of
-from kcompact.cli.output.lists import some_of
+from kcompact.cli.output.lists import some_of, unlocked
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.errors import CleaningAbortedError
 from kcompact.plan.passes import offset_map_slots
@@ -35,6 +35,9 @@ LINES_BELOW = 14
 
 def show_outcome(result: RoundResult, printer: Printer, *, is_dry_run: bool = False) -> None:
     """Print Kafka's summary of each partition that was cleaned, if they are few, a table, and the totals."""
+    listed = unlocked(result.partitions)
+    if not listed:
+        return
     deletes = "would delete" if is_dry_run else "deleted"
     cleaned = [each.result for each in result.cleaned if each.result is not None]
     if cleaned and (printer.is_verbose or len(cleaned) <= FEW):
@@ -43,7 +46,7 @@ def show_outcome(result: RoundResult, printer: Printer, *, is_dry_run: bool = Fa
         printer.line()
         printer.line(f"  {delayed}")
     printer.line()
-    shown, is_fitting = _fitting(result.partitions, printer)
+    shown, is_fitting = _fitting(listed, printer)
     if shown:
         # Rows with remarks can be several lines high.
         _show_results(shown, printer, deletes=deletes, with_remarks=is_fitting)
@@ -273,9 +276,10 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
     `removed` is what killed runs had left elsewhere.
     """
     fill = printer.lines_to_fill
-    shown = list(entries)
-    if fill is not None and len(entries) > fill:
-        shown = [entry for entry in entries if entry.status != NOTHING_TO_DO]
+    listed = unlocked(entries)
+    shown = listed
+    if fill is not None and len(listed) > fill:
+        shown = [entry for entry in listed if entry.status != NOTHING_TO_DO]
     rows = [
         {
             "partition": cell(entry.directory.name),
@@ -286,8 +290,8 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
     ]
     if rows:
         printer.table(("partition", "status", "what"), rows, whole=("status",))
-    if len(shown) < len(entries):
-        printer.line(f"{len(entries) - len(shown):,} of {len(entries):,} partitions: nothing to do")
+    if len(shown) < len(listed):
+        printer.line(f"{len(listed) - len(shown):,} of {len(entries):,} partitions: nothing to do")
     for path in removed:
         printer.line(f"removed what a killed run had left: {text.relative_to_here(text.safe(str(path)))}")
 
@@ -321,7 +325,7 @@ def show_restore(entries: Sequence[RestoreEntry], printer: Printer) -> None:
             "size": cell(readable.size(entry.size_bytes)),
             "checkpoint": cell("-" if entry.checkpoint is None else str(entry.checkpoint)),
         }
-        for entry in entries
+        for entry in unlocked(entries)
     ]
     if rows:
         printer.table(("partition", "status", "files", "size", "checkpoint"), rows, whole=("status",))

@@ -12,7 +12,7 @@ from kcompact import readable
 from kcompact.cli.output import text
 from kcompact.cli.output.explanations import amount_of
 from kcompact.cli.output.left_out import lines_of_left_out, show_left_out
-from kcompact.cli.output.lists import some_of, topics_of
+from kcompact.cli.output.lists import some_of, topics_of, unlocked
 from kcompact.cli.output.plan_details import has_details, lines_of_details, show_details
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.discovery import LeftOut
@@ -41,13 +41,17 @@ def show_plans(
 ) -> None:
     """Print the plans, what is left out beside them, and the totals. `applies_retention`: old segments are deleted.
 
-    The details of a single partition already say what retention deletes.
+    The details of a single partition already say what retention deletes. Nothing is printed of a locked log directory
+    but its number of partitions among the totals.
     """
-    notes, advice = _notes(entries), hints(entries)
+    listed = unlocked(entries)
+    if entries and not listed:
+        return
+    notes, advice = _notes(listed), hints(listed)
     lines_below = min(len(notes), MOST_NOTES + 1) + bool(notes) + lines_of_left_out(left_out, printer)
     lines_below += LINES_OF_HINT * len(advice) + LINES_OF_TOTALS
-    is_folded = _show_within(entries, printer, lines_below=lines_below)
-    _show_notes(notes, len(entries), printer)
+    is_folded = _show_within(listed, printer, lines_below=lines_below)
+    _show_notes(notes, len(listed), printer)
     show_left_out(left_out, printer)
     _show_hints(advice, printer)
     if len(entries) > 1:

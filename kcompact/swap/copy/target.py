@@ -13,7 +13,7 @@ from kcompact.errors import LogDirLockedError, RefusedError, storage_error
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import nearest_existing
 from kcompact.log.directory import is_log_dir
-from kcompact.log.lock import LOCK_NAME, is_locked, log_dir_lock
+from kcompact.log.lock import LOCK_NAME, holder_in_words, is_locked, log_dir_lock
 from kcompact.swap.open_directory import OpenDirectory
 
 
@@ -81,7 +81,7 @@ def is_used(output: Path) -> bool:
 def require_unlocked(log_dir: Path) -> None:
     """Raise LogDirLockedError if a process holds the lock of a log directory now."""
     if is_locked(log_dir):
-        raise LogDirLockedError(lock=log_dir / LOCK_NAME)
+        raise LogDirLockedError(lock=log_dir / LOCK_NAME, holder=holder_in_words(log_dir))
 
 
 # --- The lock of an output, shared by the threads of this process -------------------------------------------

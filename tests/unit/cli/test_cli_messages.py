@@ -116,14 +116,21 @@ def test_a_second_ctrl_c_says_what_to_do(capfd: pytest.CaptureFixture[str], monk
 # Errors of many partitions
 
 
-def test_a_lock_is_printed_once_and_named_in_the_tables(tmp_path: Path) -> None:
+def test_a_lock_is_one_message_and_no_table(tmp_path: Path) -> None:
     with running_broker(partitions(tmp_path)):
-        ran = kcompact(*CLEAN, tmp_path)
-    assert (ran.out + ran.err).count("another process holds this lock") == 1
-    plans, results = ran.out.split("\n\n")[0], ran.out.split("\n\n")[2]
-    assert plans.count("locked") == results.count("locked") == 5
-    assert "5 partitions, size unknown: 0 to clean, 5 locked\n" in ran.out
-    assert "0 B" not in ran.out
+        for command in (CLEAN, ("recover",)):
+            ran = kcompact(*command, tmp_path)
+            assert (ran.code, ran.out, ran.err.count("holds this lock")) == (5, "", 1)
+
+
+def test_a_locked_directory_beside_another(tmp_path: Path) -> None:
+    other = partition(tmp_path / "other")
+    with running_broker(partitions(tmp_path / "logs")):
+        ran = kcompact(*CLEAN, tmp_path / "logs", other)
+    assert (ran.code, ran.err.count("holds this lock")) == (5, 1)
+    assert "locked" not in ran.out.partition("6 partitions, ")[0]
+    assert "6 partitions, 489 B (size of 5 unknown): 1 to clean, 5 locked\n" in ran.out
+    assert "\n6 partitions: 1 cleaned, 5 failed\n" in ran.out
 
 
 def test_sizes_are_those_of_the_planned(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -197,6 +198,28 @@ def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
     assert ran.out.endswith("\nstops a broker: 8\n")
     assert kcompact("doctor", "-v", *options, tmp_path / "logs").out.count("lost+found") == 8 * 4
     assert kcompact("doctor", "-q", *options, tmp_path / "logs").out == "stops a broker: 8\n"
+
+
+def test_who_holds_the_lock(tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    run = ("doctor", *COMPACT, "--now", NOW, "--broker-config", tmp_path / "server.properties", tmp_path / "logs")
+    with running_broker(tmp_path / "logs") as pid:
+        out = kcompact(*run).out
+    assert re.search(rf"^stops a broker: locked\n  .*: python\S* \(process {pid}\) holds the lock: ", out)
+    with running_broker(tmp_path / "logs", "kafka.Kafka", "server.properties") as pid:
+        ran = kcompact(*run)
+        os.kill(pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+        suspended = kcompact(*run).out
+        refused = kcompact("recover", tmp_path / "logs").err
+        os.kill(pid, signal.SIGCONT)
+    assert re.search(rf"^stops kcompact: running\n  .*: python\S* \(process {pid}\) is a running broker: ", ran.out)
+    assert "A broker is running; nothing was found that stops it or its cleaner.\n" in ran.out
+    assert ran.code == 5
+    assert re.search(rf"^stops a broker: locked\n  .* \(process {pid}, suspended\) holds the lock: ", suspended)
+    assert f"(process {pid}, suspended) holds this lock\n" in refused
+    with log_dir_lock(tmp_path / "logs"):
+        assert "another kcompact holds the lock: " in kcompact(*run).out
 
 
 def test_the_gravest_exit_code_wins(tmp_path: Path) -> None:
