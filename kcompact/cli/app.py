@@ -296,6 +296,11 @@ def plan(
     help="Do not ask for confirmation. Without a terminal, and with --json, kcompact never asks.",
 )
 @click.option(
+    "--ask",
+    is_flag=True,
+    help="Change nothing before a person has said yes: ask with --json too, and refuse without a terminal.",
+)
+@click.option(
     "--engine",
     type=click.Choice(("spark", "in-process")),
     default="spark",
@@ -322,6 +327,7 @@ def clean(
     force: bool,
     unclean: bool,
     yes: bool,
+    ask: bool,
     is_verbose: bool,
     is_quiet: bool,
     as_json: bool,
@@ -348,12 +354,15 @@ def clean(
     from kcompact.cleaner.options import CleanOptions
     from kcompact.cli.commands import clean as command
 
+    if yes and ask:
+        raise click.UsageError("--yes and --ask exclude each other")
     return command.run(
         paths,
         replace(plan_options, force=force, unclean=unclean),
         CleanOptions(**cleaning),  # The remaining options have the names of its fields.
         EngineOptions(name=engine, master=master, spark_conf=options.parse_pairs(spark_conf, option="--spark-conf")),
         assume_yes=yes,
+        must_ask=ask,
         is_verbose=is_verbose,
         is_quiet=is_quiet,
         as_json=as_json,

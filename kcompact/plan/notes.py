@@ -65,8 +65,8 @@ def running_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
     log_dirs = {each.plan.log.log_dir.path for each in partitions if each.plan and each.plan.log.log_dir.is_running}
     return [
         f"a broker is running on {shown(log_dir)}, {shown(holder_in_words(log_dir))} holds its lock: each log ends "
-        "with its last whole batch, and the high watermark is that of the checkpoint, which the broker writes every few "
-        "seconds"
+        "with its last whole batch, and the high watermark is that of the checkpoint, which the broker writes every "
+        "few seconds"
         for log_dir in sorted(log_dirs)
     ]
 

@@ -42,6 +42,7 @@ def run(
     engine_options: EngineOptions,
     *,
     assume_yes: bool,
+    must_ask: bool = False,
     is_verbose: bool = False,
     is_quiet: bool = False,
     as_json: bool,
@@ -54,7 +55,7 @@ def run(
     ):
         beside = left_out(paths, topics=plan_options.topics)
         printer = None if as_json or is_quiet else _printer(is_verbose=is_verbose)
-        asks = consent.is_needed(round_.outcomes, options, assume_yes=assume_yes, as_json=as_json)
+        asks = consent.is_needed(round_.outcomes, options, assume_yes=assume_yes, must_ask=must_ask, as_json=as_json)
         _tell_notes(round_, without_doubts=asks)
         if asks:
             round_.check_engine()
@@ -69,9 +70,12 @@ def run(
             streams.tell(f"{unchanged}: {why}")
             streams.forget_output()
             return KcompactError.exit_code
-        if asks and (refused := _refused(round_, options)):
-            streams.tell(unchanged)
-            return refused
+        if asks:
+            if must_ask:
+                consent.require_person(unchanged)
+            if refused := _refused(round_, options):
+                streams.tell(unchanged)
+                return refused
 
         progress = ProgressBar(stop, round_.outcomes, is_quiet=is_quiet, only_bars=as_json)
         stop.is_deferred = True

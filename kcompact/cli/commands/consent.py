@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import termios
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +15,7 @@ from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.output import streams
 from kcompact.cli.output.explanations import amount_of
+from kcompact.errors import RefusedError
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.totals import deleted_by_retention
 
@@ -36,21 +39,37 @@ def show(
         show_plans(outcomes, printer, left_out=beside, applies_retention=options.apply_retention)
 
 
-def is_needed(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, assume_yes: bool, as_json: bool) -> bool:
-    """Return whether something will change and there is a person to ask, whom standard error reaches."""
-    if assume_yes or options.only_reads or as_json:
+def is_needed(
+    outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, assume_yes: bool, must_ask: bool, as_json: bool
+) -> bool:
+    """Return whether something will change, and a person has to confirm it or is there to be asked."""
+    if assume_yes or options.only_reads:
         return False
     changes = any(each.is_eligible for each in outcomes) or bool(_deleted(outcomes, options))
-    return changes and sys.stdin.isatty() and sys.stderr.isatty()
+    return changes and (must_ask or (not as_json and _is_person_there()))
+
+
+def require_person(unchanged: str) -> None:
+    """Raise RefusedError if nobody can be asked. `unchanged` says that nothing was changed."""
+    if not _is_person_there():
+        problem = f"no terminal, so --ask has nobody to ask; {unchanged}; --yes cleans without a question"
+        raise RefusedError(path="standard input", problem=problem)
+
+
+def _is_person_there() -> bool:
+    """Return whether a person can answer, whom standard error reaches."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, doubts: Sequence[str]) -> bool:
     """Ask, and return whether the answer is yes. Raises click.Abort at Ctrl-C and at the end of the input.
 
-    `doubts` say why the decisions may be wrong.
+    `doubts` say why the decisions may be wrong. What was typed before the question is no answer.
     """
     streams.tell("")
     streams.tell_notes(doubts)
+    with suppress(termios.error, OSError, ValueError):  # Not a terminal.
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
     return click.confirm(streams.wrapped(_question(outcomes, options), room_for=ANSWERS), err=True)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,38 +205,74 @@ def test_real_directories(name: str, tmp_path: Path) -> None:
 # Consent
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("is_piped", [False, True], ids=["terminal", "pipe"])
-@pytest.mark.parametrize(("answer", "code", "is_cleaned"), [("y\n", 0, True), ("n\n", 130, False), ("", 130, False)])
-def test_a_person_is_asked_on_standard_error(
-    answer: str, code: int, is_cleaned: bool, is_piped: bool, tmp_path: Path
-) -> None:
+QUESTION = b"Clean 1 partition, 419 B of segments? Each segment that is replaced is deleted. [y/N]: "
+
+
+def on_terminal(arguments: Sequence[str | Path], *, typed_ahead: str, answer: str, is_piped: bool) -> tuple[int, bytes]:
+    """Run a command line on a terminal, type before its question and after it; return the exit code and the screen."""
     pty = pytest.importorskip("pty")
-    directory = partition(tmp_path)
-    before = digest(directory)
     controller, terminal = pty.openpty()
+    os.write(controller, typed_ahead.encode())
     running = subprocess.Popen(
-        command("clean", "--engine", "in-process", *COMPACT, directory),
+        command(*arguments),
         stdin=terminal,
         stdout=subprocess.DEVNULL if is_piped else terminal,
         stderr=terminal,
         env={**environment(), "NO_COLOR": "1", "TERM": "xterm"},
     )
     os.close(terminal)
-    os.write(controller, answer.encode() or b"\x04")
-    seen = b""
-    while True:
-        try:
-            seen += os.read(controller, 4096)
-        except OSError:
-            break
+    seen, has_answered = b"", False
+    with suppress(OSError):  # Reading fails when the command has ended.
+        while chunk := os.read(controller, 4096):
+            seen += chunk
+            if not has_answered and QUESTION in seen.replace(b"\r\n", b" "):
+                os.write(controller, answer.encode() or b"\x04")
+                has_answered = True
     os.close(controller)
-    assert running.wait() == code
-    question = b"Clean 1 partition, 419 B of segments? Each segment that is replaced is deleted. [y/N]: "
-    assert question in seen.replace(b"\r\n", b" ")
+    return running.wait(), seen
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_piped", [False, True], ids=["terminal", "pipe"])
+@pytest.mark.parametrize(("answer", "code", "is_cleaned"), [("y\n", 0, True), ("n\n", 130, False), ("", 130, False)])
+def test_a_person_is_asked_on_standard_error(
+    answer: str, code: int, is_cleaned: bool, is_piped: bool, tmp_path: Path
+) -> None:
+    directory = partition(tmp_path)
+    before = digest(directory)
+    arguments = ("clean", "--engine", "in-process", *COMPACT, directory)
+    ended, seen = on_terminal(arguments, typed_ahead="", answer=answer, is_piped=is_piped)
+    assert ended == code
+    assert QUESTION in seen.replace(b"\r\n", b" ")
     if not is_cleaned:
         assert seen.endswith(b"\r\nnothing was changed\r\n" if not answer else b"nothing was changed\r\n")
     assert (digest(directory) != before) == is_cleaned
+
+
+def test_what_was_typed_before_the_question_is_no_answer(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    before = digest(directory)
+    arguments = ("clean", "--engine", "in-process", "--ask", "--json", *COMPACT, directory)
+    ended, _ = on_terminal(arguments, typed_ahead="y\ny\n", answer="n\n", is_piped=True)
+    assert (ended, digest(directory) == before) == (130, True)
+
+
+def test_without_a_terminal_only_ask_refuses(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    before = digest(directory)
+    for output in ((), ("--json",)):
+        ran = kcompact("clean", "--engine", "in-process", "--ask", *output, *COMPACT, directory)
+        assert (ran.code, ran.complaints) == (
+            4,
+            "error: standard input: no terminal, so --ask has nobody to ask; nothing was changed; "
+            "--yes cleans without a question\n",
+        )
+    assert "checkpoint none -> 6" in kcompact("clean", "--engine", "in-process", "--ask", *COMPACT, directory).out
+    assert kcompact("clean", "--engine", "in-process", "--ask", "--dry-run", *COMPACT, directory).code == 0
+    assert kcompact("clean", "--ask", "--yes", *COMPACT, directory).code == 2
+    assert digest(directory) == before
+    assert kcompact("clean", "--engine", "in-process", *COMPACT, directory).code == 0
+    assert kcompact("clean", "--engine", "in-process", "--ask", *COMPACT, directory).code == 0  # Nothing is to be done.
 
 
 # Engines
