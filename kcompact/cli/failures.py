@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 DEBUG = "kcompact.debug"
 """The key under which click's context holds the value of `--debug`."""
+MOST_ERRORS = 2
+"""So many errors of partitions are printed on a terminal without --verbose."""
 CLOSED_PIPE = 141
 """The exit code of a process that SIGPIPE ends: what a shell shows for `git` or `grep` whose reader leaves early.
 
@@ -68,17 +71,30 @@ def complain(problem: KcompactError, *, traced: bool = False, directories: Seque
 
 
 def complain_of_each(problems: Iterable[tuple[Path, KcompactError]]) -> None:
-    """Print the errors of directories on standard error. An error that several partitions have is printed once."""
+    """Print the errors of directories on standard error. An error that several partitions have is printed once.
+
+    On a terminal only the gravest are printed, so that the totals above stay on the screen.
+    """
+    from kcompact.cli.output import streams
     from kcompact.cli.output.text import within
     from kcompact.format.names import TopicPartition
+    from kcompact.plan.planned import gravest_first
 
     groups: dict[tuple[type, str], list[tuple[Path, KcompactError]]] = {}
     for directory, problem in problems:
         is_partition = TopicPartition.parse(directory.name) is not None
         message = within(directory, problem.cause) if is_partition else str(problem)
         groups.setdefault((type(problem), message), []).append((directory, problem))
-    for those in groups.values():
+    shown = list(groups.values())
+    context = click.get_current_context(silent=True)
+    options = context.params if context is not None else {}
+    if sys.stderr.isatty() and not options.get("is_verbose"):
+        shown = gravest_first(shown, lambda those: those[0][1].exit_code)[:MOST_ERRORS]
+    for those in shown:
         complain(those[0][1], directories=[directory for directory, _ in those])
+    if len(shown) < len(groups):
+        way = "-v" if "is_verbose" in options else "--json"
+        streams.tell(f"and {len(groups) - len(shown):,} more errors; {way} lists them")
 
 
 def delivered(show: Callable[[], None], *, only_reads: bool = False) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
@@ -99,5 +99,13 @@ def dirtiest_first(partitions: Sequence[Partition]) -> list[Partition]:
 
 def gravest_exit_code(codes: Iterable[int]) -> int:
     """Return the gravest code of several partitions, 0 if none has failed. A request to stop is the least grave."""
-    failures = {code for code in codes if code}
-    return next((code for code in GRAVEST_FIRST if code in failures), max(failures, default=0))
+    return next(iter(gravest_first((code for code in codes if code), int)), 0)
+
+
+Failure = TypeVar("Failure")
+
+
+def gravest_first(failures: Iterable[Failure], exit_code: Callable[[Failure], int]) -> list[Failure]:
+    """Return failures with the gravest exit code first; equally grave ones keep their order."""
+    gravity = {code: number for number, code in enumerate(GRAVEST_FIRST)}
+    return sorted(failures, key=lambda each: gravity.get(exit_code(each), len(gravity)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -182,11 +183,8 @@ def _show_results(entries: Sequence[PartitionOutcome], printer: Printer, *, dele
 
 def _show_totals(result: RoundResult, printer: Printer, *, deletes: str) -> None:
     """Print the number of partitions by status, and the sizes before and after."""
-    counts: dict[str, int] = {}
-    for entry in sorted(result.partitions, key=lambda each: (each.status == Status.SKIPPED, each.error is not None)):
-        counts[_status(entry)] = counts.get(_status(entry), 0) + 1
-    listed = ", ".join(f"{count:,} {status}" for status, count in counts.items())
-    printer.line(f"{readable.counted(len(result.partitions), 'partition')}: {listed}")
+    partitions = sorted(result.partitions, key=lambda each: (each.status == Status.SKIPPED, each.error is not None))
+    printer.line(_by_status([_status(each) for each in partitions]))
     if result.expired:
         printer.line(f"retention {deletes} {amount_of(result.expired)}")
     if not result.cleaned:
@@ -200,6 +198,12 @@ def _show_totals(result: RoundResult, printer: Printer, *, deletes: str) -> None
         f"{result.messages_read:,} -> {result.messages_written:,} messages "
         f"({_less(result.messages_written, result.messages_read)} fewer)"
     )
+
+
+def _by_status(statuses: Sequence[str]) -> str:
+    """Return the number of partitions, in all and with each status."""
+    listed = ", ".join(f"{count:,} {status}" for status, count in Counter(statuses).items())
+    return f"{readable.counted(len(statuses), 'partition')}: {listed}"
 
 
 def _status(entry: PartitionOutcome) -> str:
@@ -275,11 +279,9 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
 
     `removed` is what killed runs had left elsewhere.
     """
-    fill = printer.lines_to_fill
     listed = unlocked(entries)
-    shown = listed
-    if fill is not None and len(listed) > fill:
-        shown = [entry for entry in listed if entry.status != NOTHING_TO_DO]
+    is_folded = printer.lines_to_fill is not None and len(listed) > FEW
+    shown = [entry for entry in listed if not is_folded or entry.status != NOTHING_TO_DO]
     rows = [
         {
             "partition": cell(entry.directory.name),
@@ -290,10 +292,11 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
     ]
     if rows:
         printer.table(("partition", "status", "what"), rows, whole=("status",))
-    if len(shown) < len(listed):
-        printer.line(f"{len(listed) - len(shown):,} of {len(entries):,} partitions: nothing to do")
     for path in removed:
         printer.line(f"removed what a killed run had left: {text.relative_to_here(text.safe(str(path)))}")
+    if len(shown) < len(listed):
+        statuses = [entry.status for entry in entries]
+        printer.line(_by_status(sorted(statuses, key=lambda status: status == NOTHING_TO_DO)))
 
 
 def _recovery_steps(entry: RecoveryEntry) -> list[str]:

@@ -25,6 +25,7 @@ from tests.support.command_line import (
     COMPACT,
     after_notes,
     clean,
+    flip,
     kcompact,
     on_terminal,
     partition,
@@ -324,3 +325,48 @@ def test_bars_fit_on_narrow_terminals(tmp_path: Path) -> None:
         assert max(map(len, bars)) <= width
         assert any(re.match(r"\d of 5 part.* of 4.1 KiB", line) for line in bars), bars
         assert not any(re.search(r"[MKG]B", line) for line in bars)
+
+
+# A terminal of 80 x 24
+
+
+@pytest.mark.long
+def test_four_hundred_partitions_end_with_the_totals_on_the_last_screen(tmp_path: Path) -> None:
+    caught_up = "log now=10:00 checkpoint=6 hw=7 name={}\n0: a=1 b=2\n3: c=5\n6: a=6"
+    for number in range(400):
+        name = f"orders-{number}"
+        made = partition(tmp_path, caught_up.format(name) if number % 2 else settings(f"hw=7 name={name}"))
+        if number < 30:
+            flip(made / "00000000000000000006.log", 17, number + 1)  # Each has another wrong checksum.
+        elif number < 40:
+            (made / ".kcompact-0123456789abcdef").mkdir()
+    ends = {
+        ("recover",): "400 partitions: 10 tidied, 390 nothing-to-do",
+        ("plan", *COMPACT): r"400 partitions, .*: 185 to clean, 215 not",
+        ("doctor", *COMPACT): r"stops a broker: \d+; stops kcompact: 60; note: \d+",
+        (*CLEAN, "--yes"): "400 partitions: 185 cleaned, 30 failed, 185 skipped",
+        (*CLEAN, "--force", "--yes"): "400 partitions: 30 failed, 370 skipped",
+    }
+    for command, totals in ends.items():
+        lines = on_terminal([80], *command, tmp_path)[80]
+        (at,) = (number for number, line in enumerate(lines) if re.fullmatch(totals, line))
+        height = sum(max(1, -(-len(line) // 80)) for line in lines[at:])
+        assert height < SCREEN, (command, lines[-SCREEN:])
+        assert not any(
+            "nothing-to-do" in line or "active-only " in line for line in lines if line.startswith("orders-")
+        )
+
+
+def test_few_errors_on_a_terminal_and_the_gravest_first(tmp_path: Path) -> None:
+    for number in range(6):
+        made = partition(tmp_path, settings(f"hw=7 name=orders-{number}"))
+        if number < 5:
+            flip(made / "00000000000000000006.log", 17, number + 1)
+    partition(tmp_path / "other", settings("unclean name=aaa-0"))
+    arguments = (*CLEAN, "--dry-run", tmp_path / "other" / "aaa-0", tmp_path)
+    shown = on_terminal([120], *arguments)[120]
+    named = [line for line in shown if line.startswith("error: ")]
+    assert [re.findall(r"/([a-z]+-\d)/", line) for line in named] == [["orders-0"], ["orders-1"]]
+    assert "and 4 more errors; -v lists them" in shown
+    assert len(errors_of("\n".join(on_terminal([120], *arguments, "-v")[120]))) == 6
+    assert len(errors_of(kcompact(*arguments).err)) == 6
