@@ -10,6 +10,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from fixtures.broker import Broker, patiently
 from tests.oracle.real_kafka import Json, RealKafka
+from tests.support.patience import PATIENCE_S, becomes
 
 COORDINATORS = """\
 offsets.topic.segment.bytes=1048576
@@ -24,8 +25,6 @@ group.share.max.session.timeout.ms=600000
 group.share.session.timeout.ms=600000
 """
 """Small segments, and members that stay while the broker is away. Its cleaner does not run, see `Broker`."""
-LOADING_S = 60
-READING_S = 120
 ABOUT_LOGS = re.compile(r"^(?:WARN|ERROR) (?:org\.apache\.)?kafka\.(?:storage|log|coordinator).*", re.MULTILINE)
 """What a broker logs that found something wrong in a log."""
 
@@ -36,12 +35,8 @@ def size_of(directory: Path) -> int:
 
 def loaded(kafka: RealKafka, broker: Broker) -> Json:
     """What the admin API says once the broker that has just started has read the topics of its coordinators."""
-    deadline = time.monotonic() + LOADING_S
-    while True:
-        described = kafka.describe_cluster(broker.address)
-        if all(described.values()) or time.monotonic() > deadline:
-            return described
-        time.sleep(0.5)
+    assert becomes(lambda: all(kafka.describe_cluster(broker.address).values()))
+    return kafka.describe_cluster(broker.address)
 
 
 def consumed(
@@ -57,7 +52,7 @@ def consumed(
         consumer.seek_to_beginning(partition)
         end = patiently(lambda: consumer.end_offsets([partition]))[partition]
         seen = {}
-        deadline = time.monotonic() + READING_S
+        deadline = time.monotonic() + PATIENCE_S
         while consumer.position(partition) < end:
             assert time.monotonic() < deadline, f"{topic}: read up to {consumer.position(partition)} of {end}"
             for each in consumer.poll(timeout_ms=1_000).get(partition, []):

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from tests.support.patience import PATIENCE_S
+
 Json = dict[str, Any]
 Config = Mapping[str, str]
 
@@ -193,7 +195,7 @@ class RealKafka:
             self._process.stdin.write('{"op": "exit"}\n')
             self._process.stdin.close()
         try:
-            self._process.wait(timeout=10)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

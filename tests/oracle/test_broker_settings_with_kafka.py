@@ -6,7 +6,6 @@ Without the file the settings in which kcompact differs from the broker are amon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from kcompact.cli.output.doctor import FINE
 from kcompact.format.batch import parse_batches
 from tests.oracle.real_kafka import class_path, copy_log_dir
 from tests.support.command_line import kcompact
+from tests.support.patience import becomes
 
 pytestmark = pytest.mark.oracle
 
@@ -27,7 +27,6 @@ AT_ONCE = {"min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "0"}
 """A topic with these is cleaned, whatever the broker's own settings are: the cleaner has looked at all topics then."""
 TOPICS = {"orders": COMPACT, "control": COMPACT | AT_ONCE}
 SEGMENTS, BATCH_BYTES = 5, 400_000
-WAIT_S = 60
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +73,6 @@ def checkpointed(log_dir: Path) -> dict[str, int]:
     return {topic: int(offset) for topic, _, offset in map(str.split, lines)}
 
 
-def wait_for(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def has_cleaner(process: int) -> bool:
     """Return whether a broker has a thread `kafka-log-cleaner-thread-0`, of which the kernel keeps 15 characters."""
     names = (each.read_text(encoding="utf-8") for each in Path(f"/proc/{process}/task").glob("*/comm"))
@@ -96,7 +88,7 @@ def test_a_setting_that_keeps_the_cleaner_out(line: str, reason: str, name: str,
     log_dir = copy_log_dir(written, tmp_path / "log-dir")
     elsewhere = copy_log_dir(written, tmp_path / "in" / "no" / "sight")
     with Broker(tmp_path, properties=READY + line):
-        wait_for(lambda: "control" in checkpointed(log_dir))
+        assert becomes(lambda: "control" in checkpointed(log_dir))
         assert planned(log_dir)["reason"] == reason
     assert "orders" not in checkpointed(log_dir)
     stopped = planned(log_dir)
@@ -139,7 +131,7 @@ def cleaned(written: Path, tmp_path: Path) -> tuple[Path, tuple[int, int]]:
     began_ms = int(time.time() * 1000)
     own = "log.segment.bytes=1048576\nlog.cleaner.delete.retention.ms=7200000\n"
     with Broker(tmp_path, properties=READY + own) as broker:
-        wait_for(lambda: "orders" in checkpointed(broker.log_dir))
+        assert becomes(lambda: "orders" in checkpointed(broker.log_dir))
     return tmp_path, (began_ms, int(time.time() * 1000))
 
 

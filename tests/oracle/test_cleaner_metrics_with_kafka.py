@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from kcompact.plan.passes import OFFSET_MAP_ENTRY_BYTES, offset_map_slots
 from tests.oracle.real_kafka import Json, RealKafka, copy_log_dir
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
+from tests.support.patience import becomes
 
 pytestmark = pytest.mark.oracle
 
@@ -177,10 +177,7 @@ def test_the_service_ends_with_the_same_metrics(
     by_the_clock = {"time-since-last-run-ms": 0, "max-clean-time-secs": 0}
     expected = {name.replace(str(theirs), str(ours)): value for name, value in shown["values"].items()} | by_the_clock
     with Cleaner([ours], settings, clock=lambda: NOW) as cleaner:
-        deadline_s = time.monotonic() + 20
-        while cleaner.metrics() | by_the_clock != expected and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        assert cleaner.metrics() | by_the_clock == expected
+        assert becomes(lambda: cleaner.metrics() | by_the_clock == expected), cleaner.metrics()
         assert sorted(map(str, cleaner.uncleanable_partitions)) == sorted(name for name, _ in broken)
 
 

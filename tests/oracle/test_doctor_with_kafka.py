@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from kcompact.doctor.findings import Kind
 from kcompact.format.properties import build_meta_properties, parse_meta_properties
 from tests.oracle.real_kafka import copy_log_dir, java
 from tests.support.command_line import flip, kcompact, rewrite, running_broker, server_properties
+from tests.support.patience import PATIENCE_S, becomes
 
 pytestmark = pytest.mark.oracle
 
@@ -34,7 +34,6 @@ START_MS = 1_700_000_000_000
 CLEANER = "log.cleaner.backoff.ms=100\nlog.initial.task.delay.ms=100\n"
 NOBODY = 65534
 NEVER = "log.cleaner.enable=false\n"
-ENDS_WITHIN_S = 60
 CLOSED = "00000000000000000020.log"
 """A closed segment of the topic."""
 
@@ -82,7 +81,7 @@ def logged_by_a_broker_that_ends(home: Path, properties: str = "") -> str:
         process = broker._process
         assert process is not None
         try:
-            process.wait(ENDS_WITHIN_S)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             broker.stop()
             pytest.fail(f"the broker runs:\n{broker.logged[-3000:]}")
@@ -312,10 +311,7 @@ def test_the_cleaner_does_not_notice_a_wrong_checksum(log_dir: Path) -> None:
     assert "damaged-batch" in kinds
     assert "uncleanable-batch" not in kinds
     with Broker(log_dir.parent, properties=CLEANER) as broker:
-        deadline = time.monotonic() + 30
-        while (orders(log_dir) / CLOSED).exists() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert not (orders(log_dir) / CLOSED).exists()  # It was cleaned into the segment before.
+        assert becomes(lambda: not (orders(log_dir) / CLOSED).exists())  # It was cleaned into the segment before.
         assert "uncleanable" not in broker.logged
 
 
@@ -327,10 +323,7 @@ def test_a_missing_segment_is_not_noticed_by_a_broker(log_dir: Path) -> None:
 
 
 def wait_for(broker: Broker, text: str) -> None:
-    deadline = time.monotonic() + 30
-    while text not in broker.logged:
-        assert time.monotonic() < deadline, broker.logged[-3000:]
-        time.sleep(0.1)
+    assert becomes(lambda: text in broker.logged), broker.logged[-3000:]
 
 
 def test_a_broker_deletes_a_log_that_ends_below_its_start(log_dir: Path) -> None:
@@ -412,7 +405,9 @@ def test_no_consumer_gets_past_a_torn_end(lost_bytes: int, log_dir: Path) -> Non
         producer = KafkaProducer(bootstrap_servers=broker.address)
         # Not a minute later than the segment's first batch: the record would get a new segment, behind the torn one.
         time_ms = START_MS + 120_000 * 4 + 100
-        sent = producer.send("orders", key=b"key", value=b"new", partition=0, timestamp_ms=time_ms).get(timeout=30)
+        sent = producer.send("orders", key=b"key", value=b"new", partition=0, timestamp_ms=time_ms).get(
+            timeout=PATIENCE_S
+        )
         producer.close()
         consumer = KafkaConsumer(
             bootstrap_servers=broker.address, enable_auto_commit=False, group_id=None, consumer_timeout_ms=8_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from kafka.admin import ConfigResource
 
 from fixtures.broker import Broker, patiently
 from tests.support.command_line import kcompact
+from tests.support.patience import PATIENCE_S, becomes
 
 pytestmark = pytest.mark.oracle
 
@@ -33,20 +33,15 @@ def planned(broker: Broker) -> Any:
     return ran.partition
 
 
-def until(is_so: Callable[[], bool], *, what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def test_records_and_settings_change_what_they_should(tmp_path: Path) -> None:
     with Broker(tmp_path, properties=PROPERTIES) as broker:
         admin = patiently(lambda: KafkaAdminClient(bootstrap_servers=broker.address))
         producer = KafkaProducer(bootstrap_servers=broker.address)
 
         def send(timestamp_ms: int, size: int, key: bytes = b"a") -> None:
-            producer.send(TOPIC, key=key, value=bytes(size), timestamp_ms=timestamp_ms, partition=0).get(timeout=30)
+            producer.send(TOPIC, key=key, value=bytes(size), timestamp_ms=timestamp_ms, partition=0).get(
+                timeout=PATIENCE_S
+            )
 
         def set_ratio(ratio: float) -> None:
             resource = ConfigResource("topic", TOPIC, {**SETTINGS, "min.cleanable.dirty.ratio": repr(ratio)})
@@ -63,7 +58,7 @@ def test_records_and_settings_change_what_they_should(tmp_path: Path) -> None:
         send(first_ms, 900, b"b")
 
         # The active segment is closed by a record of that time, and not by one a millisecond older.
-        until(lambda: planned(broker)["explain"]["decided_by"] == "active-segment", what="the records")
+        assert becomes(lambda: planned(broker)["explain"]["decided_by"] == "active-segment"), "the records"
         found = planned(broker)
         (active,) = (each for each in found["explain"]["conditions"] if each["name"] == "active-segment")
         assert active["how"] == "at-append"
@@ -73,17 +68,17 @@ def test_records_and_settings_change_what_they_should(tmp_path: Path) -> None:
             assert len(planned(broker)["segments"]) == segments
         # Then it is eligible, as foretold, and the broker's cleaner takes it.
         assert "at-append" in {each["how"] for each in found["explain"]["forecasts"]}
-        until(lambda: cleaned_up_to() == 3, what="the cleaning of what the record closed")
+        assert becomes(lambda: cleaned_up_to() == 3), "the cleaning of what the record closed"
 
         # A dirty section that is too small: the ratio that it names is enough, and the next one is not.
         send(rolls_ms + 60_001, 100)
-        until(lambda: planned(broker)["reason"] == "below-ratio", what="a ratio that is too low")
+        assert becomes(lambda: planned(broker)["reason"] == "below-ratio"), "a ratio that is too low"
         setting = planned(broker)["explain"]["change_by_setting"]
         assert setting["name"] == "min.cleanable.dirty.ratio"
         set_ratio(math.nextafter(setting["value"], 1.0))
         time.sleep(LONG_ENOUGH_S)
         assert cleaned_up_to() == 3
         set_ratio(setting["value"])
-        until(lambda: cleaned_up_to() == 4, what="the cleaning with the ratio")
+        assert becomes(lambda: cleaned_up_to() == 4), "the cleaning with the ratio"
         producer.close()
         admin.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tests.oracle.clients import COORDINATORS
 from tests.oracle.odd_logs import odd_spec
 from tests.oracle.real_kafka import Json, RealKafka, class_path, java
 from tests.support.command_line import kcompact
+from tests.support.patience import becomes
 
 pytestmark = pytest.mark.oracle
 
@@ -138,7 +138,7 @@ def kafka_transactions(address: str, *arguments: str) -> list[dict[str, str]]:
     """Return the table that `kafka-transactions.sh` prints, by the names of its columns."""
     command = [java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
     command += ["org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", address, *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = [line.split("\t") for line in ran.stdout.splitlines() if "\t" in line]
     header, *others = [[each.strip() for each in row] for row in rows]
     return [dict(zip(header, row, strict=True)) for row in others]
@@ -166,13 +166,13 @@ def test_a_brokers_own_tools_find_the_same_transactions(tmp_path: Path) -> None:
         compare(broker, described, [])
     shutil.rmtree(broker.log_dir / "__transaction_state-0")
     with broker:
-        deadline = time.monotonic() + 30
-        hanging: list[dict[str, str]] = []
-        while not hanging and time.monotonic() < deadline:
-            arguments = ("--topic", "payments", "--partition", "0", "--max-transaction-timeout", "0")
-            hanging = kafka_transactions(broker.address, "find-hanging", *arguments)
-        assert len(hanging) == 1
-        compare(broker, describe_producers(broker), hanging)
+        assert becomes(lambda: hanging_transactions(broker))
+        compare(broker, describe_producers(broker), hanging_transactions(broker))
+
+
+def hanging_transactions(broker: Broker) -> list[dict[str, str]]:
+    arguments = ("--topic", "payments", "--partition", "0", "--max-transaction-timeout", "0")
+    return kafka_transactions(broker.address, "find-hanging", *arguments)
 
 
 def describe_producers(broker: Broker) -> list[dict[str, str]]:

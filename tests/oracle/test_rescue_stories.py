@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tests.oracle.clients import ABOUT_LOGS, COORDINATORS, consumed, loaded, new
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
 from tests.support.command_line import kcompact
 from tests.support.pages import blocks, commands, run
+from tests.support.patience import PATIENCE_S, becomes
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
@@ -36,7 +36,6 @@ KEYS = 50
 KILLED_AFTER = 100
 GOES_ON_FOR = 10
 """Rounds of the writer."""
-STOPPING_S = 60
 
 
 def story(number: int) -> list[str]:
@@ -170,16 +169,13 @@ class Writer(threading.Thread):
 
     def wait(self, rounds: int) -> None:
         """Wait until it has written so many rounds."""
-        deadline = time.monotonic() + 240
-        while self.rounds < rounds:
-            assert self.failure is None, self.failure
-            assert time.monotonic() < deadline, f"{self.rounds} rounds"
-            time.sleep(0.05)
+        assert becomes(lambda: self.failure or self.rounds >= rounds), f"{self.rounds} rounds"
+        assert self.failure is None, self.failure
 
     def stop(self) -> None:
         """Let it end its round, and wait for it."""
         self.stopped.set()
-        self.join(STOPPING_S)
+        self.join(PATIENCE_S)
         if self.failure is not None:
             raise self.failure
 

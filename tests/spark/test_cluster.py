@@ -27,6 +27,7 @@ from kcompact.engine.spark import find_java, jvm, spark_context
 from kcompact.engine.spark.context import SparkStart
 from kcompact.format.names import log_name
 from tests.support.command_line import COMPACT, Ran, kcompact
+from tests.support.patience import becomes
 from tests.support.spark_runs import SPARK, content, left_behind, write_partition
 
 pytestmark = [*SPARK, pytest.mark.slow]
@@ -124,12 +125,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def await_port(port: int) -> None:
     """Wait until a process accepts connections: on a busy machine a master needs longer than `clean` waits for it."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def accepts() -> bool:
         with contextlib.suppress(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port)).close()
-            return
-        time.sleep(0.2)
+            return True
+        return False
+
+    assert becomes(accepts)
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
@@ -306,8 +309,5 @@ def test_nothing_runs_on_when_the_context_is_gone(cluster: Cluster) -> None:
     with spark_context(cluster.master, cluster.conf) as sc:
         assert sc.parallelize(range(4), 4).map(lambda number: number + 1).collect() == [1, 2, 3, 4]
         assert len(cluster.executors()) >= 1
-    deadline = time.monotonic() + 30
-    while cluster.executors() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert cluster.executors() == {}
+    assert becomes(lambda: not cluster.executors()), cluster.executors()
     assert sys.modules.get("pandas") is None

@@ -6,7 +6,6 @@ import io
 import subprocess
 import sys
 import threading
-import time
 import types
 import zipfile
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from kcompact.clean.prepare import prepare_clean
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, jvm, pyspark_private, spark_context
 from kcompact.errors import EngineError
+from tests.support.patience import becomes
 from tests.support.spark_runs import ROOT, SPARK, finished, plan_of, processes_of, write_log
 
 MODULE = "kcompact/engine/spark/pyspark_private.py"
@@ -279,7 +279,4 @@ def test_keys_are_the_same_without(names: list[str], second: str, tmp_path: Path
 
 def assert_ended(tmp_path: Path) -> None:
     """Check that no process of a test lives on; a JVM whose pipe closes needs a moment to end."""
-    deadline = time.monotonic() + 15
-    while (alive := processes_of(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not alive
+    assert becomes(lambda: not processes_of(tmp_path)), processes_of(tmp_path)

@@ -13,6 +13,7 @@ import pytest
 
 from kcompact.engine.spark import class_archive
 from kcompact.engine.spark.class_archive import ClassArchive
+from tests.support.patience import becomes
 from tests.support.spark_runs import environment, script
 
 
@@ -87,28 +88,26 @@ def denied(*_: Any, **__: Any) -> None:
 
 def test_two_do_not_make_the_same_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = found(tmp_path, tmp_path, monkeypatch)
-    assert one.directory is not None
+    directory = one.directory
+    assert directory is not None
     (tmp_path / "classes").write_bytes(b"java/lang/Object id: 1\nhalf a li")
-    stale = one.directory / "making-0.jsa"
+    stale = directory / "making-0.jsa"
     stale.touch()
     # This "Java" cannot make one: that is noted, and not tried again on the same day.
     one.make_in_background()
-    deadline = time.monotonic() + 30
-    while not (failed := list(one.directory.glob("spark-*.failed"))) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert failed == [one.directory / f"spark-{one.key}.failed"]
-    while list(one.directory.glob("making-*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not list(one.directory.glob("making-*"))
+    failed = directory / f"spark-{one.key}.failed"
+    assert becomes(failed.exists)
+    assert becomes(lambda: not list(directory.glob("making-*")))
     again = found(tmp_path, tmp_path, monkeypatch)
     assert (again.is_wanted, again.options()) == (False, [])
     yesterday = time.time() - 86_401
-    os.utime(failed[0], (yesterday, yesterday))
+    os.utime(failed, (yesterday, yesterday))
     assert found(tmp_path, tmp_path, monkeypatch).is_wanted
 
 
 ARCHIVED = """
 from kcompact.engine.spark import spark_start
+from tests.support.patience import becomes
 cache = Path(sys.argv[1]) / "kcompact"
 
 def run(is_first):
@@ -118,9 +117,7 @@ def run(is_first):
         return any("/kcompact/spark-" in Path(f"/proc/{pid}/maps").read_text() for pid in process_tree())
 
 assert not run(True)
-deadline = time.monotonic() + 240
-while list(cache.glob("making-*.*")) and time.monotonic() < deadline:
-    time.sleep(0.2)
+assert becomes(lambda: not list(cache.glob("making-*.*")))
 (file,) = cache.glob("spark-*.jsa")
 assert file.stat().st_mode & 0o777 == 0o600
 assert run(False)
@@ -141,7 +138,6 @@ def test_archive_is_made_after_the_first_run_and_quickens_the_next(tmp_path: Pat
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=400,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

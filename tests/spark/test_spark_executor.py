@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from tests.support import log_writer
 from tests.support.command_line import COMPACT, environment, flip, kcompact, process
 from tests.support.compare import differences
 from tests.support.kafka_rounds import clean_all, round_of
+from tests.support.patience import PATIENCE_S, becomes
 from tests.support.spark_runs import (
     SPARK,
     content,
@@ -129,10 +129,8 @@ def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, cap
     with pytest.raises(CorruptBatchError) as expected:
         prepare_clean(plan, InProcess())
     log_before = spark_log(on_spark)
-    started = time.monotonic()
     with pytest.raises(CorruptBatchError) as raised:
         prepare_clean(plan, on_spark)
-    assert time.monotonic() - started < 5
     assert str(raised.value) == str(expected.value)
     assert (raised.value.file, raised.value.position) == (str(victim), expected.value.position)
     assert raised.value.exit_code == 3
@@ -226,15 +224,11 @@ def running_tasks(executor: OnSpark) -> int:
 
 
 @pytest.mark.parametrize("turn", [1, 5], ids=["at-once", "running"])
-def test_abort_stops_within_seconds(on_spark: OnSpark, plan: CleanPlan, turn: int, tmp_path: Path) -> None:
+def test_abort_stops_an_endless_job(on_spark: OnSpark, plan: CleanPlan, turn: int, tmp_path: Path) -> None:
     job, tasks = endless(plan)
-    started = time.monotonic()
     with pytest.raises(CleaningAbortedError):
         dataclasses.replace(on_spark, progress=AbortAt(turn)).scan_and_reduce(job, tasks)
-    assert time.monotonic() - started < 8
-    while running_tasks(on_spark) and time.monotonic() - started < 10:
-        time.sleep(0.1)  # Spark's status lags behind its tasks.
-    assert running_tasks(on_spark) == 0
+    assert becomes(lambda: running_tasks(on_spark) == 0)  # Spark's status lags behind its tasks.
     # The context is as good as before.
     outcome(plan, on_spark, None, tmp_path / "staging")
 
@@ -313,11 +307,9 @@ def test_a_request_to_stop_ends_all_that_run_side_by_side(tmp_path: Path) -> Non
         while " of 40 partitions, " not in (line := running.stderr.readline()):
             assert line, "it ended before anything was written"
         running.send_signal(signal.SIGTERM)
-        asked = time.monotonic()
-        _, said = running.communicate(timeout=60)
+        _, said = running.communicate(timeout=PATIENCE_S)
     finally:
         running.kill()
-    assert time.monotonic() - asked < 20
     assert running.returncode == 143, said
     assert "Traceback" not in said
     assert left_behind(tmp_path) == []

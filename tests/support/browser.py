@@ -19,11 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.support.patience import PATIENCE_S
+
 _ARGUMENTS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"),
     *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-_TIMEOUT_S = 60
 
 
 class Browser:
@@ -61,7 +62,7 @@ class Browser:
         self.call("Browser.close")
         os.close(self._out)
         os.close(self._in)
-        self._process.wait(_TIMEOUT_S)
+        self._process.wait(PATIENCE_S)
 
     def call(self, method: str, *, session: str | None = None, **parameters: Any) -> dict[str, Any]:
         """Send a command and return its result."""
@@ -78,7 +79,7 @@ class Browser:
         self._next(lambda each: each.get("method") == method)
 
     def _next(self, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        end = time.monotonic() + _TIMEOUT_S
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             while b"\0" in self._received:
                 text, _, self._received = self._received.partition(b"\0")

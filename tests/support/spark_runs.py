@@ -33,6 +33,7 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.command_line import digest
 from tests.support.log_writer import LogSpec, SegmentSpec
+from tests.support.patience import PATIENCE_S
 from tests.support.staging import staging_at
 
 SPARK = [
@@ -218,7 +219,7 @@ def finished(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_S,
         check=False,
     )
 

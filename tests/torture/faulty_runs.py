@@ -29,6 +29,7 @@ from kcompact.engine import in_process
 from kcompact.log.lock import LOCK_NAME
 from tests.support import log_dsl, log_writer
 from tests.support.crash import clone
+from tests.support.patience import PATIENCE_S
 from tests.torture.children import in_child
 from tests.torture.faults import Call, Fault, Faults, _OpenFile, process_ends_at
 from tests.torture.plain_reader import View, contents, read_view
@@ -69,8 +70,6 @@ def _clean(*options: str, **settings: str) -> list[str]:
     return ["clean", "--engine", "in-process", "--json", *config, *now, *options, "HOME/logs"]
 
 
-LONGEST_S = 60
-"""A command that takes longer hangs, and is killed."""
 RECOVER = ["recover", "--json", "HOME/logs"]
 
 
@@ -199,7 +198,7 @@ def _seen(home: Path) -> Path:
 
 
 def _in_child(scene: Scene, home: Path, fault: Fault | None, watches: bool, limit: tuple[int, int] | None) -> str:
-    signal.alarm(LONGEST_S)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)  # A command that takes longer hangs, and is killed.
     if scene.in_pieces:
         _work_in_pieces()
     roots = [home / name for name in ("logs", "out", "tmp", "report")]

@@ -42,8 +42,8 @@ PARTS = {
     "commands": 1_000,
 }
 PROCESSES = 2
-LONGEST_S = 1.0
-STUCK_S = 20
+LONGEST_S = 10.0
+STUCK_S = 60
 """A mutant that takes this much processor time ends its process."""
 MORE_BYTES = 1 << 30
 """How far the address space may grow, and the resident memory after the first mutants of a process."""

@@ -8,6 +8,7 @@ signal at any time of its run.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -43,6 +44,7 @@ from tests.support.command_line import (
     settings,
     values,
 )
+from tests.support.patience import PATIENCE_S, becomes
 from tests.torture.tally import Tally
 
 PLAN = PlanOptions(now_ms=log_dsl.time_of("10:00"))
@@ -302,8 +304,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 MANY, FEW = 300, 20
 """The number of partitions for `plan`, and for the other commands."""
-END_S = 10.0
-"""The time within which a command has to end after a signal."""
 
 
 def _signals(scratch: Path, turns: int, chance: random.Random, tally: Tally) -> None:
@@ -363,7 +363,7 @@ def _with_signals(
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(delay_s)
                     process.send_signal(sent)
-            code = process.wait(120 if signals[0][0] is None else END_S)
+            code = process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -418,10 +418,7 @@ def _second_ctrl_c(scratch: Path, turns: int, chance: random.Random, tally: Tall
         arguments = ("clean", "--master", "local[1]", *COMPACT)
         code, error, _ = _with_signals(turn, arguments, [(first, signal.SIGINT), (second, signal.SIGINT)])
         _judge(what, code, error, signal.SIGINT, tally)
-        ends_at = time.monotonic() + END_S
-        while _java_below(turn / "tmp") and time.monotonic() < ends_at:
-            time.sleep(0.05)  # A large process needs a moment to die of SIGKILL.
-        if _java_below(turn / "tmp"):
+        if not becomes(functools.partial(_has_no_java, turn / "tmp")):
             tally.fail(f"{what}: a JVM is left")
         _judge_files(what, turn, old, tally, is_recovered=False, is_swapped=False)
         recovered, error, _ = _with_signals(turn, ("recover",), [(None, signal.SIGINT)])
@@ -431,10 +428,10 @@ def _second_ctrl_c(scratch: Path, turns: int, chance: random.Random, tally: Tall
         shutil.rmtree(turn)
 
 
-def _java_below(directory: Path) -> bool:
-    """Return whether a process has a path below a directory in its command line."""
+def _has_no_java(directory: Path) -> bool:
+    """Return whether no process has a path below a directory in its command line."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if str(directory).encode() in (process / "cmdline").read_bytes():
-                return True
-    return False
+                return False
+    return True

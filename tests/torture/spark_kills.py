@@ -15,11 +15,12 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.command_line import command, digest, environment
+from tests.support.patience import PATIENCE_S, becomes
 from tests.support.spark_runs import content, left_behind, processes_of, write_partition
 from tests.torture.tally import Tally
 
@@ -27,9 +28,6 @@ KILLS = 30
 SMALL_DISKS = ("8k", "64k", "200k")
 """Sizes of a disk that is too small for the files of a cleaning."""
 LOG_BYTES = 8 << 20
-END_S = 120.0
-ALONE_S = 30.0
-"""How long processes may run without the driver."""
 OPTIONS = (
     *("clean", "--master", "local[2]", "--high-watermark", "leo", "--now", "2024-01-01T10:00:00Z"),
     *("--config", "cleanup.policy=compact", "--config", "segment.bytes=3000000"),
@@ -81,7 +79,7 @@ def _prepared(scratch: Path) -> Stage:
         time.sleep(0.01)
     done = _ended(running)
     assert done.returncode == 0, done.stderr
-    assert _await(lambda: not processes_of(temporary), END_S), "the class archive is not finished"
+    assert becomes(lambda: not processes_of(temporary)), "the class archive is not finished"
     return stage._replace(lifetimes={victim: times[-1] - times[0] for victim, times in seen.items()})
 
 
@@ -94,7 +92,7 @@ def _kill_one(tally: Tally, stage: Stage, victim: str, moment: float, name: str)
     done = _ended(running)
     outcome = "driver" if done.returncode == -signal.SIGKILL else f"exit code {done.returncode}"
     tally.count(f"killed {victim}: {outcome}" if killed else f"{victim} had ended")
-    if not _await(lambda: not processes_of(stage.temporary), ALONE_S):
+    if not becomes(lambda: not processes_of(stage.temporary)):
         tally.fail(f"{name}: processes run on: {processes_of(stage.temporary)}")
     if "Traceback" in done.stderr:
         tally.fail(f"{name}: a traceback: {done.stderr[-500:]}")
@@ -168,7 +166,7 @@ class Done(NamedTuple):
 def _ended(running: subprocess.Popen[str]) -> Done:
     with running:
         try:
-            _, stderr = running.communicate(timeout=END_S)
+            _, stderr = running.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             running.kill()
             return Done(None, "it did not end")
@@ -177,7 +175,7 @@ def _ended(running: subprocess.Popen[str]) -> Done:
 
 def _killed(running: subprocess.Popen[str], victim: str, moment: float, stage: Stage) -> bool:
     """Kill one process of a run at some moment of its life, between 0 and 1; return False if it had ended."""
-    _await(lambda: bool(_pids(running, victim, stage)) or running.poll() is not None, END_S)
+    becomes(lambda: _pids(running, victim, stage) or running.poll() is not None)
     deadline = time.monotonic() + moment * stage.lifetimes[victim]
     while time.monotonic() < deadline and running.poll() is None:
         time.sleep(0.005)
@@ -211,12 +209,3 @@ def _parent_of(pid: int) -> int:
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
-
-
-def _await(is_so: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True

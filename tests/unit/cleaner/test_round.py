@@ -37,6 +37,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, clean, digest, flip, partition, settings, values
+from tests.support.patience import PATIENCE_S
 from tests.support.sealed import edited
 
 COMPACT = {"cleanup.policy": "compact"}
@@ -283,7 +284,7 @@ def test_small_partitions_are_cleaned_side_by_side(
     names = [f"small-{number}" for number in range(6)]
     for name in names:
         partition(tmp_path / "logs", settings(f"name={name}"))
-    meeting, running, most = threading.Barrier(min(at_once, 2), timeout=10), set[str](), 0
+    meeting, running, most = threading.Barrier(min(at_once, 2), timeout=PATIENCE_S), set[str](), 0
     really = clean_partition
 
     def cleaned(plan: CleanPlan, *arguments: Any, **options: Any) -> CleanResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import plan_partitions
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, DIRTY, digest, flip, partition, settings, values
+from tests.support.patience import PATIENCE_S, becomes
 
 NOW_MS = log_dsl.time_of("10:00")
 COMPACT = {"cleanup.policy": "compact", "log.cleaner.backoff.ms": "20"}
 ORDERS, PRICES = TopicPartition("orders", 0), TopicPartition("prices", 0)
-TIMEOUT_S = 20.0
 DIRTIER = settings("name=prices-0 checkpoint=0", DIRTY)
 LESS_DIRTY = settings("name=orders-0 checkpoint=3", DIRTY)
 
@@ -60,7 +60,7 @@ class Gate:
 
     def wait(self) -> None:
         self.reached.set()
-        assert self._opened.wait(TIMEOUT_S)
+        assert self._opened.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -86,20 +86,12 @@ def in_background(action: Any) -> Iterator[threading.Thread]:
     thread = threading.Thread(target=action)
     thread.start()
     yield thread
-    thread.join(TIMEOUT_S)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
-def await_true(condition: Callable[[], bool]) -> None:
-    for _ in range(int(TIMEOUT_S / 0.01)):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it did not come true in time")
-
-
 def await_state(cleaner: Cleaner, state: object, of: TopicPartition = ORDERS) -> None:
-    await_true(lambda: cleaner.state_of(of) == state)
+    assert becomes(lambda: cleaner.state_of(of) == state)
 
 
 # --- What it cleans ---------------------------------------------------------------------------------------
@@ -115,7 +107,7 @@ def test_it_cleans_what_a_round_cleans(threads: int, tmp_path: Path) -> None:
     assert (round_.exit_code, len(round_.partitions)) == (0, 6)
     with cleaner_of(tmp_path / "cleaned", {**COMPACT, "log.cleaner.threads": str(threads)}) as cleaner:
         for number in range(6):
-            assert cleaner.await_cleaned(TopicPartition("orders", number), 6, TIMEOUT_S)
+            assert cleaner.await_cleaned(TopicPartition("orders", number), 6, PATIENCE_S)
             assert cleaner.state_of(TopicPartition("orders", number)) == NONE
     for path in sorted((tmp_path / "expected").rglob("*0*")):
         if path.is_file():
@@ -127,8 +119,8 @@ def test_each_thread_takes_the_dirtiest_log(tmp_path: Path) -> None:
     partition(tmp_path, DIRTIER)
     cleaned: list[CleanResult] = []
     with cleaner_of(tmp_path, {**COMPACT, "min.cleanable.dirty.ratio": "0"}, on_cleaned=cleaned.append) as cleaner:
-        assert cleaner.await_cleaned(PRICES, 6, TIMEOUT_S)
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(PRICES, 6, PATIENCE_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
     assert [result.directory.name for result in cleaned] == ["prices-0", "orders-0"]
 
 
@@ -137,14 +129,14 @@ def test_a_log_that_appears_later_is_cleaned_after_the_back_off(tmp_path: Path) 
     log_dir.mkdir()
     with cleaner_of(log_dir) as cleaner:
         partition(tmp_path / "elsewhere", settings("lone")).rename(log_dir / "orders-0")
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
     assert values(log_dir / "orders-0") == COMPACTED
 
 
 def test_waiting_for_what_does_not_come_ends_in_time(tmp_path: Path) -> None:
     partition(tmp_path)
     with cleaner_of(tmp_path) as cleaner:
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
         assert not cleaner.await_cleaned(ORDERS, 7, 0.05)
         with pytest.raises(RefusedError, match="no log directory of the cleaner has this partition"):
             cleaner.await_cleaned(PRICES, 1, 0)
@@ -153,13 +145,13 @@ def test_waiting_for_what_does_not_come_ends_in_time(tmp_path: Path) -> None:
 def test_a_checkpoint_outside_the_log_is_reset_as_by_kafka(tmp_path: Path) -> None:
     partition(tmp_path, settings("checkpoint=99 min.cleanable.dirty.ratio=1"))
     with cleaner_of(tmp_path, {**COMPACT, "min.cleanable.dirty.ratio": "1"}) as cleaner:
-        await_true(lambda: cleaner.checkpoint_of(ORDERS) == 0)
+        assert becomes(lambda: cleaner.checkpoint_of(ORDERS) == 0)
 
 
 def test_old_segments_are_deleted_after_each_choice(tmp_path: Path) -> None:
     directory = partition(tmp_path, settings("start=6"))
     with cleaner_of(tmp_path, options=CleanOptions(apply_retention=True)):
-        await_true(lambda: not (directory / f"{0:020d}.log").exists())
+        assert becomes(lambda: not (directory / f"{0:020d}.log").exists())
     assert [log.name for log in sorted(directory.glob("*.log"))] == [f"{6:020d}.log"]
 
 
@@ -170,7 +162,7 @@ def test_an_abort_waits_until_the_cleaning_has_stopped(gate: Gate, tmp_path: Pat
     directory = partition(tmp_path)
     with cleaner_of(tmp_path) as cleaner:
         before = digest(directory)
-        assert gate.reached.wait(TIMEOUT_S)
+        assert gate.reached.wait(PATIENCE_S)
         assert cleaner.state_of(ORDERS) == IN_PROGRESS
         with in_background(lambda: cleaner.abort_and_pause_cleaning(ORDERS)) as aborting:
             await_state(cleaner, ABORTED)
@@ -181,7 +173,7 @@ def test_an_abort_waits_until_the_cleaning_has_stopped(gate: Gate, tmp_path: Pat
         assert (cleaner.state_of(ORDERS), digest(directory)) == (paused(1), before)
         assert not cleaner.await_cleaned(ORDERS, 6, 0.1)
         cleaner.resume_cleaning([ORDERS])
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
 
 
 def test_pauses_nest(tmp_path: Path) -> None:
@@ -194,7 +186,7 @@ def test_pauses_nest(tmp_path: Path) -> None:
         cleaner.resume_cleaning([ORDERS])
         assert not cleaner.await_cleaned(ORDERS, 6, 0.1)
         cleaner.resume_cleaning([ORDERS])
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
         with pytest.raises(CleanerStateError, match="'resume' is not possible in the state 'none'"):
             cleaner.resume_cleaning([ORDERS])
 
@@ -202,18 +194,18 @@ def test_pauses_nest(tmp_path: Path) -> None:
 def test_an_abort_without_a_pause_leaves_no_state(gate: Gate, tmp_path: Path) -> None:
     partition(tmp_path)
     with cleaner_of(tmp_path) as cleaner:
-        assert gate.reached.wait(TIMEOUT_S)
+        assert gate.reached.wait(PATIENCE_S)
         with in_background(lambda: cleaner.abort_cleaning(ORDERS)):
             await_state(cleaner, ABORTED)
             gate.open()
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
     assert cleaner.state_of(ORDERS) == NONE
 
 
 def test_a_truncation_aborts_the_cleaning_and_lowers_the_checkpoint(gate: Gate, tmp_path: Path) -> None:
     directory = partition(tmp_path, settings("checkpoint=4 min.cleanable.dirty.ratio=0"))
     with cleaner_of(tmp_path, {**COMPACT, "min.cleanable.dirty.ratio": "0"}) as cleaner:
-        assert gate.reached.wait(TIMEOUT_S)
+        assert gate.reached.wait(PATIENCE_S)
 
         def truncate() -> None:
             with cleaner.truncating(ORDERS, 3) as found:
@@ -260,7 +252,7 @@ def test_a_plan_made_before_a_truncation_is_not_used_after_it(tmp_path: Path, mo
     monkeypatch.setattr(service, "clean_partition", clean)
     cleaner = cleaner_of(tmp_path, {**COMPACT, "min.cleanable.dirty.ratio": "0"})
     with cleaner:
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
     assert cleaned_from == [1]
 
 
@@ -282,7 +274,7 @@ def test_a_callback_may_pause_the_partition(tmp_path: Path) -> None:
 
     cleaner = cleaner_of(tmp_path, on_cleaned=pause)
     with cleaner:
-        assert paused_by_callback.wait(TIMEOUT_S)
+        assert paused_by_callback.wait(PATIENCE_S)
         assert cleaner.state_of(ORDERS) == paused(1)
 
 
@@ -293,18 +285,18 @@ def test_a_callback_that_fails_ends_its_thread_and_nothing_else(tmp_path: Path) 
         raise OSError(5, "the callback's own file")
 
     with cleaner_of(tmp_path, on_cleaned=fail) as cleaner:
-        await_true(lambda: cleaner.metrics()["DeadThreadCount"] == 1)
+        assert becomes(lambda: cleaner.metrics()["DeadThreadCount"] == 1)
         assert (cleaner.checkpoint_of(ORDERS), cleaner.uncleanable_partitions, cleaner.offline_log_dirs) == (6, {}, {})
 
 
 def test_a_log_that_changes_meanwhile_is_planned_anew(gate: Gate, tmp_path: Path) -> None:
     directory = partition(tmp_path)
     with cleaner_of(tmp_path) as cleaner:
-        assert gate.reached.wait(TIMEOUT_S)
+        assert gate.reached.wait(PATIENCE_S)
         for name in sorted(directory.glob(f"{6:020d}.*")):
             name.unlink()
         gate.open()
-        assert cleaner.await_cleaned(ORDERS, 3, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 3, PATIENCE_S)
         assert (cleaner.uncleanable_partitions, cleaner.offline_log_dirs) == ({}, {})
 
 
@@ -326,7 +318,7 @@ def test_aborts_at_any_time_lose_nothing(tmp_path: Path) -> None:
                     cleaner.resume_cleaning([chosen])
 
         with in_background(lambda: abort_some(1)), in_background(lambda: abort_some(2)):
-            cleaned = [cleaner.await_cleaned(each, 6, TIMEOUT_S) for each in partitions]
+            cleaned = [cleaner.await_cleaned(each, 6, PATIENCE_S) for each in partitions]
             done.set()
         assert all(cleaned)
         assert {cleaner.state_of(each) for each in partitions} == {NONE}
@@ -344,13 +336,13 @@ def test_a_shutdown_stops_a_cleaning_with_nothing_changed(gate: Gate, tmp_path: 
     cleaner.startup()
     with pytest.raises(CleanerStateError):
         cleaner.startup()
-    assert gate.reached.wait(TIMEOUT_S)
+    assert gate.reached.wait(PATIENCE_S)
     assert is_locked(tmp_path)
     with in_background(cleaner.shutdown):
         gate.open()
     assert (digest(directory), cleaner.state_of(ORDERS), is_locked(tmp_path)) == (before, NONE, False)
     with cleaner:
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
 
 
 def test_a_locked_log_directory_keeps_it_from_starting(tmp_path: Path) -> None:
@@ -361,7 +353,7 @@ def test_a_locked_log_directory_keeps_it_from_starting(tmp_path: Path) -> None:
         cleaner.startup()
     assert not is_locked(tmp_path / "a")
     with cleaner:
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -394,7 +386,7 @@ def test_all_threads_share_one_throttle(tmp_path: Path, monkeypatch: pytest.Monk
     config = {**COMPACT, "log.cleaner.threads": "2", "log.cleaner.io.max.bytes.per.second": "5e7"}
     with cleaner_of(tmp_path, config) as cleaner:
         for number in range(4):
-            assert cleaner.await_cleaned(TopicPartition("orders", number), 6, TIMEOUT_S)
+            assert cleaner.await_cleaned(TopicPartition("orders", number), 6, PATIENCE_S)
     assert len({id(throttle) for throttle in throttles}) == 1
     assert getattr(throttles[0], "max_bytes_per_second", None) == 50_000_000
 
@@ -409,7 +401,7 @@ def test_an_uncleanable_partition_is_remembered_until_it_is_forgotten(tmp_path: 
     flip(log, 100)
     before = digest(directory)
     with cleaner_of(tmp_path) as cleaner:
-        assert cleaner.await_cleaned(PRICES, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(PRICES, 6, PATIENCE_S)
         await_uncleanable(cleaner, {ORDERS})
         failed = cleaner.uncleanable_partitions[ORDERS]
         cleanable_bytes = sum((directory / f"{base:020d}.log").stat().st_size for base in (0, 3))
@@ -423,13 +415,13 @@ def test_an_uncleanable_partition_is_remembered_until_it_is_forgotten(tmp_path: 
         log.write_bytes(sound)
         assert not cleaner.await_cleaned(ORDERS, 6, 0.1)
         cleaner.forget_uncleanable(ORDERS)
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
         assert cleaner.uncleanable_partitions == {}
     assert values(directory) == values(other) == COMPACTED
 
 
 def await_uncleanable(cleaner: Cleaner, expected: set[TopicPartition]) -> None:
-    await_true(lambda: set(cleaner.uncleanable_partitions) == expected)
+    assert becomes(lambda: set(cleaner.uncleanable_partitions) == expected)
 
 
 def test_an_uncleanable_partition_that_is_gone_is_forgotten(tmp_path: Path) -> None:
@@ -454,8 +446,8 @@ def test_a_failed_read_takes_the_log_directory_offline(tmp_path: Path, monkeypat
     monkeypatch.setattr(service, "clean_partition", failing)
     with Cleaner([tmp_path / "sound", tmp_path / "failing"], COMPACT, clock=lambda: NOW_MS) as cleaner:
         for topic in ("orders", "prices"):
-            assert cleaner.await_cleaned(TopicPartition(topic, 0), 6, TIMEOUT_S)
-        await_true(lambda: bool(cleaner.offline_log_dirs))
+            assert cleaner.await_cleaned(TopicPartition(topic, 0), 6, PATIENCE_S)
+        assert becomes(lambda: bool(cleaner.offline_log_dirs))
         assert set(cleaner.offline_log_dirs) == {tmp_path / "failing"}
         assert cleaner.uncleanable_partitions == {}
 
@@ -471,7 +463,7 @@ def test_a_partition_that_is_removed_leaves_the_others_alone(tmp_path: Path, mon
 
     monkeypatch.setattr(log_pool, "plan_partitions", plan)
     with cleaner_of(log_dir) as cleaner:
-        assert cleaner.await_cleaned(PRICES, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(PRICES, 6, PATIENCE_S)
         await_uncleanable(cleaner, set())
         assert (cleaner.offline_log_dirs, cleaner.thread_failures) == ({}, ())
     assert values(kept) == COMPACTED
@@ -482,20 +474,20 @@ def test_a_log_directory_that_is_gone_leaves_the_others_alone(tmp_path: Path) ->
     partition(gone)
     kept.mkdir()
     with Cleaner([gone, kept], COMPACT, clock=lambda: NOW_MS) as cleaner:
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
         gone.rename(tmp_path / "elsewhere")
         partition(tmp_path / "new", settings("name=prices-0 lone")).rename(kept / "prices-0")
-        assert cleaner.await_cleaned(PRICES, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(PRICES, 6, PATIENCE_S)
         # The look that found the new partition may have been at the other directory before it went away.
-        await_true(lambda: list(cleaner.offline_log_dirs) == [gone])
+        assert becomes(lambda: list(cleaner.offline_log_dirs) == [gone])
         assert cleaner.thread_failures == ()
 
 
 def test_one_path_is_one_log_directory(tmp_path: Path) -> None:
     partition(tmp_path)
     with Cleaner(str(tmp_path), COMPACT, clock=lambda: NOW_MS) as cleaner:
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
-    assert not cleaner.await_cleaned(ORDERS, 7, TIMEOUT_S)  # It does not run, so it does not wait.
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
+    assert not cleaner.await_cleaned(ORDERS, 7, PATIENCE_S)  # It does not run, so it does not wait.
     with pytest.raises(RefusedError, match="no such directory"):
         Cleaner(tmp_path / "missing", COMPACT).startup()
 
@@ -509,14 +501,14 @@ def test_a_thread_that_dies_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(log_pool.LogPool, "grab_dirtiest", dying)
     with cleaner_of(tmp_path, {**COMPACT, "log.cleaner.threads": "2"}) as cleaner:
-        await_true(lambda: cleaner.metrics()["DeadThreadCount"] == 2)
+        assert becomes(lambda: cleaner.metrics()["DeadThreadCount"] == 2)
         assert [str(failure) for failure in cleaner.thread_failures] == ["not of one log"] * 2
 
 
 def test_the_metrics_have_kafkas_names(tmp_path: Path) -> None:
     partition(tmp_path)
     with cleaner_of(tmp_path) as cleaner:
-        assert cleaner.await_cleaned(ORDERS, 6, TIMEOUT_S)
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
         metrics = cleaner.metrics()
     assert {name.split(",")[0] for name in metrics} == {
         "max-dirty-percent",

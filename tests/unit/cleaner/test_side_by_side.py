@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kcompact.cleaner.side_by_side import small_side_by_side
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_threads_and_sizes_limit_what_runs_together(size_mib: int, threads: int,
         SimpleNamespace(number=number, plan=SimpleNamespace(segments=[SimpleNamespace(size_bytes=size_mib << 20)]))
         for number in range(12)
     ]
-    meeting, lock, running, most = threading.Barrier(at_once, timeout=10), threading.Lock(), 0, 0
+    meeting, lock, running, most = threading.Barrier(at_once, timeout=PATIENCE_S), threading.Lock(), 0, 0
 
     def clean(outcome: Any) -> Any:
         nonlocal running, most

@@ -24,6 +24,7 @@ from kcompact.swap.copy import output
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import digest
 from tests.support.log_writer import LogSpec
+from tests.support.patience import PATIENCE_S
 from tests.support.small_disk import SmallDisk
 from tests.support.stages import plan_of
 
@@ -219,7 +220,7 @@ def test_cleanings_of_one_process_share_the_free_space(tmp_path: Path, monkeypat
     thread.join(0.05)
     assert found == []
     release()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert found == ["yes"]
     # Alone, it waits for no one.
     monkeypatch.setattr(Disk, "of", lambda path: Disk(free_bytes=69, block_bytes=1))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from tests.support.command_line import (
     settings,
     values,
 )
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ import sys, time
 from kcompact.engine.in_process import InProcess
 def write(self, *arguments):
     print("writing", flush=True, file=sys.stderr)
-    time.sleep(30)
+    time.sleep(600)
 InProcess.write = write
 from kcompact.cli.app import main
 main(sys.argv[1:])
@@ -105,11 +105,11 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     assert ASSUMED.match(slow.stderr.readline())
     assert slow.stderr.readline() == "writing\n"
     slow.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    assert slow.stderr.readline() == "\n"  # After the ^C that a terminal shows.
+    assert "press Ctrl-C again" in slow.stderr.readline()
     assert slow.poll() is None
     slow.send_signal(signal.SIGINT)
-    assert slow.wait(10) == 130
-    assert "press Ctrl-C again" in slow.stderr.read()
+    assert slow.wait(PATIENCE_S) == 130
     slow.stderr.close()
     assert kcompact("recover", directory).code == 0
     assert values(directory)[0] == (b"a", b"1")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +13,7 @@ from kcompact.engine.spark import java as java_module
 from kcompact.engine.spark.java import find_java
 from kcompact.errors import RefusedError
 from tests.support.fake_java import PRINTS_17, write_java
+from tests.support.patience import becomes
 
 
 @pytest.fixture(autouse=True)
@@ -51,13 +52,20 @@ def test_the_next_java_is_tried(script: str, problem: str, tmp_path: Path, monke
 
 def test_a_java_that_does_not_answer_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_module, "ANSWER_S", 0.3)
-    alive = tmp_path / "alive"
-    write_java(tmp_path / "broken", f"PATH=/usr/bin:/bin\n(sleep 1.5; : > {alive})\nexit 0")
+    child = tmp_path / "child"
+    write_java(tmp_path / "broken", f"PATH=/usr/bin:/bin\nsh -c 'echo $$ >{child}; exec sleep 600'\nexit 0")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "broken"))
     with pytest.raises(RefusedError, match=r"did not end within 0\.3 seconds"):
         find_java()
-    time.sleep(1.7)
-    assert not alive.exists(), "a child of the script has survived"
+    if child.exists() and (pid := child.read_text().strip()):
+        assert becomes(lambda: not is_running(pid)), "a child of the script has survived"
+
+
+def is_running(pid: str) -> bool:
+    """Return whether a process runs: one that nobody has waited for has no command line left."""
+    with contextlib.suppress(OSError):
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return False
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from kcompact.engine.spark.job_sharing import SharedJobs
 from kcompact.errors import EngineError
+from tests.support.patience import PATIENCE_S
 
 
 class Jobs:
@@ -24,7 +25,7 @@ class Jobs:
     def run(self, group: str, stages: Sequence[str]) -> list[bytes]:
         self.ran.append(list(stages))
         self.begun.set()
-        assert self.go.acquire(timeout=10)
+        assert self.go.acquire(timeout=PATIENCE_S)
         if "bad" in stages:
             raise ValueError("bad")
         return [stage.encode() for stage in stages]
@@ -33,7 +34,7 @@ class Jobs:
         if not ended(0):
             self.cancelled.append(group)
             self.go.release()
-        assert ended(10)
+        assert ended(PATIENCE_S)
 
 
 def waiting(shared: SharedJobs[str], count: int) -> None:
@@ -47,17 +48,17 @@ def test_stages_that_wait_are_one_job_and_fail_alone(stages: list[str]) -> None:
     shared = SharedJobs(jobs.run, jobs.cancel)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(shared.result, "first", lambda: None)
-        assert jobs.begun.wait(10)
+        assert jobs.begun.wait(PATIENCE_S)
         rest = [pool.submit(shared.result, stage, lambda: None) for stage in stages]
         waiting(shared, len(stages))
         jobs.go.release(10)
-        assert first.result(10) == b"first"
+        assert first.result(PATIENCE_S) == b"first"
         for stage, result in zip(stages, rest, strict=True):
             if stage == "bad":
                 with pytest.raises(ValueError, match="bad"):
-                    result.result(10)
+                    result.result(PATIENCE_S)
             else:
-                assert result.result(10) == stage.encode()
+                assert result.result(PATIENCE_S) == stage.encode()
     shared.end()
     assert jobs.ran[0] == ["first"]
     assert sorted(jobs.ran[1]) == sorted(stages)
@@ -90,13 +91,13 @@ def test_a_job_that_nobody_wants_is_cancelled() -> None:
     shared = SharedJobs(jobs.run, jobs.cancel)
     with ThreadPoolExecutor() as pool:
         runs = pool.submit(shared.result, "runs", raising(stop))
-        assert jobs.begun.wait(10)
+        assert jobs.begun.wait(PATIENCE_S)
         waits = pool.submit(shared.result, "waits", raising(stop))
         waiting(shared, 1)
         stop.set()
         for stopped in (runs, waits):
             with pytest.raises(StopError):
-                stopped.result(10)
+                stopped.result(PATIENCE_S)
     shared.end()
     assert jobs.ran == [["runs"]]
     assert len(jobs.cancelled) == 1
@@ -107,20 +108,20 @@ def test_a_job_that_another_wants_is_not_cancelled() -> None:
     shared = SharedJobs(jobs.run, jobs.cancel)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(shared.result, "first", lambda: None)
-        assert jobs.begun.wait(10)
+        assert jobs.begun.wait(PATIENCE_S)
         stays = pool.submit(shared.result, "stays", lambda: None)
         leaves = pool.submit(shared.result, "leaves", raising(stop))
         waiting(shared, 2)
         jobs.begun.clear()
         jobs.go.release()
-        assert first.result(10) == b"first"
-        assert jobs.begun.wait(10)
+        assert first.result(PATIENCE_S) == b"first"
+        assert jobs.begun.wait(PATIENCE_S)
         stop.set()
         with pytest.raises(TimeoutError):
             leaves.result(0.5)  # Its stage may still write files.
         jobs.go.release()
-        assert stays.result(10) == b"stays"
+        assert stays.result(PATIENCE_S) == b"stays"
         with pytest.raises(StopError):
-            leaves.result(10)
+            leaves.result(PATIENCE_S)
     shared.end()
     assert jobs.cancelled == []

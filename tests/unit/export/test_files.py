@@ -16,6 +16,7 @@ from kcompact.errors import KcompactError, NotEnoughSpaceError, RefusedError, St
 from kcompact.export.files import new_file
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import ROOT, environment
+from tests.support.patience import PATIENCE_S
 
 CONTENT = b"content" * 1000
 
@@ -182,6 +183,6 @@ def test_an_interrupted_process_leaves_nothing(number: signal.Signals, tmp_path:
     assert process.stdout.readline() == b"writing\n"
     assert len(list(tmp_path.iterdir())) == 1
     process.send_signal(number)
-    assert process.wait(timeout=30) == 128 + number
+    assert process.wait(PATIENCE_S) == 128 + number
     process.stdout.close()
     assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,7 @@ def other_process(*command: str) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.stdin.close()
-            process.wait(timeout=30)
+            process.wait()
 
 
 def python_holder(log_dir: Path) -> tuple[str, ...]:
