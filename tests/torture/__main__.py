@@ -42,7 +42,9 @@ def main() -> int:
         print(f"{part:17} {time.monotonic() - started:5.0f} s  {tally}", flush=True)
         for failure in tally.failures[:20]:
             print(f"  {failure}", flush=True)
-        has_failed |= bool(tally.failures)
+        if tally.failures:
+            print(f"  To repeat: python -m tests.torture {part} --share {options.share} --seed {options.seed}", flush=True)
+            has_failed = True
     return int(has_failed)
 
 
