@@ -311,13 +311,15 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def fill(address: str, records: int = DISK_BYTES // 90_000) -> dict[bytes, bytes]:
     """Write so many records, or until the broker does not answer. Return the newest acknowledged value of each key."""
-    producer = KafkaProducer(bootstrap_servers=address, delivery_timeout_ms=10_000, request_timeout_ms=5_000, retries=0)
+    producer = KafkaProducer(
+        bootstrap_servers=address, delivery_timeout_ms=120_000, request_timeout_ms=60_000, retries=0
+    )
     dice = random.Random("full")
     newest_values: dict[bytes, bytes] = {}
     with contextlib.suppress(ClientError):
         for number in range(records):
             key, value = b"key-%d" % (number % 20) if number % 14 else b"only-%d" % number, dice.randbytes(100_000)
-            producer.send("prices", key=key, value=value, partition=0).get(timeout=30)
+            producer.send("prices", key=key, value=value, partition=0).get(timeout=PATIENCE_S)
             newest_values[key] = value
     producer.close(timeout=1)
     return newest_values

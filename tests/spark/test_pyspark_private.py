@@ -19,7 +19,7 @@ from kcompact.clean.prepare import prepare_clean
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, jvm, pyspark_private, spark_context
 from kcompact.errors import EngineError
-from tests.support.patience import becomes
+from tests.support.patience import PATIENCE_S, becomes
 from tests.support.spark_runs import ROOT, SPARK, finished, plan_of, processes_of, write_log
 
 MODULE = "kcompact/engine/spark/pyspark_private.py"
@@ -188,8 +188,8 @@ def test_a_socket_that_is_removed_first_is_no_error(monkeypatch: pytest.MonkeyPa
     sc: Any = types.SimpleNamespace(**{pyspark_private.ACCUMULATOR_SERVER: types.SimpleNamespace(shutdown=shutdown)})
     pyspark_private.detach_accumulators(sc)
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
-    assert ended.wait(10)
+        thread.join(PATIENCE_S)
+    assert ended.wait(PATIENCE_S)
     assert failed == []
 
 

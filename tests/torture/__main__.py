@@ -43,7 +43,7 @@ def main() -> int:
         for failure in tally.failures[:20]:
             print(f"  {failure}", flush=True)
         if tally.failures:
-            print(f"  To repeat: python -m tests.torture {part} --share {options.share} --seed {options.seed}", flush=True)
+            print(f"  To repeat: python -m tests.torture {part} --share {options.share} --seed {options.seed}")
             has_failed = True
     return int(has_failed)
 
