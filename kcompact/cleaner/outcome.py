@@ -37,7 +37,7 @@ class PartitionOutcome(PlannedPartition):
         What would stop the cleaning after a dry run does not count.
         """
         stopped = isinstance(self.error, CleaningAbortedError) or self.result is not None
-        return (self.error is None or stopped) and self.plan is not None and self.plan.eligible
+        return (self.error is None or stopped) and self.turn is not None and self.turn.eligible
 
     @property
     def status(self) -> str:

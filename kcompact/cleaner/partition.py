@@ -53,7 +53,7 @@ from kcompact.log.directory import read_again
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan, Reason
-from kcompact.plan.deletion import ExpiredSegment, plan_without
+from kcompact.plan.deletion import ExpiredSegment, plan_without, retention_comes_first
 from kcompact.plan.partition import refusal, retention_refusal
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
@@ -72,7 +72,7 @@ class Status(enum.StrEnum):
 
     A dry run says `copied` of what the run copies as it is. `checkpoint-not-written`: all segments are cleaned and in
     place, and the next recovery or cleaning writes the checkpoint. `deleted`: retention deleted segments, and nothing
-    was cleaned. `failed` only of a cleaning that failed although retention had deleted segments to make space for it.
+    was cleaned. `failed` only of a cleaning that failed after retention had deleted segments.
     """
 
     CLEANED = "cleaned"
@@ -90,11 +90,11 @@ class CleanResult:
 
     `end_offset` is the new checkpoint, or what it should be if it was not written. `map_s` is the time until the
     survivors were known; `sync_s` and `verify_s` are the seconds that all workers together spent on syncing and reading
-    back. `expired` are the segments that retention deleted, or would have deleted in a dry run: after the cleaning, or
-    before it to make space. `resumed`: an earlier run, which was interrupted, has made this copy. `stopped_by` is the
-    error that the cleaning itself would end with, of a dry run; why it failed after retention had made space; why the
-    checkpoint was not written; or who replaced the staging directory. `notes` are remarks for the user. `replaced` are
-    the groups that were replaced, `kept` those of them that were kept, with the digests of the old files.
+    back. `expired` are the segments that retention deleted, or would have deleted in a dry run, before the cleaning or
+    after it. `resumed`: an earlier run, which was interrupted, has made this copy. `stopped_by` is the error that the
+    cleaning itself would end with, of a dry run; why it failed after retention had deleted segments; why the checkpoint
+    was not written; or who replaced the staging directory. `notes` are remarks for the user. `replaced` are the groups
+    that were replaced, `kept` those of them that were kept, with the digests of the old files.
     """
 
     directory: Path
@@ -140,6 +140,8 @@ def clean_partition(
 ) -> CleanResult:
     """Clean one partition by its plan. If it is not eligible, only copy it to the output, or reset its checkpoint.
 
+    With `options.apply_retention` old segments are deleted: after the cleaning, or before it if a broker cleans another
+    log first (`plan.comes_later`).
     `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the output of a
     round with `options.output`, entered except in a dry run; without it the partition is copied on its own; `keep` is
     the same for `options.keep_replaced`. Raises KcompactError: CorruptDataError and RefusedError with nothing changed,
@@ -155,6 +157,8 @@ def clean_partition(
     stopped_by = obstacle(plan, options, on_other_machines=executor.is_on_other_machines)
     if stopped_by is not None and not options.dry_run:
         raise stopped_by
+    if retention_comes_first(plan) and (expired := apply_retention(plan, plan.log, lock, options)):
+        return _cleaned_after_retention(plan, expired, executor, lock, options, progress, keep, stopped_by)
     if not plan.eligible:
         return replace(_skip(plan, lock, options), stopped_by=stopped_by)
     try:
@@ -166,7 +170,7 @@ def clean_partition(
         is_short = options.dry_run and isinstance(result.stopped_by, NotEnoughSpaceError)
         if not is_short or not (expired := make_space(plan, lock, options)):
             return result
-    return _cleaned_after_retention(plan, expired, executor, lock, options, progress, keep)
+    return _cleaned_after_retention(plan, expired, executor, lock, options, progress, keep, None)
 
 
 def _cleaned_after_retention(
@@ -177,10 +181,11 @@ def _cleaned_after_retention(
     options: CleanOptions,
     progress: Progress,
     keep: Keep | None,
+    stopped_by: KcompactError | None,
 ) -> CleanResult:
-    """Clean a partition whose expired segments were deleted to make space, or count what that would give.
+    """Clean a partition whose expired segments were deleted, or count what that would give.
 
-    An error is part of the result, because segments were deleted.
+    Of a dry run, `stopped_by` is what it has found. An error is part of the result, because segments were deleted.
     """
     directory = plan.log.directory
     files = [file for due in expired for file in plan.log.files_of(due.segment)] if options.dry_run else []
@@ -188,9 +193,9 @@ def _cleaned_after_retention(
     try:
         if remaining.eligible:
             freed_bytes = freed_by_deleting(directory, files, Disk.of(directory).block_bytes)
-            result = _cleaned(remaining, executor, lock, options, progress, keep, None, freed_bytes=freed_bytes)
+            result = _cleaned(remaining, executor, lock, options, progress, keep, stopped_by, freed_bytes=freed_bytes)
         else:
-            result = _skip(remaining, lock, options, has_deleted=True)
+            result = replace(_skip(remaining, lock, options, has_deleted=True), stopped_by=stopped_by)
     except Exception as problem:
         result = CleanResult(directory=directory, status=Status.FAILED, stopped_by=as_failure(problem))
     return replace(result, plan=remaining, expired=(*expired, *result.expired))
@@ -285,7 +290,7 @@ def _require_allowed(plan: CleanPlan, options: CleanOptions, output: Output | No
 
 
 def _skip(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions, *, has_deleted: bool = False) -> CleanResult:
-    """Do what a round does with a partition that is not cleaned. `has_deleted`: retention has made space already."""
+    """Do what a round does with a partition that is not cleaned. `has_deleted`: it has lost old segments already."""
     if lock is not None and not options.dry_run:
         reset_checkpoint(plan, lock)
     expired = apply_retention(plan, plan.log, lock, options)

@@ -18,7 +18,7 @@ from kcompact.host.disk import Storage
 from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import require_lockable
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deletion import ExpiredSegment, due_now
+from kcompact.plan.deletion import ExpiredSegment, due_now, plan_at_turn
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.checkpoint import require_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
@@ -48,21 +48,22 @@ def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_mach
     log_dir = plan.log.log_dir.path
     require_lockable(log_dir)
     expired = due_now(plan) if options.apply_retention else ()
-    if (plan.eligible or expired) and not on_other_machines:
+    to_clean = plan_at_turn(plan) if options.apply_retention else plan
+    if (to_clean.eligible or expired) and not on_other_machines:
         require_own_storage(plan.log.directory)
-    if plan.eligible:
+    if to_clean.eligible:
         require_stageable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
-            require_same_owners(directory, _models(plan))
-            require_unprotected(directory, _renamed(plan))
-            require_project(directory, _renamed(plan))
+            require_same_owners(directory, _models(to_clean))
+            require_unprotected(directory, _renamed(to_clean))
+            require_project(directory, _renamed(to_clean))
     if expired:
         require_writable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
             require_unprotected(directory, _deletable(plan.log, expired))
             require_project(directory, _deletable(plan.log, expired))
             require_replaceable(directory, LEADER_EPOCH_CHECKPOINT)
-    if plan.eligible or (plan.checkpoint_reset and plan.config.compacts):
+    if to_clean.eligible or (to_clean.checkpoint_reset and plan.config.compacts):
         require_checkpoint(log_dir)
 
 

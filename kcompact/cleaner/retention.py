@@ -1,7 +1,8 @@
 """Retention: deletes the old segments of a partition, oldest first, as a broker does.
 
-The order is that of a broker's cleaner thread: first the cleaning, then retention, which may find less to delete. Only
-if the free space is not enough for the cleaning, what no cleaning can save is deleted first: the segments below the log
+The order is that of a broker's cleaner thread. The partition that it cleans first is cleaned, then loses segments, and
+may have fewer to lose. All others lose segments, are cleaned if they still are eligible, and may lose more. If the free
+space is not enough for the first cleaning, what no cleaning can save is deleted before it: the segments below the log
 start and those past `retention.ms`. Segments past `retention.bytes` wait, because the cleaning makes the log smaller.
 """
 
@@ -31,9 +32,9 @@ def apply_retention(
 ) -> tuple[ExpiredSegment, ...]:
     """With `apply_retention`, delete the whole segments that a broker would delete now, oldest first; return them.
 
-    `log` is the log after the cleaning, so merged segments have their new sizes and timestamps. The base offset of the
-    first remaining segment becomes the log start, unless the log start is greater. By a setting that is only assumed
-    nothing is deleted, also of what has become due by the cleaning.
+    `log` is the log as it is by now: after a cleaning, merged segments have their new sizes and timestamps. The base
+    offset of the first remaining segment becomes the log start, unless the log start is greater. By a setting that is
+    only assumed nothing is deleted, also of what has become due by the cleaning.
     Rules: `LogCleaner.CleanerThread.cleanFilthiestLog` for compacted logs, `LogManager.cleanupLogs` for all others.
     """
     if not options.apply_retention:

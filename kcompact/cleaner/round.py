@@ -4,7 +4,8 @@
         round_.outcomes              # the plans
         result = round_.clean()      # the results
 
-With `apply_retention`, partitions that only lose old segments come before those that are cleaned.
+With `apply_retention`, partitions that only lose old segments come before those that are cleaned. Of these the dirtiest
+is cleaned before it loses segments, all others afterwards, as by a broker that has only these partitions.
 
 A dry run and a copy (`output`) take no lock and do not change the source. They refuse a partition whose interrupted
 swap needs recovery. A copy also refuses a log directory that another kcompact has locked; a dry run only notes it.
@@ -61,7 +62,7 @@ from kcompact.plan.notes import (
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal, retention_refusal
 from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions
-from kcompact.plan.planned import PlannedPartition, dirtiest_first
+from kcompact.plan.planned import PlannedPartition, in_turns
 from kcompact.readable import shown
 from kcompact.swap.copy import Output
 from kcompact.swap.keep import Keep
@@ -249,6 +250,7 @@ class Round:
             current = plan
             if log_dir is not plan.log.log_dir:
                 current = make_plan(plan.log.directory, plan.config, self._plan_options, log_dir=log_dir)
+                current = replace(current, comes_later=plan.comes_later)
             with damage_only_if_unchanged(current.log):
                 return clean_partition(
                     current,
@@ -305,10 +307,11 @@ def begin_round(
         locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
         in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
         planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *map(_outcome, unusable)]
+        planned = [replace(each, applies_retention=options.apply_retention) for each in planned]
         named = {canonical(path) for path in paths}
-        outcomes = [
-            _refused(each, options, is_named=each.directory in named, output=output) for each in dirtiest_first(planned)
-        ]
+        outcomes = in_turns(
+            [_refused(each, options, is_named=each.directory in named, output=output) for each in planned]
+        )
         outcomes.sort(key=lambda each: not _only_loses_segments(each, options))
         if output is not None:
             require_space_for_copies(output, outcomes)

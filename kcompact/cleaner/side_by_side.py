@@ -76,4 +76,4 @@ def _is_small(outcome: PartitionOutcome) -> bool:
 
 
 def _size_bytes(outcome: PartitionOutcome) -> int:
-    return 0 if outcome.plan is None else sum(segment.size_bytes for segment in outcome.plan.segments)
+    return 0 if outcome.turn is None else sum(segment.size_bytes for segment in outcome.turn.segments)

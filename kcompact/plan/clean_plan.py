@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kcompact.config.settings import INT_MAX, TopicConfig
-from kcompact.format.names import INTERNAL_TOPICS
+from kcompact.format.names import INTERNAL_TOPICS, TopicPartition
 from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer, first_open_transaction_offset
 from kcompact.log.segments import Segment
@@ -80,7 +80,8 @@ class CleanPlan:
     """What a cleaning of one partition would do. Sizes are bytes of `.log` files, times are Unix milliseconds.
 
     Each element of `groups` is the input of one output segment, in ascending order; a plan that is not eligible has no
-    groups. `need_compaction_now`: the oldest dirty segment is past `max.compaction.lag.ms`.
+    groups. `need_compaction_now`: the oldest dirty segment is past `max.compaction.lag.ms`. `comes_later`: a broker
+    cleans another log first, and deletes the old segments of all compacted logs before it looks at this one again.
     """
 
     log: PartitionLog
@@ -101,6 +102,7 @@ class CleanPlan:
     explanation: str
     groups: tuple[tuple[Segment, ...], ...]
     producers: dict[int, Producer]
+    comes_later: bool = False
 
     @property
     def eligible(self) -> bool:
@@ -302,7 +304,7 @@ def planned_again(
     made the plan has allowed an internal topic, unless that is its reason.
     """
     log = plan.log if log is None else log
-    return plan_cleaning(
+    again = plan_cleaning(
         log,
         plan.config if config is None else config,
         now_ms=plan.now_ms if now_ms is None else now_ms,
@@ -312,6 +314,7 @@ def planned_again(
         force=plan.reason is Reason.FORCED,
         include_internal=plan.reason is not Reason.INTERNAL,
     )
+    return replace(again, comes_later=plan.comes_later)
 
 
 def _in_log(log: PartitionLog, high_watermark: int | None) -> int:
@@ -422,4 +425,9 @@ def dirtiest_first(plans: Sequence[CleanPlan]) -> list[CleanPlan]:
 
     Kafka takes equal ratios in the order of a hash map. Rule: `LogCleanerManager.grabFilthiestCompactedLog`.
     """
-    return sorted(plans, key=lambda plan: (-plan.cleanable_ratio, plan.log.topic_partition))
+    return sorted(plans, key=place)
+
+
+def place(plan: CleanPlan) -> tuple[float, TopicPartition]:
+    """Return the sort key of a plan in the cleaning order."""
+    return -plan.cleanable_ratio, plan.log.topic_partition

@@ -14,7 +14,7 @@ from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.format.names import Suffix
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, group_segments
-from kcompact.plan.deletion import RetentionReason, first_due_ms, plan_forecast
+from kcompact.plan.deletion import RetentionReason, first_due_ms, plan_forecast, retention_comes_first
 from kcompact.plan.passes import (
     buffer_bytes_for_one_pass,
     dirty_records_at_most,
@@ -87,11 +87,13 @@ class CostHere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionFrees:
-    """What a broker deletes as whole segments after the cleaning, and when the next segment is due.
+    """What a broker deletes as whole segments, and when the next segment is due.
 
-    `is_at_most`: some are only past `retention.bytes`, and a cleaning comes first, which may spare them.
+    `comes_first`: before it cleans this log, because it cleans another one first. `is_at_most`: some are only past
+    `retention.bytes`, and a cleaning comes first, which may spare them.
     """
 
+    comes_first: bool
     is_at_most: bool
     segments: int
     size_bytes: int
@@ -172,12 +174,13 @@ def _most_bytes(plan: CleanPlan, segment: Segment) -> int:
 
 
 def retention_frees(plan: CleanPlan) -> RetentionFrees:
-    """Return what a broker deletes after the cleaning of a plan, or now if nothing is cleaned."""
+    """Return what a broker deletes after the cleaning of a plan, or now if retention comes first."""
     due = plan_forecast(plan)
-    is_at_most = plan.eligible and any(each.reason is RetentionReason.SIZE for each in due)
+    is_at_most = not retention_comes_first(plan) and any(each.reason is RetentionReason.SIZE for each in due)
     deleted = [each.segment for each in due if not each.is_postponed]
     postponed = [each.segment for each in due if each.is_postponed]
     return RetentionFrees(
+        comes_first=bool(due) and plan.comes_later,
         is_at_most=is_at_most,
         segments=len(deleted),
         size_bytes=sum(segment.size_bytes for segment in deleted),

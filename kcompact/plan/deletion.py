@@ -1,10 +1,13 @@
 """Which whole segments a broker would delete now, or after a cleaning, by log start, size and time. Pure.
 
-A broker deletes old segments again and again: of compacted logs its cleaner thread does, after each choice of a log; of
-all others its log manager does. kcompact reports these segments, and deletes them only with `--apply-retention`. The
-active segment is never deleted: a broker first rolls it, and kcompact does not roll segments. Nothing is deleted by a
-setting that is only assumed to have Kafka's default: the broker's own configuration may say to keep everything.
-Rule: `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
+A broker deletes old segments again and again: of all compacted logs its cleaner thread does, after each cleaning of any
+log; of all others its log manager does. So only the log that a broker cleans first is cleaned before it loses segments.
+All others are judged and cleaned as retention leaves them.
+
+kcompact reports these segments, and deletes them only with `--apply-retention`. The active segment is never deleted: a
+broker first rolls it, and kcompact does not roll segments. Nothing is deleted by a setting that is only assumed to have
+Kafka's default: the broker's own configuration may say to keep everything.
+Rules: `LogCleaner.CleanerThread.cleanFilthiestLog`, `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -161,6 +164,20 @@ def plan_without(plan: CleanPlan, expired: Sequence[ExpiredSegment]) -> CleanPla
     return planned_again(plan, log=log)
 
 
+def retention_comes_first(plan: CleanPlan) -> bool:
+    """Return whether a broker deletes old segments of a log before it cleans it, if it cleans it at all.
+
+    A log that is not eligible may become so: with fewer clean segments the dirty ratio is greater.
+    """
+    return plan.comes_later or not plan.eligible
+
+
+def plan_at_turn(plan: CleanPlan) -> CleanPlan:
+    """Return the plan by which a broker cleans the log or not: of what retention leaves, if that comes first."""
+    expired = due_now(plan) if retention_comes_first(plan) else ()
+    return plan_without(plan, expired) if expired else plan
+
+
 def reason_to_roll(plan: CleanPlan) -> RetentionReason | None:
     """Return why a broker would roll the active segment and delete it too; None if it would keep it.
 
@@ -231,9 +248,8 @@ def retention_forecast(
 
 
 def plan_forecast(plan: CleanPlan) -> tuple[RetentionForecast, ...]:
-    """Return the segments that a broker would delete after the cleaning of a plan, or now if nothing is cleaned."""
+    """Return the segments that a broker would delete: after the cleaning of a plan, or now if retention comes first."""
     if not retention_applies(plan):
         return ()
-    return retention_forecast(
-        plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark
-    )
+    groups = () if retention_comes_first(plan) else plan.groups
+    return retention_forecast(plan.log, groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kcompact import readable
 from kcompact.plan.assumptions import assumed_by
-from kcompact.plan.clean_plan import CleanPlan, Reason, dirtiest_first
+from kcompact.plan.clean_plan import CleanPlan, Reason, place
 from kcompact.plan.conditions import ALONE, Condition, Name, Rivals, Verdict, conditions_of
 from kcompact.plan.cost import (
     BrokerCost,
@@ -24,6 +24,7 @@ from kcompact.plan.cost import (
     retention_frees,
     rewritten_segments,
 )
+from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.forecast import (
     Forecast,
     Growth,
@@ -118,6 +119,7 @@ class Explanation:
 def explain(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None = None) -> Explanation:
     """Return why a partition is cleaned or not. `rivals` come before it in a broker; `horizons` as `conditions_of`."""
     conditions = conditions_of(plan, rivals, horizons)
+    turn = plan_at_turn(plan)
     decided_by = _decided_by(plan, conditions)
     growth = growth_of(plan)
     decisive = next(condition for condition in conditions if condition.name is decided_by)
@@ -133,7 +135,7 @@ def explain(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None =
         other_remedies=tuple(each for each in others if each is not None and each.makes_eligible),
         growth=growth,
         missing_dirty_bytes=missing_dirty_bytes(plan),
-        broker=broker_cost(plan),
+        broker=broker_cost(turn),
         here=cost_here(plan),
         retention=retention_frees(plan),
     )
@@ -186,11 +188,14 @@ def explain_all(plans: Sequence[CleanPlan], horizons: Sequence[Horizons | None] 
     """
     before: dict[str, Rivals] = {}
     rivals: dict[int, Rivals] = {}
-    for plan in dirtiest_first(plans):
+    turns = sorted(
+        ((plan, plan_at_turn(plan)) for plan in plans), key=lambda each: (each[0].comes_later, place(each[1]))
+    )
+    for plan, turn in turns:
         log_dir = str(plan.log.log_dir.path)
         rivals[id(plan)] = first = before.get(log_dir, ALONE)
-        if plan.eligible:
-            more = sum(segment.size_bytes for segment in rewritten_segments(plan))
+        if turn.eligible:
+            more = sum(segment.size_bytes for segment in rewritten_segments(turn))
             before[log_dir] = Rivals(partitions=first.partitions + 1, size_bytes=first.size_bytes + more)
     found = horizons or [None] * len(plans)
     return [explain(plan, rivals[id(plan)], own) for plan, own in zip(plans, found, strict=True)]

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
 from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError, RefusedError, StaleReplicaError
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_partition_directory
-from kcompact.plan import clean_plan
-from kcompact.plan.clean_plan import ELIGIBLE, CleanPlan, Reason
+from kcompact.plan.clean_plan import ELIGIBLE, CleanPlan, Reason, dirtiest_first, place
+from kcompact.plan.deletion import plan_at_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPartition:
-    """A partition with its plan or its error. Damage outside the segments leaves it with both."""
+    """A partition with its plan or its error. Damage outside the segments leaves it with both.
+
+    `applies_retention`: old segments are deleted as a broker does, so the verdict is that of what they leave.
+    """
 
     directory: Path
     plan: CleanPlan | None = None
     error: KcompactError | None = None
     is_partition: bool = True
     """False for a directory that is not a partition, so there is nothing to plan."""
+    applies_retention: bool = False
 
     @classmethod
     def failed(cls, directory: Path, problem: KcompactError) -> Self:
@@ -37,6 +41,11 @@ class PlannedPartition:
         return self.directory.name
 
     @property
+    def turn(self) -> CleanPlan | None:
+        """Return the plan by which the partition is cleaned or not: with retention that of what it leaves."""
+        return plan_at_turn(self.plan) if self.plan is not None and self.applies_retention else self.plan
+
+    @property
     def reason(self) -> Reason | None:
         """Return the verdict: of the error, if it is a verdict, else of the plan. None without a plan."""
         if isinstance(self.error, CorruptDataError):
@@ -45,7 +54,7 @@ class PlannedPartition:
             return Reason.LEFTOVERS
         if not self.is_partition or isinstance(self.error, StaleReplicaError):
             return Reason.NOT_A_PARTITION
-        return self.plan.reason if self.plan else None
+        return self.turn.reason if self.turn else None
 
     @property
     def short_reason(self) -> str:
@@ -57,14 +66,14 @@ class PlannedPartition:
     @property
     def explanation(self) -> str:
         """Return the verdict as a sentence, or the first line of the error that is the verdict."""
-        if self.plan is None or isinstance(self.error, CorruptDataError | RecoveryNeededError | StaleReplicaError):
+        if self.turn is None or isinstance(self.error, CorruptDataError | RecoveryNeededError | StaleReplicaError):
             return str(self.error).splitlines()[0] if self.error else ""
-        return self.plan.explanation
+        return self.turn.explanation
 
     @property
     def is_eligible(self) -> bool:
         """Return whether the partition has no error and its plan is eligible."""
-        return self.error is None and self.plan is not None and self.plan.eligible
+        return self.error is None and self.turn is not None and self.turn.eligible
 
     @property
     def exit_code(self) -> int:
@@ -90,11 +99,24 @@ GRAVEST_FIRST = (3, 8, 6, 5, 7, 4, 2, 1)
 Partition = TypeVar("Partition", bound=PlannedPartition)
 
 
-def dirtiest_first(partitions: Sequence[Partition]) -> list[Partition]:
-    """Return the partitions in cleaning order, those without a plan last."""
-    of_plan = {id(partition.plan): partition for partition in partitions if partition.plan is not None}
-    planned = clean_plan.dirtiest_first([partition.plan for partition in partitions if partition.plan is not None])
-    return [of_plan[id(plan)] for plan in planned] + [partition for partition in partitions if partition.plan is None]
+def in_turns(partitions: Sequence[Partition]) -> list[Partition]:
+    """Return the partitions in the order of a broker's cleaner thread, those without a plan last.
+
+    The thread cleans the dirtiest log, then deletes old segments of all compacted logs, and only then chooses again. So
+    all other plans come later, at the place of what retention leaves, and never before the first one.
+    """
+    first = dirtiest_first(
+        [each.plan for each in partitions if each.plan and each.error is None and each.plan.eligible]
+    )
+    planned = []
+    for each in partitions:
+        if each.plan is not None:
+            plan = replace(each.plan, comes_later=bool(first) and each.plan is not first[0])
+            turn = plan_at_turn(plan)
+            at = place(turn) if turn is plan or not first else max(place(turn), place(first[0]))
+            planned.append(((at, plan.comes_later, place(turn)), replace(each, plan=plan)))
+    planned.sort(key=lambda item: item[0])
+    return [each for _, each in planned] + [each for each in partitions if each.plan is None]
 
 
 def gravest_exit_code(codes: Iterable[int]) -> int:

@@ -19,8 +19,8 @@ class PlanTotals:
     """The sums of some plans. Sizes are bytes of `.log` files.
 
     `size_bytes` is the size of all partitions but the `unplanned`: without a plan the size is unknown. The other sizes
-    are those of the `to_clean` eligible partitions: `clean_bytes` and `dirty_bytes` of their sections, `input_bytes` of
-    the segments that a cleaning rewrites.
+    are those of the `to_clean` eligible partitions, of what retention leaves if it comes first: `clean_bytes` and
+    `dirty_bytes` of their sections, `input_bytes` of the segments that a cleaning rewrites.
     """
 
     partitions: int
@@ -35,7 +35,7 @@ class PlanTotals:
 def totals_of(entries: Iterable[PlannedPartition]) -> PlanTotals:
     """Return the sums of the plans of some partitions."""
     entries = list(entries)
-    plans = [entry.plan for entry in entries if entry.plan is not None and entry.is_eligible]
+    plans = [entry.turn for entry in entries if entry.turn is not None and entry.is_eligible]
     return PlanTotals(
         partitions=len(entries),
         unplanned=sum(entry.plan is None for entry in entries),
@@ -97,6 +97,6 @@ def _of_reason(reason: str, those: Sequence[PlannedPartition], *, eligible: bool
 
 
 def deleted_by_retention(entries: Iterable[PlannedPartition]) -> list[Segment]:
-    """Return the segments that retention deletes after the cleaning. A partition with an error loses none."""
+    """Return the segments that retention deletes. A partition with an error loses none."""
     plans = [entry.plan for entry in entries if entry.plan is not None and entry.error is None]
     return [due.segment for plan in plans for due in plan_forecast(plan) if not due.is_postponed]

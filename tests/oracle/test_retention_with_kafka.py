@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,13 @@ import pytest
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.retention import apply_retention
+from kcompact.cleaner.round import clean_log_dir
 from kcompact.engine.in_process import InProcess
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import read_again
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.deletion import RetentionReason, reason_to_roll
+from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_partition
 from tests.oracle.generate import LogSpec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
@@ -148,3 +152,42 @@ def _after_loading(kafka: RealKafka, ours: Path, theirs: Path, log_start_offset:
     snapshot = re.compile(r".*/(\d{20})\.snapshot:")
     found = [(line, snapshot.match(line)) for line in differences(ours, theirs)]
     return [line for line, name in found if not name or int(name[1]) > log_start_offset]
+
+
+SMALL = {"retention.ms": "1200000", "retention.bytes": "150000"}
+
+
+@pytest.mark.parametrize("retention", [SMALL, {"retention.ms": "1200000", "segment.bytes": "130000"}])
+@pytest.mark.parametrize("ratio", ["0.001", "0.9"])
+def test_all_logs_but_the_first_lose_segments_before_they_are_cleaned(
+    ratio: str, retention: dict[str, str], kafka: RealKafka, tmp_path: Path
+) -> None:
+    ours = tmp_path / "ours"
+    logs = [write_log(kafka, tmp_path / f"{seed}", replace(SPEC, seed=seed, topic=f"t{seed}")) for seed in range(3)]
+    _merge([log.log_dir for log in logs], ours)
+    written = logs[0]
+    now_ms = max(log.now_ms for log in logs)
+    theirs = copy_log_dir(ours, tmp_path / "theirs")
+    config = written.config | {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": ratio, **retention}
+
+    rows = kafka.plan(ours, config=config, now_ms=now_ms)["partitions"]
+    ratios = sorted(row["cleanable_ratio"] for row in rows)
+    assert ratios[-1] > ratios[-2], "of equal ratios Kafka takes any first"
+    for _ in range(2):  # The first time ends after a turn that cleans nothing, although retention may change that.
+        kafka.clean(theirs, config=config, now_ms=now_ms, turns=0)
+    result = clean_log_dir(
+        ours, config, plan_options=PlanOptions(now_ms=now_ms), options=CleanOptions(apply_retention=True)
+    )
+    assert result.exit_code == 0
+    # Kafka has started twice here, and a start removes the snapshot at the log start.
+    kafka.load(ours, config=config, now_ms=now_ms, in_place=True, records=False)
+    assert differences(ours, theirs) == []
+
+
+def _merge(log_dirs: list[Path], target: Path) -> None:
+    """Make one log directory of several, with the entries of all checkpoints."""
+    for log_dir in log_dirs:
+        shutil.copytree(log_dir, target, copy_function=shutil.copy2, dirs_exist_ok=True)
+    for name in {path.name for path in target.glob("*-checkpoint")}:
+        found = [line for log_dir in log_dirs for line in (log_dir / name).read_text().splitlines()[2:]]
+        (target / name).write_text("\n".join(["0", str(len(found)), *found, ""]))

@@ -79,7 +79,7 @@ def _question(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> st
     retention = f"retention deletes {amount_of(deleted)}" if deleted else ""
     if not eligible:
         return f"Nothing is to be cleaned, but {retention}. Go on?"
-    cleaned_bytes = sum(segment.size_bytes for each in eligible if each.plan for segment in each.plan.segments)
+    cleaned_bytes = sum(segment.size_bytes for each in eligible if each.turn for segment in each.turn.segments)
     cleaning = f"Clean {readable.counted(len(eligible), 'partition')}, {readable.size(cleaned_bytes)} of segments"
     fate = "deleted" if options.keep_replaced is None else "kept"
     replaced = f"Each segment that is replaced is {fate}"

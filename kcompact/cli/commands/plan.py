@@ -17,7 +17,7 @@ from kcompact.plan.notes import assumption_notes, option_notes, running_notes, s
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import assumed_retention
 from kcompact.plan.partitions import named_partitions, plan_partitions
-from kcompact.plan.planned import PlannedPartition, dirtiest_first, gravest_exit_code
+from kcompact.plan.planned import PlannedPartition, gravest_exit_code, in_turns
 from kcompact.plan.totals import deleted_by_retention, totals_by_reason
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Shown:
 def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     """Show the plan of every partition, dirtiest first, and return the exit code."""
     directories, unusable = named_partitions(paths, topics=options.topics)
-    planned = dirtiest_first(list(plan_partitions(directories, options)))
+    planned = in_turns(list(plan_partitions(directories, options)))
     notes = option_notes(directories, options, explains=request.explains, compared=request.compared)
     notes += [*setting_notes(planned), *running_notes(planned), *time_notes(planned, options)]
     notes += assumption_notes(planned)

@@ -22,7 +22,7 @@ from kcompact.plan.horizons import read_all_horizons
 from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import named_partitions
-from kcompact.plan.planned import PlannedPartition, dirtiest_first, gravest_exit_code
+from kcompact.plan.planned import PlannedPartition, gravest_exit_code, in_turns
 from kcompact.report.facts import PartitionFacts
 from kcompact.report.file import require_writable, write_report
 from kcompact.report.reading import MOST_DETAILED, dry_plan, planned_facts, read_facts
@@ -41,7 +41,7 @@ def run(
     directories, unusable = named_partitions(paths, topics=options.topics)
     if file != STANDARD_OUTPUT:
         require_writable(file, directories)
-    facts = dirtiest_first(list(planned_facts(directories, options)))
+    facts = in_turns(list(planned_facts(directories, options)))
     notes = [*option_notes(directories, options), *setting_notes(facts), *running_notes(facts)]
     notes += [*time_notes(facts, options), *assumption_notes(facts)]
     streams.tell_notes(notes)

@@ -11,6 +11,7 @@ from kcompact.cli.output.plans import FEW, show_notes_and_hints, show_totals
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.config.settings import LONG_MAX
 from kcompact.plan.conditions import Condition, Name, Value, Verdict
+from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.explanation import Explanation, most_keys
 from kcompact.plan.notes import why_assumed
@@ -183,6 +184,9 @@ def _here(explanation: Explanation) -> list[str]:
 def _retention(explanation: Explanation) -> list[str]:
     frees = explanation.retention
     lines = []
+    if frees.comes_first:
+        turn = plan_at_turn(explanation.plan)
+        lines.append(f"comes first, because a broker cleans another log before this one; then {turn.explanation}")
     if frees.segments:
         most = "at most " if frees.is_at_most else ""
         spared = ": a smaller log is not as far past retention.bytes" if frees.is_at_most else ""

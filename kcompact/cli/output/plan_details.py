@@ -1,4 +1,4 @@
-"""The details of one plan: the groups of segments, the new checkpoint, and what a broker would delete afterwards."""
+"""The details of one plan: the groups of segments, the new checkpoint, and what a broker would delete."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from kcompact.cli.output.explanations import amount_of, limit_text, policy_line
 from kcompact.cli.output.log_bar import show_bar
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.clean_plan import CleanPlan, Reason
-from kcompact.plan.deletion import RetentionReason, first_due_ms, plan_forecast, reason_to_roll, retention_applies
+from kcompact.plan.deletion import (
+    RetentionReason,
+    first_due_ms,
+    plan_at_turn,
+    plan_forecast,
+    reason_to_roll,
+    retention_applies,
+)
 from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
+from kcompact.plan.planned import PlannedPartition
 
 FIXED_LINES = 8
 """The lines of details, with the empty line before them, apart from groups and retention."""
@@ -18,24 +26,31 @@ MOST_EXPIRED = 12
 """How many segments that retention deletes are listed before the others are only counted."""
 
 
-def has_details(plan: CleanPlan) -> bool:
+def has_details(entry: PlannedPartition) -> bool:
     """Return whether there is more to say about a plan than its row in the table."""
-    return bool(plan.groups or plan_forecast(plan) or _is_only_retained(plan))
+    plan = entry.plan
+    return plan is not None and bool(plan.groups or plan_forecast(plan) or _is_only_retained(plan))
 
 
-def lines_of_details(plan: CleanPlan) -> int:
+def lines_of_details(entry: PlannedPartition) -> int:
     """Return about how many lines `show_details` prints, at most."""
+    plan = entry.plan
+    if plan is None:
+        return 0
     retention = min(len(plan_forecast(plan)), MOST_EXPIRED + 1) + _is_only_retained(plan)
     return FIXED_LINES + len(plan.groups) + retention + (reason_to_roll(plan) is not None)
 
 
-def show_details(plan: CleanPlan, printer: Printer) -> None:
+def show_details(entry: PlannedPartition, printer: Printer) -> None:
     """Print the details of one plan under the name of its partition."""
+    plan, turn = entry.plan, entry.turn
+    assert plan is not None, "a partition without a plan has no details"
+    assert turn is not None, "a plan has a turn"
     printer.line(cell(plan.log.directory.name, "bold"))
     if "(" in (policy := policy_line(plan.config)):
         printer.line(f"  policy {policy}")
-    if plan.groups:
-        _show_groups(plan, printer)
+    if turn.groups:
+        _show_groups(turn, printer)
     if plan.log.checkpoint_offset is not None and plan.checkpoint_reset:
         printer.line(f"  note: the checkpoint {plan.log.checkpoint_offset} is outside the log and is ignored")
     _show_retention(plan, printer)
@@ -57,6 +72,11 @@ def _show_retention(plan: CleanPlan, printer: Printer) -> None:
     if len(forecast) > MOST_EXPIRED:
         printer.line(f"  retention: and {len(forecast) - MOST_EXPIRED:,} more segments; --json lists them")
     deleted = [due.segment for due in forecast if not due.is_postponed]
+    if plan.config.compacts and (turn := plan_at_turn(plan)) is not plan:
+        cause = (
+            "comes first, because a broker cleans another log before this one" if plan.comes_later else "comes first"
+        )
+        printer.line(f"  retention {cause}; then {turn.explanation}")
     if _is_only_retained(plan):
         if deleted:
             start = max(plan.log.log_start_offset, plan.log.end_of(deleted[-1]))

@@ -61,7 +61,7 @@ def show_plans(
 
 def _show_within(entries: Sequence[PlannedPartition], printer: Printer, *, lines_below: int) -> bool:
     """Print the table and the details that fit, and return whether partitions were folded away."""
-    details = [entry.plan for entry in entries if entry.plan is not None and has_details(entry.plan)]
+    details = [entry for entry in entries if has_details(entry)]
     fill = printer.lines_to_fill
     if not printer.is_verbose and len(entries) > FEW:
         eligible = [entry for entry in entries if entry.is_eligible]
@@ -69,13 +69,13 @@ def _show_within(entries: Sequence[PlannedPartition], printer: Printer, *, lines
         if fill is not None and rows > fill:
             _show_folded(entries, eligible, printer, lines=fill - lines_below)
             return True
-        details = [entry.plan for entry in eligible if entry.plan is not None]
+        details = eligible
         if len(details) > FEW or (fill is not None and rows + sum(map(lines_of_details, details)) > fill):
             details = []
     _show_verdicts(entries, printer)
-    for plan in details:
+    for entry in details:
         printer.line()
-        show_details(plan, printer)
+        show_details(entry, printer)
     return False
 
 
@@ -113,10 +113,10 @@ def _show_verdicts(
     """Print a row for each partition."""
     rows = []
     for entry in entries:
-        plan = entry.plan
+        plan = entry.turn
         cells = (
             cell(entry.name),
-            cell(readable.size(plan.log.size_bytes) if plan else None),
+            cell(readable.size(entry.plan.log.size_bytes) if entry.plan else None),
             cell(readable.size(plan.clean_bytes) if plan else None),
             cell(readable.size(plan.cleanable_bytes) if plan else None),
             cell(f"{plan.cleanable_ratio:.4f}" if plan else None),

@@ -178,3 +178,48 @@ def test_partitions_that_only_lose_segments_come_first(disk: SmallDisk) -> None:
         ("events-0", "deleted"),
         ("orders-0", "cleaned"),
     ]
+
+
+def two_logs(path: Path, settings: str) -> tuple[PlanOptions, dict[str, str]]:
+    """Two logs whose old segment a cleaning merges with the younger one. Return the options and settings of a round."""
+    spec = log_of("compact,delete", f"{EXPIRING} segment.bytes=90000", name="a-0")
+    log_writer.write(spec, path)
+    log_writer.write(log_of("compact,delete", f"{EXPIRING} segment.bytes=90000 {settings}", name="b-0"), path)
+    return PlanOptions(now_ms=spec.now_ms), dict(spec.settings)
+
+
+@pytest.mark.parametrize(
+    "ratio",
+    [
+        "0",
+        "0.9",  # That of b-0 is lower until it has lost its clean segment.
+    ],
+)
+def test_only_the_dirtiest_is_cleaned_before_it_loses_segments(ratio: str, tmp_path: Path) -> None:
+    plan_options, config = two_logs(tmp_path, "checkpoint=10")
+    config |= {"min.cleanable.dirty.ratio": ratio}
+    before = digest(tmp_path)
+    dry = clean_log_dir(tmp_path, config, plan_options=plan_options, options=DRY)
+    assert digest(tmp_path) == before
+    done = clean_log_dir(tmp_path, config, plan_options=plan_options, options=RETAIN)
+    # In a-0 the cleaning has merged the old segment with the younger one.
+    assert {name: bases(tmp_path / name) for name in ("a-0", "b-0")} == {"a-0": [0, 40], "b-0": [10, 40]}
+    assert [one.status for one in done.partitions] == ["cleaned", "cleaned"]
+    for result in (dry, done):
+        assert [one.directory.name for one in result.partitions] == ["a-0", "b-0"]
+        found = [one.result.expired for one in result.partitions if one.result is not None]
+        assert [[due.segment.base_offset for due in expired] for expired in found] == [[], [0]]
+    assert (dry.bytes_read, dry.bytes_written) == (done.bytes_read, done.bytes_written)
+
+
+def test_a_partition_alone_is_cleaned_before_it_loses_segments(tmp_path: Path) -> None:
+    plan_options, config = two_logs(tmp_path, "checkpoint=10")
+    clean_log_dir(tmp_path / "b-0", config, plan_options=plan_options, options=RETAIN)
+    assert bases(tmp_path / "b-0") == [0, 40]
+
+
+def test_retention_leaves_nothing_to_clean(tmp_path: Path) -> None:
+    plan_options, config = two_logs(tmp_path, "checkpoint=10")
+    done = clean_log_dir(tmp_path, config | {"b:retention.ms": "0"}, plan_options=plan_options, options=RETAIN)
+    assert {one.directory.name: one.status for one in done.partitions} == {"a-0": "cleaned", "b-0": "deleted"}
+    assert bases(tmp_path / "b-0") == [40]

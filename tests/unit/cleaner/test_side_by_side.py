@@ -19,7 +19,7 @@ from tests.support.patience import PATIENCE_S
 )
 def test_threads_and_sizes_limit_what_runs_together(size_mib: int, threads: int, at_once: int) -> None:
     outcomes: list[Any] = [
-        SimpleNamespace(number=number, plan=SimpleNamespace(segments=[SimpleNamespace(size_bytes=size_mib << 20)]))
+        SimpleNamespace(number=number, turn=SimpleNamespace(segments=[SimpleNamespace(size_bytes=size_mib << 20)]))
         for number in range(12)
     ]
     meeting, lock, running, most = threading.Barrier(at_once, timeout=PATIENCE_S), threading.Lock(), 0, 0

@@ -142,3 +142,33 @@ def test_the_defaults_of_a_broker(settings: list[str], expected: list[int], tmp_
         "plan", "--json", *NOW, "--broker-config", properties, "--config", "retention.ms=0", directory
     ).partition
     assert [due["base_offset"] for due in entry["retention"]] == [0, 10]
+
+
+TURNS = """\
+log now=10:00 name=NAME checkpoint=CHECKPOINT
+0: a=*1000^08:00
+10: b=*1000^09:00
+20: c=*1000^09:30
+30: d=*1000^09:40
+"""
+
+
+def test_plan_says_which_logs_lose_segments_before_they_are_cleaned(tmp_path: Path) -> None:
+    for name, checkpoint in (("a-0", 0), ("b-0", 10)):
+        partition(tmp_path, TURNS.replace("NAME", name).replace("CHECKPOINT", str(checkpoint)))
+    arguments = (*NOW, "--config", "cleanup.policy=compact,delete", "--config", "retention.ms=5400000")
+    ran = kcompact("plan", *arguments, "--config", "min.cleanable.dirty.ratio=0.7", tmp_path)
+    assert "segment 0 is past its retention.ms 5400000 (--config), but the merge with a younger segment" in ran.out
+    assert (
+        "  retention comes first, because a broker cleans another log before this one; then ratio 1.0000 is" in ran.out
+    )
+    explained = kcompact("plan", "--explain", *arguments, tmp_path)
+    assert "  retention  comes first, because a broker cleans another log before this one; then ratio" in explained.out
+    first, later = kcompact("plan", "--json", "--explain", *arguments, tmp_path).json["partitions"]
+    assert [due["postponed_by_merge"] for each in (first, later) for due in each["retention"]] == [True, False]
+    assert [each["explain"]["retention"]["comes_first"] for each in (first, later)] == [False, True]
+    assert later["explain"]["broker"]["bytes_rewritten"] < later["explain"]["here"]["bytes_read"]
+
+    dry_run = ("--dry-run", "--apply-retention", "--engine", "in-process", "--config", "min.cleanable.dirty.ratio=0.7")
+    dry = kcompact("clean", *dry_run, *arguments, tmp_path)
+    assert "2 partitions, 8.4 KiB: 2 to clean\nrewrites 5.2 KiB: 5.2 KiB dirty, 0 B clean\n" in dry.out
