@@ -332,7 +332,7 @@ def begin_round(
                 *locks.notes,
                 *map(_removed_note, locks.removed),
                 *in_use.notes,
-                *(() if keep is None else keep.notes),
+                *(() if keep is None or options.dry_run else [_keep_note(keep, outcomes)]),
                 *(() if options.only_reads else storage_notes(_log_dirs_to_change(outcomes, options))),
             ],
             doubts=[*time_notes(outcomes, plan_options), *assumption_notes(outcomes)],
@@ -379,6 +379,12 @@ def _fits_now(outcome: PartitionOutcome) -> bool:
 def _log_dirs_to_change(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> list[Path]:
     changed = [each for each in outcomes if each.is_eligible or _only_loses_segments(each, options)]
     return sorted({outcome.directory.parent for outcome in changed})
+
+
+def _keep_note(keep: Keep, outcomes: Sequence[PartitionOutcome]) -> str:
+    if any(each.is_eligible for each in outcomes):
+        return keep.note
+    return f"nothing is to be cleaned, so nothing is kept in {shown(keep.path)}"
 
 
 def _removed_note(path: Path) -> str:

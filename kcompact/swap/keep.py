@@ -32,6 +32,8 @@ _OTHER = "Pass a new or empty directory as --keep-replaced, on the file system o
 class Keep:
     """Where a round keeps what it replaces; a `with` block makes the directory and holds it open. Safe for threads.
 
+    A directory that the block has made, and in which nothing is kept in the end, is removed again.
+
     The constructor checks the directory and writes nothing. It raises RefusedError if the directory is not empty,
     belongs to another user, lies in a log directory or on another file system than a partition; StorageError.
     """
@@ -47,15 +49,16 @@ class Keep:
             raise RefusedError(
                 path=self.path, problem=problem, hint="Clean each log directory with a command of its own."
             )
+        self._is_new = not self.path.exists()
         self._held: OpenDirectory | None = None
         self._count = 0
         self._counting = threading.Lock()
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know before the cleaning."""
+    def note(self) -> str:
+        """What the user should know before a cleaning that replaces something."""
         kept = f"replaced segments are kept in {shown(self.path)}; no space is freed until you remove it"
-        return (f"{kept}: rm -r {shell_word(self.path)}",)
+        return f"{kept}: rm -r {shell_word(self.path)}"
 
     def __enter__(self) -> Keep:
         with storage_errors(self.path, "make"):
@@ -73,7 +76,11 @@ class Keep:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._held is not None
+        is_empty = not self._held.names()
         self._held.__exit__(kind, error, trace)
+        if self._is_new and is_empty:
+            with suppress(OSError), OpenDirectory(self.path.parent, follow=True) as above:
+                apply_steps(above, (RemoveDir(self.path.name), SyncDir()))
 
     @contextmanager
     def partition(self, plan: CleanPlan, lock: LogDirLock) -> Iterator[KeptSegments]:

@@ -73,6 +73,11 @@ def test_a_page_is_the_same_every_time(pages: Path, tmp_path: Path) -> None:
         }
 
 
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    ran = kcompact("man", tmp_path / "not" / "there")
+    assert (ran.code, len(ran.out.splitlines())) == (0, len(list((tmp_path / "not" / "there").iterdir())))
+
+
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ran = kcompact("man", tmp_path / "file" / "man1")

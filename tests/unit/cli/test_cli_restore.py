@@ -92,6 +92,21 @@ def test_everything_is_as_before(tmp_path: Path, prepare: Callable[[Path], None]
     assert identities(tmp_path / "logs") == before
 
 
+def test_nothing_is_kept_where_nothing_is_replaced(tmp_path: Path) -> None:
+    directory, kept = partition(tmp_path / "logs"), tmp_path / "kept"
+    assert f"in {kept}" not in clean("--keep-replaced", kept, "--dry-run", directory).err
+    assert clean(directory).code == 0
+    ran = clean("--keep-replaced", kept, directory)
+    assert (ran.code, ran.notes) == (0, [f"nothing is to be cleaned, so nothing is kept in {kept}"])
+    assert not kept.exists()
+
+    damaged = partition(tmp_path / "other")
+    flip(damaged / LOG0, 65)
+    assert (clean("--keep-replaced", kept, damaged).code, kept.exists()) == (3, False)
+    kept.mkdir(mode=0o700)
+    assert (clean("--keep-replaced", kept, damaged).code, kept.exists()) == (3, True)
+
+
 def append(path: Path) -> None:
     with path.open("ab") as file:
         file.write(b"x")
@@ -331,7 +346,7 @@ def test_if_a_file_cannot_be_kept_nothing_is_replaced(
     ran = clean("--keep-replaced", tmp_path / "kept", directory)
     assert ran.code == code
     assert identities(tmp_path / "logs") == before
-    assert list((tmp_path / "kept").iterdir()) == []
+    assert not (tmp_path / "kept").exists()
 
 
 def test_a_full_disk_while_the_manifest_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +362,7 @@ def test_a_full_disk_while_the_manifest_is_written(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "write", write)
     assert clean("--keep-replaced", tmp_path / "kept", directory).code == 7
     assert identities(tmp_path / "logs") == before
-    assert list((tmp_path / "kept").iterdir()) == []
+    assert not (tmp_path / "kept").exists()
 
 
 def test_a_swap_that_stops_leaves_the_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
