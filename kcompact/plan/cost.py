@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.format.names import Suffix
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import CleanPlan, group_segments
+from kcompact.plan.clean_plan import CleanPlan, Reason, group_segments
 from kcompact.plan.deletion import RetentionReason, first_due_ms, plan_forecast, retention_comes_first
 from kcompact.plan.passes import (
     buffer_bytes_for_one_pass,
@@ -107,6 +107,16 @@ def rewritten_segments(plan: CleanPlan) -> tuple[Segment, ...]:
     if not plan.cleanable_bytes:
         return ()
     return tuple(segment for segment in plan.log.segments if segment.base_offset < plan.first_uncleanable_offset)
+
+
+def held_back_segments(plan: CleanPlan) -> tuple[Segment, ...]:
+    """Return the segments that a cleaning rewrites once nothing is too young, undecided or unreplicated any more.
+
+    Empty unless one of these reasons keeps the cleaner out of the whole partition.
+    """
+    if plan.reason is not plan.bound or plan.bound is Reason.ACTIVE_ONLY:
+        return ()
+    return plan.log.segments[:-1]
 
 
 def broker_cost(plan: CleanPlan) -> BrokerCost:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kcompact.log.segments import Segment
-from kcompact.plan.cost import rewritten_segments
+from kcompact.plan.cost import held_back_segments, rewritten_segments
 from kcompact.plan.deletion import plan_forecast
 from kcompact.plan.planned import PlannedPartition
 
@@ -61,7 +61,8 @@ class ReasonTotals:
     """The partitions with the same verdict. `size_bytes` is None if none of them has a plan.
 
     `bytes_to_win_at_most` are those that a cleaning of their cleanable sections rewrites, eligible or not: what it
-    frees is less.
+    frees is less. `bytes_to_win_later_at_most` are those that it rewrites once the lag, the transaction, the high
+    watermark or the recovery is past that keeps it out of the whole partition; 0 for every other reason.
     """
 
     reason: str
@@ -69,6 +70,7 @@ class ReasonTotals:
     partitions: int
     size_bytes: int | None
     bytes_to_win_at_most: int
+    bytes_to_win_later_at_most: int
 
 
 def totals_by_reason(entries: Iterable[PlannedPartition]) -> list[ReasonTotals]:
@@ -93,6 +95,7 @@ def _of_reason(reason: str, those: Sequence[PlannedPartition], *, eligible: bool
         partitions=len(those),
         size_bytes=sum(plan.log.size_bytes for plan in plans) if plans else None,
         bytes_to_win_at_most=sum(segment.size_bytes for plan in plans for segment in rewritten_segments(plan)),
+        bytes_to_win_later_at_most=sum(segment.size_bytes for plan in plans for segment in held_back_segments(plan)),
     )
 
 

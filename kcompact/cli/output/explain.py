@@ -289,7 +289,13 @@ def _show_reasons(reasons: Sequence[ReasonTotals], printer: Printer) -> None:
             cell("yes" if each.eligible else "no", "green" if each.eligible else ""),
             cell(f"{each.partitions:,}"),
             cell(None if each.size_bytes is None else readable.size(each.size_bytes)),
-            cell(readable.size(each.bytes_to_win_at_most)),
+            cell(_to_win(each)),
         )
         table.append(dict(zip(columns, cells, strict=True)))
     printer.table(columns, table, numbers=("partitions", "size", "at most to win"), whole=("reason", "clean it"))
+
+
+def _to_win(reason: ReasonTotals) -> str:
+    """Return the most that a cleaning can free now, or once the partitions are not held back any more."""
+    later_bytes = reason.bytes_to_win_later_at_most
+    return f"{readable.size(later_bytes)} later" if later_bytes else readable.size(reason.bytes_to_win_at_most)

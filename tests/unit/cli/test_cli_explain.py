@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +301,28 @@ def test_the_rows_are_shared(to_clean: int, others: int, most: int, expected: tu
     clean = [explain(planned(log_of(segment(0, number), segment(100), checkpoint=100))) for number in range(others)]
     rows = rows_to_show([*dirty, *clean], most)
     assert rows == [*dirty[: expected[0]], *reversed(clean[others - expected[1] :])]
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "reason"),
+    [
+        ("hw=7", ("--config", "min.compaction.lag.ms=9223372036854775807"), "min-compaction-lag"),
+        ("hw=2", (), "high-watermark"),
+        ("unclean recovery=0 hw=7", ("--unclean",), "recovery-point"),
+    ],
+)
+def test_what_can_be_won_later(words: str, options: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+    for number in range(4):
+        partition(tmp_path, settings(f"{words} name=orders-{number}"))
+    arguments: tuple[str | Path, ...] = ("plan", "--explain", *COMPACT, *options, tmp_path)
+    (held_back,) = kcompact(*arguments, "--json").json["reasons"]
+    assert (held_back["reason"], held_back["bytes_to_win_at_most"]) == (reason, 0)
+    assert held_back["bytes_to_win_later_at_most"] == 4 * 419  # The closed segments.
+    assert re.search(rf"^{reason} +no +4 +1.9 KiB +1.6 KiB later$", kcompact(*arguments).out, re.MULTILINE)
+
+
+def test_only_what_is_held_back_is_won_later(tmp_path: Path) -> None:
+    write_many(tmp_path / "logs", one_in=20)
+    reasons = kcompact("plan", "--explain", "--json", *COMPACT, tmp_path / "logs").json["reasons"]
+    later = {each["reason"] for each in reasons if each["bytes_to_win_later_at_most"]}
+    assert later == {"high-watermark"}
