@@ -69,7 +69,8 @@ class Gaps:
     """Where offsets of a log are missing.
 
     `on_disk` is the walk over the files, in which markers are no gaps. In `read_uncommitted` and `read_committed`, the
-    walks of consumers, they are; the latter ends at the last stable offset, and has aborted records as gaps. `dirty`
+    walks of consumers, they are; the former ends at the high watermark, the latter at the last stable offset, and has
+    aborted records as gaps. `dirty`
     are the rows and the missing offsets from the first dirty offset on. The count ended at `counted_to_offset`, with
     `damage` before the log end. Damage to records that were not needed is not found.
     """

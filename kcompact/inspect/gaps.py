@@ -44,7 +44,7 @@ from kcompact.log.transaction_kernels import CompiledTransactions, ProducerNumbe
 from kcompact.log.transaction_kernels import aborted_by_markers as aborted_by_kernels
 from kcompact.log.workload import expected_work
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.committed_view import end_of_view
+from kcompact.plan.committed_view import end_of_uncommitted_view, end_of_view
 
 COMPILED_BYTES = 16 << 20
 """For so much work the kernels are used: see `workload`."""
@@ -89,8 +89,8 @@ def log_gaps(
         first_dirty_offset=plan.first_dirty_offset,
         checkpoint_offset=log.checkpoint_offset,
         on_disk=places.gap_walk(total.on_disk, total.end_offset, present=counts.present),
-        read_uncommitted=places.gap_walk(total.uncommitted, total.end_offset),
-        read_committed=places.gap_walk(total.committed, min(total.end_offset, scope.end_of_view)),
+        read_uncommitted=places.gap_walk(total.uncommitted, min(total.end_offset, scope.uncommitted_end)),
+        read_committed=places.gap_walk(total.committed, min(total.end_offset, scope.committed_end)),
         dirty=total.dirty,
         missing_before_first_row=total.on_disk.missing_before if total.on_disk.rows else 0,
         missing_after_last_row=total.on_disk.missing_after,
@@ -149,7 +149,8 @@ class _Scope:
 
     log: PartitionLog
     first_dirty_offset: int
-    end_of_view: int
+    uncommitted_end: int
+    committed_end: int
     aborted: _Aborted
     memory_bytes: int
     compiled: bool
@@ -162,7 +163,8 @@ class _Scope:
         return cls(
             log=log,
             first_dirty_offset=plan.first_dirty_offset,
-            end_of_view=end_of_view(plan),
+            uncommitted_end=end_of_uncommitted_view(plan),
+            committed_end=end_of_view(plan),
             aborted=_Aborted.of(log, contents, compiled=compiled),
             memory_bytes=memory_bytes,
             compiled=compiled,
@@ -205,7 +207,9 @@ class _Scope:
         runs, end_offset = counted.runs, counted.end_offset
         base = segment.base_offset
         is_data = ~counted.is_control
-        stable_end = self._stable_end(start_offset, end_offset)
+        replicated_end = max(start_offset, min(end_offset, self.uncommitted_end))
+        replicated, replicated_mask = runs.between(start_offset, replicated_end)
+        stable_end = max(start_offset, min(end_offset, self.committed_end))
         stable, stable_mask = runs.between(start_offset, stable_end)
         dirty_start = self._dirty_start(start_offset, end_offset)
         dirty, dirty_mask = runs.between(dirty_start, end_offset)
@@ -219,7 +223,13 @@ class _Scope:
                 segment=base,
                 passes_over=counted.is_control,
             ),
-            uncommitted=walk(runs, is_data, start_offset=start_offset, end_offset=end_offset, segment=base),
+            uncommitted=walk(
+                replicated,
+                is_data[replicated_mask],
+                start_offset=start_offset,
+                end_offset=replicated_end,
+                segment=base,
+            ),
             committed=walk(
                 stable,
                 (is_data & ~counted.is_aborted)[stable_mask],
@@ -245,13 +255,10 @@ class _Scope:
         return _SegmentWalks(
             end_offset=end_offset,
             on_disk=whole,
-            uncommitted=whole,
-            committed=Walk(missing_before=self._stable_end(start_offset, end_offset) - start_offset),
+            uncommitted=Walk(missing_before=max(0, min(end_offset, self.uncommitted_end) - start_offset)),
+            committed=Walk(missing_before=max(0, min(end_offset, self.committed_end) - start_offset)),
             dirty=Walk(missing_before=end_offset - self._dirty_start(start_offset, end_offset)),
         )
-
-    def _stable_end(self, start_offset: int, end_offset: int) -> int:
-        return max(start_offset, min(end_offset, self.end_of_view))
 
     def _dirty_start(self, start_offset: int, end_offset: int) -> int:
         return min(end_offset, max(start_offset, self.first_dirty_offset))

@@ -1,4 +1,4 @@
-"""Where the view of a reader of committed records ends."""
+"""Where the view of a consumer ends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,25 @@ from kcompact.plan.clean_plan import CleanPlan
 def end_of_view(plan: CleanPlan) -> int:
     """Return the first offset that a `read_committed` reader does not see: the last stable one, or that of its batch.
 
-    A fetch ends before the batch that the offset lies in, even if the high watermark is in its middle. Rule:
-    LocalLog.convertToOffsetMetadataOrThrow, LogSegment.read.
+    Rule: `FetchIsolation.TXN_COMMITTED`.
     """
-    log, offset = plan.log, plan.last_stable_offset
+    return _end_of_fetch(plan, plan.last_stable_offset)
+
+
+def end_of_uncommitted_view(plan: CleanPlan) -> int:
+    """Return the same of a `read_uncommitted` reader: the high watermark, or the first offset of its batch.
+
+    Rule: `FetchIsolation.HIGH_WATERMARK`.
+    """
+    return _end_of_fetch(plan, plan.high_watermark)
+
+
+def _end_of_fetch(plan: CleanPlan, offset: int) -> int:
+    """Return where a fetch ends that must not reach an offset: before the batch that the offset lies in.
+
+    Rule: LocalLog.convertToOffsetMetadataOrThrow, LogSegment.read.
+    """
+    log = plan.log
     segment = next((each for each in reversed(log.segments) if each.base_offset <= offset), None)
     if segment is None or offset >= log.log_end_offset:
         return offset

@@ -275,7 +275,7 @@ def test_where_nothing_counts_as_replicated_the_output_says_why(option: str, tmp
     partition(tmp_path, "log name=users-0 hw=1\n0: a=1")  # Its entry is the only one of the checkpoint.
     ran = kcompact("inspect", option, *COMPACT, directory)
     assert f"  note: {note}, so no record counts as replicated; pass --high-watermark leo" in ran.out
-    shown = {"--keys": "see the log up to offset 0; the high watermark is 0, the log end 7", "--gaps": "read_committed"}
+    shown = {"--keys": "see the log up to offset 0; the high watermark is 0, the log end 7", "--gaps": "a consumer"}
     assert shown.get(option, "0, the high watermark: no transaction holds it back; the log ends at 7") in ran.out
     assert note not in kcompact("inspect", option, "--high-watermark", "leo", *COMPACT, directory).out
 

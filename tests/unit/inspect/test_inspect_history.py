@@ -121,8 +121,17 @@ def test_old_formats(tmp_path: Path) -> None:
 def test_a_reader_does_not_see_the_batch_in_which_the_high_watermark_lies(
     high_watermark: int, rows: int, tmp_path: Path
 ) -> None:
-    found = gaps_of(f"log hw={high_watermark}\n0: a=1 [b=1 c=1 d=1]@1..3", tmp_path).read_committed
-    assert (found.rows, found.offsets_present_ratio) == (rows, 1.0 if rows else None)
+    found = gaps_of(f"log hw={high_watermark}\n0: a=1 [b=1 c=1 d=1]@1..3", tmp_path)
+    for reader in (found.read_committed, found.read_uncommitted):
+        assert (reader.rows, reader.offsets_present_ratio) == (rows, 1.0 if rows else None)
+    assert found.on_disk.rows == 4
+
+
+def test_a_consumer_reads_up_to_the_high_watermark(tmp_path: Path) -> None:
+    text = "log hw=4\n0: a=1 b=1(pid=3 txn) c=1 d=1\n4: e=1 f=1@7\nsnapshot 8: pid=3 open=1 last=1"
+    found = gaps_of(text, tmp_path)
+    assert [walk.rows for walk in (found.on_disk, found.read_uncommitted, found.read_committed)] == [6, 4, 1]
+    assert [walk.gaps for walk in (found.on_disk, found.read_uncommitted, found.read_committed)] == [1, 0, 0]
 
 
 EVIDENCE = {
