@@ -18,6 +18,10 @@ NO_HIGH_WATERMARK = (
     "pass --high-watermark leo to count the whole log as replicated"
 )
 
+NO_QUORUM_HIGH_WATERMARK = (
+    "a KRaft quorum keeps no high watermark on disk, so all records count as replicated; the last ones may not be"
+)
+
 INCLUDE_INTERNAL = "Pass --include-internal to clean it."
 
 
@@ -38,10 +42,10 @@ def plan_partition(
 
     The high watermark is the first of: `high_watermark`; with `use_log_end` the log end; the entry of the log
     directory's `replication-offset-checkpoint`; the log start when that file has no entry for the partition, as in a
-    broker; the log end when there is no such file. With `rebuild_indexes` no index file is read, for the plan or for a
-    cleaning by this plan. With `unclean` a log whose broker was not shut down cleanly is planned as the broker will
-    have it after it started, and nothing that it recovers is cleaned. Damage is reported in the plan. Raises
-    RefusedError, CorruptDataError, StorageError.
+    broker; the log end when there is no such file, and of the log of a KRaft quorum. With `rebuild_indexes` no index
+    file is read, for the plan or for a cleaning by this plan. With `unclean` a log whose broker was not shut down
+    cleanly is planned as the broker will have it after it started, and nothing that it recovers is cleaned. Damage is
+    reported in the plan. Raises RefusedError, CorruptDataError, StorageError.
     """
     log = read_log(
         directory,
@@ -75,11 +79,13 @@ def plan_partition(
 def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[str, ...]]:
     """Return the high watermark that the log directory has for a log, None for the log end, and notes for the user."""
     checkpoint = log.log_dir.high_watermarks
+    if log.is_cluster_metadata:
+        return None, (NO_QUORUM_HIGH_WATERMARK,)
     if checkpoint is None:
         return None, ("no replication-offset-checkpoint: high watermark taken as the log end",)
     if log.topic_partition in checkpoint:
         return checkpoint[log.topic_partition], ()
-    return log.log_start_offset, () if log.is_cluster_metadata else (NO_HIGH_WATERMARK,)
+    return log.log_start_offset, (NO_HIGH_WATERMARK,)
 
 
 def hint_for(plan: CleanPlan) -> str:

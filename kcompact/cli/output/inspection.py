@@ -76,8 +76,8 @@ def _show_history(entry: InspectedPartition, printer: Printer) -> None:
 
         show_transactions(entry.transactions, printer)
     plan = entry.plan
-    if plan is not None and plan.last_stable_offset < plan.log.log_end_offset:
-        show_notes(plan, printer)  # They say what made it so low.
+    if plan is not None and (plan.last_stable_offset < plan.log.log_end_offset or plan.log.is_cluster_metadata):
+        show_notes(plan, printer)  # They say where the view of a consumer ends, and why.
     _show_error(entry, printer)
 
 

@@ -17,6 +17,7 @@ from kcompact.cli.output.plan_details import has_details, lines_of_details, show
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.notes import hints
+from kcompact.plan.partition import NO_QUORUM_HIGH_WATERMARK
 from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
 
@@ -158,6 +159,8 @@ def _notes(entries: Sequence[PlannedPartition]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for entry in entries:
         for note in dict.fromkeys(entry.plan.log.notes) if entry.plan is not None else ():
+            if note == NO_QUORUM_HIGH_WATERMARK:
+                continue  # No plan depends on it.
             found.setdefault(note, []).append(entry.name)
     return found
 

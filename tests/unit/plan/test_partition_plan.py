@@ -12,7 +12,7 @@ from kcompact.errors import RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import LogDir
 from kcompact.plan.clean_plan import CleanPlan, Reason
-from kcompact.plan.partition import NO_HIGH_WATERMARK, plan_partition, refusal
+from kcompact.plan.partition import NO_HIGH_WATERMARK, NO_QUORUM_HIGH_WATERMARK, plan_partition, refusal
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME
 
@@ -68,6 +68,19 @@ def test_tiered_topics_are_not_eligible(tmp_path: Path) -> None:
     plan = plan_of(written(tmp_path), remote_storage_enable="true")
     assert (plan.eligible, plan.reason) == (False, Reason.NOT_A_PARTITION)
     assert isinstance(refusal(plan), RefusedError)
+
+
+def test_a_metadata_log_has_no_high_watermark_on_disk(tmp_path: Path) -> None:
+    directory = written(tmp_path, name="__cluster_metadata-0")
+    checkpoint = {TopicPartition("orders", 0): 1}
+    plan = plan_partition(
+        directory,
+        topic_config("__cluster_metadata"),
+        now_ms=DEFAULT_TIME,
+        log_dir=LogDir(path=tmp_path, high_watermarks=checkpoint, is_log_dir=True, is_clean_shutdown=True),
+    )
+    assert plan.high_watermark == plan.log.log_end_offset > plan.log.log_start_offset
+    assert plan.log.notes == (NO_QUORUM_HIGH_WATERMARK,)
 
 
 def test_no_option_makes_a_metadata_log_eligible(tmp_path: Path) -> None:
