@@ -98,10 +98,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rivals:
-    """The partitions of the same log directory that a broker cleans first: dirtier ones, or named before this one."""
+    """The dirtier partitions of the same log directory, which a broker cleans first, and those with the same ratio.
+
+    Of equal ratios a broker takes any first. `size_bytes` are those that the dirtier ones rewrite.
+    """
 
     partitions: int = 0
     size_bytes: int = 0
+    equals: int = 0
 
 
 ALONE = Rivals()
@@ -459,11 +463,13 @@ def _order(plan: CleanPlan, rivals: Rivals) -> Condition:
     rank = rivals.partitions + 1 if plan.eligible else None
     verdict, explanation = Verdict.OK, "a partition that is not eligible has no place in the order"
     if rank is not None:
-        explanation = "no partition that was read comes before it"
+        explanation = "no partition that was read is dirtier"
         if rivals.partitions:
             before = f"{readable.counted(rivals.partitions, 'partition')} with {readable.size(rivals.size_bytes)}"
             explanation = f"{before} to rewrite {'comes' if rivals.partitions == 1 else 'come'} before it"
-        if rank > threads:
+        if rivals.equals:
+            explanation += f"; {rivals.equals + 1:,} are equal, the order of these is not specified"
+        if rank + rivals.equals > threads:
             verdict = Verdict.DELAYS
             explanation += f"; {readable.counted(threads, 'thread')} of the broker always takes the dirtiest"
     return Condition(name=Name.ORDER, value=rank, threshold=threads, verdict=verdict, explanation=explanation)

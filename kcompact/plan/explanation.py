@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kcompact import readable
 from kcompact.plan.assumptions import assumed_by
-from kcompact.plan.clean_plan import CleanPlan, Reason, place
+from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.conditions import ALONE, Condition, Name, Rivals, Verdict, conditions_of
 from kcompact.plan.cost import (
     BrokerCost,
@@ -186,19 +186,35 @@ def explain_all(plans: Sequence[CleanPlan], horizons: Sequence[Horizons | None] 
 
     `horizons` has those of each plan, None if nobody has looked.
     """
-    before: dict[str, Rivals] = {}
-    rivals: dict[int, Rivals] = {}
-    turns = sorted(
-        ((plan, plan_at_turn(plan)) for plan in plans), key=lambda each: (each[0].comes_later, place(each[1]))
-    )
-    for plan, turn in turns:
-        log_dir = str(plan.log.log_dir.path)
-        rivals[id(plan)] = first = before.get(log_dir, ALONE)
-        if turn.eligible:
-            more = sum(segment.size_bytes for segment in rewritten_segments(turn))
-            before[log_dir] = Rivals(partitions=first.partitions + 1, size_bytes=first.size_bytes + more)
+    rivals = _rivals_of(plans)
     found = horizons or [None] * len(plans)
-    return [explain(plan, rivals[id(plan)], own) for plan, own in zip(plans, found, strict=True)]
+    return [explain(plan, rivals.get(id(plan), ALONE), own) for plan, own in zip(plans, found, strict=True)]
+
+
+def _rivals_of(plans: Iterable[CleanPlan]) -> dict[int, Rivals]:
+    """Return the rivals of each plan that is to be cleaned at its turn, by its identity.
+
+    The ratio is the one that retention leaves; but the log that is the dirtiest now is chosen before retention.
+    """
+    by_log_dir: dict[str, list[CleanPlan]] = {}
+    for plan in plans:
+        by_log_dir.setdefault(str(plan.log.log_dir.path), []).append(plan)
+    rivals = {}
+    for those in by_log_dir.values():
+        first_ratio = max((plan.cleanable_ratio for plan in those if plan.eligible), default=1.0)
+        by_ratio: dict[tuple[float, bool], dict[int, CleanPlan]] = {}
+        for plan in those:
+            turn = plan_at_turn(plan)
+            if turn.eligible:
+                ratio = -min(turn.cleanable_ratio, first_ratio), turn.cleanable_ratio > first_ratio
+                by_ratio.setdefault(ratio, {})[id(plan)] = turn
+        before = ALONE
+        for _, equals in sorted(by_ratio.items()):
+            own = replace(before, equals=len(equals) - 1)
+            rivals.update(dict.fromkeys(equals, own))
+            more = sum(segment.size_bytes for turn in equals.values() for segment in rewritten_segments(turn))
+            before = Rivals(partitions=before.partitions + len(equals), size_bytes=before.size_bytes + more)
+    return rivals
 
 
 def most_keys(explanations: Iterable[Explanation]) -> Explanation | None:

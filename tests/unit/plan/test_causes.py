@@ -82,6 +82,14 @@ CAUSES = {
         "1 partition with 210 B to rewrite comes before it; 1 thread of the broker always takes the dirtiest",
         others="log name=busy-0 now=10:00\n0: a=1 a=2 a=3\n3: c=1",
     ),
+    "another partition is as dirty": Cause(
+        "log now=10:00\n0: a=1 b=1\n2: a=2 b=2 a=3\n5: c=1",
+        Name.ORDER,
+        DELAYS,
+        "no partition that was read is dirtier; 2 are equal, the order of these is not specified; 1 thread of the "
+        "broker always takes the dirtiest",
+        others="log name=busy-0 now=10:00\n0: a=1 a=2 a=3\n3: c=1",
+    ),
     "the map is too small, so several passes are needed": Cause(
         "log now=10:00\n0: a=1@60000\n60001: a=2",
         Name.BUFFER,
