@@ -18,6 +18,7 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `plan` (only
     sealed_json      JSON with a checksum, and its strict reader
     identity         binds a manifest to its partition
     foreign          finishes or undoes what a broker's interrupted cleaning has left
+    foreign_result   judges the log that this leaves
     checkpoint       writes the cleaner's checkpoint, the last change of a round
     protection       flags and files that are in the way of a replacement
     small_files      writes a small file completely or not at all

@@ -1,8 +1,8 @@
 """Finishes or undoes what a broker's interrupted cleaning has left: `.cleaned`, `.swap` and `.deleted` files.
 
 The passes are those of Kafka's loader, with a sync after each. The content of new segments is verified first, and in
-states in which the loader would lose records nothing is done. A `.deleted` segment that may be the only copy of its
-records is left alone.
+states in which the loader would lose records or find them twice nothing is done. A `.deleted` segment that may be the
+only copy of its records is left alone.
 
 Rule: LogLoader.load, passes 1 to 3; LogLoader.removeTempFilesAndCollectSwapFiles.
 """
@@ -13,11 +13,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kcompact.errors import CorruptDataError, RecoveryNeededError
-from kcompact.format import index
-from kcompact.format.names import MAX_OFFSET, FileName, Suffix, Temporary, file_name, log_name, parse_file_name
-from kcompact.log.segment_reader import end_by_headers, verified_batches
+from kcompact.format.names import (
+    MAX_OFFSET,
+    FileName,
+    Suffix,
+    Temporary,
+    file_name,
+    log_bases,
+    log_name,
+    parse_file_name,
+)
+from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.readable import shell_word
+from kcompact.swap.foreign_result import Files, Overlap, index_problem, overlaps, verified_end
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import CLEANED, SWAP, Remove, Rename, Step, SyncDir, logs_and_others
 
@@ -58,6 +67,11 @@ class _Files:
         return cls(*(by_suffix[each] for each in (Temporary.NO, Temporary.CLEANED, Temporary.SWAP, Temporary.DELETED)))
 
     @property
+    def temporary(self) -> tuple[FileName, ...]:
+        """The files of a swap, finished or not."""
+        return (*self.cleaned, *self.swap, *self.deleted)
+
+    @property
     def final_logs(self) -> list[int]:
         """The base offsets of the segments, ascending."""
         return [name.base_offset for name in self.final if name.suffix is Suffix.LOG]
@@ -72,11 +86,9 @@ def decide_foreign(directory: OpenDirectory, present: Collection[str]) -> Foreig
     unknown = [name for name in present if name.endswith((CLEANED, SWAP)) and parse_file_name(name) is None]
     if unknown:
         raise _stopped(directory, "a broker does not start with these names; no broker has written them", unknown)
-    for name in (*files.cleaned, *files.swap, *files.deleted):
+    for name in files.temporary:
         if directory.size(str(name)) is None:
             raise _stopped(directory, "not a regular file", [str(name)])
-    if not (files.cleaned or files.swap or files.deleted):
-        return ForeignRecovery()
     try:
         return _decision(directory, files)
     except CorruptDataError as problem:
@@ -93,18 +105,20 @@ def _decision(directory: OpenDirectory, files: _Files) -> ForeignRecovery:
         missing = [index_file for index_file in _indexes_of(name.base_offset) if index_file not in map(str, valid)]
         if name.suffix is Suffix.LOG and missing:  # A broker makes all three before the first rename to `.swap`.
             raise _incomplete(directory, files, name, missing)
+    standing = {str(name): str(name) for name in files.final} | {str(_final(name)): str(name) for name in valid}
     ends = {
-        name.base_offset: _verified_end(directory, name.base_offset, str(name))
+        name.base_offset: verified_end(directory, standing, name.base_offset)
         for name in valid
         if name.suffix is Suffix.LOG
     }
     for base in {name.base_offset for name in valid} - set(ends):
         if base not in files.final_logs:
             raise _stopped(directory, f"indexes of a new segment {base}, but neither its .log.swap nor its .log", [])
+        if base == files.final_logs[-1]:
+            raise _stopped(directory, f"new indexes of the active segment {base}; no cleaner replaces it", [])
         old = [str(_final(name)) for name in valid if name.base_offset == base and _final(name) in files.final]
         if old:  # A broker sets the old indexes aside before the new log gets its name.
             raise _stopped(directory, f"new indexes of segment {base}, but its .log may be the old one", old)
-        _verified_end(directory, base, log_name(base))
     _require_whole_range(directory, files, ends)
     replaced = [
         str(name)
@@ -113,8 +127,13 @@ def _decision(directory: OpenDirectory, files: _Files) -> ForeignRecovery:
         # A new segment without records has no range.
         or (name.base_offset in ends and name.suffix is not Suffix.SNAPSHOT)
     ]
-    kept = _only_copies(directory, files, replaced, ends)
+    result = {name: now for name, now in standing.items() if now not in replaced}
+    if found := overlaps(directory, result):
+        raise _overlapping(directory, files, result, found)
+    kept = _only_copies(directory, files, result, ends)
     removed = [name for name in files.deleted if name.base_offset not in kept]
+    if files.cleaned or files.swap or removed:
+        _require_own_indexes(directory, files, result)
     return ForeignRecovery(
         names=tuple(sorted(str(name) for name in (*files.cleaned, *files.swap, *removed))),
         installed=tuple(sorted({name.base_offset for name in valid})),
@@ -176,41 +195,53 @@ def _require_replaceable(directory: OpenDirectory, files: _Files) -> None:
         for name in files.cleaned
         if name.suffix is Suffix.LOG and name.base_offset not in files.final_logs and directory.size(str(name))
     ]
-    for base in _needed(directory, unfinished, dict.fromkeys(files.final_logs)):
+    log = {str(name): str(name) for name in files.final}
+    for base in _needed(directory, unfinished, dict.fromkeys(files.final_logs), log):
         problem = f"the loader would drop the new segment {base}, but no old one is there"
         raise _stopped(directory, problem, [file_name(base, Suffix.LOG, Temporary.CLEANED)])
 
 
-def _only_copies(
-    directory: OpenDirectory, files: _Files, replaced: Collection[str], new_ends: Mapping[int, int]
-) -> list[int]:
+def _only_copies(directory: OpenDirectory, files: _Files, result: Files, new_ends: Mapping[int, int]) -> list[int]:
     """Return the `.deleted` segments that stay, because nothing shows that the log does not need them.
 
     Raises RecoveryNeededError if no other segment would be left.
     """
-    remaining: dict[int, int | None] = {base: None for base in files.final_logs if log_name(base) not in replaced}
-    remaining |= new_ends
+    remaining: dict[int, int | None] = {**dict.fromkeys(log_bases(result)), **new_ends}
     aside = deleted_segments(map(str, files.deleted))
     if aside and not remaining:
         problem = "every segment is marked as deleted, and no other is left"
         raise _stopped(directory, problem, [file_name(base, Suffix.LOG, Temporary.DELETED) for base in aside])
-    return _needed(directory, aside, remaining)
+    return _needed(directory, aside, remaining, result)
 
 
-def _needed(directory: OpenDirectory, aside: Collection[int], ends: Mapping[int, int | None]) -> list[int]:
+def _needed(directory: OpenDirectory, aside: Collection[int], ends: Mapping[int, int | None], log: Files) -> list[int]:
     """Return the segments of `aside` that may be only copies; None in `ends` is an end that is not known yet."""
     if not aside:
         return []
     unknown = [base for base in holders(aside, ends) if ends[base] is None]
-    known = {**ends, **{base: _end_if_intact(directory, base) for base in unknown}}
+    known = {**ends, **{base: _end_if_intact(directory, log, base) for base in unknown}}
     return only_copies(aside, known, began_at=first_epoch_offset(directory.path))
 
 
-def _end_if_intact(directory: OpenDirectory, base_offset: int) -> int | None:
+def _end_if_intact(directory: OpenDirectory, log: Files, base_offset: int) -> int | None:
     try:
-        return _verified_end(directory, base_offset, log_name(base_offset), Temporary.NO)
+        return verified_end(directory, log, base_offset)
     except CorruptDataError:
         return None
+
+
+def _require_own_indexes(directory: OpenDirectory, files: _Files, result: Files) -> None:
+    """Raise an error if a segment of these files, or one before, would be left with indexes of another."""
+    temporary = {name.base_offset for name in files.temporary}
+    bases = log_bases(result)
+    near = holders(temporary, bases) | holders((base - 1 for base in temporary), bases)
+    if found := index_problem(directory, result, near):
+        base, problem = found
+        advice = (
+            "Move this file to another place (mv). Without it a broker makes all indexes of the segment anew when it "
+            f"starts. Then run `kcompact recover --foreign {shell_word(directory.path)}`."
+        )
+        raise _stopped(directory, problem, [result[file_name(base, Suffix.INDEX)]], advice)
 
 
 def _require_whole_range(directory: OpenDirectory, files: _Files, ends: Mapping[int, int]) -> None:
@@ -228,48 +259,36 @@ def _require_whole_range(directory: OpenDirectory, files: _Files, ends: Mapping[
         raise _stopped(directory, problem, [log_name(active)])
 
 
-def _verified_end(directory: OpenDirectory, base_offset: int, log: str, indexes: Temporary = Temporary.SWAP) -> int:
-    """Return the end offset of a segment after reading all of it and its indexes, those of a new one in `.swap`.
-
-    Raises CorruptDataError, RefusedError, StorageError.
-    """
-    entries, times = _entries(directory, _indexes_of(base_offset, indexes), base_offset)
-    end_offset, number, largest = base_offset, 0, index.NO_TIMESTAMP
-    for batch in verified_batches(
-        directory.path / log, base_offset=base_offset, end_offset=MAX_OFFSET, holds_large=False
-    ):
-        end_offset, largest = batch.header.next_offset, max(largest, batch.header.max_timestamp)
-        if number < len(entries) and entries[number].position == batch.position:
-            if base_offset + entries[number].relative_offset != batch.header.last_offset:
-                break
-            number += 1
-    if number < len(entries) or (times and times[-1].timestamp != largest):
-        raise CorruptDataError(
-            file=directory.path / log, problem="an index of the segment contradicts it, or the segment lost its end"
-        )
-    return end_offset
-
-
-def _entries(
-    directory: OpenDirectory, names: Sequence[str], base_offset: int
-) -> tuple[Sequence[index.OffsetEntry], Sequence[index.TimeEntry]]:
-    found: list[bytes] = []
-    for name in names:
-        found.append(b"" if directory.status(name) is None else directory.read_from_disk(name))
-    offsets, times = found
-    return (
-        index.parse_offset_index(offsets, base_offset=base_offset, file=str(directory.path / names[0])),
-        index.parse_time_index(times, base_offset=base_offset, file=str(directory.path / names[1])),
-    )
-
-
-def _indexes_of(base_offset: int, temporary: Temporary = Temporary.SWAP) -> list[str]:
-    """Return the names of the `.index` and the `.timeindex` of a segment, by default with `.swap`."""
-    return [file_name(base_offset, suffix, temporary) for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)]
+def _indexes_of(base_offset: int) -> list[str]:
+    """Return the names of a new segment's `.index` and `.timeindex`."""
+    return [file_name(base_offset, suffix, Temporary.SWAP) for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)]
 
 
 def _final(name: FileName) -> FileName:
     return FileName(base_offset=name.base_offset, suffix=name.suffix)
+
+
+def _overlapping(
+    directory: OpenDirectory, files: _Files, result: Files, found: Sequence[Overlap]
+) -> RecoveryNeededError:
+    """Return the error about segments whose offsets would be in the log twice."""
+    inside, before, end = found[0]
+    bases = {each.base_offset for each in found}
+    merged = {each.before for each in found}
+    if any(_end_if_intact(directory, result, base) is None for base in merged):
+        advice = f"Segment {before} is damaged, or contradicts its indexes. {_START_NO_BROKER}"
+    else:
+        advice = (
+            f"A broker loads both. It was interrupted when it had merged the files above into segment {before}, which "
+            "is sound. Move them to another place (mv), then run `kcompact recover --foreign "
+            f"{shell_word(directory.path)}`."
+        )
+    return _stopped(
+        directory,
+        f"segment {inside} begins before the end of segment {before}, {end}: these offsets would be in the log twice",
+        [str(name) for name in (*files.final, *files.temporary) if name.base_offset in bases],
+        advice,
+    )
 
 
 def _incomplete(directory: OpenDirectory, files: _Files, log: FileName, missing: Sequence[str]) -> RecoveryNeededError:

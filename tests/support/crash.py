@@ -29,7 +29,7 @@ from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard, write_manifest
-from kcompact.swap.steps import Observer, Remove, Rename, Step, replacement_steps
+from kcompact.swap.steps import Observer, Remove, Rename, Step, SyncDir, replacement_steps
 from tests.support import log_writer
 from tests.support.log_reader import read_log_records
 from tests.support.log_writer import LogSpec, SegmentSpec
@@ -135,32 +135,42 @@ def survivors(bases: Sequence[int]) -> list[Record]:
     return [record for base in bases for record in SEGMENTS[base] if latest[record[1]] == record[0]]
 
 
-def build(log_dir: Path, groups: Sequence[Sequence[int]], files: Mapping[str, bytes] | None = None) -> Scene:
-    """Create the partition, with more files in it, and stage a round, up to and with the manifest."""
-    directory = log_writer.write(replace(BEFORE, files=files or {}), log_dir)
+def build(
+    log_dir: Path,
+    groups: Sequence[Sequence[int]],
+    files: Mapping[str, bytes] | None = None,
+    *,
+    has_aborted: bool = True,
+) -> Scene:
+    """Create the partition, with more files in it, and stage a round, up to and with the manifest.
+
+    With `has_aborted` some segments have a `.txnindex`, but their logs have no such transactions.
+    """
+    before = replace(BEFORE, files=files or {}, aborted=BEFORE.aborted if has_aborted else {})
+    directory = log_writer.write(before, log_dir)
     staging = create_staging(directory)
-    cleaned = tuple(stage(directory, staging, bases) for bases in groups)
+    cleaned = tuple(stage(directory, staging, bases, has_aborted=has_aborted) for bases in groups)
     end_offset = min(base for base in SEGMENTS if not groups or base > groups[-1][-1])
     for one in cleaned:
         carry_over(directory, staging, one)
     write_manifest(directory, staging, cleaned, identity=IDENTITY, end_offset=end_offset)
-    before = {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".kcompact-")}
+    contents = {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".kcompact-")}
     return Scene(
         log_dir=log_dir,
         directory=directory,
         staging=staging,
         cleaned=cleaned,
-        before=before,
+        before=contents,
         view=latest_values(directory),
         end_offset=end_offset,
     )
 
 
-def stage(directory: Path, staging: str, bases: Sequence[int]) -> CleanedSegment:
+def stage(directory: Path, staging: str, bases: Sequence[int], *, has_aborted: bool = True) -> CleanedSegment:
     base, segment = bases[0], segment_of(bases[0], survivors(bases))
     offset_index, time_index = log_writer.indexes_of(segment)
     contents = {Suffix.LOG: segment.data, Suffix.INDEX: offset_index, Suffix.TIME_INDEX: time_index}
-    if base == 0:
+    if base == 0 and has_aborted:
         contents[Suffix.TXN_INDEX] = build_txn_index([aborted(2, 3)])
     files = []
     for suffix, content in contents.items():
@@ -225,32 +235,43 @@ def stopped_states(
 
 
 def broker_round(scene: Scene, after_step: Observer | None = None) -> None:
-    """Replace the segments as a broker does, in its order and without its syncs; the staging directory is gone.
-
-    Rule: `LocalLog.replaceSegments`; the files that were set aside are deleted later.
-    """
-    done = after_step or (lambda step: None)
-    for cleaned in scene.cleaned:
-        for file in cleaned.files:
-            (scene.directory / scene.staging / file.staged_as).rename(scene.directory / f"{file.name}.cleaned")
+    """Replace the segments as a broker does, in its order and without its syncs; the staging directory is gone."""
+    created, *rest = broker_phases(scene)
+    for step in created:
+        apply(scene, step)
     shutil.rmtree(scene.directory / scene.staging)
-    if len(scene.cleaned) > 1:
-        raise AssertionError("a broker has one group at a time")
-    (cleaned,) = scene.cleaned
+    for step in itertools.chain(*rest):
+        if not isinstance(step, SyncDir):
+            apply(scene, step)
+            (after_step or (lambda step: None))(step)
+
+
+def apply(scene: Scene, step: Step) -> None:
+    match step:
+        case Rename(source, target):
+            (scene.directory / source).rename(scene.directory / target)
+        case Remove(name):
+            (scene.directory / name).unlink()
+
+
+def broker_phases(scene: Scene) -> tuple[list[Step], list[Step], list[Step]]:
+    """Return how a broker replaces the segments: it creates the new files, renames, and later removes the old ones.
+
+    Rule: `LocalLog.replaceSegments`, which syncs the directory once, after the last `.swap` has its name.
+    """
+    (cleaned,) = scene.cleaned  # A broker has one group at a time.
+    created = [Rename(f"{scene.staging}/{file.staged_as}", f"{file.name}.cleaned") for file in cleaned.files]
     new = sorted((file.name for file in cleaned.files), key=lambda name: [*Suffix].index(Suffix(Path(name).suffix)))
     old = [file.name for file in cleaned.replaces if not file.name.endswith(Suffix.SNAPSHOT)]
     snapshots = [file.name for file in cleaned.replaces if file.name.endswith(Suffix.SNAPSHOT)]
-    for source, target in (
-        *((f"{name}.cleaned", f"{name}.swap") for name in new),
-        *((name, f"{name}.deleted") for name in old),
-        *((f"{name}.swap", name) for name in new),
-        *((name, f"{name}.deleted") for name in snapshots),
-    ):
-        (scene.directory / source).rename(scene.directory / target)
-        done(Rename(source, target))
-    for name in (*old, *snapshots):
-        (scene.directory / f"{name}.deleted").unlink()
-        done(Remove(f"{name}.deleted"))
+    renames: list[Step] = [
+        *(Rename(f"{name}.cleaned", f"{name}.swap") for name in new),
+        *(Rename(name, f"{name}.deleted") for name in old),
+        *(Rename(f"{name}.swap", name) for name in new),
+        SyncDir(),
+        *(Rename(name, f"{name}.deleted") for name in snapshots),
+    ]
+    return [*created], renames, [Remove(f"{name}.deleted") for name in (*old, *snapshots)]
 
 
 def stop_after(number: int) -> Observer:

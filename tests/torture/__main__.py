@@ -19,6 +19,7 @@ PARTS = (
     "reader_agreement",
     "races",
     "brokers",
+    "foreign",
     "links",
     "diagnoses",
     "spark_kills",

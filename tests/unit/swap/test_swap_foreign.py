@@ -33,7 +33,7 @@ def assert_recovered(state: Scene, not_reached: int | None) -> None:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    return crash.build(tmp_path / "data", GROUPS[1])
+    return crash.build(tmp_path / "data", GROUPS[1], has_aborted=False)
 
 
 @pytest.mark.usefixtures("no_sync")
@@ -45,7 +45,9 @@ def scene(tmp_path: Path) -> Scene:
 )
 def test_every_stop_of_a_broker(groups: tuple[tuple[int, ...], ...], not_reached: int | None, tmp_path: Path) -> None:
     seen = []
-    for number, state in stopped_states(crash.build(tmp_path / "data", groups), tmp_path, broker_round):
+    for number, state in stopped_states(
+        crash.build(tmp_path / "data", groups, has_aborted=False), tmp_path, broker_round
+    ):
         left = broker_files(state)
         if number == 0 or not left:
             continue
@@ -58,7 +60,7 @@ def test_every_stop_of_a_broker(groups: tuple[tuple[int, ...], ...], not_reached
         assert recover(state).action == "nothing-to-do"
         assert listing(state.log_dir) == recovered
     assert list(dict.fromkeys(seen))[:3] == ["undone", "finished", "tidied"]
-    assert len(seen) > 20
+    assert len(seen) > 15
 
 
 @pytest.mark.usefixtures("no_sync")
@@ -173,8 +175,8 @@ def test_what_may_be_the_only_copy_stays(
 
 def test_a_new_segment_of_its_own_or_that_reaches_it(tmp_path: Path) -> None:
     """The old segments 200 and 300 are set aside, and 100 too, for which nothing takes its place."""
-    scene = crash.build(tmp_path / "data", ((200, 300),))
-    leave(scene, len(scene.cleaned[0].files) + 7)
+    scene = crash.build(tmp_path / "data", ((200, 300),), has_aborted=False)
+    leave(scene, len(scene.cleaned[0].files) + 6)
     set_aside(scene, 100)
     assert log_of(200, ".swap") in broker_files(scene)
     assert {log_of(200, ".deleted"), log_of(300, ".deleted")} < {*broker_files(scene)}
@@ -204,29 +206,29 @@ def old_gone_before_any_swap(scene: Scene) -> None:
 
 
 def segment_between(scene: Scene) -> None:
-    leave(scene, 4)
+    leave(scene, 3)
     for suffix in (".log", ".index", ".timeindex"):
         rename(scene, f"{500:020d}{suffix}", f"{500:020d}{suffix}.swap")
 
 
 def torn(scene: Scene) -> None:
-    leave(scene, 4)
+    leave(scene, 3)
     path = scene.directory / log_of(0, ".swap")
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def empty(scene: Scene) -> None:
-    leave(scene, 4)
+    leave(scene, 3)
     (scene.directory / log_of(0, ".swap")).write_bytes(b"")
 
 
 def log_alone(scene: Scene) -> None:
-    leave(scene, 4)
+    leave(scene, 3)
     (scene.directory / f"{0:020d}.timeindex.swap").unlink()
 
 
 def index_alone(scene: Scene) -> None:
-    leave(scene, 4)
+    leave(scene, 3)
     (scene.directory / log_of(0, ".swap")).unlink()
 
 
@@ -241,7 +243,7 @@ def directory(scene: Scene) -> None:
 
 
 def active_in_range(scene: Scene) -> None:
-    leave(scene, 4)
+    leave(scene, 3)
     for base in (100, 200, 300, 400, 500):
         (scene.directory / log_of(base)).unlink()
     rename(scene, log_of(600), log_of(2))
@@ -259,7 +261,7 @@ def new_one_alone(scene: Scene) -> None:
 
 
 def killed_while_loading(scene: Scene) -> None:
-    leave(scene, 4)
+    leave(scene, 3)
     for base in (0, 100):
         for path in scene.directory.glob(f"{base:020d}.*"):
             if path.suffix != ".swap":
