@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 _LOOK_EVERY_S = 0.02
 
 
