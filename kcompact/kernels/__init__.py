@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     scan_records: Callable[..., Any]
     verify_records: Callable[..., Any]
     record_columns: Callable[..., Any]
+    field_kinds: Callable[..., Any]
     write_lines: Callable[..., Any]
     transactional_batches: Callable[..., Any]
     scan_transactions: Callable[..., Any]

@@ -108,7 +108,12 @@ RECORD_FIELDS = 9
 LITERAL, NUMBER, PLAIN, QUOTED, BASE64, HEX = range(6)
 """A piece of the literals; an integer; printable ASCII, as it is or as in a JSON string; any bytes, encoded."""
 LINE_COLUMNS = 3
-"""A row of operations: the operation, and two numbers: start and end in the literals, or positions in the values."""
+"""A row of operations: the operation, and two numbers: start and end in the literals, or columns of values."""
+
+# The kinds of a key or a value, from `field_kinds`.
+
+FIELD_TEXT, FIELD_BINARY, FIELD_NULL, FIELD_UNDECIDED = range(4)
+"""Printable ASCII; bytes that are no printable text; null; bytes that only the definition can judge."""
 
 # The columns of a table of transactional and control batches, `log.transaction_batches`.
 

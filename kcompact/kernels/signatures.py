@@ -123,8 +123,13 @@ KERNELS = {
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _number("inflated_start"), _written("columns", "i64", 2)),
         results="batches records code",
     ),
+    "field_kinds": _signature(
+        *(_read("data", "u8"), _read("rows", "i64"), _read("starts", "i64"), _read("sizes", "i64")),
+        _written("kinds", "u8"),
+    ),
     "write_lines": _signature(
-        *(_read("data", "u8"), _read("values", "i64"), _read("rows", "i64"), _read("kinds", "u8"), *_BATCHES),
+        *(_read("data", "u8"), _read("values", "i64"), _read("starts", "i64"), _read("rows", "i64")),
+        *(_read("kinds", "u8"), *_BATCHES),
         *(_read("programs", "i64", 2), _read("operations", "i64", 2), _read("literals", "u8"), _written("out", "u8")),
         results="lines out_end code",
     ),

@@ -108,12 +108,14 @@ def verified_runs(
     `epoch` is the greatest leader epoch before. At most `memory_bytes` are held for a batch. Raises UnconfirmedError,
     RefusedError, StorageError.
     """
-    table, window = np.empty((TABLE_ROWS, COLUMNS), np.int64), np.empty(WINDOW_BYTES, np.uint8)
     position, next_offset = start_position, base_offset
     in_columns = partial(header_columns.parse_batches, checks_crc=not is_verified)
     parse_batches = kernels.parse_batches if compiled else in_columns
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
+        # For small files smaller arrays: the kernel clears the memory of large ones two MiB at a time.
+        window = np.empty(min(WINDOW_BYTES, max(0, end - position)), np.uint8)
+        table = np.empty((min(TABLE_ROWS, 1 + len(window) // HEADER_BYTES), COLUMNS), np.int64)
         while position < end:
             data = window[: min(len(window), end - position)]
             if read_into(descriptor, data.data, position, path=path) < len(data):

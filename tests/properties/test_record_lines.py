@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +12,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcompact import kernels
 from kcompact.cli.output import record_lines
-from kcompact.cli.output.dump import LineForm, dump_log, read_parts
+from kcompact.cli.output.dump import LineForm, dump_log, raw_field, read_parts
 from kcompact.cli.output.field_decoder import FieldDecoder
 from kcompact.cli.output.record_lines import RunLines
 from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.format.batch import Record, build, empty, read_header
 from kcompact.format.codec import Codec
 from kcompact.inspect.records import RecordRun, record_parts, record_runs
+from kcompact.kernels import FIELD_BINARY, FIELD_NULL, FIELD_TEXT, FIELD_UNDECIDED
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
 
 LABEL = 'ü"\\/\n7770000000000000000.log'
 FIELDS = [None, b"", b"text", b'"quoted\\"', "grün".encode(), b"\xff\0", b"tab\t", b"x" * 4095, b"y" * 5000, b"~ \x7f"]
+FIELDS += [
+    b"\xed\xa0\x80",
+    "\x85\ue000\U0010ffff\u0378".encode(),
+    b"\xf4\x90\x80\x80",
+    b"\xe2\x82",
+    b"\n\r",
+    b"\xff" * 3073,
+]
 
 
 def forms(path: Path) -> list[LineForm]:
@@ -44,10 +56,10 @@ def by_definition(form: LineForm) -> tuple[str, str]:
 
 def by_runs(form: LineForm, *, compiled: bool) -> tuple[str, str]:
     lines, left_out = form.heading().encode(), LeftOutParts()
-    writer = RunLines(form, compiled=compiled)
+    writer = RunLines(compiled=compiled)
     for part in record_parts(form.path, compiled=compiled):
         if isinstance(part, RecordRun):
-            for piece in writer.of(part):
+            for piece in writer.of(form, part):
                 lines += piece
         else:
             left_out.add(part)
@@ -108,6 +120,48 @@ def test_any_content(data: bytes) -> None:
     assert_same(data)
 
 
+@given(st.binary(max_size=6) | st.text(max_size=4).map(str.encode) | st.text("a\t\n\r\x7f\x85~").map(str.encode))
+def test_the_kinds_of_fields(data: bytes) -> None:
+    array, sizes, kinds = np.frombuffer(data, np.uint8), np.array([len(data), -1, 1 << 40]), np.empty(3, np.uint8)
+    kernels.field_kinds(array, np.array([0, 1, 2]), np.zeros(3, np.int64), sizes, kinds)
+    assert kinds[1:].tolist() == [FIELD_NULL, FIELD_UNDECIDED]
+    is_binary = "keyBase64" in raw_field("key", data)
+    if kinds[0] == FIELD_UNDECIDED:
+        assert data.decode()
+        assert not (data.isascii() and is_binary)
+    else:
+        assert kinds[0] == (FIELD_BINARY if is_binary else FIELD_TEXT)
+        assert is_binary or data.isascii()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_kernel_writes_binary_keys_and_values(as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / LOG_NAME
+    contents = [None, b"", b"text", b"\xff", b"tab\t\0", b"\x7f" * 2048, bytes(range(256))]
+    path.write_bytes(build([Record(at, 0, key, value) for at, (key, value) in enumerate(product(contents, contents))]))
+    form = LineForm(label="a.log", path=path, print_data=True, as_json=as_json, with_batches=not as_json)
+    expected = by_definition(form)
+    monkeypatch.delattr(record_lines, "_defined")
+    assert by_runs(form, compiled=True) == expected
+
+
+def test_logs_share_the_programs_of_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, made = tmp_path / LOG_NAME, list[LineForm]()
+    path.write_bytes(build([Record(0, 0, b"k", b"v")]))
+    (run,) = record_runs(path, compiled=True)
+    writer, program = RunLines(compiled=True), record_lines._program
+
+    def counted(form: LineForm) -> object:
+        made.append(form)
+        return program(form)
+
+    monkeypatch.setattr(record_lines, "_program", counted)
+    forms = [LineForm(label=label, path=tmp_path / label, as_json=True, with_batches=False) for label in ("a", LABEL)]
+    lines = [b"".join(map(bytes, writer.of(form, run))) for form in forms]
+    assert [json.loads(line)["file"] for line in lines] == ["a", LABEL]
+    assert len(made) == 1
+
+
 def test_a_marker_that_is_too_short_is_listed_with_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / LOG_NAME
     path.write_bytes(build([Record(0, 0, b"k", b"v")]) + build([Record(1, 0, b"k", b"v")], control=True))
@@ -129,10 +183,10 @@ def test_a_line_longer_than_the_space_and_full_space(tmp_path: Path, monkeypatch
 def test_chosen_records_come_with_their_batches(compiled: bool, tmp_path: Path) -> None:
     path = tmp_path / LOG_NAME
     path.write_bytes(b"".join(build([Record(at, 0, b"k", b"v"), Record(at + 1, 0, b"k", b"v")]) for at in (0, 2, 4)))
-    writer = RunLines(LineForm(label="a.log", path=path), compiled=compiled)
+    writer, form = RunLines(compiled=compiled), LineForm(label="a.log", path=path)
     (run,) = record_runs(path, compiled=compiled)
     chosen = np.isin(run.offset, [1, 4, 5])
-    lines = b"".join(writer.of(run, chosen)).decode().splitlines()
+    lines = b"".join(writer.of(form, run, chosen)).decode().splitlines()
     assert [line.split()[:3][-2:] for line in lines] == [
         *(["0", "lastOffset:"], ["offset:", "1"]),
         *(["4", "lastOffset:"], ["offset:", "4"], ["offset:", "5"]),

@@ -24,6 +24,7 @@ from kcompact.kernels import (
     BASE64,
     CODEC_MASK,
     COLUMNS,
+    FIELD_NULL,
     FLAGS,
     HEX,
     KEY_COLUMNS,
@@ -143,9 +144,13 @@ def count_all(buffer: Bytes, inflated: Bytes, table: Table, rows: int) -> int:
 def write_lines(data: Bytes, found: npt.NDArray[np.int64]) -> None:
     """Write a line for each record, with numbers, literals, and its key and value in every way."""
     rows = found.shape[1]
-    kinds = ((LITERAL, 0, 5), (NUMBER, RECORD_OFFSET * rows, 0), (NUMBER, RECORD_TIMESTAMP * rows, 0))
+    for start, size in ((KEY_START, KEY_SIZE), (VALUE_START, VALUE_SIZE)):
+        field_kinds = outs.array(np.uint8, rows)
+        kernels.field_kinds(data, np.arange(rows), found[start], found[size], field_kinds)
+        assert (field_kinds[found[size] < 0] == FIELD_NULL).all()
+    kinds = ((LITERAL, 0, 5), (NUMBER, RECORD_OFFSET, 0), (NUMBER, RECORD_TIMESTAMP, 0))
     fields = [
-        (operation, start * rows, size * rows)
+        (operation, start, size)
         for operation in (PLAIN, QUOTED, BASE64, HEX)
         for start, size in ((KEY_START, KEY_SIZE), (VALUE_START, VALUE_SIZE))
     ]
@@ -156,6 +161,7 @@ def write_lines(data: Bytes, found: npt.NDArray[np.int64]) -> None:
         line, size, _ = kernels.write_lines(
             data,
             found.reshape(-1),
+            np.arange(RECORD_FIELDS) * rows,
             np.arange(rows),
             np.zeros(rows, np.uint8),
             line,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +32,7 @@ from kcompact.readable import counted, shown
 if TYPE_CHECKING:
     from kcompact.cli.output.decoding import RecordDecoder
     from kcompact.cli.output.field_decoder import FieldDecoder
+    from kcompact.cli.output.record_lines import RunLines
     from kcompact.cli.output.record_sinks import Sink
     from kcompact.inspect.record_filter import RecordFilter
     from kcompact.inspect.records import Mask, RecordRun
@@ -238,6 +239,12 @@ class _Lister:
         self._latest: tuple[Path, LatestRecords | None] | None = None
         """The latest records of a partition, the last one that was asked for; None if they could not be found."""
 
+    @cached_property
+    def _lines(self) -> RunLines:
+        from kcompact.cli.output.record_lines import RunLines
+
+        return RunLines(compiled=self._compiled)
+
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Open what the records go to, and finish it at the end of the block. A file is complete only then."""
@@ -320,10 +327,8 @@ class _Lister:
             for line in dump_log(form, left_out, self._defined_parts(log), is_filtered=not lists_all):
                 yield streams.encoded(line)
             return
-        from kcompact.cli.output.record_lines import RunLines
         from kcompact.inspect.records import RecordRun
 
-        lines = RunLines(form, compiled=self._compiled)
         heading = form.heading()
         if lists_all:
             yield streams.encoded(heading)
@@ -333,7 +338,7 @@ class _Lister:
                 yield streams.encoded(heading)
                 heading = ""
             if isinstance(part, RecordRun):
-                yield from lines.of(part, chosen)
+                yield from self._lines.of(form, part, chosen)
             else:
                 left_out.add(part)
                 yield streams.encoded(form.unreadable_lines(part))

@@ -40,6 +40,7 @@ from kcompact.kernels.loops.keys import scan_keys as scan_keys
 from kcompact.kernels.loops.latest import deal as deal
 from kcompact.kernels.loops.latest import keep_latest as keep_latest
 from kcompact.kernels.loops.latest import mark_latest as mark_latest
+from kcompact.kernels.loops.lines import field_kinds as field_kinds
 from kcompact.kernels.loops.lines import write_lines as write_lines
 from kcompact.kernels.loops.records import record_columns as record_columns
 from kcompact.kernels.loops.records import scan_records as scan_records

@@ -6,7 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kcompact.kernels.columns import BASE64, DONE, FULL, HEX, LITERAL, NUMBER, QUOTED, UNDECIDED
+from kcompact.kernels.columns import (
+    BASE64,
+    DONE,
+    FIELD_BINARY,
+    FIELD_NULL,
+    FIELD_TEXT,
+    FIELD_UNDECIDED,
+    FULL,
+    HEX,
+    LITERAL,
+    NUMBER,
+    QUOTED,
+    UNDECIDED,
+)
 from kcompact.kernels.loops.memory import copy_bytes, loop
 
 if TYPE_CHECKING:
@@ -15,6 +28,7 @@ if TYPE_CHECKING:
 _MAX_DIGITS = 20
 """The digits of a 64-bit integer, and its sign."""
 _BACKSLASH, _QUOTE, _EQUALS, _MINUS, _ZERO = 0x5C, 0x22, 0x3D, 0x2D, 0x30
+_TAB, _LINE_FEED, _CARRIAGE_RETURN = 0x09, 0x0A, 0x0D
 
 
 @loop
@@ -102,9 +116,69 @@ def _write_base64(out, position, data, start, end):
 
 
 @loop
+def _utf8_size(data, at, end):
+    """Return the size of the UTF-8 character at a byte above 0x7F, 0 if there is none."""
+    lead = data[at]
+    if lead < 0xC2 or lead > 0xF4:
+        return 0
+    size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    if size > end - at:
+        return 0
+    # The second byte of some characters has a smaller range: no longer form than needed, no surrogate, no code point
+    # above U+10FFFF.
+    least = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
+    most = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
+    if data[at + 1] < least or data[at + 1] > most:
+        return 0
+    for follower in range(at + 2, at + size):
+        if data[follower] & 0xC0 != 0x80:
+            return 0
+    return size
+
+
+@loop
+def _field_kind(data, at, end):
+    """Return the kind of a field that is not null."""
+    kind = FIELD_TEXT
+    while at < end:
+        byte = data[at]
+        size = 1
+        if byte > 0x7F:
+            size = _utf8_size(data, at, end)
+            if size == 0:
+                return FIELD_BINARY
+            kind = FIELD_UNDECIDED
+        elif byte < 0x20 or byte == 0x7F:
+            if byte not in (_TAB, _LINE_FEED, _CARRIAGE_RETURN):
+                return FIELD_BINARY
+            kind = FIELD_UNDECIDED
+        at += size
+    return kind
+
+
+@loop
+def field_kinds(data: Bytes, rows: Column, starts: Column, sizes: Column, kinds: Bytes) -> None:
+    """starts, sizes i64[n] (size -1: null) -> kinds u8[len(rows)].
+
+    The kind of the field of each row: FIELD_TEXT, FIELD_BINARY, FIELD_NULL or FIELD_UNDECIDED. Definition:
+    `cli.output.dump.raw_field`.
+    """
+    for number in range(min(len(rows), len(kinds))):
+        row = rows[number]
+        start, size = starts[row], sizes[row]
+        if size < 0:
+            kinds[number] = FIELD_NULL
+        elif start < 0 or size > len(data) - start:
+            kinds[number] = FIELD_UNDECIDED
+        else:
+            kinds[number] = _field_kind(data, start, start + size)
+
+
+@loop
 def write_lines(
     data: Bytes,
     values: Column,
+    starts: Column,
     rows: Column,
     kinds: Bytes,
     first: int,
@@ -117,9 +191,10 @@ def write_lines(
     """programs i64[p, 2], operations i64[q, 3] -> (lines done, bytes written, code).
 
     Writes the lines [first, end). A line of kind k has the operations from `programs[k, 0]` to `programs[k, 1]`. Their
-    numbers, except those of literals, are where the values of row 0 are; a field of bytes has a start and a size. Stops
-    at a line that has no room (FULL), and at one that the definition must write (UNDECIDED): its kind has no program, a
-    field is null, or PLAIN and QUOTED do not write its bytes. Definition: `cli.output.dump.line`, `json.dumps`.
+    numbers, except those of literals, are columns of values: `starts` has the position of the first value of each. A
+    field of bytes has a column of starts and one of sizes. Stops at a line that has no room (FULL), and at one that the
+    definition must write (UNDECIDED): its kind has no program, a field is null, or PLAIN and QUOTED do not write its
+    bytes. Definition: `cli.output.dump.line`, `json.dumps`.
     """
     position = np.int64(0)
     for number in range(first, end):
@@ -136,13 +211,13 @@ def write_lines(
                 copy_bytes(out, position, literals, start, count)
                 position += count
                 continue
-            value = values[operations[step, 1] + row]
+            value = values[starts[operations[step, 1]] + row]
             if operation == NUMBER:
                 if len(out) - position < _MAX_DIGITS:
                     return number, line_start, FULL
                 position = _write_number(out, position, value)
                 continue
-            count = values[operations[step, 2] + row]
+            count = values[starts[operations[step, 2]] + row]
             if value < 0 or count < 0 or count > len(data) - value:
                 return number, line_start, UNDECIDED
             if (len(out) - position - 4) // 2 < count:
