@@ -21,6 +21,7 @@ from tests.oracle import real_kafka
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "all"
+ENGINES = (*cases.ENGINES, *cases.LISTS)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     how = parser.add_argument_group("measuring")
     how.add_argument("--runs", type=int, default=5, help="rounds of each case (default: 5)")
     how.add_argument("--large-runs", type=int, default=1, help="rounds of unique and article (default: 1)")
-    how.add_argument("--engines", type=_words(cases.ENGINES), default=[], metavar="NAME,…", help=_list(cases.ENGINES))
+    how.add_argument("--engines", type=_words(ENGINES), default=[], metavar="NAME,…", help=_list(ENGINES))
     how.add_argument(
         "--kcompact", type=shlex.split, metavar="COMMAND", help="how kcompact is started (default: this one)"
     )
@@ -89,7 +90,7 @@ def main() -> int:
     started = time.monotonic()
     measured: list[Measured] = []
     try:
-        bench.prime([name for name in cases.ENGINES if any(name in case.engines for case in planned)])
+        bench.prime([name for name in ENGINES if any(name in case.engines for case in planned)])
         for number, case in enumerate(planned, 1):
             print(f"[{number}/{len(planned)}, {time.monotonic() - started:.0f} s] {case.name}", flush=True)
             measured.append(bench.measure(case))
@@ -163,7 +164,7 @@ def _words(known: Iterable[str]) -> Callable[[str], list[str]]:
 
 def _shapes(text: str) -> list[str]:
     if text == ALL:
-        return [*shapes.SHAPES, shapes.LISTING]
+        return [*shapes.SHAPES, shapes.LISTING, *shapes.LISTED]
     return _words([*shapes.SHAPES, *shapes.FIXED_SHAPES])(text)
 
 

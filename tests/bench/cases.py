@@ -19,7 +19,11 @@ DRY_RUN = "dry-run"
 INSPECT = "inspect"
 PLAN = "plan"
 VERIFY = "verify"
+DUMP_LOG = "dump-log"
+LIST = "list"
 ENGINES = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS, DRY_RUN, INSPECT, PLAN, VERIFY)
+LISTS = (DUMP_LOG, LIST)
+"""Those that list the records of a log: Kafka's tool and kcompact."""
 CLEANS = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS)
 """Those that rewrite the log: each gets a copy of its own, and its result is compared."""
 
@@ -119,6 +123,8 @@ class Goal:
         match self.of:
             case "ratio":
                 return f"{value:.3g} x Kafka"
+            case "cpu_ratio":
+                return f"{value:.3g} x Kafka's CPU s"
             case "beside":
                 return f"{value:.3g} x the same without transactions"
             case "one_core":

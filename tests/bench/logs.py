@@ -50,6 +50,17 @@ def java_command(program: str, *, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
     return [real_kafka.java(), *JVM_OPTIONS, *sizes, "-cp", real_kafka.class_path(), f"kcompact.bench.{program}"]
 
 
+def dump_log_command(log_dir: Path) -> list[str]:
+    """Return the command that `kafka-dump-log.sh` runs, with its heap, to list all records of a log directory.
+
+    One argument names all files, so it has short names: the command runs in the log directory.
+    """
+    files = [path.relative_to(log_dir) for path in sorted(log_dir.glob("*/*.log")) if path.stat().st_size]
+    tool = ["-Xmx256M", "-cp", real_kafka.class_path(), "org.apache.kafka.tools.DumpLogSegments"]
+    options = ["--deep-iteration", "--print-data-log", "--files", ",".join(map(str, files))]
+    return ["env", "-C", str(log_dir), real_kafka.java(), *JVM_OPTIONS, *tool, *options]
+
+
 def config_arguments() -> list[str]:
     """Return the topic's settings, as the Java programs and kcompact take them."""
     return [word for name, value in CONFIG.items() for word in ("--config", f"{name}={value}")]

@@ -71,17 +71,19 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 3600,
     cores: int | None = None,
+    keeps_output: bool = True,
 ) -> Used:
-    """Run a command to its end and return what it took; its standard output is in `output`.
+    """Run a command to its end and return what it took; its standard output is in `output`, if it is kept.
 
     All its processes are bound to so many `cores`, if given. `cwd` keeps what it printed. Raises `CommandFailedError`
     on another exit code than 0, when it takes longer than `timeout_s`, or when it leaves processes running.
     """
     report = cwd / "used.json"
     parent = [sys.executable, "-P", __file__, str(report), str(timeout_s), str(cores or 0), *command]
-    with open(cwd / "stdout.txt", "wb") as out, open(cwd / "stderr.txt", "wb") as err:
+    kept = cwd / "stdout.txt" if keeps_output else Path(os.devnull)
+    with open(kept, "wb") as out, open(cwd / "stderr.txt", "wb") as err:
         done = subprocess.run(parent, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
-    output = (cwd / "stdout.txt").read_text(encoding="utf-8", errors="replace")
+    output = kept.read_text(encoding="utf-8", errors="replace")
     if done.returncode != 0:
         problem = (cwd / "stderr.txt").read_text(encoding="utf-8", errors="replace")
         raise CommandFailedError(f"{shlex.join(command)}\n{output[-1000:]}{problem[-3000:]}")

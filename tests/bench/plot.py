@@ -7,7 +7,19 @@ from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
-from tests.bench.cases import DRY_RUN, IN_PROCESS, INSPECT, KAFKA, KAFKA_WARM, PLAN, SPARK, VERIFY, cores_in_words
+from tests.bench.cases import (
+    DRY_RUN,
+    DUMP_LOG,
+    IN_PROCESS,
+    INSPECT,
+    KAFKA,
+    KAFKA_WARM,
+    LIST,
+    PLAN,
+    SPARK,
+    VERIFY,
+    cores_in_words,
+)
 from tests.bench.results import Row
 
 COLOURS = {
@@ -19,6 +31,8 @@ COLOURS = {
     INSPECT: "#94a3b8",
     PLAN: "#94a3b8",
     VERIFY: "#94a3b8",
+    DUMP_LOG: "#6b7280",
+    LIST: "#2563eb",
 }
 LABEL_WIDTH, SCALE_WIDTH, FIGURE_WIDTH = 110, 520, 250
 BAR_HEIGHT, BAR_STEP, TITLE_STEP, CASE_GAP = 14, 18, 24, 14

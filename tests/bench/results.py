@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.cases import ENGINES, IN_PROCESS, KAFKA, SPARK, Goal
+from tests.bench.cases import DUMP_LOG, ENGINES, IN_PROCESS, KAFKA, LISTS, SPARK, Goal
 from tests.bench.runner import Measured, Run
 from tests.oracle import real_kafka
 
@@ -38,8 +38,8 @@ PACKAGES = (
 class Row:
     """The figures of one engine in one case: medians over its runs.
 
-    `ratio` is to Kafka on as many cores, `floor` to the floor, `beside` to the same engine on the case's other log,
-    `one_core` to the same engine on one core.
+    `ratio` is to Kafka on as many cores, `cpu_ratio` the same of processor time, `floor` to the floor, `beside` to the
+    same engine on the case's other log, `one_core` to the same engine on one core.
     """
 
     case: str
@@ -57,6 +57,7 @@ class Row:
     records_per_s: float
     waits: float | None
     ratio: float | None
+    cpu_ratio: float | None
     beside: float | None
     one_core: float | None
     floor: float | None
@@ -69,19 +70,21 @@ class Row:
         return 1 / (self.one_core * self.cores) if self.one_core and self.cores else None
 
 
-def paired_ratio(runs: Iterable[Run], others: Iterable[Run]) -> float | None:
-    """Return the median of the ratios of wall times within a round, or None where no round has both."""
-    times = {run.round: run.wall_s for run in others}
-    ratios = [run.wall_s / times[run.round] for run in runs if run.round in times]
-    return median(ratios) if ratios else None
+def paired_ratio(
+    runs: Iterable[Run], others: Iterable[Run], time_s: Callable[[Run], float | None] = lambda run: run.wall_s
+) -> float | None:
+    """Return the median of the ratios of times within a round, wall times by default; None where no round has both."""
+    times = {run.round: time_s(run) for run in others}
+    pairs = [(time_s(run), times.get(run.round)) for run in runs]
+    return _median(own / other if own and other else None for own, other in pairs)
 
 
 def rows(result: Measured) -> list[Row]:
-    """Return a row for each engine and number of cores that ran, in the order of `cases.ENGINES`."""
+    """Return a row for each engine and number of cores that ran, in the order of `cases.ENGINES` and `cases.LISTS`."""
     ran = {(run.engine, run.cores) for run in result.runs if not run.beside}
     return [
         _row(result, engine, cores)
-        for engine in ENGINES
+        for engine in (*ENGINES, *LISTS)
         for cores in sorted((cores for name, cores in ran if name == engine), key=lambda cores: cores or 0)
     ]
 
@@ -90,14 +93,15 @@ def _row(result: Measured, engine: str, cores: int | None) -> Row:
     def runs_of(name: str, number: int | None, *, beside: bool = False) -> list[Run]:
         return [run for run in result.runs if (run.engine, run.cores, run.beside) == (name, number, beside)]
 
-    runs = runs_of(engine, cores)
+    runs, kafka = runs_of(engine, cores), DUMP_LOG if engine in LISTS else KAFKA
     wall_s = median(run.wall_s for run in runs)
     cpu_s = _median(run.cpu_s for run in runs)
     figures: dict[str, Any] = {
         "wall_s": wall_s,
         "peak_bytes": _median(run.peak_bytes for run in runs),
         "bytes_per_cpu_s": result.source_bytes / cpu_s if cpu_s else None,
-        "ratio": None if engine == KAFKA else paired_ratio(runs, runs_of(KAFKA, cores)),
+        "ratio": None if engine == kafka else paired_ratio(runs, runs_of(kafka, cores)),
+        "cpu_ratio": None if engine == kafka else paired_ratio(runs, runs_of(kafka, cores), lambda run: run.cpu_s),
         "beside": paired_ratio(runs, runs_of(engine, cores, beside=True)),
         "one_core": paired_ratio(runs, runs_of(engine, 1)) if cores else None,
     }
@@ -184,7 +188,7 @@ def _goals(row: Row) -> str:
     said = []
     for goal, value in row.goals:
         # The other figures stand in columns of their own.
-        figure = f"{value:.2f}, " if goal.of == "beside" else ""
+        figure = f"{value:.2f}, " if goal.of in ("beside", "cpu_ratio") else ""
         said.append(f"{goal}: {figure}{'met' if goal.is_met(value) else 'MISSED'}")
     return "; ".join(said)
 

@@ -75,8 +75,12 @@ class Bench:
     dedupe_buffer_bytes: int = logs.DEDUPE_BUFFER_BYTES
 
     def prime(self, engines: Sequence[str]) -> None:
-        """Run the cleaners once on small logs, unmeasured: the first run ever compiles kernels and archives classes."""
-        cleaners = [engine for engine in (cases.KAFKA, cases.SPARK, cases.IN_PROCESS) if engine in engines]
+        """Run the cleaners once on small logs, unmeasured: the first run ever compiles kernels and archives classes.
+
+        A list uses the same kernels, but compiles none for a small log.
+        """
+        wanted = {cases.IN_PROCESS if engine == cases.LIST else engine for engine in engines}
+        cleaners = [engine for engine in (cases.KAFKA, cases.SPARK, cases.IN_PROCESS) if engine in wanted]
         for engine, codec in product(cleaners, ("none", "lz4")):
             spec = LogSpec(records=10_000, value_bytes=91, keys=1000, codec=codec)
             case = Case(name="first", log=spec, engines=(), runs=1)
@@ -117,13 +121,19 @@ class Bench:
             log_dir = self._work_directory(engine)
             self._copy(source, log_dir, linked=case.linked)
         before = logs.stamp(source)
-        command = self._kafka(spec, log_dir) if engine == cases.KAFKA else self._kcompact(engine, spec, log_dir)
+        command = self._command(engine, spec, log_dir)
         os.sync()  # What was written before must not be written back while we measure.
         _prepare_page_cache(log_dir)
-        used = measured.run(command, cwd=self.work, env=self.environment, cores=turn.cores)
+        used = measured.run(
+            command,
+            cwd=self.work,
+            env=self.environment,
+            cores=turn.cores,
+            keeps_output=engine not in cases.LISTS,
+        )
         if logs.stamp(source) != before:
             raise WrongResultError(f"{engine} changed {source}")
-        fields = _of_kafka(used.output) if engine == cases.KAFKA else _of_kcompact(engine, used.output)
+        fields = {} if engine in cases.LISTS else _reported(engine, used.output)
         return Run(
             engine=engine,
             round=number,
@@ -169,6 +179,16 @@ class Bench:
     def _tidy(self) -> None:
         shutil.rmtree(self.work, ignore_errors=True)
 
+    def _command(self, engine: str, spec: LogSpec, log_dir: Path) -> list[str]:
+        match engine:
+            case cases.KAFKA:
+                return self._kafka(spec, log_dir)
+            case cases.DUMP_LOG:
+                return logs.dump_log_command(log_dir)
+            case cases.LIST:
+                return [*self.kcompact, "inspect", "--print-data", str(log_dir)]
+        return self._kcompact(engine, spec, log_dir)
+
     def _kafka(self, spec: LogSpec, log_dir: Path) -> list[str]:
         buffer_bytes = self.dedupe_buffer_bytes
         command = logs.java_command("CleanLog", dedupe_buffer_bytes=buffer_bytes)
@@ -205,6 +225,11 @@ def _prepare_page_cache(log_dir: Path) -> None:
         logs.read_into_memory(log_dir)
     else:
         logs.drop_from_memory(log_dir)
+
+
+def _reported(engine: str, output: str) -> dict[str, Any]:
+    """Return the fields of a `Run` that an engine reports itself."""
+    return _of_kafka(output) if engine == cases.KAFKA else _of_kcompact(engine, output)
 
 
 def _of_kafka(output: str) -> dict[str, Any]:

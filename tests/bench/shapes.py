@@ -13,6 +13,8 @@ from tests.bench.cases import (
     IN_PROCESS,
     INSPECT,
     KAFKA,
+    LIST,
+    LISTS,
     PLAN,
     SPARK,
     VERIFY,
@@ -97,7 +99,13 @@ SHAPES = {
 LISTING = "listing"
 UNIQUE = "unique"
 ARTICLE = "article"
-FIXED_SHAPES = (LISTING, UNIQUE, ARTICLE)
+LISTED = {
+    "text-records": LogSpec(records=1_000_000, value_bytes=91, keys=0),
+    "binary-records": LogSpec(records=1_000_000, value_bytes=91, keys=0, values="binary"),
+    "small-partitions": LogSpec(records=1000, value_bytes=91, keys=0, partitions=1000),
+}
+"""The logs of which all records are listed, 117 MB each."""
+FIXED_SHAPES = (LISTING, *LISTED, UNIQUE, ARTICLE)
 """Shapes that exist in one size only, uncompressed."""
 
 UNIQUE_RECORDS = 60_000_000
@@ -180,6 +188,7 @@ def chosen(options: Options) -> list[Case]:
     is_usual = not (combines or options.quick or options.goals or options.scaling)
     if LISTING in options.shapes or is_usual:
         cases.append(listing_case(options))
+    cases += [listed_case(name, options) for name in LISTED if name in options.shapes or is_usual]
     if UNIQUE in options.shapes or options.large:
         cases.append(unique_case(options))
     if ARTICLE in options.shapes:
@@ -313,6 +322,17 @@ def listing_case(options: Options) -> Case:
             Goal(engine=PLAN, of="wall_s", limit=1.0),
             Goal(engine=VERIFY, of="bytes_per_cpu_s", limit=1e9, at_least=True),
         ),
+    )
+
+
+def listed_case(name: str, options: Options) -> Case:
+    """Return the case of a log of which kcompact and Kafka's tool list all records with their contents."""
+    return Case(
+        name=f"117MB none, {name} listed",
+        log=replace(LISTED[name], seed=options.seed),
+        engines=_engines(options, LISTS, LISTS),
+        runs=options.runs,
+        goals=(Goal(engine=LIST, of="cpu_ratio", limit=0.5),),
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.bench import __main__ as command
 from tests.bench import cases, logs, plot, results, shapes
-from tests.bench.cases import IN_PROCESS, KAFKA, KAFKA_WARM, SPARK, Goal, LogSpec, keys_for, order
+from tests.bench.cases import DUMP_LOG, IN_PROCESS, KAFKA, KAFKA_WARM, LIST, SPARK, Goal, LogSpec, keys_for, order
 from tests.bench.runner import Measured, Run
 from tests.bench.shapes import Wanted
 
@@ -65,7 +65,8 @@ def test_the_usual_cases() -> None:
     names = [case.name for case in chosen()]
     assert names[:2] == ["10MB none 10%", "117MB none 10%"] == [case.name for case in chosen(quick=True)]
     assert len(set(names)) == len(names)
-    assert names[-1] == "10GB none, only read"
+    assert names[-4] == "10GB none, only read"
+    assert names[-1] == "117MB none, small-partitions listed"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,7 @@ def test_the_usual_cases() -> None:
         ({"batches": [1, 10], "codecs": ["gzip"]}, ["117MB gzip 10% 1 a batch", "117MB gzip 10% 10 a batch"]),
         ({"batches": [1, 10], "shapes": ["one-record"]}, ["180MB none 10% one-record"]),
         ({"shapes": ["listing"]}, ["10GB none, only read"]),
+        ({"shapes": ["binary-records"]}, ["117MB none, binary-records listed"]),
         ({"shapes": ["unique"]}, ["60 M unique keys"]),
         (
             {"quick": True, "large": True, "large_records": 10**6},
@@ -168,6 +170,7 @@ def test_a_clean_and_dirty_log_takes_up_what_its_size_says() -> None:
         (Goal(engine=SPARK, of="peak_bytes", limit=400e6), "≤ 400 MB", 399e6, 401e6),
         (Goal(engine=SPARK, of="peak_bytes", limit=2e9), "≤ 2 GB", 2e9, 2.1e9),
         (Goal(engine=SPARK, of="wall_s", limit=60), "≤ 60 s", 59.9, 60.1),
+        (Goal(engine=LIST, of="cpu_ratio", limit=0.5), "≤ 0.5 x Kafka's CPU s", 0.5, 0.51),
         (Goal(engine=SPARK, of="one_core", limit=0.6, cores=2), "≤ 0.6 x one core", 0.6, 0.61),
         (Goal(engine=SPARK, of="beside", limit=1.5), "≤ 1.5 x the same without transactions", 1.5, 1.6),
     ],
@@ -286,6 +289,15 @@ def test_the_log_beside_counts_for_nothing_but_its_ratio() -> None:
     assert (row.wall_s, row.beside, row.peak_bytes) == (1.2, 1.2, 300e6)
     line = results.plain_table(results.COLUMNS, [row])
     assert "≤ 1.5 x the same without transactions: 1.20, met; ≤ 400 MB: met" in line
+
+
+def test_a_list_is_compared_with_kafkas_tool_by_processor_time() -> None:
+    (case,) = chosen(shapes=["binary-records"])
+    runs = [run(DUMP_LOG, 0, 8, cpu_s=10.0), run(LIST, 0, 2, cpu_s=1.5)]
+    tool, ours = results.rows(Measured(case=case, source_bytes=1000, records=50, runs=runs))
+    assert (tool.ratio, tool.cpu_ratio, tool.goals) == (None, None, ())
+    assert (ours.ratio, ours.cpu_ratio) == (0.25, 0.15)
+    assert "≤ 0.5 x Kafka's CPU s: 0.15, met" in results.plain_table(results.COLUMNS, [ours])
 
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -130,6 +130,16 @@ def test_a_wrong_result_is_found(bench: runner.Bench, tmp_path: Path) -> None:
         wrong.measure(Case(name="tiny", log=spec, engines=(cases.KAFKA, cases.IN_PROCESS), runs=1))
 
 
+@pytest.mark.parametrize("name", shapes.LISTED)
+def test_lists_of_records(bench: runner.Bench, name: str) -> None:
+    case = shapes.listed_case(name, shapes.Options(runs=1))
+    few = replace(case, log=replace(case.log, records=100, partitions=min(3, case.log.partitions)))
+    tool, ours = results.rows(bench.measure(few))
+    assert (tool.engine, ours.engine) == cases.LISTS
+    assert ours.cpu_ratio
+    assert [goal.of for goal, _ in ours.goals] == ["cpu_ratio"]
+
+
 def test_what_only_reads_must_not_write(bench: runner.Bench, tmp_path: Path) -> None:
     writer = tmp_path / "writer.py"
     writer.write_text(
