@@ -84,7 +84,7 @@ def test_retention_in_the_totals(tmp_path: Path) -> None:
     out = kcompact(*arguments, tmp_path).out
     assert "retention deletes 10 segments, 2.0 KiB" in out
     assert "retention deleted 1 segment (base offset 0)" in out
-    assert "\nretention deleted 5 segments, 1.4 KiB\n" in out
+    assert "\nretention deleted 9 segments, 1.9 KiB\n" in out
     assert "retention" not in kcompact(*CLEAN, tmp_path).out
 
 
