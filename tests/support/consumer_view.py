@@ -31,12 +31,12 @@ class View(NamedTuple):
 
 def view(log_dir: Path, directory: Path) -> View:
     """Return the view from the log start to the last stable offset."""
-    start = _checkpoint(log_dir / "log-start-offset-checkpoint", directory.name) or 0
-    high_watermark = _checkpoint(log_dir / "replication-offset-checkpoint", directory.name)
+    start = checkpoint(log_dir / "log-start-offset-checkpoint", directory.name) or 0
+    high_watermark = checkpoint(log_dir / "replication-offset-checkpoint", directory.name)
     aborted = sorted(entry for path in directory.glob("*.txnindex") for entry in _aborted(path))
     batches, problem = [], ""
     try:
-        for batch in _batches(directory):
+        for batch in read_batches(directory):
             batches.append(batch)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
@@ -68,7 +68,9 @@ def view(log_dir: Path, directory: Path) -> View:
     )
 
 
-class _Batch(NamedTuple):
+class ReadBatch(NamedTuple):
+    """A batch as kafka-python reads it; a record is its offset, key and value."""
+
     base_offset: int
     last_offset: int
     producer_id: int
@@ -78,7 +80,8 @@ class _Batch(NamedTuple):
     records: list[tuple[int, bytes | None, bytes | None]]
 
 
-def _batches(directory: Path) -> Iterator[_Batch]:
+def read_batches(directory: Path) -> Iterator[ReadBatch]:
+    """Yield the batches of a partition directory. Raises ValueError where the bytes are none."""
     for path in sorted(directory.glob("*.log")):
         data = path.read_bytes()
         reader = MemoryRecords(data)
@@ -89,7 +92,7 @@ def _batches(directory: Path) -> Iterator[_Batch]:
                 raise ValueError(f"{path.name}: a wrong checksum")
             records = [(record.offset, record.key, record.value) for record in batch]
             is_abort = batch.is_control_batch and bool(records) and struct.unpack(">hh", records[0][1][:4])[1] == 0
-            yield _Batch(
+            yield ReadBatch(
                 batch.base_offset,
                 batch.base_offset + batch.last_offset_delta,
                 batch.producer_id,
@@ -110,7 +113,8 @@ def _aborted(path: Path) -> list[tuple[int, int]]:
     return [(first_offset, producer_id) for _, producer_id, first_offset, _, _ in entries]
 
 
-def _checkpoint(path: Path, name: str) -> int | None:
+def checkpoint(path: Path, name: str) -> int | None:
+    """Return the offset of a partition in a file of checkpoints, None if it has none."""
     topic, _, partition = name.rpartition("-")
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
     for line in lines[2:]:

@@ -22,6 +22,7 @@ full_disks        disks that fill up, and limits of a process: of `io_errors`
 spark_errors      calls fail in the workers of Spark: of `io_errors`
 plain_reader      reads what is left without kcompact
 foreign           a broker that cleans loses power, and `recover --foreign` ends its swap or refuses
+copies            copies of a running broker, compared with a topic that is never cleaned
 links             an owner puts links in the place of directories in which root works
 tally             what a part has tried, and what failed
 """

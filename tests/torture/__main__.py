@@ -19,6 +19,7 @@ PARTS = (
     "reader_agreement",
     "races",
     "brokers",
+    "copies",
     "foreign",
     "links",
     "diagnoses",
