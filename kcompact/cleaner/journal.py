@@ -138,7 +138,7 @@ class Journal:
             status="failed" if result is None else str(result.status),
             error=None if error is None else str(error),
             end_offset=None if result is None else result.end_offset,
-            counts=None if result is None else asdict(result.stats),
+            counts=None if result is None or result.end_offset is None else asdict(result.stats),
             replaced=[
                 {"name": file.name, "size": file.size_bytes, "crc32c": digests.get(file.name)}
                 for group in replaced

@@ -90,24 +90,24 @@ class GroupsEntry(_Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryEntry(_Entry):
-    """One partition in the report of `recover`."""
+    """One partition in the report of `recover`. Without a report the recovery has failed."""
 
-    report: RecoveryReport
     status: str
+    report: RecoveryReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreEntry(_Entry):
     """One partition in the report of `restore`. `files` and `size_bytes` are what is, or is to be, put back.
 
-    `left_out` are the base offsets of the groups that cannot be put back.
+    `not_restored` are the base offsets of the groups that cannot be put back. What is not known is None.
     """
 
     status: str
-    files: int = 0
-    size_bytes: int = 0
+    files: int | None = None
+    size_bytes: int | None = None
     checkpoint: int | None = None
-    left_out: tuple[int, ...] = ()
+    not_restored: tuple[int, ...] | None = None
 
 
 def complain_of(entries: Sequence[PlannedPartition | GroupsEntry | RecoveryEntry | RestoreEntry]) -> None:

@@ -220,13 +220,13 @@ class OffsetCounts:
     """
 
     batches: int = 0
-    data_records: int = 0
-    aborted_records: int = 0
-    control_records: int = 0
+    data_offsets: int = 0
+    aborted_offsets: int = 0
+    control_offsets: int = 0
     between_batches: int = 0
     inside_batches: int = 0
-    lost_tails: int = 0
-    empty_batches: int = 0
+    in_lost_tails: int = 0
+    in_empty_batches: int = 0
     batches_without_some: int = 0
     batches_without_tail: int = 0
     emptied_batches: int = 0
@@ -239,12 +239,12 @@ class OffsetCounts:
     @property
     def present(self) -> int:
         """The offsets that have a record, of data or of a marker."""
-        return self.data_records + self.control_records
+        return self.data_offsets + self.control_offsets
 
     @property
     def missing(self) -> int:
         """The offsets that have none."""
-        return self.between_batches + self.inside_batches + self.lost_tails + self.empty_batches
+        return self.between_batches + self.inside_batches + self.in_lost_tails + self.in_empty_batches
 
     def __add__(self, later: OffsetCounts) -> OffsetCounts:
         return OffsetCounts(
@@ -306,13 +306,13 @@ def count(chunk: Chunk, is_aborted: Mask, *, start_offset: int, index_interval_b
     counts = OffsetCounts(
         index_slots=int(np.count_nonzero(is_indexed)),
         batches=int(np.count_nonzero(is_visible)),
-        data_records=int(lengths[~is_control].sum()),
-        aborted_records=int(lengths[is_aborted[rows] & ~is_control].sum()),
-        control_records=int(lengths[is_control].sum()),
+        data_offsets=int(lengths[~is_control].sum()),
+        aborted_offsets=int(lengths[is_aborted[rows] & ~is_control].sum()),
+        control_offsets=int(lengths[is_control].sum()),
         between_batches=int(between.sum()),
         inside_batches=int((missing - tails)[~is_empty].sum()),
-        lost_tails=int(tails.sum()),
-        empty_batches=int(missing[is_empty].sum()),
+        in_lost_tails=int(tails.sum()),
+        in_empty_batches=int(missing[is_empty].sum()),
         batches_without_some=int(np.count_nonzero(missing[~is_empty])),
         batches_without_tail=int(np.count_nonzero(tails)),
         emptied_batches=int(np.count_nonzero(is_empty)),

@@ -70,9 +70,9 @@ class Gaps:
 
     `on_disk` is the walk over the files, in which markers are no gaps. In `read_uncommitted` and `read_committed`, the
     walks of consumers, they are; the former ends at the high watermark, the latter at the last stable offset, and has
-    aborted records as gaps. `dirty`
-    are the rows and the missing offsets from the first dirty offset on. The count ended at `counted_to_offset`, with
-    `damage` before the log end. Damage to records that were not needed is not found.
+    aborted records as gaps. `dirty` are the rows and the missing offsets from the first dirty offset on. What is
+    missing before the first row and after the last one is None without a row. The count ended at `counted_to_offset`,
+    with `damage` before the log end. Damage to records that were not needed is not found.
     """
 
     log_start_offset: int
@@ -84,8 +84,8 @@ class Gaps:
     read_uncommitted: GapWalk
     read_committed: GapWalk
     dirty: Walk
-    missing_before_first_row: int
-    missing_after_last_row: int
+    missing_before_first_row: int | None
+    missing_after_last_row: int | None
     counts: OffsetCounts
     segments: tuple[SegmentGaps, ...]
     evidence: tuple[Evidence, ...]

@@ -96,21 +96,21 @@ def _proofs_in_batches(gaps: Gaps) -> Iterator[Evidence]:
     """Yield what only the headers of batches show."""
     counts = gaps.counts
     if counts.batches_without_tail:
-        lost = counted(counts.lost_tails, "offset")
+        lost = counted(counts.in_lost_tails, "offset")
         yield _proof(
             "lost-tails",
             f"{_batches(counts.batches_without_tail)} lost the last records, {lost}: only the headers show this",
             batches=counts.batches_without_tail,
-            missing_offsets=counts.lost_tails,
+            missing_offsets=counts.in_lost_tails,
         )
     if counts.emptied_batches:
-        lost = counted(counts.empty_batches, "offset")
+        lost = counted(counts.in_empty_batches, "offset")
         yield _proof(
             "empty-batches",
             f"{_batches(counts.emptied_batches)} lost all records, {lost}: a cleaning keeps such a header for a "
             "producer, or for the end of its range",
             batches=counts.emptied_batches,
-            missing_offsets=counts.empty_batches,
+            missing_offsets=counts.in_empty_batches,
         )
     if counts.stamped_batches:
         yield _proof(
@@ -119,14 +119,14 @@ def _proofs_in_batches(gaps: Gaps) -> Iterator[Evidence]:
             "cleaning sets them",
             batches=counts.stamped_batches,
             to_offset=counts.stamped_to,
-            last_horizon_ms=counts.last_horizon_ms,
+            last_horizon_ms=counts.last_horizon_ms if counts.last_horizon_ms >= 0 else None,
         )
-    if counts.control_records:
+    if counts.control_offsets:
         yield _proof(
             "markers",
-            f"{counted(counts.control_records, 'offset')} of transaction markers and other control records: gaps to a "
+            f"{counted(counts.control_offsets, 'offset')} of transaction markers and other control records: gaps to a "
             "consumer, but nothing was removed there",
-            offsets=counts.control_records,
+            offsets=counts.control_offsets,
         )
 
 
@@ -169,7 +169,7 @@ def _hints(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
             "horizon-time",
             f"the last delete horizon is {time(gaps.counts.last_horizon_ms)}; with delete.retention.ms={retention_ms} "
             f"{when}",
-            ran_ms=ran_ms,
+            ran_ms=ran_ms if ran_ms >= 0 else None,
             last_horizon_ms=gaps.counts.last_horizon_ms,
             delete_retention_ms=retention_ms,
         )

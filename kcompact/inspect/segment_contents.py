@@ -20,7 +20,8 @@ class SegmentContents:
     `end_position` is the end of the last batch that was read. It is less than the size of the file if the batches
     do not fill the file; `damage` says why. `first_timestamp_ms` is the maximum timestamp of the first batch, as in
     Kafka's planner, `largest_timestamp_ms` the greatest of all batches. `tombstones` and `null_keys` are None unless
-    the records were read. Compressed batches of magic 0 and 1 add to `records` only if the records were read.
+    the records were read. The header of a compressed batch of magic 0 or 1 does not say how many records it has:
+    `counted_records` are those of the other batches, and `uncounted_batches` says how many such batches were not read.
 
     `a + b` is the contents of two runs of batches of the same segment, `a` before `b`.
     """
@@ -28,7 +29,8 @@ class SegmentContents:
     base_offset: int
     end_position: int = 0
     batches: int = 0
-    records: int = 0
+    counted_records: int = 0
+    uncounted_batches: int = 0
     empty_batches: int = 0
     control_batches: int = 0
     transactional_batches: int = 0
@@ -41,6 +43,11 @@ class SegmentContents:
     null_keys: int | None = None
     damage: KcompactError | None = None
 
+    @property
+    def records(self) -> int | None:
+        """The number of records, None if that of a batch is not known."""
+        return None if self.uncounted_batches else self.counted_records
+
     def __add__(self, later: SegmentContents) -> SegmentContents:
         assert self.base_offset == later.base_offset
         first, last = (self if self.batches else later), (later if later.batches else self)
@@ -48,7 +55,8 @@ class SegmentContents:
             base_offset=self.base_offset,
             end_position=last.end_position,
             batches=self.batches + later.batches,
-            records=self.records + later.records,
+            counted_records=self.counted_records + later.counted_records,
+            uncounted_batches=self.uncounted_batches + later.uncounted_batches,
             empty_batches=self.empty_batches + later.empty_batches,
             control_batches=self.control_batches + later.control_batches,
             transactional_batches=self.transactional_batches + later.transactional_batches,
@@ -102,7 +110,8 @@ def _contents_of(run: Sequence[tuple[int, Header]], base_offset: int) -> Segment
         base_offset=base_offset,
         end_position=last_position + last.size_bytes,
         batches=len(run),
-        records=sum(max(0, header.records_count) for header in run_headers),  # -1: compressed, of magic 0 or 1.
+        counted_records=sum(header.records_count for header in run_headers if header.records_count >= 0),
+        uncounted_batches=sum(header.records_count < 0 for header in run_headers),
         empty_batches=sum(header.records_count == 0 for header in run_headers),
         control_batches=sum(header.is_control for header in run_headers),
         transactional_batches=sum(header.is_transactional for header in run_headers),

@@ -87,7 +87,7 @@ def _contents_of(table: Table, base_offset: int, *, start_position: int = 0) -> 
         base_offset=base_offset,
         end_position=start_position + int(table[-1, POSITION] + table[-1, SIZE]),
         batches=len(table),
-        records=int(records.sum()),
+        counted_records=int(records.sum()),
         empty_batches=int(np.count_nonzero(records == 0)),
         control_batches=int(np.count_nonzero(attributes & CONTROL_BIT)),
         transactional_batches=int(np.count_nonzero(attributes & TRANSACTIONAL_BIT)),

@@ -67,7 +67,7 @@ class Transaction:
 
     `is_committed` is None while it is open, as are marker, coordinator epoch and end. Of an open one
     `is_known_to_broker` says whether the producer state has it: else it holds nothing back, and does not hang. It is
-    None if the producer state cannot be read.
+    None if the producer state cannot be read. The sizes are None if they lie behind the damage that ended the reading.
     """
 
     state: State
@@ -75,9 +75,9 @@ class Transaction:
     producer_epoch: int
     first_offset: int
     last_offset: int
-    batches: int
-    records: int
-    size_bytes: int
+    batches: int | None
+    records: int | None
+    size_bytes: int | None
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
     is_committed: bool | None = None
@@ -97,14 +97,14 @@ class Transaction:
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """Some transactions together; `committed` of them."""
+    """Some transactions together; `committed` of them. `longest_ms` is None if the length of none is known."""
 
     transactions: int = 0
     committed: int = 0
     batches: int = 0
     records: int = 0
     size_bytes: int = 0
-    longest_ms: int = 0
+    longest_ms: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,13 +145,13 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionReport:
-    """The transactions of a log. Damage ended the reading at `read_to_offset`, which is the log end otherwise."""
+    """The transactions of a log. Damage ended the reading at `counted_to_offset`, which is the log end otherwise."""
 
     now_ms: int
     log_end_offset: int
     high_watermark: int
     last_stable_offset: int
-    read_to_offset: int
+    counted_to_offset: int
     totals: dict[State, Totals]
     open: tuple[Transaction, ...]
     largest: tuple[Transaction, ...]
@@ -283,7 +283,7 @@ class TransactionCounter:
             self._largest.offer(data.size_bytes, state, data, marker)
             duration_ms = _between(data.first_timestamp_ms, marker.last_timestamp_ms)
             if duration_ms is not None:
-                totals.longest_ms = max(totals.longest_ms, duration_ms)
+                totals.longest_ms = duration_ms if totals.longest_ms is None else max(totals.longest_ms, duration_ms)
                 self._longest.offer(duration_ms, state, data, marker)
         totals.transactions += 1
         totals.committed += is_committed
@@ -317,9 +317,9 @@ class TransactionCounter:
         opened = tuple(self._opened(is_damaged=damage is not None))
         self._totals[State.OPEN] = Totals(
             transactions=len(opened),
-            batches=sum(each.batches for each in opened),
-            records=sum(each.records for each in opened),
-            size_bytes=sum(each.size_bytes for each in opened),
+            batches=sum(each.batches or 0 for each in opened),
+            records=sum(each.records or 0 for each in opened),
+            size_bytes=sum(each.size_bytes or 0 for each in opened),
         )
         segments = _held_segments(plan)
         sizes = {segment.base_offset: segment.size_bytes for segment in plan.log.segments}
@@ -328,7 +328,7 @@ class TransactionCounter:
             log_end_offset=plan.log.log_end_offset,
             high_watermark=plan.high_watermark,
             last_stable_offset=plan.last_stable_offset,
-            read_to_offset=self._read_to if damage is not None else plan.log.log_end_offset,
+            counted_to_offset=self._read_to if damage is not None else plan.log.log_end_offset,
             totals=self._totals,
             open=opened,
             largest=self._largest.transactions(),
@@ -357,6 +357,8 @@ class TransactionCounter:
             state, data = known.get(producer_id), self._open.get(producer_id)
             offset = state.transaction_first_offset if state is not None else None
             transaction = _transaction(State.OPEN, producer_id, data, -1 if offset is None else offset)
+            if data is None and is_damaged:
+                transaction = replace(transaction, batches=None, records=None, size_bytes=None)
             is_known = None if plan.log.damage else state is not None
             last_ms = state.last_timestamp if state is not None else transaction.last_timestamp_ms or 0
             found.append(

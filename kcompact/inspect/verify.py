@@ -195,7 +195,9 @@ class _SegmentChecks:
         self._offset_positions = OffsetPositions()
         self._largest_offset = file.base_offset - 1
         self._first_epoch, self._largest_epoch = -1, epoch
-        self._uncounted_records = self._tombstones = self._null_keys = 0
+        self._legacy_records = self._legacy_batches = self._tombstones = self._null_keys = 0
+        self._reads_all = True
+        """Whether the records of all batches could be read."""
 
     def add(self, batch: Batch) -> None:
         """Check and count the next batch."""
@@ -205,9 +207,11 @@ class _SegmentChecks:
         try:
             records = _checked_records(batch, self.file)
         except CorruptDataError as error:
+            self._reads_all = False
             self._add_finding(batch, Severity.DAMAGE, error.problem)
         except BatchTooLargeError as error:
             self._add_finding(batch, Severity.WARNING, f"not checked: {error.size}")
+            self._reads_all = False
             self.unchecked = self.unchecked or error
         else:
             self._count(header, records)
@@ -222,7 +226,8 @@ class _SegmentChecks:
 
     def _count(self, header: Header, records: Sequence[Record]) -> None:
         if header.records_count < 0:
-            self._uncounted_records += len(records)
+            self._legacy_records += len(records)
+            self._legacy_batches += 1
         if not header.is_control:
             self._tombstones += sum(record.value is None for record in records)
             self._null_keys += sum(record.key is None for record in records)
@@ -251,9 +256,10 @@ class _SegmentChecks:
         return VerifiedSegment(
             contents=replace(
                 contents,
-                records=contents.records + self._uncounted_records,
-                tombstones=self._tombstones,
-                null_keys=self._null_keys,
+                counted_records=contents.counted_records + self._legacy_records,
+                uncounted_batches=contents.uncounted_batches - self._legacy_batches,
+                tombstones=self._tombstones if self._reads_all else None,
+                null_keys=self._null_keys if self._reads_all else None,
                 damage=damage,
             ),
             offset_positions=self._offset_positions,

@@ -70,14 +70,14 @@ class KeyCounts:
         return found
 
     @property
-    def tombstones(self) -> Tally:
+    def latest_tombstones(self) -> Tally:
         """The tombstones that are the newest records of their keys."""
         return total((self.unstamped_tombstones, self.waiting_tombstones, self.expired_tombstones))
 
     @property
     def data_records(self) -> Tally:
         """The records that a `read_committed` reader sees."""
-        return total((self.live_keys, self.superseded_records, self.tombstones, self.null_key_records))
+        return total((self.live_keys, self.superseded_records, self.latest_tombstones, self.null_key_records))
 
     @property
     def records(self) -> Tally:
@@ -95,7 +95,7 @@ class KeyCounts:
     @property
     def duplicate_factor(self) -> float | None:
         """The records with a key for each key that a `read_committed` reader sees; None without a key."""
-        keys = self.live_keys.number + self.tombstones.number
+        keys = self.live_keys.number + self.latest_tombstones.number
         return (keys + self.superseded_records.number) / keys if keys else None
 
 
@@ -150,9 +150,9 @@ class PrefixKeys(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixCounts:
-    """The keys by prefix. `count` is that of the different prefixes; without `is_complete` there are more.
+    """The keys by prefix. `count` is the number of rows: different prefixes, and one row for the keys without any.
 
-    Then the numbers of those that are listed may be too small.
+    Without `is_complete` there are more, and the numbers of the listed rows may be too small.
     """
 
     count: int
@@ -165,15 +165,17 @@ class PrefixCounts:
 class LogKeys:
     """What the keys of one partition add up to.
 
-    `end_offset` is the offset after the last record that was counted: the log end, or less if `problem` ended the
-    count. `keys` are different keys, live ones and tombstones. `old` are the live keys that are older than asked, None
-    if that was not asked; `oldest` are the oldest of them.
+    Readers of committed records see the log from `log_start_offset` up to `committed_end_offset`: the last stable
+    offset, or less if it lies inside a batch or depends on what is damaged. `counted_to_offset` is the offset after the
+    last record that was counted: the log end, or less if `problem` ended the count. `keys` are
+    different keys, live ones and tombstones. `old` are the live keys that are older than asked, None if that was not
+    asked; `oldest` are the oldest of them.
     """
 
     directory: Path
-    start_offset: int
-    stable_offset: int
-    end_offset: int
+    log_start_offset: int
+    committed_end_offset: int
+    counted_to_offset: int
     segments: tuple[SegmentKeys, ...]
     keys: int = 0
     versions: tuple[VersionsBin, ...] = ()

@@ -198,9 +198,9 @@ def _log_keys(
     old = sum((part.old for part in sums.parts), np.zeros(2, np.int64)).tolist()
     return LogKeys(
         directory=state.directory,
-        start_offset=plan.log.log_start_offset,
-        stable_offset=state.stable_offset,
-        end_offset=_end_offset(state, scanned),
+        log_start_offset=plan.log.log_start_offset,
+        committed_end_offset=state.stable_offset,
+        counted_to_offset=_end_offset(state, scanned),
         segments=tuple(
             SegmentKeys(segment.base_offset, plan.role_of(segment), KeyCounts.sum(of_segment.get(segment.log_name, ())))
             for segment in plan.log.segments[: len(state.segments)]
@@ -288,7 +288,7 @@ def _prefix_counts(job: KeysJob, chosen: _Chosen, names: Names) -> PrefixCounts:
         )
 
     return PrefixCounts(
-        count=int(np.count_nonzero(chosen.prefixes[:, PREFIX] != NO_PREFIX)),
+        count=len(chosen.prefixes),
         is_complete=chosen.prefixes_complete,
         most_records=named(chosen.most_records_prefixes),
         most_bytes=named(chosen.most_bytes_prefixes),

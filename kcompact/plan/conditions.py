@@ -487,7 +487,7 @@ def _later_conditions(plan: CleanPlan, horizons: Horizons | None) -> list[Condit
 def _buffer(plan: CleanPlan) -> Condition:
     cost = broker_cost(plan)
     passes, verdict, remedy = cost.passes_at_most, Verdict.OK, None
-    keys = f"at most {readable.counted(cost.keys_at_most, 'key')}, and the map is full at {cost.map_keys:,}"
+    keys = f"at most {readable.counted(cost.keys_at_most, 'key')}, and the map is full at {cost.keys_per_pass:,}"
     explanation = f"one pass: {keys}" if passes else "nothing is cleanable"
     if passes is None:
         verdict, explanation = Verdict.BLOCKS, f"the broker's cleaner might never finish: {keys}"

@@ -48,18 +48,18 @@ _METADATA_SHARE = 100
 class BrokerCost:
     """What a broker's own cleaner has to do for the cleanable section, at most.
 
-    `keys_at_most` is the number of offsets: keys are known only when they are counted. `map_keys` fill the map of one
-    thread. `buffer_utilization` is the share of the map that these keys take. `passes_at_most` is None if the cleaner
-    might never finish. `seconds_throttled` is the time at `log.cleaner.io.max.bytes.per.second` if as much is written
-    as was read, None without a limit. No bound: the threads share the limit, and a batch that is cut by the end of the
-    buffer is read again.
+    `keys_at_most` is the number of offsets: keys are known only when they are counted. `keys_per_pass` fill the map of
+    one thread. `buffer_utilization` is the share of the map that these keys take. `passes_at_most` is None if the
+    cleaner might never finish. `seconds_throttled` is the time at `log.cleaner.io.max.bytes.per.second` if as much is
+    written as was read, None without a limit. No bound: the threads share the limit, and a batch that is cut by the end
+    of the buffer is read again.
     """
 
     passes_at_most: int | None
     buffer_bytes: int
     threads: int
     load_factor: float
-    map_keys: int
+    keys_per_pass: int
     keys_at_most: int
     buffer_utilization: float
     buffer_bytes_for_one_pass: int | None
@@ -73,13 +73,13 @@ class CostHere:
     """What kcompact reads and writes for the same result, and the space that it needs meanwhile, at most.
 
     The bounds hold for batches that Kafka compresses as well as their producers did, and for file systems whose blocks
-    have 4 KiB. `bytes_read` are those of the log, `bytes_written_at_most` those of the new segments: what is written is
-    also read once more to check it, and parts of a segment that several processors have written are copied together.
-    With less free space than `peak_extra_disk_bytes` the groups are written in one part, and one after the other;
-    `least_extra_disk_bytes` is enough for the largest one.
+    have 4 KiB. `log_bytes_read` are read for the map and for the new segments, `bytes_written_at_most` is the size of
+    these: what is written is also read once more to check it, and parts of a segment that several processors have
+    written are copied together. With less free space than `peak_extra_disk_bytes` the groups are written in one part,
+    and one after the other; `least_extra_disk_bytes` is enough for the largest one.
     """
 
-    bytes_read: int
+    log_bytes_read: int
     bytes_written_at_most: int
     peak_extra_disk_bytes: int
     least_extra_disk_bytes: int
@@ -132,7 +132,7 @@ def broker_cost(plan: CleanPlan) -> BrokerCost:
         buffer_bytes=config.log_cleaner_dedupe_buffer_size,
         threads=config.log_cleaner_threads,
         load_factor=config.log_cleaner_io_buffer_load_factor,
-        map_keys=full,
+        keys_per_pass=full,
         keys_at_most=keys,
         buffer_utilization=min(keys, full, slots) / slots,
         buffer_bytes_for_one_pass=buffer_bytes_for_one_pass(config, keys),
@@ -158,7 +158,7 @@ def cost_here(plan: CleanPlan) -> CostHere:
     appended = max((log_bytes for log_bytes in new_bytes if log_bytes > _UNDIVIDED_BYTES), default=0)
     appended += appended // _METADATA_SHARE
     return CostHere(
-        bytes_read=plan.cleanable_bytes + sum(segment.size_bytes for segment in segments),
+        log_bytes_read=plan.cleanable_bytes + sum(segment.size_bytes for segment in segments),
         bytes_written_at_most=sum(new_bytes),
         peak_extra_disk_bytes=sum(spaces) + appended + shared,
         least_extra_disk_bytes=max(spaces, default=0) + shared,

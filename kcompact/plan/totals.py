@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kcompact.log.segments import Segment
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import held_back_segments, rewritten_segments
 from kcompact.plan.deletion import plan_forecast
 from kcompact.plan.planned import PlannedPartition
@@ -58,7 +59,7 @@ def not_to_clean(entries: Iterable[PlannedPartition]) -> dict[str, list[PlannedP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonTotals:
-    """The partitions with the same verdict. `size_bytes` is None if none of them has a plan.
+    """The partitions with the same verdict. The sizes are None if none of them has a plan.
 
     `bytes_to_win_at_most` are those that a cleaning of their cleanable sections rewrites, eligible or not: what it
     frees is less. `bytes_to_win_later_at_most` are those that it rewrites once the lag, the transaction, the high
@@ -69,8 +70,8 @@ class ReasonTotals:
     eligible: bool
     partitions: int
     size_bytes: int | None
-    bytes_to_win_at_most: int
-    bytes_to_win_later_at_most: int
+    bytes_to_win_at_most: int | None
+    bytes_to_win_later_at_most: int | None
 
 
 def totals_by_reason(entries: Iterable[PlannedPartition]) -> list[ReasonTotals]:
@@ -94,9 +95,14 @@ def _of_reason(reason: str, those: Sequence[PlannedPartition], *, eligible: bool
         eligible=eligible,
         partitions=len(those),
         size_bytes=sum(plan.log.size_bytes for plan in plans) if plans else None,
-        bytes_to_win_at_most=sum(segment.size_bytes for plan in plans for segment in rewritten_segments(plan)),
-        bytes_to_win_later_at_most=sum(segment.size_bytes for plan in plans for segment in held_back_segments(plan)),
+        bytes_to_win_at_most=_size_of(rewritten_segments, plans),
+        bytes_to_win_later_at_most=_size_of(held_back_segments, plans),
     )
+
+
+def _size_of(segments_of: Callable[[CleanPlan], Sequence[Segment]], plans: Sequence[CleanPlan]) -> int | None:
+    """Return the size of some segments of each plan, None without a plan."""
+    return sum(segment.size_bytes for plan in plans for segment in segments_of(plan)) if plans else None
 
 
 def deleted_by_retention(entries: Iterable[PlannedPartition]) -> list[Segment]:

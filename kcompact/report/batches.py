@@ -79,7 +79,7 @@ def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | None:
 
 def _tombstone_tables(facts: PartitionFacts) -> tuple[Table, ...]:
     """Return the table of the tombstones that are the newest records of their keys; nothing without any."""
-    if facts.keys is None or not facts.keys.counts.tombstones.number:
+    if facts.keys is None or not facts.keys.counts.latest_tombstones.number:
         return ()
     counts = facts.keys.counts
     kinds = (

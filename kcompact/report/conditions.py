@@ -90,11 +90,14 @@ def _cost(explanation: Explanation) -> list[Row]:
         rows += [
             cells("a broker rewrites", readable.size(broker.bytes_rewritten)),
             cells("passes of a broker", passes),
-            cells("its buffer", f"{readable.size(broker.buffer_bytes)}, {broker.map_keys:,} keys, at most {used} used"),
+            cells(
+                "its buffer",
+                f"{readable.size(broker.buffer_bytes)}, {broker.keys_per_pass:,} keys, at most {used} used",
+            ),
         ]
-    if here.bytes_read:
+    if here.log_bytes_read:
         rows += [
-            cells("kcompact reads", readable.size(here.bytes_read)),
+            cells("kcompact reads", readable.size(here.log_bytes_read)),
             cells("kcompact needs meanwhile", f"{readable.size(here.peak_extra_disk_bytes)} of free space at most"),
         ]
     if retention.segments:

@@ -38,7 +38,7 @@ def keys_section(facts: PartitionFacts, name: str, *, print_data: bool) -> Secti
     versions = [each for each in keys.versions if each.keys]
     texts = [_summary(keys)]
     if keys.problem is not None:
-        texts.append(f"Counted up to offset {keys.end_offset}, where the log is damaged.")
+        texts.append(f"Counted up to offset {keys.counted_to_offset}, where the log is damaged.")
     figure = None
     if versions:
         figure = drawing.figure(

@@ -58,7 +58,7 @@ def _problems(facts: PartitionFacts) -> tuple[str, ...]:
     problems = [str(problem) for problem in (facts.error, *facts.damage) if problem is not None]
     if facts.contents is not None:
         problems += [
-            f"segment {each.base_offset}: read up to byte {each.end_position:,}, {each.records:,} records"
+            f"segment {each.base_offset}: read up to byte {each.end_position:,}, {each.counted_records:,} records"
             for each in facts.contents.segments
             if each.damage is not None
         ]
@@ -86,14 +86,14 @@ def _values(facts: PartitionFacts, plan: CleanPlan) -> list[Value]:
         )
     )
     if facts.contents is not None:
-        records = sum(each.records for each in facts.contents.segments)
+        records = sum(each.counted_records for each in facts.contents.segments)
         remark = "" if result is None else f"{result.stats.messages_written:,} in the cleaned part afterwards"
         values.append(Value(name="records", value=f"{records:,}", remark=remark))
     if facts.keys is not None and (factor := facts.keys.counts.duplicate_factor) is not None:
         live = facts.keys.counts.live_keys.number
         remark = f"{factor:.2f} records for each key"
         if facts.keys.problem is not None:
-            remark = f"up to offset {facts.keys.end_offset}, where the log is damaged"
+            remark = f"up to offset {facts.keys.counted_to_offset}, where the log is damaged"
         values.append(Value(name="live keys", value=f"{live:,}", remark=remark))
     policy = plan.config.policy_text or "unknown"
     values.append(Value(name="cleanup.policy", value=policy, remark=_source(plan, "cleanup.policy")))

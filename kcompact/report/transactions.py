@@ -39,8 +39,8 @@ def transaction_section(facts: PartitionFacts) -> Section | None:
     if rows := _marker_rows(report.markers):
         tables.append(Table(caption="What markers wait for", columns=("wait for", "markers"), rows=rows))
     texts = [_stable(report)]
-    if report.read_to_offset < report.log_end_offset:
-        texts.append(f"Read up to offset {report.read_to_offset}, because of damage.")
+    if report.counted_to_offset < report.log_end_offset:
+        texts.append(f"Read up to offset {report.counted_to_offset}, because of damage.")
     more = len(report.open) - MOST_OPEN
     remarks = (f"and {more:,} more open transactions",) if more > 0 else ()
     return Section(title="Transactions", text=tuple(texts), tables=tuple(tables), remarks=remarks)
@@ -85,7 +85,7 @@ def _open_row(transaction: Transaction) -> Row:
         transaction.producer_epoch,
         str(transaction.first_offset),
         transaction.records,
-        readable.size(transaction.size_bytes),
+        None if transaction.size_bytes is None else readable.size(transaction.size_bytes),
         times.second(transaction.first_timestamp_ms),
         times.second(transaction.last_timestamp_ms),
     )

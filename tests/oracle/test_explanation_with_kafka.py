@@ -110,7 +110,7 @@ def test_each_condition_has_the_value_of_kafkas_manager(logs: list[Written], kaf
         assert ours["dirty-records"] == max(0, kafkas["log_end_offset"] - kafkas["first_dirty_offset"])
         delay_ms = max(0, (ours["max.compaction.lag.ms"] or 0) - plan.config.max_compaction_lag_ms)
         assert delay_ms == kafkas["max_compaction_delay_ms"]
-        assert explanation.here.bytes_read >= kafkas["cleanable_bytes"]
+        assert explanation.here.log_bytes_read >= kafkas["cleanable_bytes"]
         if plan.eligible:
             assert explanation.broker.bytes_rewritten == sum(
                 segment["size_bytes"]

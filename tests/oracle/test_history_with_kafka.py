@@ -188,15 +188,15 @@ def compare(broker: Broker, described: list[dict[str, str]], hanging: list[dict[
     found = ran.partition["transactions"]
     assert (found["committed"], found["aborted"], found["open"]) == (1, 1, 1)
     ours = {
-        each["producer_id"]: (each["epoch"], each["last_timestamp"], each["transaction_first_offset"])
+        each["producer_id"]: (each["producer_epoch"], each["last_timestamp_ms"], each["transaction_first_offset"])
         for each in found["producers"]
     }
     theirs = {int(each["ProducerId"]): each for each in described}
     for producer_id, each in theirs.items():
-        epoch, last_timestamp, first_offset = ours[producer_id]
+        epoch, last_timestamp_ms, first_offset = ours[producer_id]
         start = each["CurrentTransactionStartOffset"]
         assert str(epoch) == each["ProducerEpoch"]
-        assert str(last_timestamp) == each["LastTimestamp"]
+        assert str(last_timestamp_ms) == each["LastTimestamp"]
         assert first_offset == (None if start == "None" else int(start))
     if hanging:
         listed = [each for each in found["open_transactions"] if each["is_hanging"]]

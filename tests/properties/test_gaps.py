@@ -141,7 +141,7 @@ def check_counts(plan: CleanPlan, found: Gaps, records: list[Seen]) -> None:
     log, counts = plan.log, found.counts
     offsets = {row.offset for row in records}
     missing = [each for each in range(log.log_start_offset, log.log_end_offset) if each not in offsets]
-    assert (counts.data_records, counts.control_records, counts.aborted_records) == (
+    assert (counts.data_offsets, counts.control_offsets, counts.aborted_offsets) == (
         sum(not row.is_control for row in records),
         sum(row.is_control for row in records),
         sum(row.is_aborted and not row.is_control for row in records),
@@ -165,7 +165,7 @@ def check_counts(plan: CleanPlan, found: Gaps, records: list[Seen]) -> None:
             else:
                 tails += sum(each > kept[-1] for each in lost)
                 inside += sum(each < kept[-1] for each in lost)
-    assert (counts.empty_batches, counts.lost_tails, counts.inside_batches) == (emptied, tails, inside)
+    assert (counts.in_empty_batches, counts.in_lost_tails, counts.inside_batches) == (emptied, tails, inside)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 1000])

@@ -203,5 +203,5 @@ def test_damage_ends_the_reading_the_same_way(tmp_path: Path) -> None:
         found = log_transaction_report(plan)
         assert described(by_kernels(plan, rows=5)) == described(found), seed
         damaged += found.damage is not None
-        assert found.damage is not None or found.read_to_offset == plan.log.log_end_offset
+        assert found.damage is not None or found.counted_to_offset == plan.log.log_end_offset
     assert damaged > LOGS // 2

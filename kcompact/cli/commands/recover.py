@@ -18,7 +18,7 @@ from kcompact.errors import KcompactError, storage_errors
 from kcompact.plan.partitions import named_partitions
 from kcompact.plan.planned import gravest_exit_code
 from kcompact.readable import counted
-from kcompact.swap.recovery import RecoveryReport, recover
+from kcompact.swap.recovery import recover
 
 
 def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
@@ -33,9 +33,13 @@ def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
         entries = [_recovered(directory, locks, in_use, stop, foreign=foreign) for directory in directories]
         removed = [*locks.removed, *sweep_scratch()]
         entries += [_failed(entry.directory, entry.error) for entry in unusable if entry.error is not None]
-        if any(entry.report.changed for entry in entries):
+        if any(entry.report is not None and entry.report.changed for entry in entries):
             streams.tell_notes(in_use.notes)
-        streams.tell_notes(_note_on(entry) for entry in entries if entry.report.only_copies)
+        streams.tell_notes(
+            _note_on(entry.directory, entry.report.only_copies)
+            for entry in entries
+            if entry.report is not None and entry.report.only_copies
+        )
 
     def show() -> None:
         if as_json:
@@ -54,11 +58,11 @@ def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
     return stop.exit_code or gravest_exit_code(entry.exit_code for entry in entries) or lost
 
 
-def _note_on(entry: RecoveryEntry) -> str:
-    base_offset, *others = entry.report.only_copies
+def _note_on(directory: Path, only_copies: Sequence[int]) -> str:
+    base_offset, *others = only_copies
     more = f" and those of {counted(len(others), 'more segment')}" if others else ""
     return (
-        f"{entry.directory.name}: the .deleted files of segment {base_offset}{more} were left alone; they may be the "
+        f"{directory.name}: the .deleted files of segment {base_offset}{more} were left alone; they may be the "
         "only copy of records; a broker removes them when it starts, so copy them away first"
     )
 
@@ -77,4 +81,4 @@ def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopReques
 
 
 def _failed(directory: Path, problem: KcompactError) -> RecoveryEntry:
-    return RecoveryEntry(directory=directory, report=RecoveryReport(), status="failed", error=problem)
+    return RecoveryEntry(directory=directory, status="failed", error=problem)

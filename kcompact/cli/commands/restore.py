@@ -67,7 +67,7 @@ def _entry(
         if partition.error is not None:
             raise partition.error
         if partition.subject is None:  # The cleaning was killed before anything was replaced.
-            return RestoreEntry(directory=directory, status="nothing-to-do")
+            return RestoreEntry(directory=directory, status="nothing-to-do", files=0, size_bytes=0, not_restored=())
         stop.check(directory)
         with storage_errors(directory):
             verified = restore_partition(
@@ -82,6 +82,6 @@ def _entry(
         files=sum(len(group.old) for group in verified.groups),
         size_bytes=verified.size_bytes,
         checkpoint=verified.checkpoint_offset,
-        left_out=tuple(group.base_offset for group in verified.left_out),
+        not_restored=tuple(group.base_offset for group in verified.left_out),
         error=verified.moved_on,
     )

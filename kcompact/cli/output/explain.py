@@ -151,7 +151,7 @@ def _broker(explanation: Explanation) -> list[str]:
     share = f"{readable.counted(cost.threads, 'thread')} and the load factor {cost.load_factor:g}"
     lines = [
         f"rewrites {readable.size(cost.bytes_rewritten)} in {passes}: at most {keys}, as many as offsets",
-        f"its buffer of {readable.size(cost.buffer_bytes)} with {share} takes {cost.map_keys:,} keys: at most "
+        f"its buffer of {readable.size(cost.buffer_bytes)} with {share} takes {cost.keys_per_pass:,} keys: at most "
         f"{100 * cost.buffer_utilization:.1f} % of a map is used",
     ]
     if cost.buffer_bytes_for_one_pass is not None:
@@ -170,12 +170,12 @@ def _at_most(count: int, noun: str) -> str:
 
 def _here(explanation: Explanation) -> list[str]:
     cost = explanation.here
-    if not cost.bytes_read:
+    if not cost.log_bytes_read:
         return []
     peak, least = readable.size(cost.peak_extra_disk_bytes), readable.size(cost.least_extra_disk_bytes)
     slowly = "" if peak == least else f", or {least}, more slowly"
     return [
-        f"one pass; reads {readable.size(cost.bytes_read)} of the log, writes segments of at most "
+        f"one pass; reads {readable.size(cost.log_bytes_read)} of the log, writes segments of at most "
         f"{readable.size(cost.bytes_written_at_most)}; {peak} of free space is enough{slowly}",
         "clean --dry-run counts keys, sizes and space exactly",
     ]
@@ -269,7 +269,7 @@ def _show_buffer(found: Sequence[Explanation], printer: Printer) -> None:
     enough = "no buffer is certain to be enough for one pass"
     if cost.buffer_bytes_for_one_pass is not None:
         enough = f"one pass is certain with log.cleaner.dedupe.buffer.size={cost.buffer_bytes_for_one_pass}"
-    printer.line(cell(f"buffer of a broker: {keys}, and the map is full at {cost.map_keys:,}; {enough}"))
+    printer.line(cell(f"buffer of a broker: {keys}, and the map is full at {cost.keys_per_pass:,}; {enough}"))
 
 
 def _when(explanation: Explanation) -> str | None:
@@ -295,7 +295,9 @@ def _show_reasons(reasons: Sequence[ReasonTotals], printer: Printer) -> None:
     printer.table(columns, table, numbers=("partitions", "size", "at most to win"), whole=("reason", "clean it"))
 
 
-def _to_win(reason: ReasonTotals) -> str:
+def _to_win(reason: ReasonTotals) -> str | None:
     """Return the most that a cleaning can free now, or once the partitions are not held back any more."""
-    later_bytes = reason.bytes_to_win_later_at_most
-    return f"{readable.size(later_bytes)} later" if later_bytes else readable.size(reason.bytes_to_win_at_most)
+    now_bytes, later_bytes = reason.bytes_to_win_at_most, reason.bytes_to_win_later_at_most
+    if later_bytes:
+        return f"{readable.size(later_bytes)} later"
+    return None if now_bytes is None else readable.size(now_bytes)

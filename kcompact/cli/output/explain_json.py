@@ -40,7 +40,7 @@ def buffer_fields(explanations: Iterable[Explanation]) -> dict[str, Any] | None:
     return {
         "directory": str(largest.plan.log.directory),
         "keys_at_most": cost.keys_at_most,
-        "map_keys": cost.map_keys,
+        "keys_per_pass": cost.keys_per_pass,
         "buffer_bytes_for_one_pass": cost.buffer_bytes_for_one_pass,
     }
 

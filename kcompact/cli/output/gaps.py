@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kcompact import readable
+from kcompact.cli.output.json import known
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.inspect.gap_batches import OffsetCounts
 from kcompact.inspect.gap_facts import Evidence, Gaps, GapWalk, Label, SegmentGaps
@@ -17,8 +18,8 @@ _STYLES = {Label.PROOF: "bold green", Label.HINT: "yellow"}
 _MISSING = {
     "between_batches": "between batches",
     "inside_batches": "inside batches",
-    "lost_tails": "in lost tails of batches",
-    "empty_batches": "in empty batches",
+    "in_lost_tails": "in lost tails of batches",
+    "in_empty_batches": "in empty batches",
 }
 """What took offsets, in `OffsetCounts` and in words."""
 
@@ -48,17 +49,24 @@ def gaps_fields(gaps: Gaps) -> dict[str, Any]:
 
 
 def _counts(counts: OffsetCounts) -> dict[str, Any]:
-    known = asdict(counts)
-    missing = {name: known.pop(name) for name in _MISSING}
-    known.pop("index_slots")
-    known["last_missing_offset"] = _or_none(known.pop("missing_to"))
-    known["last_stamped_offset"] = _or_none(known.pop("stamped_to"))
-    known["last_horizon_ms"] = _or_none(known["last_horizon_ms"])
-    return known | {"present_offsets": counts.present, "missing_offsets": counts.missing, "missing": missing}
+    """Return the counts of offsets. Those of batches are in the segments of `inspect`."""
+    return {
+        "present_offsets": counts.present,
+        "data_offsets": counts.data_offsets,
+        "aborted_offsets": counts.aborted_offsets,
+        "control_offsets": counts.control_offsets,
+        "missing_offsets": counts.missing,
+        "missing": _missing(counts),
+        "batches_without_some": counts.batches_without_some,
+        "batches_without_tail": counts.batches_without_tail,
+        "last_missing_offset": known(counts.missing_to),
+        "last_stamped_offset": known(counts.stamped_to),
+        "last_horizon_ms": known(counts.last_horizon_ms),
+    }
 
 
-def _or_none(number: int) -> int | None:
-    return None if number < 0 else number
+def _missing(counts: OffsetCounts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in _MISSING}
 
 
 def _segment(segment: SegmentGaps) -> dict[str, Any]:
@@ -69,7 +77,7 @@ def _segment(segment: SegmentGaps) -> dict[str, Any]:
         "first_offset": segment.first_offset,
         "present_offsets": counts.present,
         "missing_offsets": counts.missing,
-        "missing": {name: getattr(counts, name) for name in _MISSING},
+        "missing": _missing(counts),
         "gaps": segment.gaps,
         "first_gap_offset": segment.first_gap_offset,
         "last_gap_offset": segment.last_gap_offset,

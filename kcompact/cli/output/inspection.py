@@ -130,13 +130,11 @@ def _show_segments(plan: CleanPlan, entry: InspectedPartition, printer: Printer)
 
 
 def _totals(entry: InspectedPartition) -> str:
-    """Return the counts of the whole partition that are not zero."""
+    """Return the counts of the whole partition that are known and not zero."""
     if entry.contents is None:
         return ""
-    totals = {
-        label: sum(getattr(segment, name) or 0 for segment in entry.contents.segments)
-        for name, label in _COUNTS.items()
-    }
+    found = {label: [getattr(each, name) for each in entry.contents.segments] for name, label in _COUNTS.items()}
+    totals = {label: sum(counts) for label, counts in found.items() if None not in counts}
     return ", ".join(f"{label}: {count:,}" for label, count in totals.items() if count)
 
 

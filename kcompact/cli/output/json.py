@@ -1,7 +1,6 @@
 """The reports of the commands as JSON.
 
-The field names are stable; `docs/cli.md` describes them. `VERSION` rises when a field is removed or gets another
-meaning.
+The field names are stable; `docs/json.md` lists them. `VERSION` rises when a field is removed or gets another meaning.
 Every entry has all fields of its command; unknown values are null.
 """
 
@@ -25,6 +24,7 @@ from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
 from kcompact.plan.planned import PlannedPartition
 
 if TYPE_CHECKING:
+    from kcompact.cleaner.partition import CleanResult
     from kcompact.inspect.findings import Finding
     from kcompact.inspect.segment_contents import SegmentContents
     from kcompact.log.segments import Segment
@@ -115,6 +115,11 @@ def document(command: str, now_ms: int | None, **content: object) -> dict[str, A
     return {"version": VERSION, "command": command, **clock, **content}
 
 
+def known(number: int | None) -> int | None:
+    """Return a number that is never negative, None for -1: no timestamp, offset or epoch."""
+    return None if number == -1 else number
+
+
 def dumps(value: object) -> str:
     """Return JSON as ASCII. Raises ValueError for a number that JSON does not have."""
     return json.dumps(value, ensure_ascii=True, allow_nan=False)
@@ -147,7 +152,6 @@ def plan_entry(entry: PlannedPartition) -> dict[str, Any]:
         "explanation": entry.explanation,
         "hint": (hint_for(entry.plan) or None) if entry.plan else None,
         "segments": _segments(entry),
-        "groups": fields["groups"] or [],
         "notes": list(entry.plan.log.notes) if entry.plan else [],
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
@@ -191,9 +195,9 @@ def inspect_entry(entry: InspectedPartition) -> dict[str, Any]:
     """Return what `inspect` found in a partition: the plan, the contents of each segment, and the findings."""
     fields = plan_entry(entry)
     log = entry.plan.log if entry.plan else None
-    fields["leftovers"] = [*log.leftovers, *log.staging] if log else []
-    fields["deleted"] = list(log.deleted) if log else []
-    fields["foreign"] = list(log.foreign) if log else []
+    fields["leftovers"] = [*log.leftovers, *log.staging] if log else None
+    fields["deleted"] = list(log.deleted) if log else None
+    fields["foreign"] = list(log.foreign) if log else None
     fields["findings"] = _findings(entry.findings)
     return fields
 
@@ -204,18 +208,24 @@ def clean_entry(entry: PartitionOutcome) -> dict[str, Any]:
     fields["status"] = entry.status
     fields["recovered"] = entry.recovered
     if entry.result is not None:
-        fields |= asdict(entry.result.stats)
-        fields["end_offset"] = entry.result.end_offset
         if entry.plan is not None and entry.is_cleaned:
-            map_keys = entry.result.stats.map_keys
-            fields["kafka_passes_at_most"] = kafka_passes_at_most(entry.plan, map_keys=map_keys)
-            fields["kafka_passes_at_least"] = kafka_passes_at_least(entry.plan, map_keys=map_keys)
+            fields |= _counted_fields(entry.plan, entry.result)
         fields["notes"] += entry.result.notes
-        fields["engine"] = entry.result.engine
         fields["resumed"] = entry.result.resumed
-        fields["elapsed_s"] = round(entry.result.elapsed_s, 3)
         fields["deleted_segments"] = [_deleted_segment(due.segment, due.reason) for due in entry.result.expired]
     return fields
+
+
+def _counted_fields(plan: CleanPlan, result: CleanResult) -> dict[str, Any]:
+    """Return what a cleaning, or a dry run, has counted."""
+    map_keys = result.stats.map_keys
+    return asdict(result.stats) | {
+        "end_offset": result.end_offset,
+        "kafka_passes_at_most": kafka_passes_at_most(plan, map_keys=map_keys),
+        "kafka_passes_at_least": kafka_passes_at_least(plan, map_keys=map_keys),
+        "engine": result.engine,
+        "elapsed_s": round(result.elapsed_s, 3),
+    }
 
 
 def copy_fields(copied: Copied) -> dict[str, Any]:
@@ -224,27 +234,27 @@ def copy_fields(copied: Copied) -> dict[str, Any]:
     return {
         "output": str(report.path),
         "log_dir": None if report.log_dir is None else str(report.log_dir),
-        "finished": report.is_finished,
+        "is_finished": report.is_finished,
         "missing": list(report.missing),
         "set_aside": list(report.set_aside),
-        "left_out": [asdict(left_out) for left_out in report.left_out],
+        "not_copied": [asdict(left_out) for left_out in report.left_out],
         "error": str(copied.error) if copied.error else None,
         "exit_code": copied.exit_code,
     }
 
 
 def recovery_entry(entry: RecoveryEntry) -> dict[str, Any]:
-    """Return what `recover` did with a partition."""
+    """Return what `recover` did with a partition. Without a report its fields are null."""
     report = entry.report
     return identity_fields(entry.directory) | {
         "status": entry.status,
-        "finished": report.finished,
-        "undone": report.undone,
-        "checkpoint": report.checkpoint,
-        "removed_staging": list(report.removed_staging),
-        "left_behind": list(report.left_behind),
-        "broker_files": list(report.broker_files),
-        "only_copies": list(report.only_copies),
+        "finished": report and report.finished,
+        "undone": report and report.undone,
+        "checkpoint_offset": report and report.checkpoint,
+        "removed_staging": report and report.removed_staging,
+        "left_behind": report and report.left_behind,
+        "broker_files": report and report.broker_files,
+        "only_copies": report and report.only_copies,
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
     }
@@ -256,8 +266,8 @@ def restore_entry(entry: RestoreEntry) -> dict[str, Any]:
         "status": entry.status,
         "files": entry.files,
         "size_bytes": entry.size_bytes,
-        "checkpoint": entry.checkpoint,
-        "left_out": list(entry.left_out),
+        "checkpoint_offset": entry.checkpoint,
+        "not_restored": entry.not_restored,
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
     }
@@ -275,13 +285,14 @@ def left_out_fields(left_out: LeftOut) -> dict[str, Any]:
 # Segments, files and findings
 
 
-def _segments(entry: PlannedPartition) -> list[dict[str, Any]]:
+def _segments(entry: PlannedPartition) -> list[dict[str, Any]] | None:
     plan = entry.plan
     if plan is None:
-        return []
+        return None
     described = [_segment(plan, segment) for segment in plan.log.segments]
-    if isinstance(entry, InspectedPartition) and entry.contents is not None:
-        for fields, contents in zip(described, entry.contents.segments, strict=True):
+    if isinstance(entry, InspectedPartition):
+        found = entry.contents.segments if entry.contents else [None] * len(described)
+        for fields, contents in zip(described, found, strict=True):
             fields |= contents_fields(contents)
     return described
 
@@ -293,14 +304,16 @@ def _segment(plan: CleanPlan, segment: Segment) -> dict[str, Any]:
         "role": str(plan.role_of(segment)),
         "role_reason": role_reason(plan, segment),
         "clean_below_offset": clean_below_offset(plan, segment),
-        "first_timestamp_ms": segment.first_batch_max_timestamp_ms,
+        "first_timestamp_ms": known(segment.first_batch_max_timestamp_ms),
         "largest_timestamp_ms": segment.largest_timestamp_ms,
         "last_modified_ms": segment.last_modified_ms,
     }
 
 
-def contents_fields(contents: SegmentContents) -> dict[str, Any]:
-    """Return the counts of one segment."""
+def contents_fields(contents: SegmentContents | None) -> dict[str, Any]:
+    """Return the counts of one segment. They are null if nothing could be counted."""
+    if contents is None or (contents.damage is not None and not contents.batches):
+        return dict.fromkeys(CONTENTS_FIELDS)
     return {name: getattr(contents, name) for name in CONTENTS_FIELDS}
 
 

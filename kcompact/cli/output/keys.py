@@ -70,7 +70,7 @@ def _show_partition(keys: LogKeys, older_than_ms: int | None, printer: Printer, 
     counts = keys.counts
     printer.line(f"  {_summary(counts, keys.keys)}")
     if keys.problem is not None:
-        printer.line(f"  counted up to offset {keys.end_offset}, where the log is damaged")
+        printer.line(f"  counted up to offset {keys.counted_to_offset}, where the log is damaged")
     printer.line()
     _show_classes(counts, printer)
     if len(keys.sections) > 1:
@@ -118,7 +118,7 @@ def _show_classes(counts: KeyCounts, printer: Printer) -> None:
 def _show_undecided(keys: LogKeys, plan: CleanPlan, printer: Printer) -> None:
     """Print why readers of committed records do not see the end of the log."""
     end = f"the high watermark is {plan.high_watermark}, the log end {plan.log.log_end_offset}"
-    printer.line(f"  readers of committed records see the log up to offset {keys.stable_offset}; {end}")
+    printer.line(f"  readers of committed records see the log up to offset {keys.committed_end_offset}; {end}")
     show_notes(plan, printer)
 
 
@@ -126,7 +126,7 @@ def _show_sections(keys: LogKeys, printer: Printer) -> None:
     columns = ("section", "segments", "live keys", "live", "superseded", "superseded bytes", "tombstones", "other")
     rows = []
     for role, counts in keys.sections.items():
-        tombstones = counts.tombstones.number
+        tombstones = counts.latest_tombstones.number
         known = counts.live_keys.number + counts.superseded_records.number + tombstones
         rows.append(
             {
@@ -207,7 +207,8 @@ def _show_prefixes(keys: LogKeys, printer: Printer, *, print_data: bool) -> None
     assert prefixes is not None
     printer.line()
     more = "" if prefixes.is_complete else " or more, too many to count each exactly"
-    printer.line(f"  {prefixes.count:,} {'prefix' if prefixes.count == 1 else 'prefixes'}{more}")
+    prefix = "prefix" if prefixes.count == 1 else "prefixes"
+    printer.line(f"  {prefixes.count:,} {prefix}{more}; keys without a separator count as one")
     for label, listed in (("most records", prefixes.most_records), ("most bytes", prefixes.most_bytes)):
         printer.line()
         rows = [_prefix_row(each, print_data=print_data) for each in listed]

@@ -1,4 +1,4 @@
-"""The counts of `inspect --keys` as JSON. `docs/keys.md` describes the fields."""
+"""The counts of `inspect --keys` as JSON. `docs/json.md` lists the fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from kcompact.cli.entries import KeysEntry, TopicKeys
-from kcompact.cli.output.json import inspect_entry
+from kcompact.cli.output.json import inspect_entry, known
 from kcompact.keys.counts import AgeBin, KeyCounts, LogKeys, NamedKey, PrefixCounts, PrefixKeys, Tally, key_hash
 
 COUNT_FIELDS = (
@@ -14,7 +14,7 @@ COUNT_FIELDS = (
     "data_records",
     "live_keys",
     "superseded_records",
-    "tombstones",
+    "latest_tombstones",
     "unstamped_tombstones",
     "waiting_tombstones",
     "expired_tombstones",
@@ -28,6 +28,11 @@ COUNT_FIELDS = (
 )
 """The counts of a section; each has a field with `_bytes` too."""
 
+TOPIC_FIELDS = (
+    *(f"{name}{unit}" for name in COUNT_FIELDS for unit in ("", "_bytes")),
+    *("duplicate_factor", "distinct_keys", "keys_in_several_partitions", "most_shared"),
+)
+
 
 def keys_entry(entry: KeysEntry, separator: bytes, *, print_data: bool) -> dict[str, Any]:
     """Return the entry of a partition with its `keys`, null if nothing could be counted."""
@@ -36,12 +41,11 @@ def keys_entry(entry: KeysEntry, separator: bytes, *, print_data: bool) -> dict[
 
 
 def topic_entry(topic: TopicKeys, *, print_data: bool) -> dict[str, Any]:
-    """Return what the partitions of a topic add up to."""
+    """Return what the partitions of a topic add up to. The sums are null if no partition could be counted."""
     counted = topic.counted
-    return {
-        "topic": topic.topic,
-        "directories": [str(entry.directory) for entry in topic.entries if entry.keys is not None],
-        "incomplete": [str(entry.directory) for entry in topic.incomplete],
+    if not counted.logs:
+        return _identity_fields(topic) | dict.fromkeys(TOPIC_FIELDS)
+    return _identity_fields(topic) | {
         **count_fields(counted.counts),
         "duplicate_factor": counted.counts.duplicate_factor,
         "distinct_keys": counted.distinct_keys,
@@ -55,6 +59,14 @@ def topic_entry(topic: TopicKeys, *, print_data: bool) -> dict[str, Any]:
             }
             for key in counted.most_shared
         ],
+    }
+
+
+def _identity_fields(topic: TopicKeys) -> dict[str, Any]:
+    return {
+        "topic": topic.topic,
+        "directories": [str(entry.directory) for entry in topic.entries if entry.keys is not None],
+        "incomplete": [str(entry.directory) for entry in topic.incomplete],
     }
 
 
@@ -79,7 +91,7 @@ def log_fields(keys: LogKeys, separator: bytes, *, print_data: bool) -> dict[str
             "versions": each.versions,
             "bytes": each.size_bytes,
             "latest_offset": each.offset,
-            "latest_timestamp_ms": each.timestamp_ms,
+            "latest_timestamp_ms": known(each.timestamp_ms),
             "latest_bytes": each.latest_bytes,
             "is_tombstone": each.is_tombstone,
         }
@@ -88,9 +100,9 @@ def log_fields(keys: LogKeys, separator: bytes, *, print_data: bool) -> dict[str
         **count_fields(keys.counts),
         "distinct_keys": keys.keys,
         "duplicate_factor": keys.counts.duplicate_factor,
-        "start_offset": keys.start_offset,
-        "stable_offset": keys.stable_offset,
-        "counted_to_offset": keys.end_offset,
+        "log_start_offset": keys.log_start_offset,
+        "committed_end_offset": keys.committed_end_offset,
+        "counted_to_offset": keys.counted_to_offset,
         "versions": [each._asdict() for each in keys.versions],
         "ages": [_age(each) for each in keys.ages],
         "old_keys": None if keys.old is None else keys.old.number,
@@ -135,11 +147,11 @@ def _prefixes(prefixes: PrefixCounts | None, separator: bytes, *, print_data: bo
 def key_fields(key: bytes | None, *, print_data: bool, name: str = "key") -> dict[str, Any]:
     """Return a key: the beginning of its SHA-256, and with `print_data` the key itself, in base64 if it is no text."""
     fields: dict[str, Any] = {f"{name}_sha256": None if key is None else key_hash(key)}
-    if not print_data:
-        return fields
-    if key is None:
-        return fields | {name: None}
-    try:
-        return fields | {name: key.decode()}
-    except UnicodeDecodeError:
-        return fields | {f"{name}_base64": base64.b64encode(key).decode()}
+    if print_data:
+        fields |= {name: None, f"{name}_base64": None}
+        if key is not None:
+            try:
+                fields[name] = key.decode()
+            except UnicodeDecodeError:
+                fields[f"{name}_base64"] = base64.b64encode(key).decode()
+    return fields

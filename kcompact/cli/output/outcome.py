@@ -300,7 +300,7 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
 
 
 def _recovery_steps(entry: RecoveryEntry) -> list[str]:
-    report, steps = entry.report, []
+    report, steps = entry.report or RecoveryReport(), []
     if report.finished is not None:
         steps.append(f"the swap of segment {report.finished} was finished")
     if report.undone is not None:
@@ -324,8 +324,8 @@ def show_restore(entries: Sequence[RestoreEntry], printer: Printer) -> None:
         {
             "partition": cell(entry.directory.name),
             "status": cell(entry.status, "bold red" if entry.error else ""),
-            "files": cell(f"{entry.files:,}"),
-            "size": cell(readable.size(entry.size_bytes)),
+            "files": cell(None if entry.files is None else f"{entry.files:,}"),
+            "size": cell(None if entry.size_bytes is None else readable.size(entry.size_bytes)),
             "checkpoint": cell("-" if entry.checkpoint is None else str(entry.checkpoint)),
         }
         for entry in unlocked(entries)

@@ -7,8 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from kcompact import readable
+from kcompact.cli.output.json import known
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.inspect.transaction_report import MarkerCounts, State, Totals, Transaction, TransactionReport
+from kcompact.log.producer_state import Producer
 from kcompact.readable import counted, size, time
 
 MOST_SHOWN = 20
@@ -33,28 +35,48 @@ def transactions_fields(report: TransactionReport) -> dict[str, Any]:
         "last_stable_offset": report.last_stable_offset,
         "high_watermark": report.high_watermark,
         "log_end_offset": report.log_end_offset,
-        "read_to_offset": report.read_to_offset,
+        "counted_to_offset": report.counted_to_offset,
         "held_back": asdict(held) | {"segments": list(held.segments)},
         "totals": {str(state): asdict(each) for state, each in totals.items()},
         "open_transactions": [_transaction(each, report) for each in report.open],
         "largest": [_transaction(each, report) for each in report.largest],
         "longest": [_transaction(each, report) for each in report.longest],
         "producer_ids": report.producer_ids,
-        "producers": [
-            asdict(each) | {"expires_ms": each.last_timestamp + report.producer_expiration_ms}
-            for each in report.producers
-        ],
+        "producers": [_producer(each, report) for each in report.producers],
         "markers": asdict(report.markers),
         "tombstones": asdict(report.tombstones),
     }
 
 
 def _transaction(transaction: Transaction, report: TransactionReport) -> dict[str, Any]:
-    fields = asdict(transaction) | {"state": str(transaction.state), "duration_ms": transaction.duration_ms}
+    fields = asdict(transaction) | {
+        "state": str(transaction.state),
+        "coordinator_epoch": known(transaction.coordinator_epoch),
+        "first_timestamp_ms": known(transaction.first_timestamp_ms),
+        "last_timestamp_ms": known(transaction.last_timestamp_ms),
+        "ended_timestamp_ms": known(transaction.ended_timestamp_ms),
+        "duration_ms": transaction.duration_ms,
+    }
     if transaction.state is State.OPEN:
         fields["open_for_ms"] = _age_ms(transaction.first_timestamp_ms, report.now_ms)
         fields["idle_for_ms"] = _age_ms(transaction.last_timestamp_ms, report.now_ms)
     return fields
+
+
+def _producer(producer: Producer, report: TransactionReport) -> dict[str, Any]:
+    """Return what a broker has of a producer. One with an open transaction does not expire."""
+    last_ms = known(producer.last_timestamp)
+    expires = last_ms is not None and producer.transaction_first_offset is None
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "coordinator_epoch": known(producer.coordinator_epoch),
+        "last_timestamp_ms": last_ms,
+        "last_sequence": known(producer.last_sequence),
+        "last_data_offset": producer.last_data_offset,
+        "transaction_first_offset": producer.transaction_first_offset,
+        "expires_ms": producer.last_timestamp + report.producer_expiration_ms if expires else None,
+    }
 
 
 def _age_ms(timestamp_ms: int | None, now_ms: int) -> int | None:
@@ -98,15 +120,15 @@ def _facts(report: TransactionReport) -> Iterator[tuple[str, str]]:
     hanging = len(report.hanging)
     yield "open", _total(totals[State.OPEN]) + (f", {hanging:,} hanging" if hanging else "")
     yield "last stable", _stable(report)
-    known = counted(len(report.producers), "producer")
-    yield "producers", f"{report.producer_ids:,} with transactions in the log; a broker has {known}"
+    of_broker = counted(len(report.producers), "producer")
+    yield "producers", f"{report.producer_ids:,} with transactions in the log; a broker has {of_broker}"
     if any(asdict(report.markers).values()):
         yield "markers", _markers(report.markers)
     if report.tombstones.total:
         yield "tombstones", _tombstones(report)
-    if report.read_to_offset < report.log_end_offset:
+    if report.counted_to_offset < report.log_end_offset:
         end = report.log_end_offset
-        yield "read", f"up to offset {report.read_to_offset}, because of damage; the log ends at {end}"
+        yield "read", f"up to offset {report.counted_to_offset}, because of damage; the log ends at {end}"
 
 
 def _total(totals: Totals) -> str:
@@ -182,7 +204,7 @@ def _cells(transaction: Transaction, report: TransactionReport) -> Sequence[Any]
         cell(f"{transaction.first_offset} to {transaction.last_offset}"),
         cell(transaction.marker_offset),
         cell(transaction.records),
-        cell(readable.size(transaction.size_bytes)),
+        cell(None if transaction.size_bytes is None else readable.size(transaction.size_bytes)),
         cell(time(transaction.last_timestamp_ms)),
         cell(None if took is None else _duration(took)),
     )

@@ -59,7 +59,7 @@ def test_a_log_directory_is_copied_completely(log_dir: Path, tmp_path: Path) -> 
         assert (tmp_path / "out" / name).read_bytes() == (log_dir / name).read_bytes()
     assert (tmp_path / "out" / "cleaner-offset-checkpoint").read_text() == "0\n1\ninventory 0 3713\n"
     of_copy = ran.json["copy"]
-    assert (of_copy["finished"], of_copy["missing"], of_copy["left_out"]) == (True, [], [])
+    assert (of_copy["is_finished"], of_copy["missing"], of_copy["not_copied"]) == (True, [], [])
     assert digest(log_dir) == before
 
 
@@ -181,13 +181,13 @@ def test_a_damaged_partition_leaves_the_copy_unfinished(log_dir: Path, tmp_path:
     assert "this copy is unfinished, do not use it; missing: inventory-0\n" in ran.err
     assert "run the same command again" in ran.err
     of_copy = ran.json["copy"]
-    assert (of_copy["finished"], of_copy["missing"], of_copy["exit_code"]) == (False, ["inventory-0"], 1)
+    assert (of_copy["is_finished"], of_copy["missing"], of_copy["exit_code"]) == (False, ["inventory-0"], 1)
     found = {path.name for path in (tmp_path / "out").iterdir()}
     assert found == {".kcompact-copy", "__cluster_metadata-0", "__consumer_offsets-0"}
 
     flip(log_dir / "inventory-0" / LOG, 65)
     ran = copy(tmp_path / "out", log_dir)
-    assert (ran.code, ran.json["copy"]["finished"]) == (0, True)
+    assert (ran.code, ran.json["copy"]["is_finished"]) == (0, True)
     assert {entry["topic"]: entry["resumed"] for entry in ran.json["partitions"]} == {
         "inventory": False,
         "__cluster_metadata": True,

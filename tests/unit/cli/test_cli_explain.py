@@ -31,7 +31,15 @@ CONDITION = {
     *("name", "value", "threshold", "verdict", "decides", "assumed", "explanation", "setting", "changes_at_ms", "how"),
 }
 BROKER = {
-    *("passes_at_most", "buffer_bytes", "threads", "load_factor", "map_keys", "keys_at_most", "buffer_utilization"),
+    *(
+        "passes_at_most",
+        "buffer_bytes",
+        "threads",
+        "load_factor",
+        "keys_per_pass",
+        "keys_at_most",
+        "buffer_utilization",
+    ),
     *("buffer_bytes_for_one_pass", "bytes_rewritten", "bytes_read_and_written", "seconds_throttled"),
 }
 
@@ -51,7 +59,7 @@ def test_the_fields(tmp_path: Path) -> None:
     assert [each["name"] for each in found["conditions"] if each["decides"]] == [found["decided_by"]]
     assert found["broker"].keys() == BROKER
     assert found["here"].keys() == {
-        *("bytes_read", "bytes_written_at_most", "peak_extra_disk_bytes", "least_extra_disk_bytes")
+        *("log_bytes_read", "bytes_written_at_most", "peak_extra_disk_bytes", "least_extra_disk_bytes")
     }
     ratio = next(each for each in found["conditions"] if each["decides"])
     assert (ratio["verdict"], ratio["threshold"]) == ("blocks", 0.5)
@@ -88,7 +96,7 @@ def test_the_partition_with_most_keys_decides_about_the_buffer(tmp_path: Path) -
     partition(tmp_path, settings("name=done-0 checkpoint=7"))
     ran = kcompact("plan", "--explain", "--json", *COMPACT, tmp_path)
     buffer = ran.json["buffer"]
-    assert (Path(buffer["directory"]).name, buffer["keys_at_most"], buffer["map_keys"]) == ("many-0", 6, 5_033_164)
+    assert (Path(buffer["directory"]).name, buffer["keys_at_most"], buffer["keys_per_pass"]) == ("many-0", 6, 5_033_164)
     assert buffer["buffer_bytes_for_one_pass"] == (1 << 20) + 1
     text = kcompact("plan", "--explain", *COMPACT, tmp_path).out
     assert "\nbuffer of a broker: at most 6 keys in many-0, and the map is full at 5,033,164; one pass is " in text
@@ -252,7 +260,7 @@ def test_costs_bound_what_a_dry_run_counts(tmp_path: Path) -> None:
     cost = explained(directory)["here"]
     ran = kcompact("clean", "--dry-run", "--engine", "in-process", "--json", *COMPACT, directory)
     assert ran.partition["bytes_written"] <= cost["bytes_written_at_most"]
-    assert ran.partition["bytes_read"] + ran.partition["map_bytes_read"] == cost["bytes_read"]
+    assert ran.partition["bytes_read"] + ran.partition["map_bytes_read"] == cost["log_bytes_read"]
 
 
 def test_explain_is_offered_to_programs(tmp_path: Path) -> None:

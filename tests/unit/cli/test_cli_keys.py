@@ -61,19 +61,19 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
         "data_records": 7,
         "live_keys": 3,
         "superseded_records": 3,
-        "tombstones": 1,
+        "latest_tombstones": 1,
         "unstamped_tombstones": 1,
         "batches": 7,
     }
     assert (keys["distinct_keys"], keys["duplicate_factor"]) == (4, 1.75)
-    assert (keys["start_offset"], keys["stable_offset"], keys["counted_to_offset"]) == (0, 7, 7)
+    assert (keys["log_start_offset"], keys["committed_end_offset"], keys["counted_to_offset"]) == (0, 7, 7)
     assert {role: counts_in(counts) for role, counts in keys["sections"].items()} == {
         "dirty": {
             "records": 6,
             "data_records": 6,
             "live_keys": 2,
             "superseded_records": 3,
-            "tombstones": 1,
+            "latest_tombstones": 1,
             "unstamped_tombstones": 1,
             "batches": 6,
         },
@@ -150,7 +150,7 @@ def test_lists(arguments: list[str], expected: dict[str, Any], tmp_path: Path) -
 def test_prefixes(tmp_path: Path) -> None:
     partition(tmp_path, 'log now=10:00\n0: "u:1"=1 "u:2"=22 "u:1"=3 "o:1"=4 plain=5\n5: "o:1"=~')
     found = keys_of("--prefix", ":", "--print-data", tmp_path)["prefixes"]
-    assert (found["separator"], found["count"], found["is_complete"]) == (":", 2, True)
+    assert (found["separator"], found["count"], found["is_complete"]) == (":", 3, True)
     rows = [(each["prefix"], each["keys"], each["records"], each["live_keys"]) for each in found["most_records"]]
     assert rows == [("u", 2, 3, 2), ("o", 1, 2, 0), (None, 1, 1, 1)]
     hashed = keys_of("--prefix", ":", tmp_path)["prefixes"]["most_bytes"]
@@ -223,7 +223,7 @@ def test_a_damaged_snapshot_leaves_open_transactions_undecided(tmp_path: Path) -
     flip(directory / f"{4:020d}.snapshot", -1)
     ran = kcompact(*KEYS, "--json", tmp_path)
     keys = ran.partition["keys"]
-    assert (ran.code, keys["stable_offset"], counts_in(keys)["undecided_records"]) == (3, 1, 3)
+    assert (ran.code, keys["committed_end_offset"], counts_in(keys)["undecided_records"]) == (3, 1, 3)
 
 
 def test_one_partition_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:

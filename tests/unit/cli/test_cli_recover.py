@@ -53,7 +53,15 @@ def test_recover(after: int, status: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert kcompact("plan", "--json", *COMPACT, directory).partition["reason"] in ("leftovers", "not-a-partition")
     ran = kcompact("recover", "--json", directory)
     assert (ran.code, ran.partition["status"]) == (0, status)
-    assert ran.partition.keys() >= {"topic", "partition", "directory", "finished", "undone", "checkpoint", "error"}
+    assert ran.partition.keys() >= {
+        "topic",
+        "partition",
+        "directory",
+        "finished",
+        "undone",
+        "checkpoint_offset",
+        "error",
+    }
     again = kcompact("recover", directory)
     assert (again.code, "nothing-to-do" in again.out) == (0, True)
     clean(directory)
@@ -138,6 +146,6 @@ def test_a_checkpoint_that_was_not_written_is_put_right(tmp_path: Path, monkeypa
     assert not (tmp_path / "cleaner-offset-checkpoint").exists()
     monkeypatch.undo()
     ran = kcompact("recover", "--json", directory)
-    assert (ran.code, ran.partition["checkpoint"]) == (0, 6)
+    assert (ran.code, ran.partition["checkpoint_offset"]) == (0, 6)
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 6\n"
     assert [path.name for path in directory.glob(".kcompact*")] == []

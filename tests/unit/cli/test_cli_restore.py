@@ -200,7 +200,7 @@ def test_after_retention_a_restore_puts_back_the_groups_that_are_left(tmp_path: 
         path.unlink()
     ran = kcompact("restore", "--json", tmp_path / "kept")
     (found,) = ran.json["partitions"]
-    assert (ran.code, found["status"], found["left_out"]) == (4, "restored-in-part", [0])
+    assert (ran.code, found["status"], found["not_restored"]) == (4, "restored-in-part", [0])
     assert f"{LOG0}: is gone: the partition has moved on" in found["error"]
     assert "all is back" not in ran.err
     after = identities(tmp_path / "logs")

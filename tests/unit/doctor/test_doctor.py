@@ -135,16 +135,6 @@ def test_every_batch_that_the_cleaner_cannot_read(tmp_path: Path) -> None:
     ]
 
 
-def test_the_docs_name_every_field(tmp_path: Path) -> None:
-    (healthy(tmp_path / "logs") / ".kcompact-0123456789abcdef").mkdir()
-    page = (DOCS.parent / "cli.md").read_text(encoding="utf-8")
-    section = page.partition("### Of `doctor`")[2].partition("\n#")[0]
-    ran = doctor(tmp_path / "logs", *COMPACT)
-    assert {*ran.json, *ran.json["findings"][0]} - {"version", "command", "now_ms"} == {
-        word for word in re.findall(r"`(\w+)`", section) if word != "note"
-    }
-
-
 def test_only_some_topics(tmp_path: Path) -> None:
     orders = healthy(tmp_path / "logs")
     shutil.copytree(orders, orders.with_name("users-0"))

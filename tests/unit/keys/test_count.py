@@ -107,7 +107,7 @@ def test_a_reader_does_not_see_the_batch_in_which_the_high_watermark_lies(
     keys = counted(text, tmp_path)
     found = numbers(keys.counts)
     found.pop("batches")
-    assert (keys.stable_offset, found) == (stable_offset, expected)
+    assert (keys.committed_end_offset, found) == (stable_offset, expected)
 
 
 def test_bytes_times_and_bins(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_damage_ends_the_count(
     plan = plan_of(log_dsl.parse("log now=10:00\n0: a=1 b=2 a=3\n3: b=4 c=5 d=6\n6: a=6"), tmp_path)
     flip(plan.log.directory / name, position)
     (found,) = count_keys([plan], InProcess(), compiled=compiled).logs
-    assert (found.end_offset, found.counts.live_keys.number) == (end_offset, live)
+    assert (found.counted_to_offset, found.counts.live_keys.number) == (end_offset, live)
     assert isinstance(found.problem, CorruptBatchError)
     assert found.problem.file.endswith(name)
 
@@ -144,7 +144,7 @@ def test_a_transaction_whose_marker_lies_behind_the_damage_is_open(marker: str, 
     plan = plan_of(log_dsl.parse(f"log now=10:00\n{text}"), tmp_path)
     flip(plan.log.directory / LOG3, 69)  # The value of c: the headers are sound.
     (found,) = count_keys([plan], InProcess(), compiled=compiled).logs
-    assert (found.stable_offset, found.end_offset) == (1, 3)
+    assert (found.committed_end_offset, found.counted_to_offset) == (1, 3)
     assert numbers(found.counts) == {"live_keys": 1, "undecided_records": 2, "batches": 3}
 
 

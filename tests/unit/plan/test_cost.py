@@ -68,5 +68,5 @@ def test_a_large_group_may_be_written_in_parts() -> None:
 def test_nothing_cleanable_costs_nothing(tmp_path: Path) -> None:
     plan = plan_of(log_dsl.parse(f"{ROUND} checkpoint=1\n0: a=1\n1: a=2"), tmp_path)
     cost = cost_here(plan)
-    assert (cost.bytes_read, cost.bytes_written_at_most, cost.peak_extra_disk_bytes) == (0, 0, 0)
+    assert (cost.log_bytes_read, cost.bytes_written_at_most, cost.peak_extra_disk_bytes) == (0, 0, 0)
     assert broker_cost(plan).seconds_throttled is None
