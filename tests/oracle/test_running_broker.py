@@ -17,6 +17,7 @@ from fixtures.broker import Broker, patiently
 from kcompact.errors import LogChangedError
 from tests.oracle.clients import consumed, newest
 from tests.support.command_line import Ran, kcompact
+from tests.support.patience import PATIENCE_S, becomes
 
 pytestmark = pytest.mark.oracle
 
@@ -35,7 +36,6 @@ log.flush.offset.checkpoint.interval.ms=300
 """
 KEYS = 50
 ROUNDS = 12
-PATIENCE_S = 180
 COMMANDS = (
     ("plan", "--json"),
     ("inspect", "--json"),
@@ -69,7 +69,7 @@ class Writer(threading.Thread):
                         number += 1
                     producer.flush()
                     for key, value, future in batch:
-                        sent[future.get(timeout=30).offset] = (key, value)
+                        sent[future.get(timeout=PATIENCE_S).offset] = (key, value)
             producer.close()
         except Exception as problem:
             self.failure = problem
@@ -115,11 +115,14 @@ def problems(ran: Ran) -> list[str]:
 
 def require_success(*command: str | Path) -> None:
     """Run a command until the broker leaves each partition alone while it is read."""
-    deadline = time.monotonic() + PATIENCE_S
-    while (ran := kcompact(*command)).code == LogChangedError.exit_code:
-        assert time.monotonic() < deadline, ran.err
-        time.sleep(1)
-    assert (ran.code, problems(ran)) == (0, [])
+    ran: list[Ran] = []
+
+    def is_left_alone() -> bool:
+        ran[:] = [kcompact(*command)]
+        return ran[0].code != LogChangedError.exit_code
+
+    assert becomes(is_left_alone), ran[0].err
+    assert (ran[0].code, problems(ran[0])) == (0, [])
 
 
 def names_in(log_dir: Path) -> set[str]:
