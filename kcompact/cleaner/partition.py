@@ -36,7 +36,7 @@ from kcompact.cleaner.space import (
     shortage,
     shortage_of_copy,
 )
-from kcompact.config.resolve import STRAY
+from kcompact.config.resolve import is_stray_note
 from kcompact.errors import (
     CheckpointNotWrittenError,
     CorruptCheckpointError,
@@ -368,7 +368,7 @@ def is_left_as_it_is(plan: CleanPlan) -> bool:
     These are Kafka's internal topics, and topics of unknown policy that the cluster does not have. Not a topic with
     tiered storage: the brokers of both copies would delete the same remote segments.
     """
-    is_stray = plan.reason is Reason.POLICY_UNKNOWN and STRAY in plan.log.notes
+    is_stray = plan.reason is Reason.POLICY_UNKNOWN and any(map(is_stray_note, plan.log.notes))
     return plan.reason is Reason.INTERNAL or is_stray
 
 

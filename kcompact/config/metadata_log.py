@@ -35,6 +35,7 @@ from kcompact.format.metadata_record import (
     ConfigRecord,
     EndTransaction,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     ResourceType,
@@ -63,11 +64,11 @@ ORIGIN = "metadata-log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTopic:
-    """A topic: its id in Kafka's text form, the settings that it overrides, its partitions."""
+    """A topic: its id in Kafka's text form, the settings that it overrides, the brokers of each of its partitions."""
 
     topic_id: str
     overrides: Mapping[str, str]
-    partitions: frozenset[int] = frozenset()
+    partitions: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ class _State:
 
     names: dict[bytes, str] = field(default_factory=dict)
     ids: dict[str, bytes] = field(default_factory=dict)
-    partitions: dict[bytes, set[int]] = field(default_factory=dict)
+    partitions: dict[bytes, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
 
     def apply(self, record: MetadataRecord) -> None:
@@ -156,8 +157,10 @@ class _State:
             case TopicRecord(name, topic_id):
                 self.names[topic_id] = name
                 self.ids[name] = topic_id
-            case PartitionRecord(partition, topic_id):
-                self.partitions.setdefault(topic_id, set()).add(partition)
+            case PartitionRecord(partition, topic_id, replicas):
+                self.partitions.setdefault(topic_id, {})[partition] = replicas
+            case PartitionChangeRecord(partition, topic_id, tuple(changed)):
+                self.partitions.setdefault(topic_id, {})[partition] = changed
             case ConfigRecord(resource_type, resource_name, name, value):
                 if resource_type == ResourceType.BROKER and resource_name and not _is_node_id(resource_name):
                     raise ValueError(f"settings of a broker whose id is {resource_name[:40]!a}, not a number")
@@ -181,7 +184,7 @@ class _State:
             name: ClusterTopic(
                 topic_id=encode_uuid(topic_id),
                 overrides=self.configs.get((ResourceType.TOPIC, name), {}),
-                partitions=frozenset(self.partitions.get(topic_id, ())),
+                partitions=self.partitions.get(topic_id, {}),
             )
             for name, topic_id in self.ids.items()
         }
@@ -371,6 +374,29 @@ def cluster_config(metadata: ClusterMetadata, topic: str, *, node_id: int | None
     if node_id is not None:
         layers.append((Source.BROKER_OVERRIDE, metadata.broker_configs.get(node_id, {})))
     return ClusterConfig(origin=ORIGIN, topic=found.overrides, broker=tuple(layers))
+
+
+def why_stray(
+    metadata: ClusterMetadata, directory: Path, partition: TopicPartition, *, node_id: int | None
+) -> str | None:
+    """Return why a broker moves a replica aside as stray when it starts; None if it keeps it.
+
+    A replica is known by the topic id in `partition.metadata`, not by its name. With `node_id` None the broker is
+    unknown. Rule: `BrokerMetadataPublisher.initializeManagers`, `LogManager.isStrayReplica`.
+    """
+    topic_id = read_topic_id(directory)
+    if topic_id is None:
+        return f"no topic id: {PARTITION_METADATA} is missing"
+    topic = next((each for each in metadata.topics.values() if each.topic_id == topic_id), None)
+    if topic is None:
+        return "the topic is not in the cluster metadata"
+    if partition.partition not in topic.partitions:
+        return f"the cluster metadata has the topic, but no partition {partition.partition} of it"
+    replicas = topic.partitions[partition.partition]
+    if node_id is not None and node_id not in replicas:
+        brokers = ", ".join(map(str, replicas))
+        return f"the cluster metadata has the partition on {brokers}, not on this broker, {node_id}"
+    return None
 
 
 def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *, where: str) -> None:

@@ -22,6 +22,7 @@ from kcompact.config.metadata_log import (
     cluster_config,
     read_cluster_metadata,
     read_meta_properties,
+    why_stray,
 )
 from kcompact.config.settings import CLEANER_ENABLE, ClusterConfig, Override, TopicConfig
 from kcompact.errors import (
@@ -41,8 +42,12 @@ if TYPE_CHECKING:
     from kcompact.config.admin_client import LiveCluster
     from kcompact.config.client.settings import ClientConfig
 
-STRAY = "the topic is not in the cluster metadata: a broker would move the directory aside as stray"
-"""The note on a partition of a topic that the cluster does not have."""
+_STRAY = "a broker would move the directory aside as stray"
+
+
+def is_stray_note(note: str) -> bool:
+    """Return whether a note on a partition says that its broker would not keep it."""
+    return note.endswith(_STRAY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,16 +196,19 @@ class _Resolver:
             if self._live is not None and partition.topic in self._live.hidden:
                 raise _not_authorized(self._live.address)
             if self._live is not None:
-                notes.append(STRAY)
+                notes.append(f"the topic is not in the cluster metadata: {_STRAY}")
             return None
         notes += log_dir.metadata.notes
         topic = log_dir.metadata.topics.get(partition.topic)
+        if topic is not None:
+            check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
+        why = why_stray(log_dir.metadata, directory, partition, node_id=self._node_id(log_dir))
+        if why is not None:
+            notes.append(f"{why}: {_STRAY}")
         if topic is None:
-            notes.append(STRAY)
+            if why is None:
+                notes.append("the topic is not in the cluster metadata: its topic id is that of another")
             return None
-        check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
-        if partition.partition not in topic.partitions:
-            notes.append(f"the cluster metadata has the topic, but no partition {partition.partition} of it")
         return cluster_config(log_dir.metadata, partition.topic, node_id=self._node_id(log_dir))
 
     def _live_config(self, directory: Path, partition: TopicPartition, notes: list[str]) -> ClusterConfig | None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.config.resolve import STRAY
+from kcompact.config.resolve import is_stray_note
 from kcompact.doctor.damage import damage_findings, found_at_the_ends, found_by_reading
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.loading import swap_findings
@@ -213,7 +213,7 @@ def _verdict_findings(plan: CleanPlan) -> Iterator[Finding]:
         problem = f"clean up to {plan.log.checkpoint_offset}, outside [{start}, {end}]; a broker sets it to {start}"
         yield finding(kind=Kind.CLEANER_CHECKPOINT, problem=problem, offset=plan.log.checkpoint_offset)
     for note in plan.log.notes:
-        if note == STRAY:
+        if is_stray_note(note):
             yield finding(kind=Kind.STRAY_REPLICA, problem=note, broker_says="marked stray and renamed")
     yield from _hanging_transactions(plan)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
@@ -31,6 +32,8 @@ FRAME_VERSION = 1
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 """The file in a log directory with the first records of a new cluster."""
 ID_BYTES = 16
+_CHANGED_REPLICAS = 2
+"""The tag of the field in a record about a changed partition."""
 _SHORT_MAX = (1 << 15) - 1
 _SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
@@ -41,6 +44,7 @@ class ApiKey(enum.IntEnum):
     TOPIC = 2
     PARTITION = 3
     CONFIG = 4
+    PARTITION_CHANGE = 5
     REMOVE_TOPIC = 9
     FEATURE_LEVEL = 12
     BEGIN_TRANSACTION = 23
@@ -63,10 +67,19 @@ class TopicRecord(NamedTuple):
 
 
 class PartitionRecord(NamedTuple):
-    """A partition was created, or exists (in a snapshot). The fields with its replicas are not parsed."""
+    """A partition was created, or exists (in a snapshot): on the brokers `replicas`. Later fields are not parsed."""
 
     partition: int
     topic_id: bytes
+    replicas: tuple[int, ...]
+
+
+class PartitionChangeRecord(NamedTuple):
+    """A partition was changed. `replicas` are the brokers that it is on now, None if these stay."""
+
+    partition: int
+    topic_id: bytes
+    replicas: tuple[int, ...] | None
 
 
 class ConfigRecord(NamedTuple):
@@ -109,6 +122,7 @@ class AbortTransaction(NamedTuple):
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
+    | PartitionChangeRecord
     | ConfigRecord
     | RemoveTopicRecord
     | FeatureLevelRecord
@@ -169,10 +183,11 @@ class _Reader(FieldReader):
             raise ValueError("null for a string that is required")
         return text
 
-    def skip_tagged_fields(self) -> None:
-        for _ in range(self.uvarint()):
-            self.uvarint()
-            self.take(self.uvarint())
+    def node_ids(self) -> tuple[int, ...]:
+        return tuple(self.integer(4) for _ in range(self.uvarint() - 1))
+
+    def tagged_fields(self) -> dict[int, bytes]:
+        return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
 
 
 def read_record(
@@ -201,12 +216,16 @@ def _read(reader: _Reader) -> MetadataRecord | None:
     if api_key not in _KNOWN:
         return None
     if api_key == ApiKey.PARTITION:
-        # All versions begin with these two fields.
-        return PartitionRecord(reader.integer(4), reader.take(ID_BYTES))
+        # All versions begin with these three fields.
+        return PartitionRecord(reader.integer(4), reader.take(ID_BYTES), reader.node_ids())
+    if api_key == ApiKey.PARTITION_CHANGE:
+        partition, topic_id, changes = reader.integer(4), reader.take(ID_BYTES), reader.tagged_fields()
+        replicas = _Reader(changes[_CHANGED_REPLICAS]).node_ids() if _CHANGED_REPLICAS in changes else None
+        return PartitionChangeRecord(partition, topic_id, replicas)
     if version != 0:
         raise ValueError(f"version {version} of apiKey {api_key} ({ApiKey(api_key).name.lower()}) is unknown")
     record = _fields(ApiKey(api_key), reader)
-    reader.skip_tagged_fields()
+    reader.tagged_fields()
     if reader.remaining:
         raise ValueError(f"{reader.remaining} bytes after the last field")
     return record
@@ -239,8 +258,13 @@ def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
     match record:
         case TopicRecord(name, topic_id):
             key, body = ApiKey.TOPIC, _string(name) + topic_id
-        case PartitionRecord(partition, topic_id):
-            key, body = ApiKey.PARTITION, partition.to_bytes(4, "big", signed=True) + topic_id
+        case PartitionRecord(partition, topic_id, replicas):
+            key, body = ApiKey.PARTITION, partition.to_bytes(4, "big", signed=True) + topic_id + _node_ids(replicas)
+        case PartitionChangeRecord(partition, topic_id, changed):
+            key, body = ApiKey.PARTITION_CHANGE, partition.to_bytes(4, "big", signed=True) + topic_id
+            if changed is not None:
+                field = _node_ids(changed)
+                tagged = bytes((1, _CHANGED_REPLICAS)) + write_uvarint(len(field)) + field
         case ConfigRecord(resource_type, resource_name, name, value):
             key = ApiKey.CONFIG
             body = resource_type.to_bytes(1, "big", signed=True) + _string(resource_name) + _string(name)
@@ -266,6 +290,10 @@ def write_uvarint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def _node_ids(ids: Sequence[int]) -> bytes:
+    return write_uvarint(len(ids) + 1) + b"".join(node_id.to_bytes(4, "big", signed=True) for node_id in ids)
 
 
 def _string(text: str) -> bytes:

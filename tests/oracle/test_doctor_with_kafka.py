@@ -422,6 +422,15 @@ def test_no_consumer_gets_past_a_torn_end(lost_bytes: int, log_dir: Path) -> Non
     assert (b"new" in seen) == (lost_bytes == 0)
 
 
+def test_a_broker_moves_a_replica_without_a_topic_id_aside(log_dir: Path) -> None:
+    (orders(log_dir) / "partition.metadata").unlink()
+    finding = found(log_dir)["stray-replica"]
+    assert "partition.metadata is missing" in finding["problem"]
+    with Broker(log_dir.parent, properties=NEVER) as broker:
+        wait_for(broker, finding["broker_says"])
+    assert list(log_dir.glob("orders-0.*-stray"))
+
+
 def test_a_broker_moves_a_stale_replica_aside(log_dir: Path) -> None:
     (orders(log_dir) / "partition.metadata").write_text("version: 0\ntopic_id: " + "B" * 20 + "BQ", encoding="utf-8")
     finding = found(log_dir)["stale-replica"]

@@ -25,6 +25,7 @@ from kcompact.format.properties import MetaProperties
 from tests.support import log_writer
 from tests.support.log_writer import LogSpec
 
+NODE_ID = 1
 ORDERS, USERS, OTHER = (bytes([number]) * 16 for number in (1, 2, 3))
 CLUSTER_ID = "kcompactTestsCluster00"
 UNKNOWN = b"\x01\x14\x00\x00"
@@ -34,7 +35,7 @@ UNKNOWN = b"\x01\x14\x00\x00"
 def topic(name: str, topic_id: bytes, **settings: str) -> list[MetadataRecord]:
     """Return the records that make a topic of one partition with settings, written as `cleanup_policy`."""
     configs = [of_topic(name, setting.replace("_", "."), value) for setting, value in settings.items()]
-    return [TopicRecord(name, topic_id), *configs, PartitionRecord(0, topic_id)]
+    return [TopicRecord(name, topic_id), *configs, PartitionRecord(0, topic_id, (NODE_ID,))]
 
 
 def of_topic(name: str, setting: str, value: str | None) -> ConfigRecord:
@@ -65,7 +66,7 @@ def snapshot(records: Sequence[MetadataRecord | bytes], *, footer: bool = True) 
     return control(SNAPSHOT_HEADER, 0) + batches(records, start=1) + end
 
 
-def write(log_dir: Path, files: dict[str, bytes], *, node_id: int = 1, clean: bool = True) -> Path:
+def write(log_dir: Path, files: dict[str, bytes], *, node_id: int = NODE_ID, clean: bool = True) -> Path:
     """Make a log directory of a broker with these files in its metadata log; return it."""
     properties = MetaProperties(version=1, cluster_id=CLUSTER_ID, node_id=node_id, directory_id=None)
     spec = LogSpec(name=METADATA_DIRECTORY, segments=(), files=files, meta_properties=properties, unclean=not clean)

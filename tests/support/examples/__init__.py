@@ -25,7 +25,7 @@ from kcompact.format.index import IndexBuilder
 from kcompact.format.metadata_record import MetadataRecord
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
 from kcompact.format.producer_snapshot import ENTRY_BYTES, ProducerEntry, build_snapshot
-from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, encode_uuid
 from tests.support import log_dsl, log_writer, metadata_log, reference_cleaner
 
 HERE = Path(__file__).parent
@@ -52,8 +52,9 @@ def build(name: str, log_dir: Path) -> Path:
         else:
             spec = log_dsl.parse(text)
             is_lone = is_lone or spec.lone
+            topic_id = spec.name.encode()[:16].ljust(16)
+            spec = replace(spec, topic_id=encode_uuid(topic_id))
             if spec.settings:
-                topic_id = spec.name.encode()[:16].ljust(16)
                 records += metadata_log.topic(spec.topic_partition.topic, topic_id, **spec.settings)
             log_writer.write(replace(spec, checkpoint=None, high_watermark=None), log_dir)
             partition, checkpoint = spec.topic_partition, spec.checkpoint

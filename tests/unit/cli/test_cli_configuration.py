@@ -19,7 +19,7 @@ from kcompact.config.admin_client import LiveCluster, LiveTopic
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.settings import Source
 from kcompact.errors import ClusterUnreachableError
-from kcompact.format.metadata_record import MetadataRecord, RemoveTopicRecord
+from kcompact.format.metadata_record import MetadataRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from kcompact.format.properties import encode_uuid
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl, log_writer
@@ -159,7 +159,8 @@ def test_a_topic_id_that_cannot_be_read_fails_its_partition_alone(
     partition(log_dir, DIRTY.replace("now=10:00", "now=10:00 name=other-0", 1))
 
     def fail(directory: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(directory / "partition.metadata"))
+        if directory.name == "orders-0":
+            raise PermissionError(13, "Permission denied", str(directory / "partition.metadata"))
 
     monkeypatch.setattr("kcompact.config.metadata_log.read_topic_id", fail)
     ran = kcompact("plan", "--json", *COMPACT, log_dir)
@@ -189,6 +190,30 @@ def test_a_topic_that_was_deleted(tmp_path: Path) -> None:
     entry = entry_of(broker(tmp_path, *COMPACTED, RemoveTopicRecord(ORDERS)))
     assert (entry["reason"], told(entry, "cleanup.policy")) == ("policy-unknown", (None, None, None))
     assert "stray" in entry["notes"][0]
+
+
+STRAYS: dict[str, tuple[list[MetadataRecord], bytes | None, str | None]] = {
+    "without a topic id": ([*COMPACTED], None, "no topic id: partition.metadata is missing"),
+    "no such partition": ([TopicRecord("orders", ORDERS)], ORDERS, "has the topic, but no partition 0 of it"),
+    "on other brokers": (
+        [*COMPACTED, PartitionChangeRecord(0, ORDERS, None), PartitionChangeRecord(0, ORDERS, (2, 3))],
+        ORDERS,
+        "has the partition on 2, 3, not on this broker, 1",
+    ),
+    "known by its id": ([*topic("other", ORDERS), *topic("users", USERS)], ORDERS, None),
+    "on this broker": ([*COMPACTED], ORDERS, None),
+}
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_a_broker_knows_a_replica_by_its_topic_id(name: str, tmp_path: Path) -> None:
+    records, topic_id, why = STRAYS[name]
+    notes = entry_of(broker(tmp_path, *records, topic_id=topic_id))["notes"]
+    found = [note for note in notes if "move the directory aside as stray" in note]
+    assert len(found) == (why is not None), notes
+    assert all(str(why) in note for note in found)
+    findings = kcompact("doctor", "--json", tmp_path).json["findings"]
+    assert ("stray-replica" in [finding["finding"] for finding in findings]) == (why is not None)
 
 
 def test_a_stray_directory_keeps_no_other_from_being_cleaned(tmp_path: Path) -> None:

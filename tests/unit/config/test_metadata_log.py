@@ -100,10 +100,11 @@ def test_replaying(name: str, rows: Rows, expected: dict[str, dict[str, str]], e
 
 def test_topics_have_ids_and_partitions(tmp_path: Path) -> None:
     metadata = read(
-        tmp_path / "log-dir", {log(): batches([*MADE, PartitionRecord(1, ORDERS), PartitionRecord(4, USERS)])}
+        tmp_path / "log-dir",
+        {log(): batches([*MADE, PartitionRecord(1, ORDERS, (1,)), PartitionRecord(4, USERS, (1,))])},
     )
     assert metadata.topics["orders"].topic_id == encode_uuid(ORDERS)
-    assert metadata.topics["orders"].partitions == {0, 1}
+    assert metadata.topics["orders"].partitions == {0: (1,), 1: (1,)}
 
 
 def test_brokers(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from kcompact.format.metadata_record import (
     EndTransaction,
     FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     SnapshotName,
@@ -45,9 +46,11 @@ VECTORS: list[tuple[str, MetadataRecord]] = [
     (f"01 09 00 {ID.hex()} 00", RemoveTopicRecord(ID)),
     ("01 0c 00 11 6d657461646174612e76657273696f6e 001e 00", FeatureLevelRecord("metadata.version", 30)),
     # The fields behind the topic id are skipped, in any version.
-    (f"01 03 00 00000007 {ID.hex()} 00", PartitionRecord(7, ID)),
-    (f"01 03 02 00000007 {ID.hex()} 0200000001", PartitionRecord(7, ID)),
-    (f"01 03 09 00000007 {ID.hex()}", PartitionRecord(7, ID)),
+    (f"01 03 00 00000007 {ID.hex()} 02 00000001 00", PartitionRecord(7, ID, (1,))),
+    (f"01 03 02 00000007 {ID.hex()} 03 00000001 00000003 0200000001", PartitionRecord(7, ID, (1, 3))),
+    (f"01 03 09 00000007 {ID.hex()} 01", PartitionRecord(7, ID, ())),
+    (f"01 05 02 00000007 {ID.hex()} 00", PartitionChangeRecord(7, ID, None)),
+    (f"01 05 00 00000007 {ID.hex()} 02 01 04 00000002 02 05 02 00000002", PartitionChangeRecord(7, ID, (2,))),
     # A transaction's name is a tagged field.
     ("01 17 00 01 00 12 12 426f6f747374726170207265636f726473", BeginTransaction()),
     ("01 17 00 00", BeginTransaction()),
@@ -71,7 +74,7 @@ def test_vectors_are_what_is_written(number: int) -> None:
     assert build_record(record) == bytes.fromhex(text)
 
 
-@pytest.mark.parametrize("text", ["01 14 00 00", "01 05 01 ffffffff", "01 7f 00", "01 ffff01 ffff01"])
+@pytest.mark.parametrize("text", ["01 14 00 00", "01 06 01 ffffffff", "01 7f 00", "01 ffff01 ffff01"])
 def test_other_kinds_are_passed_over(text: str) -> None:
     assert read(bytes.fromhex(text)) is None
 
