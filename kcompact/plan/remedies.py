@@ -1,6 +1,7 @@
 """Which value of one setting changes a verdict. Pure.
 
-Each value is the last one on the side of today's that does: the next value towards today's changes nothing.
+Each value is the last one on the side of today's that does: the next value towards today's changes nothing. People
+type a rounded one, further from today's, which does too.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import math
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 
+from kcompact import readable
 from kcompact.config.settings import TopicConfig
 from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, planned_again
-from kcompact.plan.forecast import closed_dirty_segments, planned_after_roll
+from kcompact.plan.forecast import closed_dirty_segments, planned_after_roll, roll_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +23,14 @@ class Remedy:
 
     `at_append`: the setting closes the active segment, and a broker does that when it appends the next record.
     `obstacle` is why the partition is not cleaned with this setting either, None if with it alone the partition is.
+    `least` is the least value that Kafka accepts.
     """
 
     name: str
     value: str | int | float | bool
     at_append: bool = False
     obstacle: str | None = None
+    least: int = 0
 
     @property
     def makes_eligible(self) -> bool:
@@ -34,21 +38,52 @@ class Remedy:
         return self.obstacle is None
 
     @property
-    def text(self) -> str:
-        """The setting as it is typed. Of a fraction few digits, rounded away from the value of today."""
-        value: object = self.value
+    def rounded(self) -> str:
+        """The value as it is typed, rounded away from that of today.
+
+        Of a fraction few digits; of a time at least ten whole days, hours, minutes or seconds; of a buffer whole MiB.
+        """
+        value = self.value
         if isinstance(value, bool):
-            value = str(value).lower()
-        elif isinstance(value, float):
-            value = f"{_few_digits(value):f}"
-        return f"{self.name}={value}"
+            return str(value).lower()
+        if isinstance(value, float):
+            return f"{_few_digits(value):f}"
+        if isinstance(value, int) and self.name.endswith(".ms"):
+            unit_ms = next((unit_ms for unit_ms in _UNITS_MS if value >= 10 * unit_ms), 1)
+            return str(max(value // unit_ms * unit_ms, self.least))
+        if isinstance(value, int):
+            return str(-(-value // _MIB) * _MIB)
+        return value
+
+    @property
+    def text(self) -> str:
+        """The setting as it is typed."""
+        return f"{self.name}={self.rounded}"
+
+    @property
+    def price(self) -> str | None:
+        """What the setting costs for as long as it stays, None if nothing."""
+        if self.at_append:
+            every = readable.duration(int(self.rounded))
+            return f"take it back afterwards: while it stays, a segment is closed every {every}"
+        return _PRICES.get(self.name)
 
     @property
     def sentence(self) -> str:
-        """The setting, when it works, and what stands in the way nevertheless."""
+        """The setting, when it works, and its price or what stands in the way nevertheless."""
         when = ": the next record closes the active segment" if self.at_append else ""
-        but = "" if self.obstacle is None else f"; but {self.obstacle}"
-        return f"{self.text}{when}{but}"
+        if self.obstacle is not None:
+            return f"{self.text}{when}; but {self.obstacle}"
+        return f"{self.text}{when}" + (f"; {self.price}" if self.price else "")
+
+
+_MIB = 1 << 20
+_UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
+_PRICES = {
+    "min.cleanable.dirty.ratio": "while it stays, a broker cleans this log more often",
+    "min.compaction.lag.ms": "while it stays, consumers that are behind miss older values sooner",
+    "max.compaction.lag.ms": "while it stays, a broker cleans this log at least so often, at any ratio",
+}
 
 
 def policy_remedy(plan: CleanPlan) -> Remedy:
@@ -58,8 +93,13 @@ def policy_remedy(plan: CleanPlan) -> Remedy:
 
 
 def ratio_remedy(plan: CleanPlan) -> Remedy | None:
-    """Return the greatest minimum that the ratio is above; None if nothing is cleanable, or the ratio is above."""
+    """Return the greatest minimum that the ratio is above.
+
+    None if nothing is cleanable, if the ratio is above, or if it does not count as `max.compaction.lag.ms` is over.
+    """
     ratio = plan.cleanable_ratio
+    if plan.need_compaction_now and plan.cleanable_bytes:
+        return None
     if not 0 < ratio <= plan.config.min_cleanable_dirty_ratio:
         return None
     minimum = math.nextafter(ratio, 0.0)
@@ -131,20 +171,25 @@ def max_lag_remedy(plan: CleanPlan) -> Remedy | None:
         return None
     config = replace(plan.config, max_compaction_lag_ms=value)
     if plan.cleanable_bytes:
-        return _checked(plan, "max.compaction.lag.ms", value, config)
+        return replace(_checked(plan, "max.compaction.lag.ms", value, config), least=plan.config.min_compaction_lag_ms)
     if planned_after_roll(plan).eligible:  # To close the segment is enough, which segment.ms does.
         return None
     is_enough = planned_after_roll(plan, config=config).eligible
-    return Remedy(name="max.compaction.lag.ms", value=value, at_append=True) if is_enough else None
+    if not is_enough:
+        return None
+    return Remedy(name="max.compaction.lag.ms", value=value, at_append=True, least=plan.config.min_compaction_lag_ms)
 
 
 def roll_remedy(plan: CleanPlan) -> Remedy | None:
-    """Return the greatest `segment.ms` at which a record of this moment closes the active segment."""
+    """Return the greatest `segment.ms` at which a record of this moment closes the active segment.
+
+    None if such a record closes it already, by `segment.ms` or by `max.compaction.lag.ms`.
+    """
     first_ms = plan.log.active_segment.first_batch_max_timestamp_ms
     if first_ms is None or first_ms < 0:
         return None
     value = plan.now_ms - first_ms - 1
-    if not 1 <= value < plan.config.segment_ms:
+    if not 1 <= value < roll_ms(plan.config):
         return None
     after = planned_after_roll(plan, config=replace(plan.config, segment_ms=value))
     return Remedy(name="segment.ms", value=value, at_append=True, obstacle=_obstacle(after))

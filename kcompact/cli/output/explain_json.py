@@ -68,7 +68,15 @@ def _forecast(forecast: Forecast) -> dict[str, Any]:
 def _remedy(remedy: Remedy | None) -> dict[str, Any] | None:
     if remedy is None:
         return None
-    return asdict(remedy) | {"name": str(remedy.name), "makes_eligible": remedy.makes_eligible}
+    return {
+        "name": str(remedy.name),
+        "value": remedy.value,
+        "rounded": remedy.rounded,
+        "at_append": remedy.at_append,
+        "makes_eligible": remedy.makes_eligible,
+        "obstacle": remedy.obstacle,
+        "price": remedy.price,
+    }
 
 
 def compare_fields(comparison: Comparison) -> dict[str, Any]:

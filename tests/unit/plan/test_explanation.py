@@ -374,7 +374,7 @@ def test_a_setting_that_closes_the_active_segment(plan: CleanPlan) -> None:
         (
             (segment(0), segment(100, largest=NOW - 90), segment(200, largest=NOW - 50), segment(300)),
             {"min_compaction_lag_ms": 100},
-            ["min.compaction.lag.ms=50"],
+            ["min.compaction.lag.ms=50; while it stays, consumers that are behind miss older values sooner"],
         ),
         (
             (segment(0, 1000), segment(100, largest=NOW - 90, first=NOW - 95), segment(200)),
@@ -386,8 +386,19 @@ def test_a_setting_that_closes_the_active_segment(plan: CleanPlan) -> None:
             {"segment_ms": 1000},
             [
                 "segment.ms=59: the next record closes the active segment; but ratio 0.0909 is not above 0.5",
-                "max.compaction.lag.ms=59: the next record closes the active segment",
+                "max.compaction.lag.ms=59: the next record closes the active segment; "
+                "take it back afterwards: while it stays, a segment is closed every 59 ms",
             ],
+        ),
+        (
+            (segment(0, 1000), segment(100, first=NOW - 60)),
+            {"segment_ms": 1000, "max_compaction_lag_ms": 59},  # The next record closes it already.
+            [],
+        ),
+        (
+            (segment(0, 1000), segment(100, first=NOW - 60), segment(200)),
+            {"max_compaction_lag_ms": 59},  # It is cleaned at any ratio.
+            [],
         ),
         (
             (segment(0, 1000), segment(100, first=NOW - 60, largest=NOW - 60)),
@@ -416,13 +427,46 @@ def test_segment_ms_rolls_at_a_record_of_now(plan: CleanPlan) -> None:
 
 @given(plans())
 def test_the_text_of_a_setting_has_the_same_effect(plan: CleanPlan) -> None:
-    """For people a ratio is rounded, away from the value of today."""
-    remedy = condition(plan, Name.RATIO).remedy
-    if remedy is None:
-        return
-    shown = float(remedy.text.partition("=")[2])
-    assert 0 <= shown <= float(remedy.value)
-    assert condition(with_setting(plan, remedy, shown), Name.RATIO).verdict is Verdict.TRIGGERS
+    """For people a value is rounded, away from that of today."""
+    for today in conditions_of(plan):
+        remedy = today.remedy
+        if remedy is None or not isinstance(remedy.value, int | float) or today.name not in SETTINGS:
+            continue
+        shown = type(remedy.value)(remedy.text.partition("=")[2])
+        assert 0 <= shown <= remedy.value
+        again = with_setting(plan, remedy, shown)
+        if remedy.at_append:
+            assert planned_after_roll(again).eligible == remedy.makes_eligible
+        elif today.name is Name.RATIO:
+            assert condition(again, Name.RATIO).verdict is Verdict.TRIGGERS
+        else:
+            assert again.eligible >= remedy.makes_eligible
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least", "rounded"),
+    [
+        ("min.compaction.lag.ms", 0, 0, "0"),
+        ("min.compaction.lag.ms", 9_999, 0, "9999"),
+        ("min.compaction.lag.ms", 12_345, 0, "12000"),
+        ("segment.ms", 3_599_999, 0, "3540000"),
+        ("segment.ms", 35_999_999, 0, "35940000"),
+        ("segment.ms", 36_000_001, 0, "36000000"),
+        ("max.compaction.lag.ms", 864_000_001, 0, "864000000"),
+        ("max.compaction.lag.ms", 3_599_999, 3_599_000, "3599000"),
+        ("min.cleanable.dirty.ratio", 0.4375, 0, "0.43"),
+        ("log.cleaner.dedupe.buffer.size", 1, 0, "1048576"),
+    ],
+)
+def test_values_are_rounded_to_what_people_type(name: str, value: int | float, least: int, rounded: str) -> None:
+    assert Remedy(name=name, value=value, least=least).rounded == rounded
+
+
+def test_what_is_overdue_is_not_asked_for_another_ratio() -> None:
+    log = log_of(segment(0, 1000), segment(100, first=NOW - 60), segment(200), checkpoint=100, end=300)
+    plan = planned(log, replace(CONFIG, max_compaction_lag_ms=59))
+    assert plan.eligible
+    assert condition(plan, Name.RATIO).remedy is None
 
 
 # How much more
