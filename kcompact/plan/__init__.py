@@ -9,6 +9,7 @@ Only these modules read the disk:
     partition    a partition directory -> its plan; why a partition is refused
     partitions   paths and options -> the plan, or the error, of each partition
     horizons     a plan -> the batches that wait for their delete horizons
+    open_transactions   plans -> what the coordinator says of the transactions that hold them back; what ends these
     committed_view   a plan -> the offset at which readers of committed records stop
 
 The others are pure functions of values:

@@ -7,7 +7,6 @@ Rules: `LogCleanerManager.grabFilthiestCompactedLog`, `LogCleanerManager.cleanab
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kcompact import readable
@@ -24,6 +23,7 @@ from kcompact.plan.forecast import (
     rolls_from_ms,
 )
 from kcompact.plan.horizons import Horizons
+from kcompact.plan.open_transactions import TransactionState, how_it_ends, oldest_open
 from kcompact.plan.remedies import Remedy, max_lag_remedy, min_lag_remedy, policy_remedy, ratio_remedy, roll_remedy
 
 _UNTOUCHED_MS = 3_600_000
@@ -111,15 +111,25 @@ class Rivals:
 ALONE = Rivals()
 
 
-def conditions_of(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None = None) -> list[Condition]:
+def conditions_of(
+    plan: CleanPlan,
+    rivals: Rivals = ALONE,
+    horizons: Horizons | None = None,
+    transaction: TransactionState | None = None,
+) -> list[Condition]:
     """Return the conditions of a partition in the order of their names. Those that do not apply are left out.
 
-    `horizons` are those of its batches, None if nobody has looked. No cleaner looks at the metadata log.
+    `horizons` are those of its batches, None if nobody has looked; `transaction` is what the coordinator says of its
+    oldest open transaction, None if that is not known. No cleaner looks at the metadata log.
     """
     if plan.log.is_cluster_metadata:
         return [each for each in (_uncleanable(plan), _internal(plan)) if each is not None]
-    found = [condition(plan) for condition in _CONDITIONS]
-    found += [_order(plan, rivals), *_later_conditions(plan, horizons)]
+    found = [
+        *(_policy(plan), _cleaner_enable(plan), _uncleanable(plan), _internal(plan), _clean_shutdown(plan)),
+        *(_dirty_records(plan), _last_stable_offset(plan, transaction), _high_watermark(plan), _active_segment(plan)),
+        *(_min_lag(plan), _max_lag(plan), _ratio(plan)),
+        *(_order(plan, rivals), *_later_conditions(plan, horizons)),
+    ]
     return [condition for condition in found if condition is not None]
 
 
@@ -274,24 +284,18 @@ def _verdict_of_bound(plan: CleanPlan, bound: int) -> Verdict:
     return Verdict.LIMITS if cleanable else Verdict.BLOCKS
 
 
-def _last_stable_offset(plan: CleanPlan) -> Condition:
+def _last_stable_offset(plan: CleanPlan, transaction: TransactionState | None) -> Condition:
     stable = plan.last_stable_offset
     is_open = stable < plan.high_watermark
     explanation = "no transaction is open"
     if is_open:
         explanation = f"a transaction is open from offset {stable}; nothing from its segment on is cleaned"
-        found = [one for one in plan.producers.values() if one.transaction_first_offset is not None]
-        oldest = min(found, key=lambda one: one.transaction_first_offset or 0, default=None)
-        may_end = False
+        oldest = oldest_open(plan)
         if oldest is not None:
             explanation += f": producer {oldest.producer_id}, epoch {oldest.epoch}"
             if oldest.last_timestamp >= 0:
                 explanation += f", last record {readable.time(oldest.last_timestamp)}"
-                may_end = plan.now_ms - oldest.last_timestamp <= plan.config.transaction_max_timeout_ms
-        todo = "kafka-transactions.sh find-hanging, then abort"
-        if may_end:
-            todo = "not longer ago than transaction.max.timeout.ms, so its producer or coordinator may still end it"
-        explanation += f"; {todo}"
+        explanation += f"; {how_it_ends(plan, oldest, transaction)}"
     return Condition(
         name=Name.LAST_STABLE_OFFSET,
         value=stable,
@@ -437,22 +441,6 @@ def _ratio(plan: CleanPlan) -> Condition:
         explanation=explanation,
         remedy=ratio_remedy(plan),
     )
-
-
-_CONDITIONS: tuple[Callable[[CleanPlan], Condition | None], ...] = (
-    _policy,
-    _cleaner_enable,
-    _uncleanable,
-    _internal,
-    _clean_shutdown,
-    _dirty_records,
-    _last_stable_offset,
-    _high_watermark,
-    _active_segment,
-    _min_lag,
-    _max_lag,
-    _ratio,
-)
 
 
 # When a broker gets to it, and what stays nevertheless

@@ -37,6 +37,7 @@ from kcompact.plan.forecast import (
     rolls_from_ms,
 )
 from kcompact.plan.horizons import Horizons
+from kcompact.plan.open_transactions import TransactionState
 from kcompact.plan.remedies import Remedy, sufficient_min_lag
 
 _DECIDED_BY = {
@@ -116,9 +117,14 @@ class Explanation:
         return self.forecasts[0].at_ms if self.forecasts else None
 
 
-def explain(plan: CleanPlan, rivals: Rivals = ALONE, horizons: Horizons | None = None) -> Explanation:
-    """Return why a partition is cleaned or not. `rivals` come before it in a broker; `horizons` as `conditions_of`."""
-    conditions = conditions_of(plan, rivals, horizons)
+def explain(
+    plan: CleanPlan,
+    rivals: Rivals = ALONE,
+    horizons: Horizons | None = None,
+    transaction: TransactionState | None = None,
+) -> Explanation:
+    """Return why a partition is cleaned or not. `rivals` come before it in a broker; the rest as `conditions_of`."""
+    conditions = conditions_of(plan, rivals, horizons, transaction)
     turn = plan_at_turn(plan)
     decided_by = _decided_by(plan, conditions)
     growth = growth_of(plan)
@@ -181,14 +187,21 @@ def _forecasts(plan: CleanPlan, growth: Growth | None) -> tuple[Forecast, ...]:
     return tuple(sorted(found, key=lambda forecast: forecast.at_ms))
 
 
-def explain_all(plans: Sequence[CleanPlan], horizons: Sequence[Horizons | None] | None = None) -> list[Explanation]:
+def explain_all(
+    plans: Sequence[CleanPlan],
+    horizons: Sequence[Horizons | None] = (),
+    transactions: Sequence[TransactionState | None] = (),
+) -> list[Explanation]:
     """Return the explanation of each plan, in their order. Those of one log directory are rivals.
 
-    `horizons` has those of each plan, None if nobody has looked.
+    `horizons` and `transactions` have those of each plan, nothing if nobody has looked.
     """
     rivals = _rivals_of(plans)
-    found = horizons or [None] * len(plans)
-    return [explain(plan, rivals.get(id(plan), ALONE), own) for plan, own in zip(plans, found, strict=True)]
+    unknown = [None] * len(plans)
+    return [
+        explain(plan, rivals.get(id(plan), ALONE), found, transaction)
+        for plan, found, transaction in zip(plans, horizons or unknown, transactions or unknown, strict=True)
+    ]
 
 
 def _rivals_of(plans: Iterable[CleanPlan]) -> dict[int, Rivals]:

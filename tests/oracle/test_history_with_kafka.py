@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from kafka import KafkaProducer
 
 from fixtures.broker import Broker
+from kcompact import readable
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
 from kcompact.inspect.gap_facts import GapWalk
@@ -204,3 +206,49 @@ def compare(broker: Broker, described: list[dict[str, str]], hanging: list[dict[
             (int(each["ProducerId"]), int(each["StartOffset"]), int(each["LastTimestamp"])) for each in hanging
         ]
     assert found["totals"][State.OPEN]["records"] == 3
+
+
+def test_when_the_coordinator_ends_an_open_transaction(tmp_path: Path) -> None:
+    """The second transaction of a producer is open, in a segment that a later record has closed."""
+    with Broker(tmp_path, properties=f"{COORDINATORS}log.roll.ms=60000\n") as broker:
+        producer = KafkaProducer(
+            bootstrap_servers=broker.address, transactional_id="payments-1", transaction_timeout_ms=600_000
+        )
+        producer.init_transactions()
+        now_ms = int(time.time() * 1000)
+        producer.begin_transaction()
+        producer.send("payments", key=b"a", value=b"1", partition=0, timestamp_ms=now_ms)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send("payments", key=b"a", value=b"2", partition=0, timestamp_ms=now_ms)
+        producer.flush()
+        later = KafkaProducer(bootstrap_servers=broker.address)
+        later.send("payments", key=b"a", value=b"3", partition=0, timestamp_ms=now_ms + 60_001)
+        later.flush()
+        (described,) = kafka_transactions(broker.address, "describe", "--transactional-id", "payments-1")
+        assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", "payments-0")
+        aborts_ms = int(described["CurrentTransactionStartTimeMs"]) + int(described["TransactionTimeoutMs"]) + 1
+        named = f"producer {described['ProducerId']}, epoch {described['ProducerEpoch']}"
+        # Beside a running broker the high watermark is that of its last checkpoint.
+        assert becomes(lambda: "a transaction is open from offset 2" in what_ends_it(broker, aborts_ms))
+        for at_ms, how in ((aborts_ms - 1, "unless "), (aborts_ms, "transaction.timeout.ms 600000 has passed at ")):
+            said = what_ends_it(broker, at_ms)
+            assert named in said
+            assert f"; transactional.id payments-1; {how}" in said
+            assert readable.time(aborts_ms) in said
+    # The broker has left the transaction open, and the state beside it.
+    assert "; transactional.id payments-1; unless " in what_ends_it(broker, aborts_ms - 1)
+    with broker:
+        producer.abort_transaction()
+        assert becomes(lambda: what_ends_it(broker, aborts_ms) == "no transaction is open")
+
+
+def what_ends_it(broker: Broker, now_ms: int) -> str:
+    """Return what `plan --explain` says of the last stable offset at a time."""
+    ran = kcompact(
+        *("plan", "--explain", "--json", "--config", "cleanup.policy=compact"),
+        *("--now", readable.time(now_ms), broker.log_dir / "payments-0"),
+    )
+    conditions = ran.partition["explain"]["conditions"]
+    (found,) = [each for each in conditions if each["name"] == "last-stable-offset"]
+    return str(found["explanation"])

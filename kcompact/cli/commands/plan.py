@@ -78,9 +78,11 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
 def _explanations(planned: Sequence[PlannedPartition]) -> dict[Path, Explanation]:
     from kcompact.plan.explanation import explain_all
     from kcompact.plan.horizons import read_all_horizons
+    from kcompact.plan.open_transactions import read_all_transactions
 
     plans = [entry.plan for entry in planned if entry.plan is not None]
-    return {each.plan.log.directory: each for each in explain_all(plans, read_all_horizons(plans))}
+    explanations = explain_all(plans, read_all_horizons(plans), read_all_transactions(plans))
+    return {each.plan.log.directory: each for each in explanations}
 
 
 def _comparisons(

@@ -20,6 +20,7 @@ from kcompact.keys.counts import CountOptions
 from kcompact.plan.explanation import explain_all
 from kcompact.plan.horizons import read_all_horizons
 from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
+from kcompact.plan.open_transactions import read_all_transactions
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import named_partitions
 from kcompact.plan.planned import PlannedPartition, gravest_exit_code, in_turns
@@ -113,7 +114,8 @@ def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: Coun
 def _explained(facts: Sequence[PartitionFacts]) -> list[PartitionFacts]:
     """Return the partitions with the explanations of their plans."""
     plans = [each.plan for each in facts if each.plan is not None]
-    explained = {each.plan.log.directory: each for each in explain_all(plans, read_all_horizons(plans))}
+    explanations = explain_all(plans, read_all_horizons(plans), read_all_transactions(plans))
+    explained = {each.plan.log.directory: each for each in explanations}
     return [replace(each, explained=explained.get(each.directory)) for each in facts]
 
 
