@@ -23,6 +23,7 @@ from kcompact.format.names import (
     log_name,
     parse_file_name,
 )
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.readable import shell_word
@@ -134,6 +135,7 @@ def _decision(directory: OpenDirectory, files: _Files) -> ForeignRecovery:
     removed = [name for name in files.deleted if name.base_offset not in kept]
     if files.cleaned or files.swap or removed:
         _require_own_indexes(directory, files, result)
+        _require_no_clean_shutdown(directory, result)
     return ForeignRecovery(
         names=tuple(sorted(str(name) for name in (*files.cleaned, *files.swap, *removed))),
         installed=tuple(sorted({name.base_offset for name in valid})),
@@ -242,6 +244,25 @@ def _require_own_indexes(directory: OpenDirectory, files: _Files, result: Files)
             f"starts. Then run `kcompact recover --foreign {shell_word(directory.path)}`."
         )
         raise _stopped(directory, problem, [result[file_name(base, Suffix.INDEX)]], advice)
+
+
+def _require_no_clean_shutdown(directory: OpenDirectory, result: Files) -> None:
+    """Raise RecoveryNeededError if a broker could forget open transactions when it makes an `.index` anew.
+
+    It then deletes the newer snapshots of producers. After a clean shutdown, if no snapshot is left, it does not read
+    the log for producers, but starts with none.
+    Rule: LogLoader.recoverSegment, ProducerStateManager.removeStraySnapshots, UnifiedLog.rebuildProducerState.
+    """
+    without = [base for base in log_bases(result)[:-1] if file_name(base, Suffix.INDEX) not in result]
+    marker = directory.path.parent / CLEAN_SHUTDOWN_FILE
+    if without and marker.exists():
+        advice = (
+            f"A broker that died while it cleaned leaves no {CLEAN_SHUTDOWN_FILE}. With this file, a broker that makes "
+            f"the .index anew can forget open transactions. Move {shell_word(marker)} to another place (mv), then run "
+            f"`kcompact recover --foreign {shell_word(directory.path)}`."
+        )
+        problem = f"segment {without[0]} has no .index, and the log directory has {CLEAN_SHUTDOWN_FILE}"
+        raise _stopped(directory, problem, [], advice)
 
 
 def _require_whole_range(directory: OpenDirectory, files: _Files, ends: Mapping[int, int]) -> None:

@@ -4,7 +4,8 @@ Kafka's own cleaner cleans a copy of the log. From the files before and after fo
 files, renames and a single sync for each group of segments, so a power cut leaves states that the order of the renames
 never makes. `tests.support.power_loss` says which. Each state must be
 
-    recovered   Kafka's own loader finds every record once, with and without the marker of a clean shutdown
+    recovered   Kafka's own loader finds every record once, with and without the marker of a clean shutdown; where the
+                message has it moved away, without it
     by hand     the same after what the message or the note says is done by hand
     refused     exit code 8, nothing is changed
 
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from kcompact.errors import RecoveryNeededError
 from kcompact.format.names import Suffix
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.swap.recovery import recover
 from kcompact.swap.steps import CLEANED, DELETED, SWAP, Remove, Rename, SyncDir
 from tests.oracle.real_kafka import RealKafka, build
@@ -119,13 +121,17 @@ class Trial:
         """Recover a state; return how that ended, or what is wrong."""
         log_dir = self.create(tree)
         found = self._recovered(log_dir)
-        for _ in range(2 * len(scene.BASES)):  # Each time a segment or an index is moved away.
+        for _ in range(2 * len(scene.BASES) + 1):  # Each time a segment, an index or the marker is moved away.
             if not found.startswith("move "):
                 break
             for name in found.split()[1:]:
                 (log_dir / scene.ORDERS / name).unlink()
             found = self._recovered(log_dir).replace("recovered", "by hand")
         return found
+
+    def _problems(self, log_dir: Path) -> list[str]:
+        files = read_files(log_dir)
+        return self._judge.problems(files, modes=(True, False) if CLEAN_SHUTDOWN_FILE in files else (False,))
 
     def _recovered(self, log_dir: Path) -> str:
         before = read_files(log_dir)
@@ -134,13 +140,14 @@ class Trial:
         except RecoveryNeededError as error:
             if read_files(log_dir) != before:
                 return f"FAILED: refused, and yet changed: {error}"
-            return f"move {' '.join(error.files)}" if "to another place (mv)" in error.hint else "refused"
-        problems = self._judge.problems(read_files(log_dir))
+            names = error.files or (f"../{CLEAN_SHUTDOWN_FILE}",)
+            return f"move {' '.join(names)}" if "to another place (mv)" in error.hint else "refused"
+        problems = self._problems(log_dir)
         if problems and report.only_copies:
             for base in report.only_copies:
                 for path in (log_dir / scene.ORDERS).glob(f"{base:020d}.*{DELETED}"):
                     path.rename(path.with_suffix(""))
-            problems = self._judge.problems(read_files(log_dir))
+            problems = self._problems(log_dir)
             return f"FAILED: only copies put back: {problems[0]}" if problems else "by hand"
         return f"FAILED: {report.action}: {problems[0]}" if problems else "recovered"
 

@@ -54,7 +54,7 @@ class Judge:
         self._kafka = RealKafka()
         self._only = only
         self._work = tempfile.TemporaryDirectory(prefix="judge-", dir=scratch)
-        self._known: dict[tuple[frozenset[tuple[str, bytes]], frozenset[int]], list[str]] = {}
+        self._known: dict[tuple[frozenset[tuple[str, bytes]], frozenset[int], tuple[bool, ...]], list[str]] = {}
         self._place = Path(self._work.name) / "loaded"
         files = read_files(original)
         self._original = {is_clean: self._loaded(visible(files), is_clean) for is_clean in (True, False)}
@@ -87,17 +87,20 @@ class Judge:
             return True
         return False
 
-    def problems(self, files: Files, log_starts: Collection[int] = (0,)) -> list[str]:
-        """Return what is wrong after a broker has loaded the state, in either mode. States that are known cost nothing.
+    def problems(
+        self, files: Files, log_starts: Collection[int] = (0,), modes: tuple[bool, ...] = (True, False)
+    ) -> list[str]:
+        """Return what is wrong after a broker has loaded the state, in each mode. States that are known cost nothing.
 
         `log_starts` are the offsets at which `orders-0` may start, where retention may have deleted segments.
+        `modes`: with the clean-shutdown marker, and without.
         """
         seen = visible(files)
-        key = (frozenset(seen.items()), frozenset(log_starts))
+        key = (frozenset(seen.items()), frozenset(log_starts), modes)
         if key not in self._known:
             self._known[key] = [
                 f"{'with' if is_clean else 'without'} the clean-shutdown marker: {problem}"
-                for is_clean in (True, False)
+                for is_clean in modes
                 for problem in self._problems(seen, is_clean, key[1])
             ]
         return self._known[key]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.errors import RecoveryNeededError
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.swap import recovery
 from kcompact.swap.steps import SyncDir
 from tests.support import crash, log_writer, txn_log
@@ -115,4 +116,20 @@ def test_a_segment_keeps_its_own_indexes(suffix: str, problem: str, tmp_path: Pa
     assert listing(directory) == before
     assert stop.value.files == (f"{9:020d}.index",)
     (directory / f"{9:020d}.index").unlink()
+    (tmp_path / CLEAN_SHUTDOWN_FILE).unlink()
     assert recovery.recover(directory, foreign=True).broker_files == (f"{name}.deleted",)
+
+
+@pytest.mark.parametrize("base_offset", [0, 9])
+def test_a_segment_without_its_index_after_a_clean_shutdown(base_offset: int, tmp_path: Path) -> None:
+    """A broker that makes the index anew can forget the open transaction at 19."""
+    directory = log_writer.write(txn_log.SPEC, tmp_path)
+    name = f"{base_offset:020d}.index"
+    (directory / name).rename(directory / f"{name}.deleted")
+    before = listing(tmp_path)
+    with pytest.raises(RecoveryNeededError, match=f"segment {base_offset} has no .index") as stop:
+        recovery.recover(directory, log_dir=tmp_path, foreign=True)
+    assert listing(tmp_path) == before
+    assert f"Move {tmp_path / CLEAN_SHUTDOWN_FILE} to another place (mv)" in stop.value.hint
+    (tmp_path / CLEAN_SHUTDOWN_FILE).unlink()
+    assert recovery.recover(directory, log_dir=tmp_path, foreign=True).broker_files == (f"{name}.deleted",)
