@@ -130,7 +130,7 @@ fixtures-check: $(STAMP)  ## write them into a scratch directory and compare
 	$(BIN)/python -m fixtures.broker --check
 
 oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs; ORACLE_LOGS=2000 SEED=5000 for more
-	$(BIN)/python -m pytest -m oracle
+	$(PYTEST) -q -m oracle -n $(WORKERS) --dist loadscope
 	$(BIN)/python -m tests.oracle.run --logs $(ORACLE_LOGS) --seed $(SEED)
 
 broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from filelock import FileLock
+
 from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
@@ -64,6 +66,11 @@ class CoordinatorRecord(NamedTuple):
 
 def build() -> None:
     """Build the Java side if its sources are newer than its jar; raise with Maven's output if that fails."""
+    with FileLock(PROJECT / ".build.lock"):  # Tests run in several processes.
+        _build()
+
+
+def _build() -> None:
     sources = [PROJECT / "pom.xml", *PROJECT.glob("src/**/*.*")]
     newest = max(source.stat().st_mtime for source in sources)
     if MAIN_JAR.exists() and LIBRARIES.is_dir() and MAIN_JAR.stat().st_mtime >= newest:
