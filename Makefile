@@ -55,7 +55,7 @@ test: $(STAMP)  ## set up, then run the tests; no Kafka, no Maven
 fast: $(STAMP)  ## the tests that start no JVM and take no time, with few examples each
 	$(PYTEST) $(FAST)
 
-slow: $(STAMP)  ## what `make test` leaves out and needs no Kafka, and the property tests with ten times the examples
+slow: $(STAMP)  ## what `make test` leaves out and needs no Kafka, and the property tests with three times the examples
 	$(PYTEST) -q -m "slow and not oracle" -n $(WORKERS) --dist loadscope tests/unit tests/spark --ignore=tests/spark/test_cluster.py
 	$(PYTEST) -q -m "not oracle" --hypothesis-profile=many -n $(WORKERS) --dist worksteal tests/properties
 

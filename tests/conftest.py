@@ -1,8 +1,8 @@
 """Options and profiles of the whole suite.
 
 `--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
-profile, the same examples each time; `fast` takes the first few of them, for `make fast`, and `many` ten times as many,
-for `make slow`; `explore` looks for new ones.
+profile, the same examples each time; `fast` takes the first few of them, for `make fast`, and `many` three times as
+many, for `make slow`; `explore` looks for new ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("fast", settings.get_profile("ci"), max_examples=5)
-settings.register_profile("many", settings.get_profile("ci"), max_examples=250)
+settings.register_profile("many", settings.get_profile("ci"), max_examples=75)
 settings.register_profile(
     "explore",
     deadline=None,
