@@ -31,7 +31,7 @@ TORTURE ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest rewrite man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
+.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest rewrite man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -90,7 +90,11 @@ oldest: $(OLDEST)/.installed  ## the quick tests with every dependency at the lo
 	$(OLDEST)/bin/python -m pytest -q $(FAST)
 	$(OLDEST)/bin/python -m pytest -q -m spark -k examples_on_spark
 
-newest: $(NEWEST)/.made  ## the same on the newest Python of this machine with the newest dependencies; NEWEST_PYTHON=... for another
+newest: $(STAMP)  ## the same on the newest Python of this machine with the newest dependencies, unless .venv has them; NEWEST_PYTHON=... for another
+	@if $(BIN)/python .ci/is_newest.py "$${NEWEST_PYTHON:-$$(sh .ci/newest-python)}"; \
+	  then echo "nothing is newer than what make test runs with"; else $(MAKE) with-newest; fi
+
+with-newest: $(NEWEST)/.made
 	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[dev]"
 	$(NEWEST)/bin/python -m pytest -q $(FAST)
 	$(NEWEST)/bin/python -m pytest -q -m spark -k examples_on_spark

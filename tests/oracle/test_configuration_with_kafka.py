@@ -18,7 +18,7 @@ from fixtures.broker import CLUSTER_ID, Broker, patiently
 from kcompact.config.broker_names import KAFKA_BROKER_NAMES
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_cluster_metadata
 from kcompact.format.metadata_record import parse_snapshot_name
-from tests.oracle.real_kafka import class_path, copy_log_dir, java
+from tests.oracle.real_kafka import JVM_OPTIONS, class_path, copy_log_dir, java
 from tests.support.command_line import kcompact
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
@@ -45,8 +45,8 @@ LEFT = sorted(TOPICS.keys() - {"removed"})
 
 def config_command(address: str, *arguments: str) -> str:
     """Run Kafka's own tool for settings and return what it prints."""
-    command = [java(), "-cp", class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server", address, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [java(), *JVM_OPTIONS, "-cp", class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server", address]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def change(address: str, kind: str, name: str | None, *changes: str) -> None:
@@ -119,18 +119,19 @@ def sources(config: Mapping[str, Any]) -> dict[str, str]:
     return {name: setting["source"] for name, setting in config.items() if setting["source"] != "default"}
 
 
-@pytest.fixture(params=[0, 200], ids=["log", "snapshot"])
-def stopped(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any, Any]:
+@pytest.fixture(scope="module", params=[0, 200], ids=["log", "snapshot"])
+def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
     """Give a stopped broker's home, what Kafka said of its topics, and what kcompact was told by it."""
     between = 2_000 if request.param else 20_000_000
-    with Broker(tmp_path, properties=PROPERTIES + SNAPSHOTS.format(between)) as broker:
+    home = tmp_path_factory.mktemp("broker")
+    with Broker(home, properties=PROPERTIES + SNAPSHOTS.format(between)) as broker:
         settle(broker.address, rounds=request.param)
         kafka = described(broker.address)
         live = planned(broker.log_dir, "--bootstrap-server", broker.address)
     names = [entry.name for entry in (broker.log_dir / METADATA_DIRECTORY).iterdir()]
     taken = [snapshot for name in names if (snapshot := parse_snapshot_name(name)) and snapshot.end_offset]
     assert bool(taken) == bool(request.param)
-    return tmp_path, kafka, live
+    return home, kafka, live
 
 
 BROKERS = {
@@ -228,7 +229,7 @@ def test_another_cluster(tmp_path: Path) -> None:
 
 def test_the_names_of_all_settings_of_a_broker() -> None:
     """Kafka prints its documentation, which has all names but the internal ones."""
-    command = [java(), "-cp", class_path(), "kafka.server.KafkaConfig"]
+    command = [java(), *JVM_OPTIONS, "-cp", class_path(), "kafka.server.KafkaConfig"]
     page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = set(re.findall(r'<a id="([\w.]+)"></a>', page))
     assert len(names) > 300
