@@ -60,6 +60,16 @@ def wrong_name_notes(broker: BrokerConfig) -> list[str]:
     return notes
 
 
+def plan_notes(partitions: Sequence[PlannedPartition], options: PlanOptions) -> list[str]:
+    """Return notes on the broker's file, and on why the plans may be wrong: a running broker, the time, defaults."""
+    return [
+        *setting_notes(partitions),
+        *running_notes(partitions),
+        *time_notes(partitions, options),
+        *assumption_notes(partitions),
+    ]
+
+
 def running_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
     """Return a note for each log directory that a broker was running on when its partitions were read."""
     log_dirs = {each.plan.log.log_dir.path for each in partitions if each.plan and each.plan.log.log_dir.is_running}

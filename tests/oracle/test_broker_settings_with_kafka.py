@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaProducer
 
-from fixtures.broker import Broker, patiently
+from fixtures.broker import Broker, create_topics
 from kcompact.cli.output.doctor import FINE
 from kcompact.format.batch import parse_batches
 from tests.oracle.real_kafka import class_path, copy_log_dir
@@ -39,13 +39,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directory of a stopped broker: two topics, each of four closed segments of 400 kB, with a tombstone."""
     home = tmp_path_factory.mktemp("written")
     with Broker(home, properties=OFF) as broker:
-        admin = patiently(lambda: KafkaAdminClient(bootstrap_servers=broker.address))
-        asked = {
-            name: {"num_partitions": 1, "replication_factor": 1, "configs": settings}
-            for name, settings in TOPICS.items()
-        }
-        patiently(lambda: admin.create_topics(asked, wait_for_metadata=True))
-        admin.close()
+        create_topics(broker.address, TOPICS)
         producer = KafkaProducer(bootstrap_servers=broker.address, linger_ms=60_000, batch_size=1 << 20)
         start_ms = int(time.time() * 1000) - 120_000 * SEGMENTS
         for name in TOPICS:

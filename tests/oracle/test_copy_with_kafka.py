@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from fixtures.broker import PARTITION, TOPIC, Broker, batches, complaints, consume, create_topic, patiently, produce
+from fixtures.broker import (
+    PARTITION,
+    TOPIC,
+    TOPIC_CONFIG,
+    Broker,
+    batches,
+    complaints,
+    consume,
+    create_topics,
+    patiently,
+    produce,
+)
 from kcompact.swap.copy.journal import MARKER
 from tests.support.command_line import flip, kcompact
 
@@ -41,7 +52,7 @@ def committed(address: str) -> int | None:
 def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directory of a broker that is also the controller, cleanly stopped."""
     with Broker(tmp_path_factory.mktemp("first")) as broker:
-        create_topic(broker.address)
+        create_topics(broker.address, {TOPIC: TOPIC_CONFIG})
         produce(broker.address, batches(RECORDS))
         commit(broker.address)
     return broker.log_dir

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from fixtures.broker import CLUSTER_ID, Broker, patiently
+from fixtures.broker import CLUSTER_ID, Broker, create_topics
 from kcompact.doctor.findings import Kind
 from kcompact.format.properties import build_meta_properties, parse_meta_properties
 from tests.oracle.real_kafka import copy_log_dir, java
@@ -43,10 +43,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directory of a broker that was stopped cleanly: a topic of four closed segments."""
     home = tmp_path_factory.mktemp("broker")
     with Broker(home, properties=NEVER) as broker:
-        admin = patiently(lambda: KafkaAdminClient(bootstrap_servers=broker.address))
-        asked = {"orders": {"num_partitions": 1, "replication_factor": 1, "configs": TOPIC}}
-        patiently(lambda: admin.create_topics(asked, wait_for_metadata=True))
-        admin.close()
+        create_topics(broker.address, {"orders": TOPIC})
         # Nothing is sent before `flush`: each segment has one batch.
         producer = KafkaProducer(bootstrap_servers=broker.address, compression_type="gzip", linger_ms=60_000)
         for segment in range(5):

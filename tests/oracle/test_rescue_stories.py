@@ -10,16 +10,16 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError as ClientError
 from kafka.structs import OffsetAndMetadata
 
-from fixtures.broker import Broker, patiently
+from fixtures.broker import Broker, create_topics, patiently
 from kcompact.format.names import CONSUMER_OFFSETS
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.directory import read_log
@@ -89,7 +89,7 @@ def test_the_dead_cleaner(kafka: RealKafka, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     broker = Broker(tmp_path, properties=COORDINATORS + "log.cleaner.enable=false\n")
     with broker:
-        create_topics(broker.address, names=["prices"])
+        create_topics(broker.address, {"prices": COMPACTED})
         commit_early(broker.address)
         kafka.use_cluster(broker.address)
         before = kafka.describe_cluster(broker.address)
@@ -191,15 +191,6 @@ def writing(address: str) -> Iterator[Writer]:
         writer.stop()
 
 
-def create_topics(address: str, configs: dict[str, str] = COMPACTED, *, names: Sequence[str] = TOPICS) -> None:
-    admin = patiently(lambda: KafkaAdminClient(bootstrap_servers=address))
-    try:
-        asked = {name: {"num_partitions": 1, "replication_factor": 1, "configs": configs} for name in names}
-        patiently(lambda: admin.create_topics(asked, wait_for_metadata=True))
-    finally:
-        admin.close()
-
-
 def files_in(directory: Path) -> dict[str, bytes]:
     """Return the files of a partition and their bytes."""
     return {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -230,7 +221,7 @@ def test_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(tmp_path, properties=CHECKPOINTS)
     untouched = Broker(tmp_path / "untouched")
     broker.start()
-    create_topics(broker.address)
+    create_topics(broker.address, dict.fromkeys(TOPICS, COMPACTED))
     with writing(broker.address) as writer:
         writer.wait(KILLED_AFTER)
         broker.kill()
@@ -325,15 +316,21 @@ def fill(address: str, records: int = DISK_BYTES // 90_000) -> dict[bytes, bytes
     return newest_values
 
 
-def test_the_full_disk(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(disk)
-    broker = Broker(tmp_path, properties=CHECKPOINTS)
+def fill_the_disk(broker: Broker, disk: Path) -> dict[bytes, bytes]:
+    """Run a broker on a small disk until it dies. Return the newest acknowledged value of each key."""
     broker.log_dir = disk / "log-dir"
     (disk / "old.log").write_bytes(bytes(OTHER_BYTES))
     broker.start()
-    create_topics(broker.address, FILLED)
+    create_topics(broker.address, dict.fromkeys(TOPICS, FILLED))
     values = fill(broker.address)
     assert broker.wait() == 1
+    return values
+
+
+def test_the_full_disk(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(disk)
+    broker = Broker(tmp_path, properties=CHECKPOINTS)
+    values = fill_the_disk(broker, disk)
     assert os.statvfs(disk).f_bavail == 0
     assert re.search(r"Error while appending records to prices-0 in dir .*\n.*: No space left on device", broker.logged)
     assert f"Shutdown broker because all log dirs in {broker.log_dir} have failed" in broker.logged
@@ -362,12 +359,7 @@ def test_the_full_disk_before_the_first_checkpoint(
     monkeypatch.chdir(disk)
     clean = ("clean", "--engine", "in-process", "--force", "--json")
     broker = Broker(tmp_path, properties=CHECKPOINTS.replace("delay.ms=100", "delay.ms=600000"))
-    broker.log_dir = disk / "log-dir"
-    (disk / "old.log").write_bytes(bytes(OTHER_BYTES))
-    broker.start()
-    create_topics(broker.address, FILLED)
-    values = fill(broker.address)
-    assert broker.wait() == 1
+    values = fill_the_disk(broker, disk)
     refused = kcompact(*clean, "--unclean", "--topic", "prices", broker.log_dir)
     assert (refused.code, refused.partition["reason"]) == (0, "recovery-point"), refused.err
     assert "start it once, stop it cleanly" in refused.partition["hint"]
@@ -398,7 +390,7 @@ def test_the_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     broker = Broker(tmp_path)
     with broker:
-        create_topics(broker.address)
+        create_topics(broker.address, dict.fromkeys(TOPICS, COMPACTED))
         with writing(broker.address) as writer:
             writer.wait(KILLED_AFTER)
         expected = views(broker.address)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaProducer
 
-from fixtures.broker import Broker, patiently
+from fixtures.broker import Broker, create_topics
 from kcompact.errors import LogChangedError
 from tests.oracle.clients import consumed, newest
 from tests.support.command_line import Ran, kcompact
@@ -88,17 +88,6 @@ def writing(address: str) -> Iterator[Writer]:
         raise writer.failure
 
 
-def create_topics(address: str) -> None:
-    admin = patiently(lambda: KafkaAdminClient(bootstrap_servers=address))
-    try:
-        asked = {
-            name: {"num_partitions": 1, "replication_factor": 1, "configs": configs} for name, configs in TOPICS.items()
-        }
-        patiently(lambda: admin.create_topics(asked, wait_for_metadata=True))
-    finally:
-        admin.close()
-
-
 def problems(ran: Ran) -> list[str]:
     """Return what a command says that it may not say of a log that is sound."""
     if ran.code not in (0, 6):
@@ -135,7 +124,7 @@ def test_it_reads_and_copies_beside_a_broker_that_rolls_cleans_and_deletes(tmp_p
     copies: list[Path] = []
     (tmp_path / "live").mkdir()
     with Broker(tmp_path / "live", properties=PROPERTIES) as broker:
-        create_topics(broker.address)
+        create_topics(broker.address, TOPICS)
         with writing(broker.address) as writer:
             time.sleep(2)
             for number in range(ROUNDS):

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient
 
 import kcompact
-from fixtures.broker import patiently
+from fixtures.broker import create_topics
 from kcompact.config.client.names import KAFKA_CLIENT_NAMES
 from kcompact.config.client.settings import ClientConfig
-from tests.oracle.real_kafka import class_path, java
+from tests.oracle.real_kafka import JVM_OPTIONS, class_path, java
 from tests.oracle.secured_broker import ALICE, BOB, STORE_PASSWORD, SecuredBroker, client_file, jaas
 from tests.support.command_line import kcompact as command_line
 from tests.support.command_line import process
@@ -34,11 +33,7 @@ HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallback
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     running = SecuredBroker(tmp_path_factory.mktemp("secured"))
     with running:
-        admin = patiently(lambda: KafkaAdminClient(bootstrap_servers=running.address))
-        configs = {"cleanup.policy": "compact", RATIO: "0.25"}
-        topics = {"orders": {"num_partitions": 1, "replication_factor": 1, "configs": configs}}
-        patiently(lambda: admin.create_topics(topics, wait_for_metadata=True))
-        admin.close()
+        create_topics(running.address, {"orders": {"cleanup.policy": "compact", RATIO: "0.25"}})
         yield running
 
 
@@ -117,7 +112,7 @@ def test_a_file_that_kafkas_own_tool_takes(name: str, broker: SecuredBroker, tmp
 
 def kafkas_tool(address: str, file: Path) -> subprocess.CompletedProcess[str]:
     """Run Kafka's own tool for settings with a client's file."""
-    command = [java(), "-cp", class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server", address]
+    command = [java(), *JVM_OPTIONS, "-cp", class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server", address]
     command += ["--command-config", str(file), "--describe", "--entity-type", "topics", "--entity-name", "orders"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -262,7 +257,7 @@ def test_a_user_without_rights(broker: SecuredBroker, tmp_path: Path) -> None:
 
 def test_the_names_of_all_settings_of_a_client() -> None:
     """Kafka prints its documentation, which has all names but the internal ones."""
-    command = [java(), "-cp", class_path(), "org.apache.kafka.clients.admin.AdminClientConfig"]
+    command = [java(), *JVM_OPTIONS, "-cp", class_path(), "org.apache.kafka.clients.admin.AdminClientConfig"]
     page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = {part.partition('"')[0] for part in page.split('<a id="')[1:]}
     assert {name for name in names if not name.startswith("adminclientconfigs_")} == KAFKA_CLIENT_NAMES

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from fixtures.broker import Broker, patiently
+from fixtures.broker import Broker, create_topics, patiently
 from kcompact.errors import LogChangedError
 from kcompact.format.names import MAX_OFFSET
 from tests.support.command_line import kcompact
@@ -74,7 +74,7 @@ def run(*, share: float, seed: int) -> Tally:
         home = work / "broker"
         home.mkdir()
         with Broker(home, properties=PROPERTIES) as broker:
-            create_topics(broker.address)
+            create_topics(broker.address, CONFIGS)
             with writing(broker.address, seed), reading(broker.address) as reader:
                 await_cleaning(broker.log_dir)
                 for number in range(rounds):
@@ -88,17 +88,6 @@ def run(*, share: float, seed: int) -> Tally:
 
 
 # --- The broker and its clients -------------------------------------------------------------------------
-
-
-def create_topics(address: str) -> None:
-    admin = patiently(lambda: KafkaAdminClient(bootstrap_servers=address))
-    try:
-        topics = {
-            name: {"num_partitions": 1, "replication_factor": 1, "configs": each} for name, each in CONFIGS.items()
-        }
-        patiently(lambda: admin.create_topics(topics, wait_for_metadata=True))
-    finally:
-        admin.close()
 
 
 @contextmanager

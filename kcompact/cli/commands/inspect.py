@@ -26,7 +26,7 @@ from kcompact.format.names import Suffix
 from kcompact.log.directory import LogDir
 from kcompact.log.settled import read_settled
 from kcompact.plan.discovery import LeftOut, left_out
-from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
+from kcompact.plan.notes import option_notes, plan_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import LogDirs, named_partitions, noted, plan_despite_damage
 from kcompact.plan.planned import gravest_exit_code
@@ -70,8 +70,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     if request.verify or request.listing is None:
         entries = list(_entries(directories, options, request))
         file_entries = [file_entry(file, verify=request.verify, memory_bytes=request.memory_bytes) for file in files]
-        doubts = [*setting_notes(entries), *running_notes(entries), *time_notes(entries, options)]
-        doubts += assumption_notes(entries)
+        doubts = plan_notes(entries, options)
         streams.tell_notes(doubts)
         if request.verify or request.history:
             _tell_without_kernels()

@@ -13,7 +13,7 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, left_out_fields, plan_entry
 from kcompact.cli.output.next_command import command_after
 from kcompact.plan.discovery import LeftOut, left_out
-from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
+from kcompact.plan.notes import option_notes, plan_notes, running_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import assumed_retention
 from kcompact.plan.partitions import named_partitions, plan_partitions
@@ -53,8 +53,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     directories, unusable = named_partitions(paths, topics=options.topics)
     planned = in_turns(list(plan_partitions(directories, options)))
     notes = option_notes(directories, options, explains=request.explains, compared=request.compared)
-    notes += [*setting_notes(planned), *running_notes(planned), *time_notes(planned, options)]
-    notes += assumption_notes(planned)
+    notes += plan_notes(planned, options)
     shown = _Shown(
         planned=planned,
         unusable=unusable,

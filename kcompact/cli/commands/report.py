@@ -19,7 +19,7 @@ from kcompact.errors import CorruptDataError, UnsupportedError
 from kcompact.keys.counts import CountOptions
 from kcompact.plan.explanation import explain_all
 from kcompact.plan.horizons import read_all_horizons
-from kcompact.plan.notes import assumption_notes, option_notes, running_notes, setting_notes, time_notes
+from kcompact.plan.notes import option_notes, plan_notes, running_notes
 from kcompact.plan.open_transactions import read_all_transactions
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import named_partitions
@@ -43,8 +43,7 @@ def run(
     if file != STANDARD_OUTPUT:
         require_writable(file, directories)
     facts = in_turns(list(planned_facts(directories, options)))
-    notes = [*option_notes(directories, options), *setting_notes(facts), *running_notes(facts)]
-    notes += [*time_notes(facts, options), *assumption_notes(facts)]
+    notes = [*option_notes(directories, options), *plan_notes(facts, options)]
     streams.tell_notes(notes)
     facts = [*_detailed(facts[:MOST_DETAILED], options, count), *facts[MOST_DETAILED:]]
     size_bytes = None
