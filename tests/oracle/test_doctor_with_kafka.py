@@ -339,6 +339,7 @@ def test_a_running_broker_is_healthy_and_a_suspended_one_is_not(log_dir: Path) -
         (pid,) = map(int, re.findall(r"^java \(process (\d+)\) is a running broker", kinds["running"]["problem"]))
         os.kill(pid, signal.SIGSTOP)
         try:
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
             kinds = found(log_dir)
         finally:
             os.kill(pid, signal.SIGCONT)
