@@ -14,6 +14,9 @@ import os
 import signal
 from contextlib import contextmanager, suppress
 
+# Not in the handler: a signal can come while the main thread imports the same module, which is not complete then.
+from kcompact.host.abrupt_end import undo_all
+
 TYPE_CHECKING = False  # Not from `typing`, which takes longer to import than all that is needed here.
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,8 +101,6 @@ def _install(handler: signal._HANDLER) -> None:
 
 def _end(number: int, message: bytes) -> None:
     """End the process without its usual end, but with its scratch directories and child processes removed."""
-    from kcompact.host.abrupt_end import undo_all
-
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)  # Another signal must not interrupt this.
     _write(message)

@@ -171,6 +171,25 @@ def test_ctrl_c_before_the_handlers_are_set_shows_no_traceback() -> None:
     assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
+IN_AN_IMPORT = """
+import builtins, os, signal
+from kcompact.cli import signals
+
+def refuse(*arguments, **options):
+    raise ImportError("partially initialized module")
+
+signals.end_at_signals()
+builtins.__import__ = refuse
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_signal_during_an_import_imports_nothing() -> None:
+    """The main thread may be importing what the handler would import."""
+    ended = subprocess.run([sys.executable, "-c", IN_AN_IMPORT], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (ended.returncode, ended.stderr) == (130, "\ninterrupted\n")
+
+
 IN_RECOVERY = """
 import os, signal, sys
 from kcompact.swap import recovery
