@@ -1,7 +1,7 @@
 """The command line.
 
 In: arguments, a terminal. Out: text or JSON, and exit codes.
-Imports: `cleaner` and every other folder except `host`.
+Imports: `cleaner` and every other folder.
 
     app            the commands, their options and their help
     arguments      the arguments as they were typed

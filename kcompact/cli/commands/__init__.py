@@ -1,7 +1,7 @@
 """The bodies of the commands.
 
 In: paths, settings and options. Out: printed reports, and exit codes.
-Imports: `cleaner` and every other folder except `host` and `format`; from `cli` all modules except `app`.
+Imports: `cleaner` and every other folder except `format`; from `cli` all modules except `app`.
 
     inspect        `inspect`: partitions and single files
     latest         `inspect --latest`: the latest record of each key
