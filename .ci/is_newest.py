@@ -11,7 +11,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-UPGRADE = ("install", "--quiet", "--disable-pip-version-check", "--upgrade", "--upgrade-strategy", "eager")
+UPGRADE = (
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--upgrade",
+    "--upgrade-strategy",
+    "eager",
+    "--no-build-isolation",
+)
 
 
 def version(python: str) -> str:

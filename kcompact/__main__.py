@@ -27,6 +27,9 @@ def _import_from_no_current_directory() -> None:
 
 _import_from_no_current_directory()
 
+# numpy's linear algebra is not used, and its threads take as long to start as the rest of numpy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 def main() -> None:
     """Run a command line and end the process with its exit code."""

@@ -206,14 +206,16 @@ class EngineError(KcompactError):
 
 
 class KernelsUnavailableError(KcompactError):
-    """The compiled kernels cannot be used in this process. The readable definitions give the same result."""
+    """The kernels cannot be used in this process. The readable definitions give the same result."""
+
+    exit_code = 4
 
     def __init__(self, *, problem: str) -> None:
         self.problem = problem
         hint = (
             "Set KCOMPACT_KERNELS=off to work without it: the result is the same, but the run takes many times longer."
         )
-        super().__init__(f"compiled code: {problem}", hint)
+        super().__init__(f"machine code: {problem}", hint)
 
 
 class ClusterUnreachableError(KcompactError):

@@ -59,12 +59,6 @@ class Progress:
     def begin(self, stage: str, total_bytes: int) -> None:
         """A stage begins; its source has `total_bytes`."""
 
-    def compiling(self) -> None:
-        """The kernels are compiled now. This takes about ten seconds and happens once on a machine."""
-
-    def without_kernels(self, problem: str) -> None:
-        """The kernels cannot be used because of `problem`. The readable definitions are used: many times slower."""
-
     def advance(self, done_bytes: int) -> None:
         """The stage has processed `done_bytes` more of its source."""
 

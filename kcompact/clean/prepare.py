@@ -16,7 +16,7 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.clean.accounting import check_reduction, check_scan
-from kcompact.clean.executor import Executor, Progress, Reduced
+from kcompact.clean.executor import Executor, Reduced
 from kcompact.clean.job import CleanJob, Split, SplitSummary, WriteTask
 from kcompact.clean.offset_map import KEY_BYTES, count_bits
 from kcompact.clean.scan import Scanned
@@ -43,9 +43,9 @@ from kcompact.format.index import AbortedTxn
 from kcompact.format.limits import MEMORY_FACTOR, batch_memory_bytes
 from kcompact.host.memory import default_memory_bytes
 from kcompact.kernels import Column
+from kcompact.log.batch_size import mean_batch_bytes
 from kcompact.log.producer_state import last_records
 from kcompact.log.transaction_batches import PackedTable, PackedTables
-from kcompact.log.workload import Workload, expected_work
 from kcompact.plan.clean_plan import CleanPlan
 
 TASK_BYTES = 2 << 30
@@ -58,8 +58,6 @@ many groups. How long such a task takes also depends on how many batches are dro
 task when they are free end at about the same time."""
 FEW_SURVIVE = 4
 """Little survives: at most this part of the bytes. Joining a segment copies every part of it but the first."""
-COMPILED_BYTES = 2 << 20
-"""From this size on, kernels save more time than loading them takes."""
 BUCKET_BYTES = 64 << 20
 """The memory for the keys of one bucket, at most. Larger buckets are slower."""
 MIN_BUCKET_BYTES = 1 << 20
@@ -75,8 +73,8 @@ their columns no longer fit the processor's cache."""
 class Tuning:
     """How the work is cut into pieces. No value changes the result.
 
-    None means that the value follows from the size of the log. `memory_bytes` is for all workers together. With
-    `compiled` the kernels are used; None uses them for a large log, if they are available.
+    None means that the value follows from the size of the log. `memory_bytes` is for all workers together.
+    `compiled` says whether the kernels are used; None uses them unless they are turned off.
     """
 
     split_bytes: int = SPLIT_BYTES
@@ -156,7 +154,7 @@ def prepare_clean(
         keys_bytes=keys_bytes,
         memory_bytes=batch_memory_bytes(budget_bytes, workers),
         workers=workers,
-        compiled=uses_kernels(plan, Progress()) if tuning.compiled is None else tuning.compiled,
+        compiled=kernels.in_use() if tuning.compiled is None else tuning.compiled,
         max_bytes_per_second=max_bytes_per_second,
     )
     tasks = _task_count(plan, tuning.task_bytes, workers) if workers == executor.parallelism else workers
@@ -251,42 +249,12 @@ def survivors_of(
 
 def _split_bytes(plan: CleanPlan, tuning: Tuning, worker_bytes: int, max_bytes_per_second: int | None) -> int:
     # A worker holds a split, the table of its batches, which can take twice as much, and what it inflates and encodes.
-    work = _expected_work(plan)
-    of_batches = SPLIT_BATCHES * work.size_bytes // max(1, work.batches)
+    files = ((plan.log.directory / segment.log_name, segment.size_bytes) for segment in plan.segments)
+    of_batches = SPLIT_BATCHES * mean_batch_bytes(files)
     split_bytes = min(tuning.split_bytes, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
     if max_bytes_per_second is None:
         return split_bytes
     return min(split_bytes, max(1, max_bytes_per_second // 8))  # Small steps keep the rate even.
-
-
-def is_for_kernels(plan: CleanPlan) -> bool:
-    """Return whether the log is large enough, or has enough records, that the kernels save time."""
-    if sum(segment.size_bytes for segment in plan.segments) >= COMPILED_BYTES:
-        return True
-    return _expected_work(plan).work_bytes >= COMPILED_BYTES
-
-
-def _expected_work(plan: CleanPlan) -> Workload:
-    return expected_work((plan.log.directory / segment.log_name, segment.size_bytes) for segment in plan.segments)
-
-
-def uses_kernels(plan: CleanPlan, progress: Progress) -> bool:
-    """Return whether the kernels are used for this log; compiles them if necessary, so that no task has to.
-
-    Reports to `progress` that the kernels are compiled, or why they cannot be used. Raises ConfigError if the switch
-    has an unknown value.
-    """
-    return not kernels.is_off() and is_for_kernels(plan) and loads_kernels(progress)
-
-
-def loads_kernels(progress: Progress) -> bool:
-    """Return whether the kernels can be used; as `uses_kernels` for a log of any size."""
-    if not kernels.is_compiled() and kernels.failure() is None:
-        progress.compiling()
-    if kernels.available():
-        return True
-    progress.without_kernels(kernels.failure() or "")
-    return False
 
 
 def _key_memory(plan: CleanPlan, budget_bytes: int, parallelism: int) -> tuple[int, int]:

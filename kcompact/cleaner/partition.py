@@ -23,7 +23,7 @@ from kcompact import readable
 from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import GroupSize, Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
-from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean, uses_kernels
+from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
 from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
 from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.options import CleanOptions
@@ -41,7 +41,6 @@ from kcompact.errors import (
     CheckpointNotWrittenError,
     CorruptCheckpointError,
     KcompactError,
-    KernelsUnavailableError,
     LogChangedError,
     NotEnoughSpaceError,
     RecoveryNeededError,
@@ -217,7 +216,7 @@ def _cleaned(
     Of a dry run, `stopped_by` is what it has found, and `freed_bytes` is the space that the run would have by then.
     """
     started = time.monotonic()
-    prepared = _prepare(plan, executor, options, progress)
+    prepared = _prepare(plan, executor, options)
     map_s = time.monotonic() - started
     map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
     progress.check()
@@ -330,25 +329,15 @@ def _log_dir(plan: CleanPlan, lock: LogDirLock) -> OpenDirectory:
     return OpenDirectory(plan.log.log_dir.path, fd=lock.directory_fd)
 
 
-def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions, progress: Progress) -> PreparedClean:
-    """Return the survivors. The kernels are used if they are available here and on all workers."""
-
-    def prepared(*, compiled: bool) -> PreparedClean:
-        return prepare_clean(
-            plan,
-            executor,
-            keep_tombstones=options.keep_tombstones,
-            max_bytes_per_second=options.max_bytes_per_second,
-            tuning=Tuning(memory_bytes=options.memory_bytes, compiled=compiled),
-        )
-
-    if not uses_kernels(plan, progress):
-        return prepared(compiled=False)
-    try:
-        return prepared(compiled=True)
-    except KernelsUnavailableError as problem:  # On a worker on another machine.
-        progress.without_kernels(problem.problem)
-        return prepared(compiled=False)
+def _prepare(plan: CleanPlan, executor: Executor, options: CleanOptions) -> PreparedClean:
+    """Return the survivors."""
+    return prepare_clean(
+        plan,
+        executor,
+        keep_tombstones=options.keep_tombstones,
+        max_bytes_per_second=options.max_bytes_per_second,
+        tuning=Tuning(memory_bytes=options.memory_bytes),
+    )
 
 
 def _shortage(
@@ -401,7 +390,7 @@ def _copy(
             unfinished.fill(check=progress.check)
             unfinished.outcome = {"status": Status.COPIED}
         return CleanResult(directory=plan.log.directory, status=Status.COPIED, plan=plan)
-    prepared = _prepare(plan, executor, options, progress)
+    prepared = _prepare(plan, executor, options)
     map_s = time.monotonic() - started
     progress.check()
     space = StagingSpace(prepared, executor, progress)

@@ -99,9 +99,9 @@ def _show_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from kcompact import __version__
+        from kcompact import __version__, kernels
 
-        _answer(ctx, f"kcompact {__version__}")
+        _answer(ctx, f"kcompact {__version__}\nkernels: {kernels.state()}")
 
 
 def _answer(ctx: click.Context, text: str) -> None:

@@ -290,8 +290,9 @@ def configuration(command: Command) -> Command:
             raise click.UsageError("--command-config needs --bootstrap-server: it says how to reach that cluster")
         if log_dirs_moved and broker_config is None:
             raise click.UsageError("--log-dirs-moved needs --broker-config")
-        # Both raise ConfigError for a wrong value, also where it has no effect.
-        kernels.is_off()
+        # Both raise ConfigError for a wrong value, also where it has no effect. The first also finds at once that the
+        # machine code does not load.
+        kernels.in_use()
         broker_search.is_off()
         plan_options = PlanOptions(
             now_ms=(now or When()).before(clock_ms()),

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.batch import CODEC_MASK, Header
-from kcompact.inspect.contents import COMPILED_BATCHES, pays
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segment_reader import headers
-from kcompact.log.workload import expected_work
 
 _CODEC, _PRODUCER, _HORIZON, _RECORDS, _SIZE = range(5)
 _NO_HORIZON = -1
@@ -62,8 +61,7 @@ def count_kinds(log: PartitionLog) -> BatchKinds:
     """Return the batches of a log by their kinds. Raises StorageError. Damage ends the counting of its segment."""
     counts: tuple[dict[int, Amount], ...] = ({}, {}, {})
     damage = []
-    expected = expected_work((log.directory / each.log_name, each.size_bytes) for each in log.segments)
-    compiled = pays(expected.batches, COMPILED_BATCHES, may_compile=False)
+    compiled = kernels.in_use()
     for segment in log.segments:
         try:
             for rows in _rows(log.directory / segment.log_name, segment.size_bytes, compiled=compiled):

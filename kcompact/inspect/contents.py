@@ -6,18 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kcompact import kernels
 from kcompact.errors import CorruptDataError, RefusedError
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.segment_contents import BatchCounter, SegmentContents
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segment_reader import headers
-from kcompact.log.workload import expected_work
-
-COMPILED_BATCHES = 1 << 15
-"""Kernels count the headers of a log that has at least as many batches; loading them for fewer takes longer."""
-
-COMPILING_FACTOR = 32
-"""Compiling the kernels takes about ten seconds, so it needs this many times more work than loading them does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +57,7 @@ def file_contents(path: Path, base_offset: int) -> SegmentContents:
 
 def _counted_by_kernels(paths: Sequence[Path], base_offsets: Sequence[int]) -> Iterable[SegmentContents]:
     """Return what the kernels count at the start of each file; empty contents if the kernels are not used."""
-    expected = expected_work((path, file_size(path)) for path in paths)
-    if not pays(expected.batches, COMPILED_BATCHES, may_compile=False):
+    if not kernels.in_use():
         return [SegmentContents(base_offset=base_offset) for base_offset in base_offsets]
     from kcompact.inspect import segment_kernels
 
@@ -80,20 +73,6 @@ def _with_remaining_batches(path: Path, counted: SegmentContents, end_position: 
     except (CorruptDataError, RefusedError) as problem:
         return replace(counter.contents(), damage=problem)
     return counter.contents()
-
-
-def pays(amount: int, least: int, *, may_compile: bool) -> bool:
-    """Return whether the kernels are used for an amount of work.
-
-    Loading the kernels is worthwhile from `least` on. Without `may_compile` they are used only if they are already
-    compiled.
-    Raises ConfigError if `KCOMPACT_KERNELS` has another value than `auto` or `off`.
-    """
-    if amount < least:
-        return False
-    from kcompact import kernels
-
-    return kernels.is_compiled() or (may_compile and amount >= COMPILING_FACTOR * least and kernels.available())
 
 
 def file_size(path: Path) -> int:

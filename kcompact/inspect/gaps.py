@@ -16,11 +16,12 @@ from itertools import repeat
 
 import numpy as np
 
+from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.batch import read_records
 from kcompact.format.index import AbortedTxnColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.inspect.contents import LogContents, log_contents, pays
+from kcompact.inspect.contents import LogContents, log_contents
 from kcompact.inspect.gap_batches import Chunk, OffsetCounts, chunks, count, read_batch, rising
 from kcompact.inspect.gap_facts import Gaps, GapWalk, SegmentGaps
 from kcompact.inspect.gap_walk import Mask, Place, Walk, walk
@@ -42,12 +43,8 @@ from kcompact.log.transaction_batches import PackedTable, PackedTables, rows_of_
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.log.transaction_kernels import CompiledTransactions, ProducerNumbers
 from kcompact.log.transaction_kernels import aborted_by_markers as aborted_by_kernels
-from kcompact.log.workload import expected_work
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.committed_view import end_of_uncommitted_view, end_of_view
-
-COMPILED_BYTES = 16 << 20
-"""For so much work the kernels are used: see `workload`."""
 
 Advance = Callable[[int], None]
 
@@ -158,8 +155,7 @@ class _Scope:
     @classmethod
     def of(cls, plan: CleanPlan, contents: LogContents, memory_bytes: int) -> _Scope:
         log = plan.log
-        files = [(log.directory / segment.log_name, segment.size_bytes) for segment in log.segments]
-        compiled = pays(expected_work(files).work_bytes, COMPILED_BYTES, may_compile=True)
+        compiled = kernels.in_use()
         return cls(
             log=log,
             first_dirty_offset=plan.first_dirty_offset,

@@ -17,6 +17,7 @@ from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
 
+from kcompact import kernels
 from kcompact.errors import storage_errors
 from kcompact.format.batch import Batch, Record, read_records, verify_crc
 from kcompact.format.coordinator.consumer_groups import CONSUMER_GROUP_MEMBER_METADATA, CONSUMER_GROUP_METADATA
@@ -27,13 +28,11 @@ from kcompact.format.coordinator.streams_groups import STREAMS_GROUP_MEMBER_META
 from kcompact.format.coordinator.topics import decode
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import CONSUMER_OFFSETS, Suffix, Temporary, parse_file_name
-from kcompact.inspect.contents import COMPILED_BATCHES, file_size, pays
 from kcompact.inspect.group_columns import RECORD_OVERHEAD_BYTES, KeyRecords, summarize
 from kcompact.kernels import COMMIT, MAX_OFFSET, SIZE
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.header_table import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.segment_reader import batches
-from kcompact.log.workload import expected_work
 
 _OFFSETS = frozenset({LEGACY_OFFSET_COMMIT.number, OFFSET_COMMIT.number})
 _LEGACY_PREFIX, _OFFSET_PREFIX = (each.number.to_bytes(2, "big") for each in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT))
@@ -128,17 +127,14 @@ def log_groups(directory: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> 
     """
     counter = GroupCounter(memory_bytes)
     logs = _log_files(directory)
-    expected = expected_work((path, file_size(path)) for path in logs)
-    compiled = pays(expected.batches, COMPILED_BATCHES, may_compile=False)
     for path, base_offset in logs.items():
         position = 0
-        runs = verified_runs(
-            path, base_offset=base_offset, end_offset=MAX_OFFSET, memory_bytes=memory_bytes, compiled=compiled
-        )
-        with contextlib.suppress(UnconfirmedError):
-            for run in runs:
-                counter.add_run(run, path)
-                position = run.start_position + int(run.table[:, SIZE].sum())
+        if kernels.in_use():
+            runs = verified_runs(path, base_offset=base_offset, end_offset=MAX_OFFSET, memory_bytes=memory_bytes)
+            with contextlib.suppress(UnconfirmedError):
+                for run in runs:
+                    counter.add_run(run, path)
+                    position = run.start_position + int(run.table[:, SIZE].sum())
         # The definition reads what is unusual, and reports what is wrong.
         for batch in batches(path, start_position=position, memory_bytes=memory_bytes):
             counter.add(batch, file=str(path))

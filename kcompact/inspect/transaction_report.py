@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
+from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.inspect.contents import pays
 from kcompact.inspect.records import RecordRun, record_runs
 from kcompact.inspect.transaction_events import Event, TombstoneCounts, events, tombstones
 from kcompact.kernels import (
@@ -38,12 +38,10 @@ from kcompact.kernels import (
     SIZE,
 )
 from kcompact.log.producer_state import LastRecord, Producer, last_records
-from kcompact.log.workload import expected_work
 from kcompact.plan.clean_plan import CleanPlan, offsets_to_clean
 
 MOST_LISTED = 10
 """So many of the largest and of the longest transactions are listed."""
-COMPILED_BYTES = 16 << 20
 
 Advance = Callable[[int], None]
 
@@ -183,13 +181,12 @@ def log_transaction_report(
     """
     log = plan.log
     files = [(log.directory / segment.log_name, segment.size_bytes) for segment in log.segments]
-    compiled = pays(expected_work(files).work_bytes, COMPILED_BYTES, may_compile=True)
     counter = TransactionCounter(plan)
     damage: KcompactError | None = None
     for path, size_bytes in files:
         position = 0
         try:
-            for run in record_runs(path, end_position=size_bytes, memory_bytes=memory_bytes, compiled=compiled):
+            for run in record_runs(path, end_position=size_bytes, memory_bytes=memory_bytes, compiled=kernels.in_use()):
                 counter.add_run(run, path)
                 if advance is not None:
                     advance(run.end_position - position)

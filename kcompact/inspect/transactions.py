@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from kcompact import kernels
 from kcompact.errors import CorruptDataError
 from kcompact.format.names import MAX_OFFSET, Suffix
-from kcompact.inspect.contents import COMPILED_BATCHES, pays
 from kcompact.inspect.findings import MOST_LISTED, Finding, of_error
 from kcompact.inspect.segment_contents import SegmentContents
 from kcompact.log.directory import PartitionLog
@@ -33,7 +33,7 @@ def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentConten
     if has_index or any(segment.control_batches for segment in contents):
         yield from transaction_findings(
             [(log.directory / segment.log_name, segment.size_bytes) for segment in segments],
-            compiled=pays(sum(segment.batches for segment in contents), COMPILED_BATCHES, may_compile=False),
+            compiled=kernels.in_use(),
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
         )

@@ -4,7 +4,7 @@
 that interrupted work leaves. It does not stop at the first finding: it continues after a wrong checksum, and if the
 rest of a segment is not a sequence of batches, it continues with the next segment.
 
-Large logs are verified by compiled kernels first (`segment_kernels`). Segments that the kernels do not confirm are
+Logs are verified by the kernels first (`segment_kernels`). Segments that the kernels do not confirm are
 re-read here, so findings do not depend on the kernels.
 
 A finding is *damage* (cleaning would refuse, or a broker would read wrong data), a *warning* (a broker or a cleaning
@@ -20,12 +20,13 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+from kcompact import kernels
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_header, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, parse_file_name
-from kcompact.inspect.contents import LogContents, file_size, pays
+from kcompact.inspect.contents import LogContents
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import verify_indexes
 from kcompact.inspect.segment_contents import BatchCounter, SegmentContents
@@ -36,10 +37,6 @@ from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import open_regular, read_at
 from kcompact.log.segment_reader import batches
-from kcompact.log.workload import expected_work
-
-COMPILED_BYTES = 16 << 20
-"""Kernels verify a log that is at least as much work as so many bytes; loading them for less takes longer."""
 
 _TAIL_BYTES = 1 << 20
 
@@ -142,8 +139,7 @@ def _next_base_offset(path: Path, base_offset: int) -> int | None:
 def _verified_by_kernels(files: Sequence[LogFile]) -> Iterable[VerifiedSegment | None]:
     """Return the files in which the kernels find nothing wrong; None for other files, and if kernels are not used."""
     fixed = [file for file in files if file.end_position is None]
-    expected = expected_work((file.path, file_size(file.path)) for file in fixed)
-    if not pays(expected.work_bytes, COMPILED_BYTES, may_compile=True):
+    if not kernels.in_use():
         return [None] * len(files)
     from kcompact.inspect import segment_kernels
 

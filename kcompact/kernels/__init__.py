@@ -2,37 +2,38 @@
 
 In: numpy arrays of bytes and of integers, with the types and shapes that `signatures` lists. Out: the same arrays,
 filled; counts; a code of `columns`, which is the reason why a kernel stopped.
-Imports: `errors`, `host`.
+Imports: `errors`.
 
-    columns      the columns of the tables, and the codes
-    signatures   what each kernel takes, writes and returns, as data
-    loops/       the kernels in Python, for numba
-    build        compiles the loops to one object file, in a separate process
-    target       the processor, and the cache key of its machine code
-    link         turns the object file into Python functions
-    load         the cache, its lock, and one compilation on each machine
-    libraries    the C functions of the compression libraries, and their contexts
-    arrays       the array types, and the kernels that need scratch arrays
-    switch       the environment variable KCOMPACT_KERNELS
+    columns       the columns of the tables, and the codes
+    signatures    what each kernel takes, writes and returns, as data
+    loops/        the kernels in Python, for numba
+    target        the processors that they are compiled for
+    build         compiles the loops to a shared library; when a wheel is built, or a checkout is set up
+    machine_code  the shared library of this processor, checked
+    calls         the kernels as Python functions that check their arrays
+    libraries     the C functions of the compression libraries, and their contexts
+    arrays        the array types, and the kernels that need scratch arrays
+    switch        the environment variable KCOMPACT_KERNELS
 
-`build`, `link`, `target` and `loops` use llvmlite; `build` and `loops` use numba. Importing this package loads neither
-of them and no numpy, so commands that only read can call `is_compiled` cheaply.
+Only `build` and `loops` use numba and llvmlite. Importing this package loads neither of them and no numpy.
 
-A kernel is an attribute of this package, such as `kernels.parse_batches`. Its first use compiles the kernels if they
-are not compiled yet, or raises KernelsUnavailableError. `available()` compiles them beforehand and returns whether they
-can be used; `is_compiled()` returns whether they can be used without compiling. A kernel raises nothing: the caller
-turns a code into an error, or uses the definition.
+A kernel is an attribute of this package, such as `kernels.parse_batches`. `in_use()` says whether to call them: no
+other rule decides that. A kernel raises nothing: the caller turns a code into an error, or uses the definition.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kcompact.errors import KcompactError
 from kcompact.kernels.columns import *  # noqa: F403
+from kcompact.kernels.machine_code import library
 from kcompact.kernels.signatures import KERNELS
-from kcompact.kernels.switch import is_off as is_off
+from kcompact.kernels.switch import is_off
+from kcompact.kernels.target import TARGETS
 
 if TYPE_CHECKING:
     from kcompact.kernels.arrays import RUN_ROWS as RUN_ROWS
@@ -44,11 +45,6 @@ if TYPE_CHECKING:
     from kcompact.kernels.arrays import mark_latest as mark_latest
     from kcompact.kernels.arrays import siphash128 as siphash128
     from kcompact.kernels.libraries import Codecs as Codecs
-    from kcompact.kernels.load import available as available
-    from kcompact.kernels.load import exported as exported
-    from kcompact.kernels.load import failure as failure
-    from kcompact.kernels.load import is_compiled as is_compiled
-    from kcompact.kernels.load import provide as provide
 
     crc32c: Callable[..., int]
     parse_batches: Callable[..., Any]
@@ -77,10 +73,30 @@ if TYPE_CHECKING:
 
 _MODULES = {
     **dict.fromkeys(("RUN_ROWS", "Bytes", "Column", "Scratch", "Table", "deal", "mark_latest", "siphash128"), "arrays"),
-    **dict.fromkeys(("available", "exported", "failure", "is_compiled", "provide"), "load"),
     "Codecs": "libraries",
 }
 """The modules of the names that are imported at their first use."""
+
+
+def in_use() -> bool:
+    """Return whether the kernels do the work: wherever they are not turned off. Loads the machine code.
+
+    Raises KernelsUnavailableError where it cannot be loaded, ConfigError for a wrong value of KCOMPACT_KERNELS.
+    """
+    if is_off():
+        return False
+    library()
+    return True
+
+
+def state() -> str:
+    """Return which kernels are in use, in a few words, or why none are. Raises nothing."""
+    try:
+        if not in_use():
+            return "off: KCOMPACT_KERNELS=off"
+    except KcompactError as problem:
+        return f"none: {str(problem).splitlines()[0]}"
+    return f"machine code for {TARGETS[platform.machine()].instructions}"
 
 
 def __getattr__(name: str) -> Any:
@@ -88,4 +104,4 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"kcompact.kernels.{_MODULES[name]}"), name)
     if name not in KERNELS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("kcompact.kernels.load").loaded()[name]
+    return import_module("kcompact.kernels.calls").loaded()[name]

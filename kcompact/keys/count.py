@@ -13,17 +13,15 @@ from itertools import chain
 from pathlib import Path
 
 from kcompact import kernels
-from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.executor import Executor
 from kcompact.clean.job import Split
 from kcompact.clean.prepare import (
     BUCKET_BYTES,
-    COMPILED_BYTES,
     MIN_SPLIT_BYTES,
     SPLIT_BATCHES,
     SPLIT_PART,
     TASK_BYTES,
     balanced,
-    loads_kernels,
     workers_for,
 )
 from kcompact.clean.splits import SPLIT_BYTES
@@ -44,8 +42,8 @@ from kcompact.keys.reduce import COUNTING, BucketRows
 from kcompact.keys.result import result_of
 from kcompact.keys.rows import ROW_BYTES
 from kcompact.keys.state import LogState
+from kcompact.log.batch_size import mean_batch_bytes
 from kcompact.log.transaction_batches import PackedTable, PackedTables, read_transactions, table_of
-from kcompact.log.workload import expected_work
 from kcompact.plan.clean_plan import CleanPlan
 
 LEAST_KEYS_BYTES = 4 << 20
@@ -61,7 +59,6 @@ def count_keys(
     executor: Executor,
     options: CountOptions | None = None,
     *,
-    progress: Progress | None = None,
     compiled: bool | None = None,
     split_bytes: int | None = None,
 ) -> Counted:
@@ -83,7 +80,7 @@ def count_keys(
                 if state.directory not in known and _may_have_aborted(state):
                     state.learn(transactional_batches(state))
                 known.add(state.directory)
-            counting = _Counting(states, executor, options, workers, progress or Progress(), compiled, split_bytes)
+            counting = _Counting(states, executor, options, workers, compiled, split_bytes)
             scanned, buckets = counting.run()
             news = [state.learn(counting.transactional(number, scanned)) for number, state in enumerate(states)]
             if not any(news):
@@ -123,7 +120,7 @@ def transactional_batches(state: LogState) -> PackedTables:
     packed = []
     for segment in state.segments:
         path = state.directory / segment.log_name
-        if kernels.is_compiled():
+        if kernels.in_use():
             from kcompact.log.transaction_kernels import read_transaction_tables
 
             packed += read_transaction_tables(path, end_position=segment.size_bytes)
@@ -141,7 +138,6 @@ class _Counting:
         executor: Executor,
         options: CountOptions,
         workers: int | None,
-        progress: Progress,
         compiled: bool | None,
         split_bytes: int | None,
     ) -> None:
@@ -173,7 +169,7 @@ class _Counting:
             keys_bytes=keys_bytes,
             memory_bytes=batch_memory_bytes(budget_bytes, workers),
             workers=workers,
-            compiled=uses_kernels(states, progress) if compiled is None else compiled,
+            compiled=kernels.in_use() if compiled is None else compiled,
         )
         rows_bytes = _rows_bytes(states, self.job)
         self.job = replace(self.job, table_bytes=min(keys_bytes, max(TABLE_BYTES, rows_bytes // MOST_TABLES)))
@@ -197,19 +193,9 @@ def _log_files(states: Sequence[LogState]) -> list[tuple[Path, int]]:
     return [(state.directory / segment.log_name, segment.size_bytes) for state in states for segment in state.segments]
 
 
-def uses_kernels(states: Sequence[LogState], progress: Progress) -> bool:
-    """Return whether the kernels are used. Raises ConfigError if the switch has an unknown value."""
-    return (
-        not kernels.is_off()
-        and expected_work(_log_files(states)).work_bytes >= COMPILED_BYTES
-        and loads_kernels(progress)
-    )
-
-
 def split_bytes_of(states: Sequence[LogState], worker_bytes: int) -> int:
     """Return the size of a split, so that the tables of its batches do not take much more memory than its bytes."""
-    work = expected_work(_log_files(states))
-    of_batches = SPLIT_BATCHES * work.size_bytes // max(1, work.batches)
+    of_batches = SPLIT_BATCHES * mean_batch_bytes(_log_files(states))
     return min(SPLIT_BYTES, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
 
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kcompact import kernels
 from kcompact.clean.accounting import check_scan
-from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.executor import Executor
 from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.prepare import (
@@ -30,7 +31,7 @@ from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.memory import default_memory_bytes
 from kcompact.inspect.records import Mask, RecordRun
 from kcompact.kernels import BASE_OFFSET, Bytes, Column
-from kcompact.keys.count import split_bytes_of, transactional_batches, uses_kernels
+from kcompact.keys.count import split_bytes_of, transactional_batches
 from kcompact.keys.state import LogState
 from kcompact.log.segment_reader import headers
 from kcompact.plan.clean_plan import CleanPlan
@@ -77,7 +78,6 @@ def latest_records(
     executor: Executor,
     *,
     memory_bytes: int | None = None,
-    progress: Progress | None = None,
     compiled: bool | None = None,
     split_bytes: int | None = None,
 ) -> LatestRecords:
@@ -89,7 +89,7 @@ def latest_records(
     state = LogState.of(plan)
     state.learn(transactional_batches(state))
     budget_bytes = memory_bytes or default_memory_bytes()
-    compiled = uses_kernels([state], progress or Progress()) if compiled is None else compiled
+    compiled = kernels.in_use() if compiled is None else compiled
     workers = executor.parallelism
     while True:
         try:

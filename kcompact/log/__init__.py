@@ -12,10 +12,9 @@ Imports: `errors`, `format`, `kernels`.
     broker_recovery      what a broker keeps of a segment after an unclean shutdown
     segment_reader       the batches or headers of a `.log` file between two positions
     past_damage          the batches of a damaged file, before and after the damage
-    workload             how many batches and records log files probably have
-    many_batches         the batches of a file, verified in columns where they are many
+    batch_size           how large the batches of log files probably are
+    many_batches         the batches of a file, verified: by the kernels, and by the definition what is unusual
     batch_headers        headers with their positions and transaction markers
-    header_columns       the same table as a kernel makes of a buffer, by numpy
     header_table         the headers of a large file as a table, read by a kernel
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay

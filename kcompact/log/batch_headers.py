@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kcompact import kernels
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.names import MAX_OFFSET
@@ -82,15 +83,15 @@ def _require_small(header: Header, position: int, *, file: str) -> None:
 
 
 def read_producer_headers(
-    path: Path, *, end_position: int, compiled: bool, first_offset: int = 0, undecided_from: int = MAX_OFFSET
+    path: Path, *, end_position: int, first_offset: int = 0, undecided_from: int = MAX_OFFSET
 ) -> list[BatchHeader]:
     """Return the headers that decide about producers, from the batch with `first_offset` on.
 
-    With `compiled` a kernel reads the headers, and of many batches of a producer only those are returned that matter
+    A kernel reads the headers, and of many batches of a producer only those are returned that matter
     (`header_table.decisive_rows`). When the kernel finds a problem or an old format, `read_headers` reads the file
     again and raises the detailed error. Raises CorruptBatchError, RefusedError, StorageError.
     """
-    if compiled:
+    if kernels.in_use():
         from kcompact.log import header_table
 
         table = header_table.read_header_table(path, end_position=end_position)
@@ -108,16 +109,13 @@ def verified_producer_headers(
     end_position: int,
     first_offset: int = 0,
     undecided_from: int = MAX_OFFSET,
-    is_verified: bool = False,
 ) -> Iterator[BatchHeader]:
     """Yield the headers that decide about producers, from the batch with `first_offset` on.
 
     Every batch of the file is checked as by `runs_and_batches`. Of many batches of a producer only those
     are yielded that matter (`header_table.decisive_rows`). Raises CorruptBatchError, RefusedError, StorageError.
     """
-    for part in runs_and_batches(
-        path, base_offset=base_offset, end_offset=end_offset, end_position=end_position, is_verified=is_verified
-    ):
+    for part in runs_and_batches(path, base_offset=base_offset, end_offset=end_offset, end_position=end_position):
         if isinstance(part, Batch):
             if _decides(part.header, first_offset):
                 yield with_marker(part, file=str(path))

@@ -89,7 +89,6 @@ class PartitionLog:
     files: a broker removes both when it starts, and kcompact leaves them alone. `leftovers` are the `.cleaned` and
     `.swap` files of an interrupted swap, `staging` the staging directories of interrupted kcompact runs, `foreign` the
     names that Kafka does not use, `notes` remarks for the user. A log with `damage` can be inspected, but not cleaned.
-    `active_is_verified` if every batch of the active segment was verified, because no index led to the last ones.
 
     `recovered_from` is None, or the base offset of the first segment that a broker recovers when it starts. Then the
     log is the one that the broker will have, without the torn end and the segments after it.
@@ -106,7 +105,6 @@ class PartitionLog:
     log_start_offset: int
     log_end_offset: int
     checkpoint_offset: int | None
-    active_is_verified: bool = False
     recovered_from: int | None = None
     ignores_indexes: bool = False
     index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES
@@ -265,7 +263,7 @@ def read_log(
         leftovers = []  # The broker writes `.cleaned` files beside the segments that they are to replace.
     is_recovered = as_recovered and log_dir.is_unclean
     recovered_from = first_recovered(bases, (log_dir.recovery_points or {}).get(partition, 0)) if is_recovered else None
-    segments, log_end_offset, verified_from = reader.read_all(
+    segments, log_end_offset = reader.read_all(
         bases, found.segment_files, recovered_from, is_growing=log_dir.is_running
     )
     damage = [*reader.damage, *_lost_logs(directory, log_dir, found)]
@@ -279,7 +277,6 @@ def read_log(
         log_start_offset=max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0]),
         log_end_offset=log_end_offset,
         checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
-        active_is_verified=verified_from == 0 and not reader.damage,
         recovered_from=recovered_from,
         ignores_indexes=rebuild_indexes,
         index_interval_bytes=index_interval_bytes,

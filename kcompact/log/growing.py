@@ -29,12 +29,11 @@ _TAIL_BYTES = 1 << 20
 class GrowingSegment:
     """What is valid of an active segment. `files` have the sizes of their valid parts.
 
-    `notes` say what follows the last whole batch. The batches are verified from the position `verified_from` on.
+    `notes` say what follows the last whole batch. The batches are verified from the last offset index entry on.
     """
 
     files: dict[Suffix, FileIdentity]
     end_offset: int
-    verified_from: int
     last_timestamp: int
     damage: tuple[CorruptDataError, ...] = ()
     notes: tuple[str, ...] = ()
@@ -81,7 +80,6 @@ def read_growing(
     return GrowingSegment(
         files={suffix: replace(file, size_bytes=sizes[suffix]) for suffix, file in current.items()},
         end_offset=end_offset,
-        verified_from=start,
         last_timestamp=times[-1].timestamp if times else index.NO_TIMESTAMP,
         damage=() if damage is None else (damage,),
         notes=notes,

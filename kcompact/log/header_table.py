@@ -1,4 +1,4 @@
-"""The batch headers of a large log file as a table, read by a kernel or by numpy.
+"""The batch headers of a log file as a table, read by a kernel.
 
 The definition of `header_tables` is `segment_reader.headers`, that of `verified_runs` is
 `segment_reader.verified_batches`. On failure the caller reads with the definition, which raises the detailed error.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +38,6 @@ from kcompact.kernels import (
     Column,
     Table,
 )
-from kcompact.log import header_columns
 from kcompact.log.files import open_regular, read_into
 
 Rows = NDArray[np.intp]
@@ -97,20 +95,13 @@ def verified_runs(
     end_position: int | None = None,
     epoch: int = -1,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    compiled: bool = True,
-    is_verified: bool = False,
 ) -> Iterator[VerifiedRun]:
     """Yield the batches between two positions of a file, with the checks of `segment_reader.verified_batches`.
-
-    Without `compiled` no kernel is used, so none is compiled; then the checksums of a file that `is_verified` are not
-    computed.
 
     `epoch` is the greatest leader epoch before. At most `memory_bytes` are held for a batch. Raises UnconfirmedError,
     RefusedError, StorageError.
     """
     position, next_offset = start_position, base_offset
-    in_columns = partial(header_columns.parse_batches, checks_crc=not is_verified)
-    parse_batches = kernels.parse_batches if compiled else in_columns
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
         # For small files smaller arrays: the kernel clears the memory of large ones two MiB at a time.
@@ -123,7 +114,7 @@ def verified_runs(
             window_position, code = position, FULL
             while code == FULL:
                 rest = data[position - window_position :]
-                count, _, code = parse_batches(rest, len(rest), next_offset, end_offset, epoch, table)
+                count, _, code = kernels.parse_batches(rest, len(rest), next_offset, end_offset, epoch, table)
                 run = VerifiedRun(rest, table[:count], position)
                 yield run
                 if count:

@@ -22,10 +22,6 @@ from kcompact.log.directory import PartitionLog, read_snapshot
 from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
 from kcompact.log.many_batches import runs_and_batches
 from kcompact.log.segments import Segment
-from kcompact.log.workload import expected_work
-
-COMPILED_BATCHES = 1 << 17
-"""For so many batches, loading the kernels and reading headers with them is faster than reading headers in Python."""
 
 
 class LastRecord(NamedTuple):
@@ -145,13 +141,6 @@ def _headers_from(
     In the active segment every batch is verified. A cleaning verifies those of the other segments.
     """
     segments = log.segments_between(start_offset, min(end_offset, log.log_end_offset))
-    # Loading the kernels takes longer than reading the headers of a small log.
-    files = ((log.directory / segment.log_name, segment.size_bytes) for segment in segments)
-    compiled = expected_work(files).batches >= COMPILED_BATCHES
-    if compiled:
-        from kcompact import kernels
-
-        compiled = kernels.is_compiled()  # A plan never compiles: that takes longer than reading the headers.
     for segment in segments:
         path = log.directory / segment.log_name
         batches: Iterable[BatchHeader]
@@ -163,13 +152,11 @@ def _headers_from(
                 end_position=segment.size_bytes,
                 first_offset=start_offset,
                 undecided_from=undecided_from,
-                is_verified=log.active_is_verified,
             )
         else:
             batches = read_producer_headers(
                 path,
                 end_position=segment.size_bytes,
-                compiled=compiled,
                 first_offset=start_offset,
                 undecided_from=undecided_from,
             )
@@ -358,7 +345,6 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
             end_offset=log.end_of(segment),
             start_position=start,
             end_position=segment.size_bytes,
-            is_verified=segment is log.active_segment and log.active_is_verified,
         ):
             if not isinstance(part, Batch):
                 if part.next_offset > offset:

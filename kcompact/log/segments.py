@@ -72,17 +72,17 @@ class SegmentReader:
         recovered_from: int | None,
         *,
         is_growing: bool,
-    ) -> tuple[tuple[Segment, ...], int, int]:
-        """Return the segments, the log end offset, and from which position the active segment was verified."""
+    ) -> tuple[tuple[Segment, ...], int]:
+        """Return the segments and the log end offset."""
         first = bases[-1] if recovered_from is None else recovered_from
         flushed = bases[: bases.index(first)]
         segments = tuple(self.read(base, segment_files[base]) for base in flushed)
         if recovered_from is not None:
             recovered, log_end_offset = self.recover(bases[len(flushed) :], segment_files)
-            return (*segments, *recovered), log_end_offset, 0
+            return (*segments, *recovered), log_end_offset
         read_active = self.read_growing if is_growing else self.read_active
-        active, log_end_offset, verified_from = read_active(first, segment_files[first])
-        return (*segments, active), log_end_offset, verified_from
+        active, log_end_offset = read_active(first, segment_files[first])
+        return (*segments, active), log_end_offset
 
     def read(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> Segment:
         """Return a segment, with the sizes and the last timestamp of its indexes."""
@@ -97,8 +97,8 @@ class SegmentReader:
             self.damage.append(problem)
         return _segment(base_offset, files, indexes, first_max_timestamp)
 
-    def read_growing(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int, int]:
-        """Return the active segment of a running broker, the log end, and from which position it was verified."""
+    def read_growing(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int]:
+        """Return the active segment of a running broker, and the log end."""
         grown = read_growing(self.directory, base_offset, files, ignores_indexes=self.ignores_indexes)
         first_max_timestamp = None
         self.damage += grown.damage
@@ -111,7 +111,7 @@ class SegmentReader:
             _size_of(grown.files, Suffix.INDEX), _size_of(grown.files, Suffix.TIME_INDEX), grown.last_timestamp
         )
         segment = _segment(base_offset, grown.files, indexes, first_max_timestamp)
-        return segment, grown.end_offset, grown.verified_from
+        return segment, grown.end_offset
 
     def _first_max_timestamp(self, log: FileIdentity, base_offset: int) -> int | None:
         """Return the maximum timestamp of the first batch, None without one. Raises CorruptBatchError."""
@@ -169,10 +169,10 @@ class SegmentReader:
         times = read_time_index(log.with_suffix(Suffix.TIME_INDEX))
         return _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), _last_timestamp(times))
 
-    def read_active(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int, int]:
-        """Return the active segment, the offset after its last batch, and from which position it was verified.
+    def read_active(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int]:
+        """Return the active segment and the offset after its last batch, or the segment's base offset without a batch.
 
-        That is the last offset index entry. Without a batch the offset is the segment's base offset.
+        Batches are verified from the last offset index entry on.
         Rule: `LogSegment.readNextOffset`, `LogSegment.ensureOffsetInRange`.
         """
         active = self.read(base_offset, files)
@@ -187,7 +187,7 @@ class SegmentReader:
         damage = wrong or damage
         if damage is not None:
             self.damage.append(damage)
-        return active, end_offset, start_position
+        return active, end_offset
 
     def _last_indexed_position(self, active: Segment) -> int:
         """Return the position of the last batch in the `.index`, 0 without one. Raises CorruptIndexError."""

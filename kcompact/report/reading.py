@@ -117,7 +117,7 @@ def _read(facts: PartitionFacts, count: CountOptions, progress: Progress) -> Par
     transactions = None
     if any(each.transactional_batches or each.control_batches for each in contents.segments):
         transactions = log_transaction_report(facts.plan, memory_bytes=for_batches)
-    counted = count_keys([facts.plan], InProcess(progress=progress), count, progress=progress)
+    counted = count_keys([facts.plan], InProcess(progress=progress), count)
     dry_run = _dry_run(facts, count.memory_bytes, progress)
     damage = [each.damage for each in contents.segments if each.damage is not None]
     keys = next(iter(counted.logs), None)

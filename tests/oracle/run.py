@@ -22,11 +22,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kcompact.clean import prepare
 from tests.oracle.chains import Outcome, compare
 from tests.oracle.odd_logs import odd_spec
 from tests.oracle.real_kafka import Json, RealKafka, build
 from tests.oracle.shrink import shrink
+from tests.support.machine_code import switched
 
 FAILURES = Path(__file__).parent / "failures"
 MEMORY = Path("/dev/shm")
@@ -34,7 +34,6 @@ MEMORY = Path("/dev/shm")
 SHRINKING_S = 60.0
 READABLE_EVERY = 4
 """One log in so many is cleaned by the readable definition, the others on the kernels."""
-DEFAULT_COMPILED_BYTES = prepare.COMPILED_BYTES
 
 
 @dataclass(slots=True)
@@ -81,9 +80,8 @@ def work(seeds: Iterable[int]) -> Iterator[Result]:
         tempfile.tempdir = scratch
         for seed in seeds:
             spec = odd_spec(seed)
-            # Odd logs are small: left to itself kcompact would never load the kernels for one.
-            prepare.COMPILED_BYTES = DEFAULT_COMPILED_BYTES if seed % READABLE_EVERY == 0 else 0
-            result = Result(seed, run_safely(kafka, spec, Path(scratch)))
+            with switched(compiled=seed % READABLE_EVERY != 0):
+                result = Result(seed, run_safely(kafka, spec, Path(scratch)))
             if result.outcome.differences:
                 result.written_to = write_failure(kafka, spec, result.outcome, Path(scratch))
             yield result

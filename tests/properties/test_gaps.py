@@ -10,10 +10,9 @@ from unittest import mock
 import pytest
 
 from kcompact.format.batch import parse_batches, read_records
-from kcompact.inspect import contents, gap_batches, gaps
+from kcompact.inspect import gap_batches
 from kcompact.inspect.gap_facts import Gaps, GapWalk
 from kcompact.inspect.gaps import log_gaps
-from kcompact.kernels import load
 from kcompact.log import header_table, inflate
 from kcompact.log.batch_headers import read_marker
 from kcompact.plan.clean_plan import CleanPlan
@@ -21,6 +20,7 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.damage import flip_a_bit
 from tests.support.history_logs import random_log
+from tests.support.machine_code import switched
 
 LOGS = 24
 
@@ -102,11 +102,13 @@ def described(found: Gaps) -> dict[str, Any]:
     return asdict(found) | {"damage": repr(found.damage)}
 
 
+def by_definition(plan: CleanPlan) -> Gaps:
+    with switched(compiled=False):
+        return log_gaps(plan)
+
+
 def by_kernels(plan: CleanPlan, *, rows: int) -> Gaps:
     with (
-        mock.patch.object(load, "is_compiled", return_value=True),
-        mock.patch.object(gaps, "COMPILED_BYTES", 0),
-        mock.patch.object(contents, "COMPILED_BATCHES", 0),
         mock.patch.object(gap_batches, "_HOLE_BYTES", 100 * rows),
         mock.patch.multiple(header_table, WINDOW_BYTES=200 * rows, TABLE_ROWS=rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=300),
@@ -124,7 +126,7 @@ def test_any_log_is_walked_as_a_person_would(tmp_path: Path) -> None:
     for seed in range(LOGS):
         plan = plan_of(seed, tmp_path)
         assert not plan.log.damage, seed
-        found = log_gaps(plan)
+        found = by_definition(plan)
         records = records_of(plan)
         data = [row for row in records if not row.is_control]
         control = {row.offset for row in records if row.is_control}
@@ -172,7 +174,7 @@ def check_counts(plan: CleanPlan, found: Gaps, records: list[Seen]) -> None:
 def test_the_kernels_find_the_same(rows: int, tmp_path: Path) -> None:
     for seed in range(rows % 2, LOGS, 4):
         plan = plan_of(seed, tmp_path)
-        assert described(by_kernels(plan, rows=rows)) == described(log_gaps(plan)), seed
+        assert described(by_kernels(plan, rows=rows)) == described(by_definition(plan)), seed
 
 
 def test_damage_ends_the_count_the_same_way(tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_damage_ends_the_count_the_same_way(tmp_path: Path) -> None:
         plan = plan_of(seed, tmp_path)
         if not flip_a_bit(plan.log.directory, seed):
             continue
-        found = log_gaps(plan)
+        found = by_definition(plan)
         assert described(by_kernels(plan, rows=5)) == described(found), seed
         damaged += found.damage is not None
         assert found.damage is not None or found.counted_to_offset == plan.log.log_end_offset

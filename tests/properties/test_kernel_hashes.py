@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kcompact import kernels
 from kcompact.clean import split_kernels
-from tests.support.kernel_inputs import K0, K1, array, run, siphash128
+from tests.support.kernel_inputs import K0, K1, array, siphash128
 
 
 def test_crc32c_is_the_librarys_at_every_alignment_and_length() -> None:
@@ -26,28 +26,6 @@ def test_crc32c_is_the_librarys_at_every_alignment_and_length() -> None:
 def test_crc32c_of_larger_buffers(size: int) -> None:
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
     assert kernels.crc32c(data, 0, size) == crc32c.crc32c(data.tobytes())
-
-
-WITHOUT_INSTRUCTION = """
-import crc32c
-import numpy as np
-from llvmlite import binding
-features = binding.get_host_cpu_features()
-features["sse4.2"] = False
-binding.get_host_cpu_features = lambda: features
-from kcompact.kernels.loops import checksum
-assert not checksum.HAS_CRC_INSTRUCTION
-data = np.random.default_rng(1).integers(0, 256, 100, np.uint8)
-for start in range(9):
-    for end in range(start, 100):
-        assert checksum.crc32c(data, start, end) == crc32c.crc32c(data[start:end].tobytes()), (start, end)
-"""
-
-
-@pytest.mark.long
-def test_crc32c_on_a_processor_without_an_instruction_for_it() -> None:
-    done = run(WITHOUT_INSTRUCTION)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

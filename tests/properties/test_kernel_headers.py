@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ from kcompact.kernels import (
     SECTION_START,
     Table,
 )
-from kcompact.log import header_columns, header_table
+from kcompact.log import header_table
 from kcompact.log.files import open_regular
 from kcompact.log.segment_reader import headers, verified_batches
 from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, array, headers_in, log_bytes, table_of
@@ -63,63 +62,6 @@ def test_walk_is_verified_batches(scratch: Path, data: bytes, base_offset: int, 
     assert table[:, SECTION_START].tolist() == [one.position + HEADER_BYTES for one in expected]
     assert table[:, SECTION_END].tolist() == [one.position + one.header.size_bytes for one in expected]
     assert not table[:, FLAGS].any()
-
-
-def assert_numpy_makes_the_same_table(data: bytes, rows: int, *, base_offset: int = 0, epoch: int = -1) -> None:
-    tables = np.empty((2, rows, COLUMNS), np.int64)
-    arguments = array(data), len(data), base_offset, MAX_OFFSET, epoch
-    expected = kernels.parse_batches(*arguments, tables[0])
-    count, *_, code = found = header_columns.parse_batches(*arguments, tables[1])
-    assert (count, code in (DONE, FULL)) == (expected[0], expected[-1] in (DONE, FULL))
-    assert tables[1, :count].tolist() == tables[0, :count].tolist()
-    if code in (DONE, FULL):
-        assert found == expected
-
-
-@given(any_log_bytes, st.sampled_from([0, 0, 3]), st.sampled_from([1, 3, 100]))
-def test_numpy_makes_the_same_table(data: bytes, base_offset: int, rows: int) -> None:
-    assert_numpy_makes_the_same_table(data, rows, base_offset=base_offset)
-
-
-def batches_of(sizes: Sequence[int], epochs: Sequence[int], offsets: Sequence[int]) -> list[bytes]:
-    return [
-        batch_format.build([Record(offset, offset, b"k", b"v" * size)], partition_leader_epoch=epoch)
-        for size, epoch, offset in zip(sizes, epochs, offsets, strict=True)
-    ]
-
-
-EQUAL = [9] * 100
-LONGER = [9] * 40 + [10] + [9] * 59
-
-
-@pytest.mark.parametrize(
-    ("sizes", "epochs", "offsets"),
-    [
-        (EQUAL, [0] * 100, range(100)),
-        (LONGER, [0] * 100, range(100)),
-        ([9] * 17 + [40] * 83, [0] * 100, range(0, 300, 3)),
-        (EQUAL, [0, -1] * 50, range(100)),
-        (EQUAL, [0] * 50 + [2] + [-1] * 48 + [2], range(100)),
-        (EQUAL, [0] * 50 + [2] + [1] * 49, range(100)),
-        (EQUAL, [2] * 50 + [-1] * 49 + [1], range(100)),
-        (EQUAL, [0] * 100, [*range(60), *range(59, 99)]),
-        (EQUAL, [0] * 100, range(MAX_OFFSET - 99, MAX_OFFSET + 1)),
-    ],
-)
-@pytest.mark.parametrize("rows", [17, 18, 60, 100, 101])
-@pytest.mark.parametrize("epoch", [-1, 1])
-@pytest.mark.parametrize("damage", ["", "cut", "byte", "length"])
-def test_numpy_on_many_batches(
-    sizes: Sequence[int], epochs: Sequence[int], offsets: Sequence[int], rows: int, epoch: int, damage: str
-) -> None:
-    found = batches_of(sizes, epochs, [min(offset, MAX_OFFSET - 1) for offset in offsets])
-    data = bytearray(b"".join(found))
-    at = len(b"".join(found[:70]))
-    if damage == "cut":
-        del data[at + 30 :]
-    elif damage:
-        data[at + (11 if damage == "length" else 62)] ^= 1
-    assert_numpy_makes_the_same_table(bytes(data), rows, epoch=epoch)
 
 
 @given(log_bytes(), st.integers(1, 3))

@@ -1,4 +1,4 @@
-"""Batches that are verified in columns: the same offsets and the same damage as one after the other."""
+"""Batches that are verified by kernels: the same offsets and the same damage as one after the other."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.batch import Record, build
-from kcompact.log import header_table, many_batches, producer_state, segment_reader
+from kcompact.log import header_table, producer_state, segment_reader
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
+from tests.support.machine_code import switched
 
-NEVER = 1 << 60
 PRODUCER = 7
 
 
@@ -25,11 +25,6 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("many") / "orders-0"
     directory.mkdir()
     return directory
-
-
-def reading(*, columns: int, kernels: int) -> mock._patch_dict:
-    """Read in columns, and by kernels, from so many batches on."""
-    return mock.patch.dict(vars(many_batches), COLUMN_BATCHES=columns, COMPILED_BATCHES=kernels)
 
 
 def offset_at(log: PartitionLog, offset: int) -> object:
@@ -47,19 +42,16 @@ def found_in(directory: Path, offsets: list[int]) -> tuple[object, ...]:
 
 @given(
     any_log_bytes,
-    st.sampled_from([NEVER, 1]),
     st.sampled_from([1, 3, header_table.TABLE_ROWS]),
     st.lists(st.integers(0, 30), max_size=3),
 )
-def test_columns_find_what_the_definition_finds(
-    scratch: Path, data: bytes, kernels: int, rows: int, offsets: list[int]
-) -> None:
+def test_kernels_find_what_the_definition_finds(scratch: Path, data: bytes, rows: int, offsets: list[int]) -> None:
     (scratch / LOG_NAME).write_bytes(data)
     for suffix in (".index", ".timeindex"):
         (scratch / LOG_NAME).with_suffix(suffix).touch()
-    with reading(columns=NEVER, kernels=NEVER):
+    with switched(compiled=False):
         expected = found_in(scratch, offsets)
-    with reading(columns=1, kernels=kernels), mock.patch.object(header_table, "TABLE_ROWS", rows):
+    with mock.patch.object(header_table, "TABLE_ROWS", rows):
         assert found_in(scratch, offsets) == expected
 
 
@@ -72,7 +64,7 @@ def test_a_plan_makes_no_object_for_each_of_many_batches(tmp_path: Path, monkeyp
     monkeypatch.setattr(segment_reader, "parse_batches", refuse)
     directory = tmp_path / "orders-0"
     directory.mkdir()
-    count = many_batches.COLUMN_BATCHES + 100
+    count = 9000
     batch = bytearray(build([Record(0, 0, b"k", b"v")], producer_id=PRODUCER, base_sequence=0, transactional=True))
     batches = (offset.to_bytes(8, "big") + bytes(batch[8:]) for offset in range(count))
     (directory / LOG_NAME).write_bytes(b"".join(batches))

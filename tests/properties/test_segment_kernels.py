@@ -20,16 +20,16 @@ from kcompact.errors import StorageError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
-from kcompact.inspect import contents, segment_kernels, verify
+from kcompact.inspect import segment_kernels, verify
 from kcompact.inspect.contents import LogContents, file_contents, log_contents
 from kcompact.inspect.verified_segment import LogFile
 from kcompact.inspect.verify import verify_file, verify_log
-from kcompact.kernels import load
 from kcompact.log import header_table, inflate
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support import log_writer, strategies
 from tests.support.command_line import flip, partition
 from tests.support.log_writer import LogSpec
+from tests.support.machine_code import switched
 
 
 def described(seen: LogContents) -> list[dict[str, Any]]:
@@ -42,11 +42,9 @@ def described(seen: LogContents) -> list[dict[str, Any]]:
 
 def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) -> tuple[Any, Any]:
     """Return what the readable definitions return, and what the kernels do."""
-    readable = described(work())
+    with switched(compiled=False):
+        readable = described(work())
     with (
-        mock.patch.object(load, "is_compiled", return_value=True),
-        mock.patch.object(contents, "COMPILED_BATCHES", 0),
-        mock.patch.object(verify, "COMPILED_BYTES", 0),
         mock.patch.multiple(header_table, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=window_bytes),
         mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * index.TIME_ENTRY_BYTES),
@@ -198,45 +196,8 @@ def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -
     for work in (file_contents, verify_file):
         with pytest.raises(StorageError, match="No such file"):
             work(path, 0)
-    with mock.patch.object(verify, "COMPILED_BYTES", 0), pytest.raises(StorageError, match="No such file"):
+    with pytest.raises(StorageError, match="No such file"):
         verify_log(log)
-
-
-@pytest.mark.parametrize(
-    ("amount", "is_compiled", "pays"),
-    [(999, True, False), (1000, True, True), (1000, False, False), (31_999, False, False), (32_000, False, True)],
-)
-def test_when_kernels_pay(amount: int, is_compiled: bool, pays: bool) -> None:
-    with (
-        mock.patch.object(load, "is_compiled", return_value=is_compiled),
-        mock.patch.object(load, "available", return_value=True),
-    ):
-        assert contents.pays(amount, 1000, may_compile=True) is pays
-        assert contents.pays(amount, 1000, may_compile=False) is (pays and is_compiled)
-    with (
-        mock.patch.object(load, "is_compiled", return_value=False),
-        mock.patch.object(load, "available", return_value=False),
-    ):
-        assert not contents.pays(amount, 1000, may_compile=True)
-
-
-def test_headers_alone_never_compile(tmp_path: Path) -> None:
-    """Compiling takes longer than the headers of any log; `verify` reads every byte and may compile."""
-    directory = partition(tmp_path)
-    log = read_log(directory)
-    path = directory / log.segments[0].log_name
-    with (
-        mock.patch.object(contents, "COMPILED_BATCHES", 0),
-        mock.patch.object(verify, "COMPILED_BYTES", 0),
-        mock.patch.object(load, "is_compiled", return_value=False),
-        mock.patch.object(segment_kernels, "header_contents") as header_contents,
-        mock.patch.object(segment_kernels, "verified_segment", return_value=None) as verified_segment,
-    ):
-        assert log_contents(log).segments[0].batches == 3
-        assert file_contents(path, 0).batches == 3
-        assert not header_contents.called
-        verify_log(log)
-        assert verified_segment.called
 
 
 def test_work_that_is_not_waited_for_is_cancelled() -> None:

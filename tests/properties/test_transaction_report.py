@@ -11,13 +11,12 @@ from unittest import mock
 import pytest
 
 from kcompact.format.batch import Header, parse_batches, read_records
-from kcompact.inspect import records, transaction_report
+from kcompact.inspect import records
 from kcompact.inspect.transaction_report import (
     State,
     TransactionReport,
     log_transaction_report,
 )
-from kcompact.kernels import load
 from kcompact.log import header_table
 from kcompact.log.batch_headers import Marker, read_marker
 from kcompact.plan.clean_plan import CleanPlan
@@ -25,6 +24,7 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.damage import flip_a_bit
 from tests.support.history_logs import random_log
+from tests.support.machine_code import switched
 
 LOGS = 30
 
@@ -120,10 +120,13 @@ def plan_of(seed: int, tmp_path: Path) -> CleanPlan:
     return plan_partition(log_writer.write(spec, tmp_path / str(seed)), spec.config, now_ms=spec.now_ms)
 
 
+def by_definition(plan: CleanPlan) -> TransactionReport:
+    with switched(compiled=False):
+        return log_transaction_report(plan)
+
+
 def by_kernels(plan: CleanPlan, *, rows: int) -> TransactionReport:
     with (
-        mock.patch.object(load, "is_compiled", return_value=True),
-        mock.patch.object(transaction_report, "COMPILED_BYTES", 0),
         mock.patch.multiple(header_table, WINDOW_BYTES=200 * rows, TABLE_ROWS=rows),
         mock.patch.object(records, "RUN_RECORDS", rows),
     ):
@@ -150,7 +153,7 @@ def test_any_log_is_reported_as_a_person_would(tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
     for seed in range(LOGS):
         plan = plan_of(seed, tmp_path)
-        report, plain = log_transaction_report(plan), Plain(plan)
+        report, plain = by_definition(plan), Plain(plan)
         expected = states(plain)
         totals = report.totals
         assert {state: each.transactions for state, each in totals.items() if state is not State.OPEN} == {
@@ -191,7 +194,7 @@ def check_open(plan: CleanPlan, report: TransactionReport, plain: Plain) -> None
 def test_the_kernels_find_the_same(rows: int, tmp_path: Path) -> None:
     for seed in range(rows % 2, LOGS, 4):
         plan = plan_of(seed, tmp_path)
-        assert described(by_kernels(plan, rows=rows)) == described(log_transaction_report(plan)), seed
+        assert described(by_kernels(plan, rows=rows)) == described(by_definition(plan)), seed
 
 
 def test_damage_ends_the_reading_the_same_way(tmp_path: Path) -> None:
@@ -200,7 +203,7 @@ def test_damage_ends_the_reading_the_same_way(tmp_path: Path) -> None:
         plan = plan_of(seed, tmp_path)
         if not flip_a_bit(plan.log.directory, seed):
             continue
-        found = log_transaction_report(plan)
+        found = by_definition(plan)
         assert described(by_kernels(plan, rows=5)) == described(found), seed
         damaged += found.damage is not None
         assert found.damage is not None or found.counted_to_offset == plan.log.log_end_offset

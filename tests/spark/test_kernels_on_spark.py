@@ -1,43 +1,52 @@
-"""The machine code of the kernels on its way from Spark's driver to a worker; starts no JVM."""
+"""Spark's workers must run the driver's kcompact; starts no JVM."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
-from kcompact import kernels
+from kcompact import __version__
 from kcompact.clean.executor import CLEANING
-from kcompact.clean.job import CleanJob
-from kcompact.engine.spark.executor import _Shipped, _shipped
+from kcompact.engine.seals import opened, sealed
+from kcompact.engine.spark.executor import SmallStage, _run_small_stages, _Shipped, _shipped
+from kcompact.engine.spark.package import Package, check_worker
+from kcompact.errors import EngineError
 from kcompact.host.throttle import Throttle
-from kcompact.kernels import load
-from tests.support import machine_code
+from kcompact.kernels.machine_code import library_sha256
 from tests.support.jobs import JOB
-from tests.support.machine_code import Compiler
+
+SAME = Package(__version__, library_sha256())
 
 
-def job(*, compiled: bool) -> CleanJob:
-    return replace(
-        JOB,
-        upper_bound_offset=0,
-        compiled=compiled,
-    )
+@pytest.mark.parametrize("driver", [SAME, SAME._replace(machine_code=None)])
+def test_a_worker_with_the_drivers_package(driver: Package) -> None:
+    check_worker(driver)
 
 
-def test_spark_ships_the_drivers_code_with_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    compiler = Compiler(machine_code.object_file())
-    monkeypatch.setattr(load, "compiled_elsewhere", compiler)
-    monkeypatch.setattr(load, "_process", load._Process())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    shipped = _shipped(job(compiled=True), Throttle(None), CLEANING)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
-    machine_code.forget()
-    assert _Shipped.opened(shipped).job == job(compiled=True)
-    assert kernels.is_compiled()
-    assert compiler.calls == 1
-    # A job without kernels needs none on the driver either.
-    machine_code.forget()
-    assert _Shipped.opened(_shipped(job(compiled=False), Throttle(None), CLEANING)).job == job(compiled=False)
-    assert load._process.kernels is None
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [
+        (Package("99.0", library_sha256()), "the driver has kcompact 99.0 with machine code "),
+        (Package(__version__, "0" * 64), f"the driver has kcompact {__version__} with machine code 000000000000"),
+        (Package("99.0", None), "the driver has kcompact 99.0 with no machine code"),
+    ],
+)
+def test_a_worker_with_another_package_is_refused(
+    driver: Package, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EngineError, match=f"a worker has kcompact {__version__} with .*, {expected}") as raised:
+        check_worker(driver)
+    assert "Install the same kcompact on the driver and on all workers." in str(raised.value)
+    # Both kinds of jobs ask.
+    monkeypatch.setattr(Package, "of_this_process", classmethod(lambda _: driver))
+    with pytest.raises(EngineError, match=expected):
+        _Shipped.opened(_shipped(JOB, Throttle(None), CLEANING))
+    (result,) = _run_small_stages(sealed(driver), [sealed(SmallStage("scan", JOB, []))])
+    identity, problem = opened(result, source="a worker")
+    assert identity is None
+    assert expected in str(problem)
+
+
+def test_the_package_of_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Package.of_this_process() == SAME
+    monkeypatch.setenv("KCOMPACT_KERNELS", "off")
+    assert Package.of_this_process() == Package(__version__, None)

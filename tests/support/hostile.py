@@ -58,6 +58,7 @@ from tests.support import log_writer, metadata_log, mutants, txn_log
 from tests.support.both_readers import Readers, definition
 from tests.support.command_line import kcompact
 from tests.support.jobs import JOB
+from tests.support.machine_code import switched
 from tests.support.mutants import Batches, any_damage, damaged_json, damaged_text, shuffled_entries
 from tests.support.sealed import with_checksum
 
@@ -307,8 +308,8 @@ class Hostile:
             now_ms = txn_log.NOW
             verdict = _verdict(lambda: plan_partition(directory, txn_log.SPEC.config, now_ms=now_ms))
             found = []
-            for compiled in (1 << 60, 0):
-                with mock.patch.object(verify, "COMPILED_BYTES", compiled):
+            for compiled in (False, True):
+                with switched(compiled=compiled):
                     found.append(_or_refused(lambda: verify.verify_log(read_log(directory))))
             assert repr(found[0]) == repr(found[1]), f"findings differ: {found}"
         return verdict

@@ -133,7 +133,7 @@ def load_everything() -> None:
     for module in pkgutil.walk_packages(kcompact.__path__, "kcompact."):
         if ".spark" not in module.name and not module.name.endswith(("__main__", "pytest_plugin")):
             importlib.import_module(module.name)
-    assert kernels.available(), kernels.failure()
+    assert kernels.in_use()
 
 
 def prepare_scene(scene: Scene, home: Path) -> None:
@@ -261,7 +261,6 @@ def _codes(report: bytes) -> list[int]:
 def _work_in_pieces() -> None:
     """Let a small log be worked on as a large one: by kernels, in many splits, with keys that do not fit."""
     blocks: Callable[..., Any] = in_process._Blocks
-    prepare.COMPILED_BYTES = 0
     pieces = partial(prepare.Tuning, split_bytes=300, task_bytes=600, bucket_count=2)
     mock.patch.object(partition, "Tuning", pieces).start()
     mock.patch.object(in_process, "_Blocks", lambda buckets, limit, *others: blocks(buckets, 0, *others)).start()

@@ -54,24 +54,24 @@ ONLY_IN = {
         "engine.seals",
         "engine.spark.class_archive",
     },
-    # Machine code can crash the process. Only `kernels` compiles and calls it, and checks the arrays.
+    # Machine code can crash the process. Only `kernels` builds and calls it, and checks the arrays.
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
-    "ctypes": {"kernels.link", "kernels.libraries"},
+    "ctypes": {"kernels.build", "kernels.calls", "kernels.libraries", "kernels.machine_code"},
     "kafka": {"config.admin_client"},
     "ssl": {"config.client", "config.listener"},
     "cryptography": {"config.client.stores"},
     "urllib": {"config.client.tokens"},
     "pyarrow": {"export.arrow"},
     "fcntl": {"log.lock", "host.file_flags"},
-    "filelock": {"engine.spark.scratch", "kernels.load"},
+    "filelock": {"engine.spark.scratch"},
     "platformdirs": {"host.user_directories"},
     "subprocess": {
         *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),
-        "kernels.load",
+        "kernels.build",
     },
     "socket": {"engine.spark.worker_pool", "engine.spark.prerequisites", "config.listener"},
-    "tempfile": {"engine.spark.scratch", "engine.in_process"},
+    "tempfile": {"engine.spark.scratch", "engine.in_process", "kernels.build"},
     "pickle": {"engine.seals"},
     "mmap": set[str](),
 }
@@ -89,12 +89,12 @@ MAY_RENAME_OR_DELETE = {
     "clean.join": {"os.unlink"},
     # Only its own unfinished file.
     "export.files": {"os.rename", "os.unlink"},
-    # Only what it could not finish in the user's cache.
-    "kernels": {".unlink"},
+    # Only what it has built.
+    "kernels.build": {".replace"},
 }
 MAY_CREATE_FILES = {
     *("clean.staged_files", "swap", "log.lock", "engine.spark"),
-    *("host.user_directories", "kernels"),  # The machine code, in the user's cache.
+    *("host.user_directories", "kernels.build"),
     "cli.commands.man_pages",
     *("cleaner.journal", "export.files"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kcompact import kernels
 from kcompact.cli.output import streams
 from kcompact.cli.output.doctor import finding_fields, show_findings
 from kcompact.cli.output.json import document, dumps
@@ -27,9 +28,14 @@ def run(
     found = examine(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
     if as_json:
         described = [finding_fields(finding) for finding in found]
-        streams.echo(dumps(document("doctor", options.now_ms, verified=reads_all, findings=described)))
+        streams.echo(
+            dumps(document("doctor", options.now_ms, verified=reads_all, findings=described, kernels=kernels.state()))
+        )
     else:
         from kcompact.cli.output.printer import Printer
 
-        show_findings(found, Printer(verbose=is_verbose), is_quiet=is_quiet)
+        printer = Printer(verbose=is_verbose)
+        show_findings(found, printer, is_quiet=is_quiet)
+        if not is_quiet:
+            printer.line(f"kernels: {kernels.state()}")
     return gravest_exit_code(finding.kind.exit_code for finding in found if finding.stops)

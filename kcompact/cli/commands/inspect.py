@@ -72,8 +72,6 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
         file_entries = [file_entry(file, verify=request.verify, memory_bytes=request.memory_bytes) for file in files]
         doubts = plan_notes(entries, options)
         streams.tell_notes(doubts)
-        if request.verify or request.history:
-            _tell_without_kernels()
         codes += [entry.exit_code for entry in entries] + [entry.exit_code for entry in file_entries]
         beside = left_out(named, topics=options.topics)
         if request.as_json and request.listing is None:
@@ -84,17 +82,6 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
         complain_of(unusable)
     codes += [entry.exit_code for entry in unusable]
     return gravest_exit_code(codes)
-
-
-def _tell_without_kernels() -> None:
-    """Print a notice if the kernels could not be used, so that the verification was slow."""
-    from kcompact import kernels
-
-    problem = kernels.failure()
-    if problem is not None:
-        from kcompact.cli.output.progress import without_kernels
-
-        streams.tell(without_kernels(problem))
 
 
 def _print_json(

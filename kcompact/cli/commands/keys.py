@@ -146,7 +146,7 @@ def _topic(
     log_dirs = LogDirs()
     entries = {directory: _planned(directory, configs[directory], options, log_dirs) for directory in directories}
     plans = [entry.plan for entry in entries.values() if entry.plan is not None]
-    counted = count_keys(plans, executor, count, progress=progress)
+    counted = count_keys(plans, executor, count)
     for keys in counted.logs:
         entry = entries[keys.directory]
         # The count says where the damage is; the plan may only have found that there is some.

@@ -27,7 +27,7 @@ def read_latest(
         plan, damage = plan_despite_damage(directory, config, options, log_dir=log_dir)
         if damage is not None:
             raise damage
-        return latest_records(plan, InProcess(progress=progress), memory_bytes=memory_bytes, progress=progress)
+        return latest_records(plan, InProcess(progress=progress), memory_bytes=memory_bytes)
 
     try:
         with storage_errors(directory):

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcompact import kernels
 from kcompact.cli.entries import InspectedPartition
 from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
@@ -20,13 +21,12 @@ from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, parse_directory, parse_file_name
-from kcompact.inspect.contents import COMPILING_FACTOR, file_size, pays
+from kcompact.inspect.contents import file_size
 from kcompact.log.directory import LogDir, PartitionLog, is_running, read_log, read_log_dir
 from kcompact.log.index_files import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.settled import read_settled
-from kcompact.log.workload import expected_work
 from kcompact.readable import counted, shown
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from kcompact.keys.latest import LatestRecords
     from kcompact.log.transaction_ends import TransactionOutcomes
     from kcompact.plan.options import PlanOptions
-
-COMPILED_RECORDS = 1 << 15
-"""Kernels list logs that have at least as many records; loading them for fewer takes longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,20 +188,6 @@ def _is_outside(log: ListedLog, chosen: RecordFilter) -> bool:
     )
 
 
-def _uses_kernels(records: int) -> bool:
-    """Return whether kernels list so many records. A message says if they are compiled now, or cannot be."""
-    if pays(records, COMPILED_RECORDS, may_compile=False):
-        return True
-    from kcompact import kernels
-
-    if records < COMPILING_FACTOR * COMPILED_RECORDS or kernels.is_off():
-        return False
-    from kcompact.clean.prepare import loads_kernels
-    from kcompact.cli.output.keys_progress import KeysProgress
-
-    return loads_kernels(KeysProgress())
-
-
 class _Lister:
     """Prints the batches and records of logs, and counts what is chosen and what could not be decoded."""
 
@@ -218,8 +201,7 @@ class _Lister:
 
             self._decoder = FieldDecoder(listing.key_decoder, listing.value_decoder, as_json=listing.as_json)
         self._sizes = {log: file_size(log.path) if log.end_position is None else log.end_position for log in logs}
-        expected = expected_work((log.path, size_bytes) for log, size_bytes in self._sizes.items())
-        self._compiled = listing.with_records and _uses_kernels(expected.records)
+        self._compiled = listing.with_records and kernels.in_use()
         self._progress = ListProgress(
             [(log.path, size_bytes) for log, size_bytes in self._sizes.items()],
             into_file=listing.output is not None or listing.layout == "table",

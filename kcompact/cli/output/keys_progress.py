@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.clean.executor import Progress
-from kcompact.cli.output import streams
-from kcompact.cli.output.progress import without_kernels
 from kcompact.cli.output.reading import LEAST_BYTES
 
 if TYPE_CHECKING:
@@ -30,12 +28,6 @@ class KeysProgress(Progress):
         self.end()
         with suppress(OSError):
             self._bars = Bars(partitions=1, total_bytes=total_bytes)
-
-    def compiling(self) -> None:
-        streams.tell("compiling for this processor: this takes about ten seconds and happens once")
-
-    def without_kernels(self, problem: str) -> None:
-        streams.tell(without_kernels(problem))
 
     def advance(self, done_bytes: int) -> None:
         if self._bars is not None:

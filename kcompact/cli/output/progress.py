@@ -106,24 +106,6 @@ class ProgressBar(RoundProgress):
         """Print a remark on standard error."""
         streams.tell(f"note: {message}")
 
-    def tell_compiling(self) -> None:
-        """Print, once in a run, that the kernels are being compiled."""
-        if self._is_first("compiling"):
-            self.tell("compiling for this processor: this takes about ten seconds and happens once")
-
-    def tell_without_kernels(self, problem: str) -> None:
-        """Print, once in a run, why the kernels are not used, even if no progress is shown."""
-        if self._is_first("without kernels"):
-            with suppress(OSError), self._lock:
-                streams.tell(without_kernels(problem))
-
-    def _is_first(self, subject: str) -> bool:
-        """Return whether this is the first call about a subject in this run."""
-        with self._lock:
-            is_first = subject not in self._printed
-            self._printed.add(subject)
-        return is_first
-
     def end(self) -> None:
         """Remove all bars."""
         bars, self._bars = self._bars, None
@@ -138,11 +120,6 @@ def _work_of(outcome: PartitionOutcome) -> int:
     return plan.cleanable_bytes + sum(segment.size_bytes for segment in plan.segments) if plan else 0
 
 
-def without_kernels(problem: str) -> str:
-    """Return the message that the run is slow, because the kernels are not used."""
-    return f"working without compiled code: the same result, but many times slower: {text.safe(problem)}"
-
-
 class PartitionProgress(Progress):
     """The `Progress` of one partition, which is expected to process `expected_bytes`."""
 
@@ -153,12 +130,6 @@ class PartitionProgress(Progress):
 
     def begin(self, stage: str, total_bytes: int) -> None:
         self._progress.begin(self._directory, stage, total_bytes)
-
-    def compiling(self) -> None:
-        self._progress.tell_compiling()
-
-    def without_kernels(self, problem: str) -> None:
-        self._progress.tell_without_kernels(problem)
 
     def advance(self, done_bytes: int) -> None:
         # A stage that is repeated, and a section that is read twice, must not count as more than all of the work.

@@ -17,7 +17,7 @@ Imports: `errors`, `host`, `kernels`, `clean`, `engine.in_process`.
     class_archive     the class-data archive, with which Spark starts in half the time
     worker_pool       starts the Python workers while the JVM starts
     scratch           private directories that are removed when no process uses them
-    shipping          packs this package for the workers of a cluster
+    package           the kcompact that the driver and its workers must share
     pyspark_private   every private name of PySpark that is used
 
 Each name is imported at its first use, so a JVM can be started before PySpark is imported.

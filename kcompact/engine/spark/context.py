@@ -29,7 +29,6 @@ from kcompact.engine.spark.jvm import Jvm, spark_home
 from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.prerequisites import check_prerequisites
 from kcompact.engine.spark.scratch import private_directory
-from kcompact.engine.spark.shipping import PACKAGE, packed
 from kcompact.errors import RefusedError
 from kcompact.host.abrupt_end import undone_at_abrupt_end
 
@@ -122,7 +121,6 @@ class SparkStart:
             try:
                 sc = stack.enter_context(self._started())
                 if not is_local(self.master):
-                    sc.addArchive(str(packed(self.home)) + f"#{PACKAGE}")
                     _await_executors(sc)
             except Py4JJavaError as problem:
                 error = start_error(cause(problem), self.master, self.conf)

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread, SparkContext
 
-from kcompact import kernels
 from kcompact.clean.executor import CLEANING, Bucket, Job, Progress, Reduced, Scan, Stages
 from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import Scanned
@@ -32,6 +31,7 @@ from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.engine.spark.java_errors import job_error
 from kcompact.engine.spark.job_sharing import SharedJobs
 from kcompact.engine.spark.master import is_local
+from kcompact.engine.spark.package import Package, check_worker
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.errors import AccountingError, EngineError, KcompactError, ScratchDamagedError, as_failure
 from kcompact.host.throttle import Pace, Throttle
@@ -227,14 +227,13 @@ def shared_jobs(sc: SparkContext) -> Iterator[SharedJobs[SmallStage]]:
     """Yield the jobs that small stages of several threads share."""
 
     def run(group: str, stages: Sequence[SmallStage]) -> Sequence[bytes]:
-        compiled = any(stage.job.compiled for stage in stages)
         with _engine_errors():
-            machine_code = sealed(kernels.exported() if compiled else None)
+            package = sealed(Package.of_this_process())
             sc.setJobGroup(group, "kcompact: small stages")
             tasks = min(len(stages), TASKS_PER_WORKER * sc.defaultParallelism)
             rdd = sc.parallelize([sealed(stage) for stage in stages], tasks)
             try:
-                results: list[bytes] = rdd.mapPartitions(partial(_run_small_stages, machine_code)).collect()
+                results: list[bytes] = rdd.mapPartitions(partial(_run_small_stages, package)).collect()
             except Py4JError:
                 _await_tasks(sc, group)  # The stages will run again, and not at the same time.
                 raise
@@ -346,8 +345,7 @@ class _Shipped(NamedTuple):
     """What every task of a Spark job needs: the job, its share of the limit, and the directory that it writes to.
 
     `stages` are the functions that a scan or a reduction calls. `scratch` is the directory for blocks, None for the
-    shuffle; `staging` that for segments, None in a dry run. `machine_code` is the driver's, for a worker that has no
-    cache.
+    shuffle; `staging` that for segments, None in a dry run. `package` is the driver's.
     """
 
     job: Any
@@ -355,14 +353,13 @@ class _Shipped(NamedTuple):
     stages: Stages[Any, Any, Any]
     scratch: str | None
     staging: StagingDirectory | None
-    machine_code: tuple[str, bytes] | None
+    package: Package
 
     @classmethod
     def opened(cls, data: bytes) -> _Shipped:
-        """Return what the driver has sealed, and provide the machine code to the kernels of this worker."""
+        """Return what the driver has sealed, if this worker has the same package. Raises as `check_worker`."""
         shipped: _Shipped = opened(data, source=_BETWEEN_PROCESSES)
-        if shipped.machine_code is not None:
-            kernels.provide(*shipped.machine_code)
+        check_worker(shipped.package)
         return shipped
 
 
@@ -392,17 +389,15 @@ class SmallStage(NamedTuple):
             return as_failure(problem)
 
 
-def _run_small_stages(machine_code: bytes, stages: Iterable[bytes]) -> Iterator[bytes]:
+def _run_small_stages(package: bytes, stages: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the identity and the result of each stage, sealed. A stage that arrives altered has its error as result."""
     for data in stages:
         try:
-            code = opened(machine_code, source=_BETWEEN_PROCESSES)
+            check_worker(opened(package, source=_BETWEEN_PROCESSES))
             stage: SmallStage = opened(data, source=_BETWEEN_PROCESSES)
         except KcompactError as problem:
             yield sealed((None, problem))
             continue
-        if code is not None:
-            kernels.provide(*code)
         yield sealed((stage.identity, stage.run()))
 
 
@@ -414,7 +409,7 @@ def _shipped(
     scratch: str | None = None,
     staging: StagingDirectory | None = None,
 ) -> bytes:
-    return sealed(_Shipped(job, throttle, stages, scratch, staging, kernels.exported() if job.compiled else None))
+    return sealed(_Shipped(job, throttle, stages, scratch, staging, Package.of_this_process()))
 
 
 def _scan_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kcompact import __version__
 from kcompact.engine.spark.master import is_local
 from kcompact.errors import EngineError, KcompactError, ScratchSpaceError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 MAX_LINE_CHARS = 300
 MAX_LINES = 5
 _NO_SPACE = "No space left on device"
+_NO_PACKAGE = "No module named 'kcompact'"
 _WITHOUT_SPARK = "--engine in-process gives the same result without Spark."
 
 _LEFT_OUT = re.compile(
@@ -94,6 +96,12 @@ def start_error(reason: str, master: str, conf: Mapping[str, str]) -> KcompactEr
 
 def job_error(problem: Py4JJavaError) -> KcompactError:
     """Return the error of a job that failed in Java."""
+    if _NO_PACKAGE in str(problem):
+        error: KcompactError = EngineError(
+            problem="the Python of a worker has no kcompact",
+            hint=f"Install kcompact {__version__} for it; --spark-conf spark.pyspark.python=PATH names that Python.",
+        )
+        return with_whole_text(error, str(problem))
     if _NO_SPACE in str(problem):
         return with_whole_text(ScratchSpaceError(path="spark.local.dir"), str(problem))
     return with_whole_text(EngineError(problem=f"the job failed: {cause(problem)}"), str(problem))

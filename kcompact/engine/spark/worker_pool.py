@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kcompact.engine.spark import pyspark_private
+from kcompact.errors import KcompactError
 
 SOCKET_VARIABLE = "KCOMPACT_WORKER_POOL"
 """The environment variable with the path of the worker pool's socket, which is in a private directory."""
@@ -104,8 +105,10 @@ def _import_for_workers() -> None:
     import kcompact.engine.spark.executor  # Imported for the workers that are forked from this process.
 
     pyspark_private.import_worker()
-    with contextlib.suppress(Exception):  # Without llvmlite a worker reports the reason when it needs the kernels.
-        import kcompact.kernels.link  # noqa: F401
+    with contextlib.suppress(KcompactError):  # A worker reports the reason when it needs the kernels.
+        import kcompact.kernels.calls
+
+        kcompact.kernels.calls.loaded()
     gc.collect()
     gc.freeze()  # The workers share these pages. A collection in a worker would write to all of them, and copy them.
 

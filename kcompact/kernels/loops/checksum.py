@@ -1,52 +1,50 @@
-"""CRC-32C (Castagnoli), the checksum of a batch: the processor's instruction where there is one, else tables."""
+"""CRC-32C (Castagnoli), the checksum of a batch, by the processor's instruction for it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from kcompact.kernels.loops.memory import WORD, load_le64, loop
+from kcompact.kernels.target import CRC_STEP
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kcompact.kernels.arrays import Bytes
 
-HAS_CRC_INSTRUCTION = binding.get_host_cpu_features().get("sse4.2", False)
-
 
 @intrinsic
 def _crc_step(typingctx: Any, crc: Any, word: Any) -> Any:
-    """Return the checksum after eight more bytes (x86, SSE 4.2)."""
+    """Return the checksum after eight more bytes: an instruction of the processor, from `kernels.target`."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        function_type = ir.FunctionType(WORD, [WORD, WORD])
-        step = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", fnty=function_type)
+        step = builder.module.globals.get(CRC_STEP)
+        if step is None:
+            step = ir.Function(builder.module, ir.FunctionType(WORD, [WORD, WORD]), name=CRC_STEP)
+            step.attributes.add("nounwind")
+            step.attributes.add("readnone")
         return builder.call(step, arguments)
 
     return types.uint64(types.uint64, types.uint64), codegen
 
 
-def _crc_tables() -> npt.NDArray[np.uint64]:
-    """Return the tables of slicing-by-8: row k is the checksum of a byte followed by k zero bytes."""
-    tables = np.zeros((8, 256), np.uint64)
+def _crc_table() -> npt.NDArray[np.uint64]:
+    """Return the checksum of each byte."""
+    table = np.zeros(256, np.uint64)
     for byte in range(256):
         value = byte
         for _ in range(8):
             value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        tables[0, byte] = value
-    for number in range(1, 8):
-        for byte in range(256):
-            before = int(tables[number - 1, byte])
-            tables[number, byte] = before >> 8 ^ int(tables[0, before & 0xFF])
-    return tables
+        table[byte] = value
+    return table
 
 
-_TABLES = _crc_tables()
+_TABLE = _crc_table()
 
 LANE_BYTES = 1024
 SHORT_LANE_BYTES = 128
@@ -59,7 +57,7 @@ def _shift_tables(zeros: int) -> npt.NDArray[np.uint64]:
     for bit in range(32):
         value = 1 << bit
         for _ in range(zeros):
-            value = value >> 8 ^ int(_TABLES[0, value & 0xFF])
+            value = value >> 8 ^ int(_TABLE[value & 0xFF])
         number, flag = bit >> 3, 1 << (bit & 7)
         tables[number, np.arange(256) & flag != 0] ^= np.uint64(value)
     return tables
@@ -96,31 +94,18 @@ def _lanes(lane_bytes: int) -> Any:
     return crc_lanes
 
 
-if HAS_CRC_INSTRUCTION:
-    _crc_long_lanes, _crc_short_lanes = _lanes(LANE_BYTES), _lanes(SHORT_LANE_BYTES)
+_crc_long_lanes, _crc_short_lanes = _lanes(LANE_BYTES), _lanes(SHORT_LANE_BYTES)
 
-    @loop
-    def _crc_words(buffer, start, end, crc):
-        """Return the position after all whole words, and the checksum of the words."""
-        start, crc = _crc_long_lanes(buffer, start, end, crc)
-        start, crc = _crc_short_lanes(buffer, start, end, crc)
-        while end - start >= 8:
-            crc = _crc_step(crc, load_le64(buffer, start))
-            start += 8
-        return start, crc
 
-else:
-
-    @loop
-    def _crc_words(buffer, start, end, crc):
-        """Return the position after all whole words, and the checksum of the words."""
-        while end - start >= 8:
-            word = crc ^ load_le64(buffer, start)
-            crc = np.uint64(0)
-            for j in range(8):
-                crc ^= _TABLES[7 - j, (word >> np.uint64(8 * j)) & np.uint64(0xFF)]
-            start += 8
-        return start, crc
+@loop
+def _crc_words(buffer, start, end, crc):
+    """Return the position after all whole words, and the checksum of the words."""
+    start, crc = _crc_long_lanes(buffer, start, end, crc)
+    start, crc = _crc_short_lanes(buffer, start, end, crc)
+    while end - start >= 8:
+        crc = _crc_step(crc, load_le64(buffer, start))
+        start += 8
+    return start, crc
 
 
 @loop
@@ -131,5 +116,5 @@ def crc32c(buffer: Bytes, start: int, end: int) -> int:
     """
     start, crc = _crc_words(buffer, start, end, np.uint64(0xFFFFFFFF))
     for i in range(start, end):
-        crc = crc >> np.uint64(8) ^ _TABLES[0, (crc ^ np.uint64(buffer[i])) & np.uint64(0xFF)]
+        crc = crc >> np.uint64(8) ^ _TABLE[(crc ^ np.uint64(buffer[i])) & np.uint64(0xFF)]
     return np.uint32(crc ^ np.uint64(0xFFFFFFFF))

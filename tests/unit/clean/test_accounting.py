@@ -28,6 +28,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support import log_dsl
 from tests.support.command_line import digest
+from tests.support.machine_code import switch
 from tests.support.stages import plan_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -173,7 +174,7 @@ def cleaned(plan: CleanPlan, executor: InProcess, *, dry_run: bool = False) -> S
 @pytest.fixture(params=[False, True], ids=["readable", "compiled"])
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the kernels do the work of `clean_partition`."""
-    monkeypatch.setattr("kcompact.cleaner.partition.uses_kernels", lambda *_: request.param)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=request.param))
     return bool(request.param)
 
 
@@ -309,7 +310,7 @@ def test_a_stage_that_loses_or_doubles_changes_nothing(
     plan: CleanPlan, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled, make = MISTAKES[mistake]
-    monkeypatch.setattr("kcompact.cleaner.partition.uses_kernels", lambda *_: compiled)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     make(monkeypatch)
     before = digest(tmp_path)
     with pytest.raises(AccountingError):

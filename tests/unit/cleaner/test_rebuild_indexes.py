@@ -19,6 +19,7 @@ from kcompact.plan.partition import plan_partition
 from kcompact.plan.planned import PlannedPartition
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
+from tests.support.machine_code import switch
 from tests.support.wrong_indexes import LIES, tell
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -103,7 +104,7 @@ def outcome(directory: Path, spec: LogSpec, output: Path, *, rebuild_indexes: bo
 
 @pytest.fixture(params=["kernels", pytest.param("definition", marks=pytest.mark.slow)])
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "COMPILED_BYTES", 0 if request.param == "kernels" else 1 << 62)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=request.param == "kernels"))
 
 
 @pytest.mark.long

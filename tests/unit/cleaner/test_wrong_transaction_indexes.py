@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean import prepare
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.partition import CleanResult, clean_partition
 from kcompact.engine.in_process import InProcess
@@ -18,6 +17,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.committed_view import committed_view
+from tests.support.machine_code import switch
 from tests.support.wrong_transaction_indexes import SPEC, WRONG
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -39,7 +39,7 @@ def content(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture(params=["kernels", "definition"])
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "COMPILED_BYTES", 0 if request.param == "kernels" else 1 << 62)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=request.param == "kernels"))
 
 
 @pytest.fixture
@@ -60,9 +60,13 @@ def test_sound_indexes_are_not_refused(directory: Path) -> None:
 def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRONG[wrong].apply(directory)
     before = content(directory)
-    ways = ((CleanOptions(), 1 << 62), (CleanOptions(dry_run=True), 0), (CleanOptions(output=tmp_path / "out"), 0))
-    for options, compiled_bytes in ways:
-        monkeypatch.setattr(prepare, "COMPILED_BYTES", compiled_bytes)
+    ways = (
+        (CleanOptions(), False),
+        (CleanOptions(dry_run=True), True),
+        (CleanOptions(output=tmp_path / "out"), True),
+    )
+    for options, compiled in ways:
+        monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
         with pytest.raises(CorruptDataError, match=WRONG[wrong].message) as refused:
             clean(directory, options)
         assert refused.value.exit_code == 3

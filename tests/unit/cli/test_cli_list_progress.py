@@ -13,12 +13,11 @@ from typing import TextIO
 
 import pytest
 
-from kcompact.cli.commands import records as records_module
 from kcompact.cli.output import keys_progress, reading, streams
 from kcompact.cli.output.reading import ListProgress
 from kcompact.host.abrupt_end import undo_all
-from kcompact.kernels import load
 from tests.support.command_line import kcompact, partition
+from tests.support.machine_code import switch
 
 LOGS = [(Path("a-0/0.log"), 100), (Path("a-0/7.log"), 60), (Path("b-3/0.log"), 240)]
 END = "(end)"
@@ -116,39 +115,17 @@ def test_ctrl_c_gives_the_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(written) == 1
 
 
-@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("options", [[], ["--key", "k1"], ["--latest"], ["--transaction", "none"], ["--limit", "3"]])
 def test_every_list_says_how_far_it_is(
-    options: list[str], is_large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached: list[tuple[str, int]] = []
     monkeypatch.setattr(ListProgress, "reached", lambda self, log, position: reached.append((log.name, position)))
-    monkeypatch.setattr(records_module, "COMPILED_RECORDS", 0 if is_large else 1 << 40)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     directory = partition(tmp_path / "logs", "log\n0: k1=v k2=v k3=v\n3: k1=w k4=v")
     ran = kcompact("inspect", *options, "--output", tmp_path / "list.jsonl", directory)
     assert ran.code == 0
     sizes = [(path.name, path.stat().st_size) for path in sorted(directory.glob("*.log"))]
     assert list(dict.fromkeys(one for one in reached if one in sizes)) == sizes
     assert len(reached) > len(sizes)
-
-
-@pytest.mark.parametrize(
-    ("can_compile", "failure", "expected"),
-    [
-        (False, "no compiler", "working without compiled code: the same result, but many times slower: no compiler\n"),
-        (True, None, "compiling for this processor: this takes about ten seconds and happens once\n"),
-    ],
-)
-def test_compiling_and_its_failure_are_said(
-    can_compile: bool, failure: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = partition(tmp_path / "logs", "log\n0: k1=v")
-    monkeypatch.setattr(records_module, "COMPILED_RECORDS", 0)
-    # Not of `kernels`, which looks names up when they are asked for: there undoing would set them for good.
-    monkeypatch.setattr(load, "is_compiled", lambda: False)
-    monkeypatch.setattr(load, "available", lambda: can_compile)
-    monkeypatch.setattr(load, "failure", lambda: failure)
-    ran = kcompact("inspect", "--records", "--json", directory)
-    assert (ran.code, len(ran.lines), ran.err) == (0, 1, expected)
-    monkeypatch.setenv("KCOMPACT_KERNELS", "off")
-    assert kcompact("inspect", "--records", "--json", directory).err == ""

@@ -17,10 +17,10 @@ import duckdb
 import polars
 import pytest
 
-from kcompact.cli.commands import records as records_module
 from kcompact.format.batch import Record, build
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import COMPACT, ROOT, environment, flip, kcompact, partition
+from tests.support.machine_code import switch
 
 LOG = """
 log
@@ -234,7 +234,7 @@ try:
     main(sys.argv[1:])
 except SystemExit:
     pass
-print(sorted({"pyarrow", "numpy", "rich"} & sys.modules.keys()))
+print(sorted({"pyarrow", "rich"} & sys.modules.keys()))
 """
 
 
@@ -291,10 +291,10 @@ def test_parts_that_cannot_be_read_are_listed(options: list[str], tmp_path: Path
     assert f"invalid bytes at the end of {FIRST}" in text.out
 
 
-@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("options", [[], ["--from-offset", "1"], ["--transaction", "none"]])
 def test_what_the_disk_does_not_give_back_is_damage(
-    options: list[str], is_large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "logs" / "orders-0"
     directory.mkdir(parents=True)
@@ -304,7 +304,7 @@ def test_what_the_disk_does_not_give_back_is_damage(
     bad_page = range(-(-start // 4096) * 4096, -(-start // 4096) * 4096 + 4096)  # It has the end of 2 and some of 3.
     for name, length_of in (("pread", int), ("preadv", lambda buffers: sum(map(len, buffers)))):
         monkeypatch.setattr(os, name, failing(getattr(os, name), bad_page, length_of))
-    monkeypatch.setattr(records_module, "COMPILED_RECORDS", 0 if is_large else 1 << 40)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     ran = kcompact("inspect", "--records", "--json", *options, directory)
     assert ran.code == 3
     assert [line["offset"] for line in ran.lines if "offset" in line] == [0, 1, 4][
@@ -314,7 +314,7 @@ def test_what_the_disk_does_not_give_back_is_damage(
         f"position {bad_page.start}: Input/output error"
     }
     assert f"position {bad_page.start}: Input/output error; " in ran.err
-    if not is_large:  # The kernels read headers by the system's own calls.
+    if not compiled:  # The kernels read headers by the system's own calls.
         assert ("may have ended otherwise" in ran.err) == ("--transaction" in options)
 
 

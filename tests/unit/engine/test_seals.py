@@ -24,6 +24,7 @@ from kcompact.log.lock import log_dir_lock
 from tests.support.command_line import DIRTY, digest
 from tests.support.damage import cuts_and_flips
 from tests.support.log_dsl import parse
+from tests.support.machine_code import switch
 from tests.support.stages import plan_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -116,7 +117,7 @@ def test_an_altered_spill_file_changes_nothing(
         return ALTERED[how](data) if len(reads) == 2 and at == reads[1] else data
 
     monkeypatch.setattr(os, "pread", altered)
-    monkeypatch.setattr("kcompact.cleaner.partition.uses_kernels", lambda *_: compiled)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     before = digest(tmp_path)
     with log_dir_lock(plan.log.directory.parent) as lock, pytest.raises(ScratchDamagedError) as raised:
         clean_partition(plan, InProcess(parallelism=1), lock=lock)

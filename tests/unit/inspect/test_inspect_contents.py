@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import CorruptBatchError
-from kcompact.inspect import contents, segment_contents, verify
+from kcompact.inspect import segment_contents
 from kcompact.inspect.contents import file_contents, log_contents
 from kcompact.inspect.segment_contents import SegmentContents
 from kcompact.inspect.verify import verify_log
-from kcompact.kernels import load
 from kcompact.log.directory import read_log
 from tests.support.command_line import flip, partition
+from tests.support.machine_code import switch
 
 LOG = "00000000000000000000.log"
 
@@ -33,12 +33,9 @@ log now=10:00
 
 @pytest.fixture(autouse=True, params=["readable", "compiled"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run each test twice: with the readable definitions, as for small logs, and with kernels, as for large logs."""
+    """Run each test twice: with the readable definitions and with kernels."""
     way: str = request.param
-    if way == "compiled":
-        monkeypatch.setattr(load, "is_compiled", lambda: True)
-        monkeypatch.setattr(contents, "COMPILED_BATCHES", 0)
-        monkeypatch.setattr(verify, "COMPILED_BYTES", 0)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=way == "compiled"))
     return way
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcompact import kernels
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
 from kcompact.inspect.group_columns import KeyRecords, summarize
 from kcompact.inspect.groups import GroupContents, GroupCounter, GroupType, LogGroups, log_groups
 from kcompact.kernels import ABORT, COLUMNS, COMMIT, Table
-from kcompact.log import header_columns
 from kcompact.log.header_table import VerifiedRun
 from tests.support import examples
 from tests.support.coordinator_keys import classic_value, group_key, offset_key, offset_value
@@ -210,7 +210,7 @@ def at_once(data: bytes) -> LogGroups | str:
 
 def table_of(data: bytes) -> Table:
     table = np.empty((200, COLUMNS), np.int64)
-    count, end, _ = header_columns.parse_batches(np.frombuffer(data, np.uint8), len(data), 0, 1 << 62, -1, table)
+    count, end, _ = kernels.parse_batches(np.frombuffer(data, np.uint8), len(data), 0, 1 << 62, -1, table)
     assert end == len(data)
     return table[:count]
 

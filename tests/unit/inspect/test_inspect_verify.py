@@ -10,12 +10,12 @@ import pytest
 
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
-from kcompact.inspect import verify
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.verify import findings, verify_log
 from kcompact.log import header_table
 from kcompact.log.directory import read_log
 from tests.support.command_line import flip, partition, rewrite
+from tests.support.machine_code import switch
 
 LOG = "00000000000000000000.log"
 INDEX = "00000000000000000000.index"
@@ -32,10 +32,10 @@ log now=10:00 index.interval.bytes=50
 
 @pytest.fixture(autouse=True, params=["readable", "compiled"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run each test twice: with the readable definitions, as for small logs, and with kernels, as for large logs."""
+    """Run each test twice: with the readable definitions and with kernels."""
     way: str = request.param
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=way == "compiled"))
     if way == "compiled":
-        monkeypatch.setattr(verify, "COMPILED_BYTES", 0)
         monkeypatch.setattr(index, "LARGE_INDEX_BYTES", 2 * index.OFFSET_ENTRY_BYTES)
         monkeypatch.setattr(header_table, "WINDOW_BYTES", 200)
     return way

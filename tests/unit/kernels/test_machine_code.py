@@ -1,52 +1,77 @@
-"""The machine code of the kernels: what it is linked to, and who loads what for it."""
+"""The machine code of the kernels: what it is linked to, who loads it, and what is said when it does not load."""
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import platform
+import shutil
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kcompact.kernels import load
+from kcompact import kernels
+from kcompact.errors import ConfigError, KernelsUnavailableError
+from kcompact.kernels import build, machine_code
+from kcompact.kernels.machine_code import Record, library_path
 from kcompact.kernels.signatures import KERNELS
-from tests.support import machine_code
+from kcompact.kernels.target import FITS, TARGETS
+from tests.support import command_line, log_dsl, log_writer
+from tests.support.command_line import COMPACT, kcompact
+from tests.support.machine_code import forget
+
+MACHINE = platform.machine()
+LOG = """\
+log now=10:00 name={topic}-0 lone
+0: a=1 b=2 a=3
+3: b=4 c=5 d=~
+6: a=6
+"""
 
 
-@pytest.fixture(scope="module")
-def code() -> bytes:
-    return machine_code.object_file()
-
-
-def symbols(code: bytes) -> tuple[set[str], set[str]]:
-    """Return the names that a relocatable ELF file with 64 bits lacks, and those that it offers to others."""
+def names(code: bytes) -> tuple[set[str], set[str]]:
+    """Return the names that a shared ELF library with 64 bits lacks, and those that it offers to others."""
     assert code[:6] == b"\x7fELF\x02\x01"
     sections_at, section_bytes, count = *struct.unpack_from("<Q", code, 40), *struct.unpack_from("<2H", code, 58)
     sections = [
         struct.unpack_from("<IIQQQQIIQQ", code, sections_at + number * section_bytes) for number in range(count)
     ]
-    lacking, offered = set(), set()
+    lacking: set[str] = set()
+    offered: set[str] = set()
     for _, kind, _, _, at, size, link, _, _, entry_bytes in sections:
-        if kind != 2:  # SHT_SYMTAB
+        assert kind != 2, "a symbol table that was not stripped"
+        if kind != 11:  # SHT_DYNSYM
             continue
         names_at = sections[link][4]
         for entry in range(at, at + size, entry_bytes):
-            name_at, info, _, section = struct.unpack_from("<IBBH", code, entry)
+            name_at, _, _, section = struct.unpack_from("<IBBH", code, entry)
             name = code[names_at + name_at : code.index(b"\0", names_at + name_at)].decode()
-            if name and section == 0:
-                lacking.add(name)
-            elif name and info >> 4:
-                offered.add(name)
+            if name:
+                (offered if section else lacking).add(name)
     return lacking, offered
 
 
-def test_it_needs_the_c_library_and_nothing_else(code: bytes) -> None:
-    lacking, offered = symbols(code)
-    assert lacking <= {"memcpy", "memset", "memmove", "pread", "_GLOBAL_OFFSET_TABLE_"}
+def test_it_needs_the_c_library_and_nothing_else() -> None:
+    lacking, offered = names(library_path(MACHINE).read_bytes())
+    assert lacking <= {"memcpy", "memset", "memmove", "pread", "getauxval"}
     assert "pread" in lacking
-    assert offered == {f"kcompact_{name}" for name in KERNELS}
+    assert offered == {FITS, *(f"kcompact_{name}" for name in KERNELS)}
+
+
+def test_it_is_that_of_the_present_sources() -> None:
+    assert build.is_current(MACHINE), "run: make .venv/.installed"
+
+
+def test_what_is_current_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "compiled_ir", None)
+    assert build.build_libraries([MACHINE]) == [library_path(MACHINE)]
+    with pytest.raises(TypeError):
+        build.build_libraries(["aarch65"])
 
 
 CLEANED = """
@@ -54,13 +79,11 @@ import sys
 from pathlib import Path
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.options import CleanOptions
-from kcompact.clean import prepare
 from kcompact.plan.partition import plan_partition
 from kcompact.engine.in_process import InProcess
 from tests.support import log_dsl, log_writer
 spec = log_dsl.parse("log now=10:00 min.cleanable.dirty.ratio=0\\n0: a=1 b=2 a=3\\n3: c=1")
 directory = log_writer.write(spec, Path(sys.argv[1]))
-prepare.COMPILED_BYTES = int(sys.argv[2])
 plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
 result = cleaner.clean_partition(plan, InProcess(), lock=None, options=CleanOptions(dry_run=True))
 assert (result.stats.messages_read, result.stats.messages_written) == (3, 2)
@@ -68,19 +91,178 @@ print(*sorted({"numba", "llvmlite"} & set(sys.modules)))
 """
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("compiled_bytes", "loaded"), [(0, "llvmlite"), (1 << 20, "")])
-def test_cleaning_loads_no_compiler(code: bytes, tmp_path: Path, compiled_bytes: int, loaded: str) -> None:
-    cache = tmp_path / "cache" / "kcompact"
-    cache.mkdir(parents=True, mode=0o700)
-    load.write_cached(cache / machine_code.file_name(), code)
+@pytest.mark.parametrize("switch", ["auto", "off"])
+def test_cleaning_loads_no_compiler(switch: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CLEANED, str(tmp_path / "logs"), str(compiled_bytes)],
+        [sys.executable, "-c", CLEANED, str(tmp_path / "logs")],
         capture_output=True,
         text=True,
         check=False,
         cwd=Path(__file__).parents[3],
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        env={**os.environ, "KCOMPACT_KERNELS": switch},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == loaded
+    assert done.stdout == "\n"
+
+
+# The switch
+
+
+def logs(log_dir: Path) -> Path:
+    """Write two partitions and return their log directory."""
+    for topic in ("one", "two"):
+        log_writer.write(log_dsl.parse(LOG.replace("{topic}", topic)), log_dir)
+    return log_dir
+
+
+def files_of(log_dir: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(log_dir)): path.read_bytes() for path in sorted(log_dir.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(("value", "is_off"), [(None, False), ("", False), ("auto", False), ("off", True)])
+def test_the_switch(value: str | None, is_off: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KCOMPACT_KERNELS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("KCOMPACT_KERNELS", value)
+    assert kernels.in_use() is not is_off
+    if is_off:
+        with pytest.raises(KernelsUnavailableError, match="turned off by KCOMPACT_KERNELS=off"):
+            _ = kernels.crc32c
+
+
+@pytest.mark.parametrize("value", ["on", "OFF", "0"])
+@pytest.mark.parametrize("command", ["inspect", "plan", "clean"])
+def test_a_switch_with_another_value_is_a_mistake(
+    value: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = logs(tmp_path / "logs")
+    before = files_of(log_dir)
+    monkeypatch.setenv("KCOMPACT_KERNELS", value)
+    with pytest.raises(ConfigError):
+        kernels.in_use()
+    ran = kcompact(command, *COMPACT, log_dir)
+    assert ran.code == 2
+    assert f"KCOMPACT_KERNELS: '{value}' is neither auto nor off" in ran.err
+    assert files_of(log_dir) == before
+
+
+def test_recover_does_not_ask_for_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCOMPACT_KERNELS", "on")
+    assert kcompact("recover", logs(tmp_path / "logs")).code == 0
+
+
+def test_turned_off_the_result_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_sync: None) -> None:
+    found = []
+    for switch in ("auto", "off"):
+        monkeypatch.setenv("KCOMPACT_KERNELS", switch)
+        log_dir = logs(tmp_path / switch)
+        ran = command_line.clean(log_dir)
+        assert (ran.code, "machine code" in ran.err) == (0, False)
+        found.append((files_of(log_dir), kcompact("inspect", "--verify", *COMPACT, log_dir).code))
+    assert found[0] == found[1]
+
+
+# Machine code that does not load
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The machine code of a process that has loaded none, where it can be damaged."""
+    copy = tmp_path / "machine_code"
+    shutil.copytree(machine_code.DIRECTORY, copy)
+    monkeypatch.setattr(machine_code, "DIRECTORY", copy)
+    forget()
+    return copy
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> object:
+    yield
+    forget()
+
+
+def cut(library: Path) -> None:
+    library.write_bytes(library.read_bytes()[:20_000])
+
+
+def record(library: Path) -> None:
+    library.with_suffix(".json").write_bytes(build._record(library.read_bytes()).to_json())
+
+
+def of_other_processors(library: Path) -> None:
+    library.rename(library.with_name("sparc64.so"))
+    for other in library.parent.glob("*.so"):
+        if other.stem != "sparc64":
+            other.unlink()
+
+
+def of_another_kind(library: Path) -> None:
+    code = bytearray(library.read_bytes())
+    code[18:20] = (243).to_bytes(2, "little")  # RISC-V
+    library.write_bytes(code)
+    record(library)
+
+
+def without_any(library: Path) -> None:
+    shutil.rmtree(library.parent)
+
+
+DAMAGES = {
+    "cut": (cut, r"x\.so is damaged: its SHA-256 is not that of its record"),
+    "no record": (lambda library: library.with_suffix(".json").unlink(), r"x\.so cannot be checked: .*No such file"),
+    "not a record": (
+        lambda library: library.with_suffix(".json").write_text("{}"),
+        r"x\.so cannot be checked: not a record",
+    ),
+    "of other processors": (of_other_processors, r"this kcompact has it for sparc64; this processor is "),
+    "of another kind": (of_another_kind, r"x\.so: "),
+    "none": (without_any, r"x\.so is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("command", ["inspect", "plan", "clean"])
+def test_what_does_not_load_is_said_in_one_sentence(
+    damage: str, command: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, expected = DAMAGES[damage]
+    apply(directory / f"{MACHINE}.so")
+    log_dir = logs(tmp_path / "logs")
+    before = files_of(log_dir)
+    expected = expected.replace("x", MACHINE, 1) if expected.startswith("x") else expected
+    with pytest.raises(KernelsUnavailableError, match=expected):
+        kernels.in_use()
+    ran = kcompact(command, *COMPACT, log_dir)
+    assert (ran.code, files_of(log_dir)) == (4, before)
+    first, *rest = ran.err.splitlines()
+    assert first.startswith("error: machine code: ")
+    assert "KCOMPACT_KERNELS=off" in " ".join(rest)
+    assert "Traceback" not in ran.err
+    monkeypatch.setenv("KCOMPACT_KERNELS", "off")
+    assert kcompact(command, *COMPACT, log_dir).code == 0
+
+
+def test_a_processor_without_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget()
+
+    class Library:
+        """Machine code whose check of the processor fails."""
+
+        def __init__(self, path: str) -> None:
+            setattr(self, FITS, lambda: 0)
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    instructions = TARGETS[MACHINE].instructions.partition(" ")[0]
+    with pytest.raises(KernelsUnavailableError, match=f"this processor has not the instructions of {instructions}"):
+        kernels.in_use()
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    written = Record(library_sha256="a", sources_sha256="b")
+    assert Record.from_json(written.to_json()) == written
+    assert json.loads(written.to_json()) == {"library_sha256": "a", "sources_sha256": "b"}
+
+
+def test_a_kernel_loaded_anew_works() -> None:
+    forget()
+    assert kernels.crc32c(np.frombuffer(bytearray(b"123456789"), np.uint8), 0, 9) == 0xE3069283

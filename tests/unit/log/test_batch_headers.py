@@ -11,6 +11,7 @@ from kcompact.format.batch import Record, build, parse_batches
 from kcompact.kernels import ABORT, COMMIT
 from kcompact.log.batch_headers import Marker, read_headers, read_marker, read_producer_headers
 from tests.support import log_dsl
+from tests.support.machine_code import switch
 
 LINE = "a=1 b=1(pid=7) c=1(pid=8 txn) commit(pid=8 epoch=1) []@4..4(pid=8 control) d=1"
 
@@ -29,28 +30,33 @@ def test_control_batches_come_with_their_marker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("compiled", "offsets"), [(False, [1, 2, 3, 4]), (True, [1, 2, 3])])
-def test_the_headers_that_matter_to_producers(compiled: bool, offsets: list[int], tmp_path: Path) -> None:
+def test_the_headers_that_matter_to_producers(
+    compiled: bool, offsets: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An emptied control batch changes no producer."""
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     path = segment_of(LINE, tmp_path)
     end = path.stat().st_size
-    found = read_producer_headers(path, end_position=end, compiled=compiled)
+    found = read_producer_headers(path, end_position=end)
     expected = [batch for batch in read_headers(path, end_position=end) if batch.header.base_offset in offsets]
     without_crc = [batch._replace(header=batch.header._replace(crc=0)) for batch in expected]
     assert [batch._replace(header=batch.header._replace(crc=0)) for batch in found] == without_crc
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_an_empty_file_has_no_headers(compiled: bool, tmp_path: Path) -> None:
+def test_an_empty_file_has_no_headers(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     path = segment_of("", tmp_path)
-    assert read_producer_headers(path, end_position=0, compiled=compiled) == []
+    assert read_producer_headers(path, end_position=0) == []
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_damaged_file_is_an_error(compiled: bool, tmp_path: Path) -> None:
+def test_a_damaged_file_is_an_error(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     path = segment_of(LINE, tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptBatchError, match="but only"):
-        read_producer_headers(path, end_position=path.stat().st_size, compiled=compiled)
+        read_producer_headers(path, end_position=path.stat().st_size)
 
 
 @pytest.mark.parametrize(

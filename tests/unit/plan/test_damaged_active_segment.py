@@ -13,13 +13,13 @@ from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import HEADER_BYTES, Batch, parse_batches
 from kcompact.format.names import log_name
-from kcompact.log import many_batches
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import kcompact
 from tests.support.log_writer import LogSpec
+from tests.support.machine_code import switch
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -94,7 +94,7 @@ def test_the_sound_log_is_cleaned(tmp_path: Path) -> None:
 
 @pytest.fixture(params=["kernels", "definition"])
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many_batches, "COMPILED_BATCHES", 1 if request.param == "kernels" else 1 << 30)
+    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=request.param == "kernels"))
 
 
 @pytest.mark.usefixtures("compiled")

@@ -1,37 +1,47 @@
-"""Turns an object file into Python functions: llvmlite links the file, ctypes calls its functions."""
+"""The kernels as Python functions: each checks its arrays and calls a C function of the shared library.
+
+ctypes releases the interpreter's lock for each call, so threads of one process use all cores.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import binding
 
+from kcompact.errors import KernelsUnavailableError
+from kcompact.kernels.machine_code import library
 from kcompact.kernels.signatures import KERNELS, SYMBOL_PREFIX, Parameter, Signature
-from kcompact.kernels.target import target_machine
+from kcompact.kernels.switch import VARIABLE, is_off
 
 _DTYPES = {"u8": np.dtype(np.uint8), "u64": np.dtype(np.uint64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}
 
-_ENGINES: list[Any] = []
-"""Each engine owns the code that it has linked, so the engines are kept for the life of the process."""
+
+def loaded() -> Mapping[str, Callable[..., Any]]:
+    """Return the kernels by name.
+
+    Raises KernelsUnavailableError if they are turned off, or as `machine_code.library` does; ConfigError if the switch
+    has an unknown value.
+    """
+    if is_off():
+        raise KernelsUnavailableError(problem=f"turned off by {VARIABLE}=off")
+    return _functions()
 
 
-def linked(code: bytes) -> dict[str, Callable[..., Any]]:
-    """Return the kernels of an object file by name. Raises RuntimeError if LLVM rejects the file."""
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _ENGINES.append(engine)
+@cache
+def _functions() -> Mapping[str, Callable[..., Any]]:
+    opened = library()
     return {
-        name: _callable(name, engine.get_function_address(f"{SYMBOL_PREFIX}{name}"), signature)
+        name: _callable(name, getattr(opened, f"{SYMBOL_PREFIX}{name}"), signature)
         for name, signature in KERNELS.items()
     }
 
 
-def _callable(name: str, address: int, signature: Signature) -> Callable[..., Any]:
-    """Return a Python function that calls the code at an address.
+def _callable(name: str, function: Any, signature: Signature) -> Callable[..., Any]:
+    """Return a Python function that calls a C function.
 
     The function returns an integer or a tuple of integers. It raises TypeError for an array of another type or shape,
     and for a read-only array that the kernel writes, because the machine code checks neither.
@@ -42,7 +52,7 @@ def _callable(name: str, address: int, signature: Signature) -> Callable[..., An
             c_types += [ctypes.c_void_p, *(ctypes.c_int64 for _ in parameter.extents)]
         else:
             c_types.append(ctypes.c_uint64 if parameter.type == "u64" else ctypes.c_int64)
-    function = ctypes.CFUNCTYPE(None, *c_types, ctypes.c_void_p)(address)
+    function.argtypes, function.restype = [*c_types, ctypes.c_void_p], None
     results_type = ctypes.c_int64 * max(1, len(signature.results))
 
     def call(*arguments: Any) -> Any:
