@@ -1,4 +1,4 @@
-"""The manifests and the unit are what their readers accept, and the commands in them clean real logs.
+"""The manifests, the unit and the workflows are what their readers accept, and the commands in them clean real logs.
 
 Neither a cluster nor a service manager runs here: the commands run on directories that are laid out like the volumes.
 """
@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
 STRIMZI = KUBERNETES / "strimzi-job.yaml"
 STATEFULSET = KUBERNETES / "statefulset-job.yaml"
 UNIT = ROOT / "examples" / "systemd" / "kcompact.service"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 OLDEST_KUBERNETES = "1.25"
 
 MAPPING = list[str | int]
@@ -204,3 +206,33 @@ def test_the_command_of_the_unit_cleans_a_log_directory(tmp_path: Path) -> None:
     (tmp_path / "kcompact").mkdir()
     ran = run(arguments, {"/var/lib": tmp_path}, tmp_path)
     cleaned_once(ran, log_dir / "inventory-0", tmp_path / "kcompact" / "journal.jsonl")
+
+
+# GitHub
+
+
+def checked(*workflows: Path) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    return subprocess.run([*program, *workflows], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.long
+def test_workflows_have_the_schema_of_github(tmp_path: Path) -> None:
+    assert WORKFLOWS
+    right = checked(*WORKFLOWS)
+    assert right.returncode == 0, right.stdout
+    for workflow in WORKFLOWS:
+        wrong = tmp_path / workflow.name
+        wrong.write_text(workflow.read_text(encoding="utf-8").replace("runs-on:", "run-on:"), encoding="utf-8")
+        assert "run-on" in checked(wrong).stdout
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda file: file.name)
+def test_a_workflow_gives_its_jobs_only_the_rights_that_they_name(workflow: Path) -> None:
+    document_ = document(workflow)
+    assert document_["permissions"] == {}
+    for job in document_["jobs"].values():
+        assert job["permissions"]
+        for step in job["steps"]:
+            if "uses" in step:
+                assert step["uses"].partition("@")[2].startswith(("v", "release/v")), step["uses"]
