@@ -9,6 +9,7 @@ Imports: `readable`.
     core_dumps        forbids core dumps
     disk              the free space and the kind of a file system, and mounts over files
     file_flags        flags that forbid to change a file, and projects
+    installation      how kcompact was installed, and what adds an extra
     memory            how much memory a cleaning may use
     open_files        which other processes have files open
     processes         the command lines of other processes

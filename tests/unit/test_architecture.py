@@ -61,7 +61,7 @@ ONLY_IN = {
     "kafka": {"config.admin_client"},
     "ssl": {"config.client", "config.listener"},
     "cryptography": {"config.client.stores"},
-    "urllib": {"config.client.tokens"},
+    "urllib": {"config.client.tokens", "host.installation"},
     "pyarrow": {"export.arrow"},
     "fcntl": {"log.lock", "host.file_flags"},
     "filelock": {"engine.spark.scratch"},
@@ -106,6 +106,7 @@ MAY_OPEN_FILES = {
     *("host.file_flags", "host.disk"),  # Directories, to ask about them; `/proc`.
     *("cleaner.journal", "export.files"),  # Files of their own.
     "report.page",  # The template and the style sheet of the package.
+    "host.installation",  # The metadata of the package.
     *("host.access", "host.memory", "host.open_files", "host.processes"),  # `/proc` and `/sys`.
     *("engine.spark", "kernels", "cli.output.streams", "cli.commands.man_pages"),  # Files of their own; streams.
 }

@@ -16,6 +16,7 @@ from kcompact.cli.output.next_command import command_after
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import stop_request
 from kcompact.errors import CorruptDataError, UnsupportedError
+from kcompact.host.installation import how_to_add
 from kcompact.keys.counts import CountOptions
 from kcompact.plan.explanation import explain_all
 from kcompact.plan.horizons import read_all_horizons
@@ -93,8 +94,7 @@ def _require_libraries(file: Path) -> None:
     except ImportError as problem:
         raise UnsupportedError(
             path=file,
-            problem=f"a report needs jinja2 and matplotlib: {problem}",
-            hint="Install them: pip install 'kcompact[report]'",
+            problem=f"a report needs jinja2 and matplotlib ({problem}); {how_to_add('report')}",
         ) from problem
 
 

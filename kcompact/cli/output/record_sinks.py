@@ -18,6 +18,7 @@ from kcompact.errors import UnsupportedError
 from kcompact.export.columns import Extra, Source
 from kcompact.export.files import new_file, require_new
 from kcompact.format.names import TopicPartition, parse_directory, parse_file_name
+from kcompact.host.installation import how_to_add
 from kcompact.readable import printable_text, time
 
 if TYPE_CHECKING:
@@ -168,8 +169,7 @@ def _writer_of(path: Path) -> Callable[[BinaryIO, Sequence[str], bool, Sequence[
     except ImportError as problem:
         raise UnsupportedError(
             path=path,
-            problem=f"Parquet and Arrow files need pyarrow, which cannot be imported: {problem}",
-            hint="pip install 'kcompact[arrow]' installs it. --output FILE.csv and FILE.jsonl do not need it.",
+            problem=f"Parquet and Arrow files need pyarrow ({problem}); use .csv or .jsonl, or {how_to_add('arrow')}",
         ) from None
     return lambda file, topics, with_data, extra: ArrowWriter(file, kind, topics, with_data=with_data, extra=extra)
 

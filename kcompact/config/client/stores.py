@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kcompact.config.client import java_keystore
 from kcompact.errors import ConfigError
+from kcompact.host.installation import how_to_add
 from kcompact.log.files import read_file
 from kcompact.readable import shell_word
 
@@ -137,8 +138,8 @@ def _without_library(file: Path, *, is_key_store: bool) -> ConfigError:
     convert = f"openssl pkcs12 -in {shell_word(str(file))} {'' if is_key_store else '-nokeys '}-out {pem}"
     return ConfigError(
         path=file,
-        problem="a PKCS12 file, which needs the library cryptography",
-        hint=f"pip install 'kcompact[live]' installs it. Or convert the file: {convert}\n"
+        problem=f"a PKCS12 file, which needs the library cryptography; {how_to_add('live')}",
+        hint=f"Or convert the file: {convert}\n"
         f"Then set ssl.{kind}.type=PEM and ssl.{kind}.location={pem}, without ssl.{kind}.password"
         + (", and ssl.key.password" if is_key_store else ""),
     )

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from kcompact.errors import RefusedError
-from kcompact.readable import shown
+from kcompact.host.installation import how_to_add
+from kcompact.wording import worded
 
 MIN_JAVA = 17
 ANSWER_S = 10.0
@@ -26,7 +27,7 @@ def find_java() -> Path:
     """Return the `java` to run: that of JAVA_HOME, else the one on the PATH, else that of the `jre` extra.
 
     A Java that does not run or is older than MIN_JAVA is skipped. The result is kept for this process. Raises
-    RefusedError if no Java is left; the message says what is wrong with each of them.
+    RefusedError if no Java is left; the message is a sentence with what is wrong with each of them.
     """
     return _first_usable(tuple(_candidates()))
 
@@ -45,37 +46,37 @@ def _candidates() -> Iterator[tuple[Path, str]]:
 
 @cache  # Keeps no exception: after a failure the next call looks again.
 def _first_usable(candidates: tuple[tuple[Path, str], ...]) -> Path:
-    problems = []
+    unusable = []
     for java, source in candidates:
         problem = _problem_of(java)
         if problem is None:
             return java
-        problems.append(f"  {shown(java)} ({source}): {shown(problem)}\n")
+        unusable.append(f"{java} ({source}) {problem}")
+    found = f"but {', '.join(unusable)}" if unusable else "and none was found"
     raise RefusedError(
         path="java",
-        problem=f"Spark needs Java {MIN_JAVA} or newer, and none was found",
-        hint="".join(problems) + f"Install Java {MIN_JAVA}, or run: pip install 'kcompact[jre]'\n"
-        "To clean without Spark and Java, use --engine in-process.",
+        problem=f"Spark needs Java {MIN_JAVA} or newer, {found}; install one, {worded('use --engine in-process')}, "
+        f"or {how_to_add('jre')}",
     )
 
 
 def _problem_of(java: Path) -> str | None:
-    """Return why this Java cannot be used, None if it can."""
+    """Return why this Java cannot be used, None if it can. The Java is the subject of the sentence."""
     try:
         code, output = _version_output(java)
     except subprocess.TimeoutExpired:
-        return f"`java -version` did not end within {ANSWER_S:g} seconds"
+        return f"does not end `java -version` within {ANSWER_S:g} seconds"
     except OSError as problem:
-        return f"it does not run: {problem.strerror}"
+        return f"does not run: {problem.strerror}"
     if code < 0:
-        return f"`java -version` was killed by {signal_name(-code)}"
+        return f"was killed by {signal_name(-code)} at `java -version`"
     first_line = next((line.strip()[:200] for line in output.splitlines() if line.strip()), "no output")
     if code > 0:
-        return f"`java -version` failed with exit code {code}: {first_line}"
+        return f"fails `java -version` with exit code {code}: {first_line}"
     found = re.search(r'version "(?:1\.)?(\d{1,4})', output)
     if found is None:
-        return f"`java -version` does not print a version: {first_line}"
-    return None if int(found[1]) >= MIN_JAVA else f"it is Java {found[1]}"
+        return f"prints no version at `java -version`: {first_line}"
+    return None if int(found[1]) >= MIN_JAVA else f"is Java {found[1]}"
 
 
 def _version_output(java: Path) -> tuple[int, str]:

@@ -20,6 +20,8 @@ from kcompact.engine.spark import pyspark_private
 from kcompact.engine.spark.class_archive import ClassArchive, find_archive
 from kcompact.engine.spark.java import signal_name
 from kcompact.errors import ConfigError, EngineError, RefusedError
+from kcompact.host.installation import how_to_add
+from kcompact.wording import worded
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -284,13 +286,18 @@ class _DirectStartError(Exception):
 
 
 def spark_home() -> Path:
-    """Return the directory of the installed PySpark without importing it. Raises RefusedError."""
-    found = importlib.util.find_spec("pyspark")
+    """Return the directory of the installed PySpark without importing it. Raises RefusedError without the extra."""
+    home = _directory_of("pyspark")
+    _directory_of("py4j")
+    return home
+
+
+def _directory_of(package: str) -> Path:
+    found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise RefusedError(
-            path="pyspark",
-            problem="this Python package is not installed",
-            hint="Run: pip install pyspark\nTo clean without Spark, use --engine in-process.",
+            path="Spark",
+            problem=f"{package} is not installed; {worded('use --engine in-process')}, or {how_to_add('spark')}",
         )
     return Path(found.submodule_search_locations[0]).resolve()
 

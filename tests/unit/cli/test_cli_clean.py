@@ -310,7 +310,7 @@ def test_java_is_looked_for_before_the_question(tmp_path: Path, monkeypatch: pyt
     before = digest(directory)
     ran = kcompact("clean", *COMPACT, directory)
     assert (ran.code, ran.out) == (4, "")
-    assert "java (JAVA_HOME): `java -version` failed with exit code 1: no output" in ran.err
+    assert "java (JAVA_HOME) fails `java -version` with exit code 1: no output" in ran.err
     assert digest(directory) == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import sys
 import threading
@@ -19,6 +20,7 @@ from kcompact.config.client.settings import ClientConfig
 from kcompact.config.client.stores import certificates_in
 from kcompact.config.client.tls import openssl_name
 from kcompact.errors import ClusterUnreachableError, ConfigError, KcompactError
+from kcompact.host.installation import how_to_add
 from tests.support.certificates import PASSWORD, authority, jks, sign, trust_store
 from tests.support.command_line import kcompact, partition
 
@@ -267,9 +269,8 @@ def test_pkcs12_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     settings = SSL | store("p12", tmp_path)
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
     convert = f"openssl pkcs12 -in {tmp_path}/trust.p12 -nokeys -out ca.pem"
-    with pytest.raises(
-        ConfigError, match=rf"(?s)pip install 'kcompact\[live\]'.*{convert}\n.*without ssl.truststore.pass"
-    ):
+    added = re.escape(how_to_add("live"))
+    with pytest.raises(ConfigError, match=rf"(?s)cryptography; {added}\n.*{convert}\n.*without ssl.truststore.pass"):
         ClientConfig.of(settings)
 
 

