@@ -56,10 +56,10 @@ $(STAMP): $(VENV)/.packages $(KERNELS)
 	@$(BIN)/python -m compileall -q kcompact
 	@touch $@
 
-demo: $(STAMP)  ## set up, then inspect, plan, dry-run, clean and inspect a real log
+demo: $(STAMP)  ## set up, then inspect, plan, dry-run, clean and inspect a real log, on Spark and in one process
 	@PATH="$(abspath $(BIN)):$$PATH" sh docs/demo.sh
 
-test: $(STAMP)  ## set up, then run the tests; no Kafka, no Maven
+test: $(STAMP)  ## set up, then run the tests, on Spark and in one process; no Kafka, no Maven
 	$(PYTEST) $(TEST)
 
 fast: $(STAMP)  ## the tests that start no JVM and take no time, with few examples each
@@ -151,7 +151,7 @@ oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs;
 
 broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
 	$(BIN)/python -m fixtures.broker --restart-check \
-	  --kcompact "$(abspath $(BIN))/kcompact clean --force --yes"
+	  --kcompact "$(abspath $(BIN))/kcompact clean --engine spark --force --yes"
 
 torture: $(STAMP)  ## kill, starve, damage and race whole cleanings: docs/safety.md; TORTURE="--share 0.1" for a part
 	$(BIN)/python -m tests.torture $(TORTURE)

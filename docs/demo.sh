@@ -15,6 +15,10 @@ cd "$logs"
 run kcompact inspect inventory-0 --now $now
 run kcompact plan . --now $now
 run kcompact clean . --now $now --dry-run
-run kcompact clean . --now $now --yes
+cp -a . ../one-process
+run kcompact clean . --now $now --yes --engine spark
 run kcompact inspect inventory-0 --now $now --verify
+printf '\nThe same in one process leaves the same bytes:\n'
+run kcompact clean ../one-process --now $now --yes --engine in-process --quiet
+run diff -r . ../one-process
 printf '\nThe cleaned log directory is %s\n' "$logs"

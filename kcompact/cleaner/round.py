@@ -24,7 +24,7 @@ from pathlib import Path
 
 from kcompact.clean.executor import Executor, Progress
 from kcompact.cleaner.copies import finish, output_of, require_space_for_copies
-from kcompact.cleaner.engines import Engine, EngineOptions
+from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions
 from kcompact.cleaner.in_use import UseCheck
 from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.locks import Locks
@@ -94,8 +94,8 @@ def clean_log_dir(
     Does in one call what the command `clean` does without a question: locks the log directory, recovers interrupted
     swaps, plans, cleans and writes the checkpoints. `path` may also be one partition directory. `config` has settings
     under the names of `--config`: `{"cleanup.policy": "compact", "orders:min.compaction.lag.ms": "0"}`; it comes before
-    the other sources of `plan_options`, whose default is the clock's time. `engine` may be a name; the default is this
-    process.
+    the other sources of `plan_options`, whose default is the clock's time. `engine` may be a name; the default is
+    that of `EngineOptions`: Spark with its options or for much work, else this process.
 
     The failure of one partition does not stop the others: see `RoundResult.exit_code` and `raise_failure`.
     Raises ConfigError for a wrong setting or option, RefusedError for a path without partitions, and when no partition
@@ -152,14 +152,19 @@ class Round:
         # The limit on bytes per second holds for one cleaning.
         self._threads = engine.side_by_side if options.max_bytes_per_second is None else 1
 
+    @property
+    def engine(self) -> EngineChoice | None:
+        """Return the engine and why it was chosen, None if nothing is to be cleaned."""
+        return self._engine.choice if any(outcome.is_eligible for outcome in self.outcomes) else None
+
     def check_engine(self) -> None:
         """Raise KcompactError if something is to be cleaned and the engine cannot start, as far as is known at once."""
-        if any(outcome.is_eligible for outcome in self.outcomes):
+        if self.engine is not None:
             self._engine.check()
 
     def begin_engine(self) -> None:
         """Begin to start Spark in the background, if it is the engine and something is to be cleaned."""
-        if any(outcome.is_eligible for outcome in self.outcomes):
+        if self.engine is not None:
             self._engine.begin()
 
     def clean(self, progress: RoundProgress | None = None) -> RoundResult:
@@ -321,7 +326,7 @@ def begin_round(
         changes = any(each.is_eligible or _only_loses_segments(each, options) for each in outcomes)
         if options.journal is not None and changes and not options.only_reads:
             journal = stack.enter_context(Journal(Path(options.journal), directories, options))
-        engine = Engine(engine_options, stack)
+        engine = Engine(engine_options, stack, bytes_to_read=_bytes_to_read(outcomes))
         yield Round(
             outcomes,
             options,
@@ -343,6 +348,12 @@ def begin_round(
             keep=keep,
             journal=journal,
         )
+
+
+def _bytes_to_read(outcomes: Sequence[PartitionOutcome]) -> int:
+    """Return the bytes of the segments that will be rewritten."""
+    plans = [outcome.turn for outcome in outcomes if outcome.is_eligible]
+    return sum(plan.clean_bytes + plan.cleanable_bytes for plan in plans if plan is not None)
 
 
 def _only_loses_segments(outcome: PartitionOutcome, options: CleanOptions) -> bool:

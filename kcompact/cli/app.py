@@ -302,10 +302,11 @@ def plan(
 )
 @click.option(
     "--engine",
-    type=click.Choice(("spark", "in-process")),
-    default="spark",
+    type=click.Choice(("auto", "spark", "in-process")),
+    default="auto",
     show_default=True,
-    help="The engine that runs the stages. Both give the same bytes.",
+    help="The engine that runs the stages: Spark, or this process. Both give the same bytes. auto: Spark with --master "
+    "or --spark-conf, and for 4 GiB or more where Spark and Java are installed; else this process.",
 )
 @options.memory(what="keys and for data being read and written")
 @click.option(
@@ -314,7 +315,7 @@ def plan(
     metavar="SIZE",
     help="Upper limit for reading and writing together, on average, such as 50m.",
 )
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="The Spark master.")
+@click.option("--master", metavar="URL", help="The Spark master. Default: local[*], this machine.")
 @click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting. Repeatable.")
 @options.configuration
 @options.verbosity(quiet="Print only errors, and the question.")
@@ -332,7 +333,7 @@ def clean(
     is_quiet: bool,
     as_json: bool,
     engine: str,
-    master: str,
+    master: str | None,
     spark_conf: tuple[str, ...],
     **cleaning: Any,
 ) -> int:

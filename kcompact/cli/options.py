@@ -134,8 +134,8 @@ _KEYS = (
     ),
     click.option(
         "--engine",
-        type=click.Choice(("spark", "in-process")),
-        help="With --keys: the engine that runs the stages. Default: in-process.",
+        type=click.Choice(("auto", "spark", "in-process")),
+        help="With --keys: the engine that runs the stages, as of clean. Default: auto.",
     ),
     click.option("--master", metavar="URL", help="With --keys: the Spark master. Default: local[*]."),
     click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="With --keys: a Spark setting. Repeatable."),
@@ -181,7 +181,7 @@ def counting_keys(command: Command) -> Command:
             raise click.UsageError(_KEYS_EXCLUDES)
         if prefix == "":
             raise click.BadParameter("the separator is empty", param_hint="--prefix")
-        from kcompact.cleaner.engines import LOCAL_MASTER, EngineOptions
+        from kcompact.cleaner.engines import EngineOptions
         from kcompact.cli.commands import keys as keys_command
 
         conf = parse_pairs(spark_conf, option="--spark-conf")
@@ -190,7 +190,7 @@ def counting_keys(command: Command) -> Command:
             separator=(prefix or "").encode("utf-8", "surrogateescape"),
             top=10 if top is None else top,
             print_data=records.print_data,
-            engine=EngineOptions(name=engine or "in-process", master=master or LOCAL_MASTER, spark_conf=conf),
+            engine=EngineOptions(name=engine or "auto", master=master, spark_conf=conf),
             memory_bytes=kwargs["memory_bytes"],
         )
         return keys_command.run(kwargs["paths"], kwargs["plan_options"], request, as_json=kwargs["as_json"])

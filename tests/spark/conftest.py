@@ -15,7 +15,7 @@ def started(on_spark: OnSpark, monkeypatch: pytest.MonkeyPatch) -> Started:
     started = Started(on_spark.sc)
 
     def begin(engine: Engine) -> None:
-        if engine._options.name == "spark":
+        if engine.choice.name == "spark":
             monkeypatch.setattr(engine, "_start", started)
 
     monkeypatch.setattr(Engine, "begin", begin)

@@ -279,7 +279,9 @@ def test_a_fault_is_its_own_partitions(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(round, "clean_partition", faulty)
     write_logs(tmp_path / "logs", 3)
-    ran = kcompact("clean", "--force", "--json", "--high-watermark", "leo", *COMPACT, tmp_path / "logs")
+    ran = kcompact(
+        "clean", "--engine", "spark", "--force", "--json", "--high-watermark", "leo", *COMPACT, tmp_path / "logs"
+    )
     assert ran.code == 1
     statuses = {entry["directory"][-1]: entry["status"] for entry in ran.json["partitions"]}
     assert statuses == {"0": "cleaned", "1": "failed", "2": "cleaned"}

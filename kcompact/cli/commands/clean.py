@@ -57,6 +57,8 @@ def run(
         printer = None if as_json or is_quiet else _printer(is_verbose=is_verbose)
         asks = consent.is_needed(round_.outcomes, options, assume_yes=assume_yes, must_ask=must_ask, as_json=as_json)
         _tell_notes(round_, without_doubts=asks)
+        if round_.engine is not None and round_.engine.why and not is_quiet:
+            streams.tell(str(round_.engine))
         if asks:
             round_.check_engine()
         else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from kcompact.clean.executor import Executor, Progress
@@ -18,7 +19,7 @@ from kcompact.cli.output.keys_progress import KeysProgress
 from kcompact.cli.signals import stop_request
 from kcompact.config.resolve import Configured
 from kcompact.errors import ConfigError, CorruptDataError, KcompactError, storage_errors
-from kcompact.format.names import parse_directory
+from kcompact.format.names import Suffix, parse_directory
 from kcompact.keys.count import count_keys
 from kcompact.keys.counts import CountOptions
 from kcompact.log.directory import LogDir
@@ -58,7 +59,9 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
         memory_bytes=request.memory_bytes,
     )
     with ExitStack() as stack, stop_request() as stop:
-        engine = Engine(request.engine, stack)
+        engine = Engine(request.engine, stack, bytes_to_read=_log_bytes(directories))
+        if directories and engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
+            streams.tell(str(engine.choice))
         engine.check()
         with stop.deferred():  # A signal must not interrupt the start halfway.
             engine.begin()
@@ -92,6 +95,15 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
         lost = delivered(show, only_reads=True)
     complain_of(entries)
     return gravest_exit_code([entry.exit_code for entry in entries]) or lost
+
+
+def _log_bytes(directories: Sequence[Path]) -> int:
+    """Return the bytes of the logs. What cannot be read is reported with its partition."""
+    total = 0
+    for log in chain.from_iterable(directory.glob(f"*{Suffix.LOG}") for directory in directories):
+        with suppress(OSError):
+            total += log.stat().st_size
+    return total
 
 
 def _topics(

@@ -206,8 +206,8 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "an engine by a wrong name": lambda path: clean_log_dir(path, engine="flink"),
     "an unknown engine": lambda path: EngineOptions(name="flink"),
     "an unknown master": lambda path: EngineOptions(name="spark", master="nonsense"),
-    "a master without Spark": lambda path: EngineOptions(master="local[1]"),
-    "settings without Spark": lambda path: EngineOptions(spark_conf={"spark.ui.enabled": "true"}),
+    "a master without Spark": lambda path: EngineOptions(name="in-process", master="local[1]"),
+    "settings without Spark": lambda path: EngineOptions(name="in-process", spark_conf={"spark.ui.enabled": "true"}),
     "an unknown setting": lambda path: clean_log_dir(path, {"clean.policy": "compact"}, plan_options=PLAN),
     "a wrong value": lambda path: clean_log_dir(path, {"cleanup.policy": "compress"}, plan_options=PLAN),
 }

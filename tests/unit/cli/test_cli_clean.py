@@ -15,6 +15,7 @@ import pytest
 
 from fixtures import checkout
 from kcompact.clean.job import CleanerStats
+from kcompact.cleaner import engines
 from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.commands import consent
 from kcompact.cli.output import outcome
@@ -279,12 +280,34 @@ def test_without_a_terminal_only_ask_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_spark_is_the_default_engine(tmp_path: Path) -> None:
+def test_a_master_chooses_spark(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     ran = process("clean", "--json", "--master", "local[1]", *COMPACT, directory)
     assert ran.returncode == 0, ran.stderr
+    assert "engine: spark (--master is given)\n" in ran.stderr
     assert '"engine": "spark"' in ran.stdout
     assert values(directory) == COMPACTED
+
+
+def test_small_work_is_done_by_this_process(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    line = "engine: in-process (419 B to read; Spark from 4.0 GiB)\n"
+    ran = kcompact("clean", "--json", "--dry-run", *COMPACT, directory)
+    assert (ran.code, ran.partition["engine"]) == (0, "in-process")
+    assert line in ran.err
+    for arguments in (["--quiet"], ["--engine", "in-process"]):
+        assert "engine: " not in kcompact("clean", "--dry-run", *arguments, *COMPACT, directory).err
+    assert line in kcompact("clean", *COMPACT, directory).err
+    assert "engine: " not in kcompact("clean", *COMPACT, directory).err, "nothing is to be cleaned"
+
+
+def test_large_work_without_spark_is_done_by_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "SPARK_BYTES", 1)
+    monkeypatch.setattr(engines, "_has_spark", lambda: False)
+    directory = partition(tmp_path)
+    ran = kcompact("clean", "--json", *COMPACT, directory)
+    assert (ran.code, ran.partition["engine"]) == (0, "in-process")
+    assert "engine: in-process (419 B to read, but Spark is not installed)\n" in ran.err
 
 
 def test_spark_that_does_not_start_is_each_partitions_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +318,7 @@ def test_spark_that_does_not_start_is_each_partitions_failure(tmp_path: Path, mo
 
     monkeypatch.setattr(context, "spark_start", broken)
     directory = partition(tmp_path)
-    ran = kcompact("clean", "--json", *COMPACT, directory)
+    ran = kcompact("clean", "--engine", "spark", "--json", *COMPACT, directory)
     assert (ran.code, ran.partition["status"]) == (7, "failed")
 
 
@@ -308,7 +331,7 @@ def test_java_is_looked_for_before_the_question(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(consent, "is_given", lambda *_: pytest.fail("asked"))
     directory = partition(tmp_path / "logs")
     before = digest(directory)
-    ran = kcompact("clean", *COMPACT, directory)
+    ran = kcompact("clean", "--engine", "spark", *COMPACT, directory)
     assert (ran.code, ran.out) == (4, "")
     assert "java (JAVA_HOME) fails `java -version` with exit code 1: no output" in ran.err
     assert digest(directory) == before

@@ -66,7 +66,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, shell: str, words: str, current: str 
         ("kcompact clean --journal ", ["file,"]),
         ("kcompact plan --broker-config ", ["file,"]),
         ("kcompact clean --eng", ["plain,--engine"]),
-        ("kcompact clean --engine ", ["plain,spark", "plain,in-process"]),
+        ("kcompact clean --engine ", ["plain,auto", "plain,spark", "plain,in-process"]),
         ("kcompact plan --high-watermark ", ["plain,leo"]),
         ("kcompact plan --high-watermark 7", []),
         ("kcompact completion ", ["plain,bash", "plain,zsh", "plain,fish"]),

@@ -185,7 +185,7 @@ def test_command_lines_that_are_refused(arguments: list[str], problem: str, tmp_
 
 def test_settings_of_spark_without_spark_and_single_files_are_refused(tmp_path: Path) -> None:
     directory = partition(tmp_path)
-    ran = kcompact(*KEYS, "--master", "local[1]", directory)
+    ran = kcompact(*KEYS, "--engine", "in-process", "--master", "local[1]", directory)
     assert (ran.code, "in-process does not use a Spark master" in ran.err) == (2, True)
     ran = kcompact(*KEYS, directory / LOG0)
     assert (ran.code, "--keys needs a partition directory" in ran.err) == (4, True)

@@ -171,7 +171,7 @@ def test_spark_that_does_not_start_fails_only_what_it_would_clean(dirty: Path, m
         yield
 
     monkeypatch.setattr(context, "spark_start", broken)
-    ran = kcompact("clean", "--json", *COMPACT, dirty)
+    ran = kcompact("clean", "--engine", "spark", "--json", *COMPACT, dirty)
     statuses = Counter(entry["status"] for entry in ran.json["partitions"])
     assert (ran.code, statuses) == (1, {"failed": 5, "skipped": 1})
     assert errors_of(ran.err) == ["error: Spark: no Java"]

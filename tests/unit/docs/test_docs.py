@@ -179,7 +179,7 @@ def test_every_console_block_is_run(page: Path) -> None:
     assert len(found) == written
     for session, block in found:
         for _, command, _ in commands(block):
-            if command.startswith("kcompact clean ") and "--engine in-process" not in command:
+            if re.search(r" --(master|spark-conf|engine spark)\b", command):
                 assert session.needs_spark, command
     hidden = [block for block in blocks(text) if block.language != "console" and "$ kcompact" in "\n".join(block.lines)]
     assert not hidden, "a command in a block that is not run"

@@ -70,8 +70,7 @@ def test_each_kind_of_finding(kind: Kind, sickness: Any, tmp_path: Path) -> None
         assert ran.code == gravest_exit_code(each["exit_code"] for each in ran.json["findings"])
     if finding["next"] and finding["next"].startswith("kcompact "):
         words = shlex.split(finding["next"])[1:]
-        without_spark = ("--engine", "in-process") if words[0] == "clean" else ()
-        assert kcompact(*words, *without_spark).code != 2, finding["next"]
+        assert kcompact(*words).code != 2, finding["next"]
     # What is not about this sickness must not be found.
     others = {word: each for word, each in kinds(ran).items() if word != kind.word}
     assert others.keys() <= SIDE_EFFECTS.get(sickness.__name__, set()), others

@@ -1,0 +1,82 @@
+"""Which engine a round takes: the options decide, then the size of the work and what is installed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from kcompact.cleaner import engines
+from kcompact.cleaner.engines import SPARK_BYTES, Engine, EngineOptions, choose
+from kcompact.errors import RefusedError
+
+GIB = 1 << 30
+MASTER = EngineOptions(master="local[*]")
+CONF = EngineOptions(spark_conf={"spark.driver.memory": "1g"})
+AUTO = EngineOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A machine on which Spark and Java are, are not, or (None) are not looked for."""
+
+    spark: bool | None = None
+    java: bool | None = None
+
+    def has_spark(self) -> bool:
+        assert self.spark is not None, "looked for Spark"
+        return self.spark
+
+    def has_java(self) -> bool:
+        assert self.java is not None, "looked for Java"
+        return self.java
+
+
+NOT_ASKED, ALL = Asked(), Asked(spark=True, java=True)
+NO_SPARK, NO_JAVA = Asked(spark=False), Asked(spark=True, java=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "bytes_to_read", "machine", "chosen"),
+    [
+        (EngineOptions(name="spark"), 0, NOT_ASKED, "spark"),
+        (EngineOptions(name="spark", master="local[2]"), 0, NOT_ASKED, "spark"),
+        (EngineOptions(name="in-process"), 100 * GIB, NOT_ASKED, "in-process"),
+        (MASTER, 0, NOT_ASKED, "spark (`master` is given)"),
+        (CONF, 0, NOT_ASKED, "spark (`spark_conf` is given)"),
+        (EngineOptions(master="local", spark_conf={"a": "b"}), GIB, NOT_ASKED, "spark (`master` is given)"),
+        (AUTO, 0, NOT_ASKED, "in-process (0 B to read; Spark from 4.0 GiB)"),
+        (AUTO, SPARK_BYTES - GIB, NOT_ASKED, "in-process (3.0 GiB to read; Spark from 4.0 GiB)"),
+        (AUTO, SPARK_BYTES - 1, NOT_ASKED, "in-process (4.0 GiB to read; Spark from 4.0 GiB)"),
+        (AUTO, SPARK_BYTES, ALL, "spark (4.0 GiB to read; Spark from 4.0 GiB)"),
+        (AUTO, 5 * GIB, NO_SPARK, "in-process (5.0 GiB to read, but Spark is not installed)"),
+        (AUTO, 5 * GIB, NO_JAVA, "in-process (5.0 GiB to read, but no usable Java was found)"),
+        (AUTO, 5 * GIB, ALL, "spark (5.0 GiB to read; Spark from 4.0 GiB)"),
+    ],
+)
+def test_the_choice(options: EngineOptions, bytes_to_read: int, machine: Asked, chosen: str) -> None:
+    choice = choose(options, bytes_to_read=bytes_to_read, has_spark=machine.has_spark, has_java=machine.has_java)
+    assert str(choice) == f"engine: {chosen}"
+    assert (choice.name, bool(choice.why)) == (chosen.split()[0], options.name == "auto")
+
+
+@pytest.mark.parametrize(
+    ("missing", "why"),
+    [
+        ("kcompact.engine.spark.jvm.spark_home", "1 B to read, but Spark is not installed"),
+        ("kcompact.engine.spark.java.find_java", "1 B to read, but no usable Java was found"),
+    ],
+)
+def test_what_this_machine_lacks(missing: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RefusedError(path="Spark", problem="is missing")
+
+    monkeypatch.setattr(engines, "SPARK_BYTES", 1)
+    monkeypatch.setattr("kcompact.engine.spark.jvm.spark_home", lambda: "/opt/spark")
+    monkeypatch.setattr("kcompact.engine.spark.java.find_java", lambda: "/bin/java")
+    with ExitStack() as stack:
+        assert Engine(AUTO, stack, bytes_to_read=1).choice.name == "spark"
+        monkeypatch.setattr(missing, refuse)
+        choice = Engine(AUTO, stack, bytes_to_read=1).choice
+    assert (choice.name, choice.why) == ("in-process", why)
