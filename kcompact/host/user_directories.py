@@ -10,6 +10,7 @@ import errno
 import os
 import pwd
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def cache_directory() -> Path | None:
     made if it is missing. If the way to it leads through a directory of another user, as with `sudo` without `-H`, it
     is in `~/.cache` of this user's own home directory.
     """
-    return _directory(platformdirs.user_cache_path(), ".cache")
+    return _directory(platformdirs.user_cache_path, ".cache")
 
 
 def state_directory() -> Path | None:
@@ -37,23 +38,35 @@ def state_directory() -> Path | None:
 
     The directory is `kcompact` in `$XDG_STATE_HOME`, or in `~/.local/state`.
     """
-    return _directory(platformdirs.user_state_path(), ".local/state")
+    return _directory(platformdirs.user_state_path, ".local/state")
 
 
 class _OfAnotherUserError(Exception):
     """Another user owns a part of the way."""
 
 
-def _directory(base: Path, below_home: str) -> Path | None:
-    """Return `kcompact` in `base`, which may be this place below the home directory; None if there is none."""
+def _directory(base_of_user: Callable[[], Path], below_home: str) -> Path | None:
+    """Return `kcompact` in the base, which may be this place below the home directory; None if there is none.
+
+    A user whom no list of users has can have no home directory. Then only a variable can name the base.
+    """
     try:
-        home = Path("~").expanduser()
-        is_below_home = not base.is_absolute() or base == home / below_home
+        base = base_of_user()
+        home = _home()
         try:
-            return _made(home, below_home) if is_below_home else _made(base.parent, base.name)
+            if home is not None and (not base.is_absolute() or base == home / below_home):
+                return _made(home, below_home)
+            return _made(base.parent, base.name) if base.is_absolute() else None
         except _OfAnotherUserError:
             return _made(Path(pwd.getpwuid(os.geteuid()).pw_dir), below_home)
     except (OSError, RuntimeError, KeyError, _OfAnotherUserError):
+        return None
+
+
+def _home() -> Path | None:
+    try:
+        return Path("~").expanduser()
+    except RuntimeError:
         return None
 
 

@@ -136,3 +136,19 @@ def test_without_a_home_of_its_own_there_is_no_cache(homes: tuple[Path, Path]) -
         os.chown(home, 1234, 1234)
     assert cache_directory() is None
     assert [list(home.iterdir()) for home in homes] == [[], []]
+
+
+def test_a_user_whom_nobody_lists_has_only_what_a_variable_names(
+    homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers run under any number."""
+
+    def nobody(number: int) -> object:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.delenv("HOME")
+    assert (cache_directory(), state_directory()) == (None, None)
+    _, other = homes
+    monkeypatch.setenv("XDG_STATE_HOME", str(other))
+    assert state_directory() == other / "kcompact"
