@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from decimal import ROUND_HALF_UP, Decimal
 from math import isinf, isnan
 from pathlib import Path
@@ -39,12 +40,12 @@ def path(directory: Path) -> str:
 
 
 def relative_to_here(text: str) -> str:
-    """Return a message with paths below the working directory made relative."""
+    """Return a message with paths below the working directory made relative, not the ends of other paths and URLs."""
     try:
         here = readable.shown(f"{Path.cwd()}{os.sep}")
     except OSError:
         return text
-    return text.replace(here, "") if here != "//" else text
+    return re.sub(rf"(?<![\w./-]){re.escape(here)}", "", text) if here != "//" else text
 
 
 def within(directory: Path, text: str) -> str:

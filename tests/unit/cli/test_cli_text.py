@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,3 +93,21 @@ def test_times(timestamp: int | None, shown: str) -> None:
 )
 def test_numbers_are_rounded_as_in_java(value: float, shown: str) -> None:
     assert text.java_number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("error: HERE/orders-0: damaged", "error: orders-0: damaged"),
+        ("cp 'HERE/a b' (HERE/c) --to=HERE/d", "cp 'a b' (c) --to=d"),
+        ("pip install 'k @ file://HERE/k.whl'", "pip install 'k @ file://HERE/k.whl'"),
+        ("/mnt-HERE/x /mntHERE/x", "/mnt-HERE/x /mntHERE/x"),
+        ("HERE HEREx/y", "HERE HEREx/y"),
+    ],
+)
+def test_paths_below_the_working_directory_are_relative(
+    message: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path)
+    assert text.relative_to_here(message.replace("HERE", here)) == shown.replace("HERE", here)
