@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import platform
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -80,7 +81,12 @@ def _library() -> tuple[ctypes.CDLL, str]:
     try:
         opened = ctypes.CDLL(str(path))
     except OSError as problem:  # Its message begins with the path.
-        raise KernelsUnavailableError(problem=str(problem)) from problem
+        reason = " (its file system is mounted noexec)" if _is_noexec(path) else ""
+        raise KernelsUnavailableError(problem=f"{problem}{reason}") from problem
     if not getattr(opened, FITS)():
         raise KernelsUnavailableError(problem=f"this processor has not the instructions of {target.instructions}")
     return opened, found_sha256
+
+
+def _is_noexec(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
