@@ -24,6 +24,8 @@ FAST := -m "not oracle and not slow and not spark and not long" --hypothesis-pro
 # Other environments, for `make oldest` and `make newest`. The oldest is Python 3.11, or PYTHON where there is none.
 OLDEST := .venvs/oldest
 NEWEST := .venvs/newest
+RELEASE := .venvs/release
+RELEASE_OPTIONS ?=
 
 # Options of `make bench`: BENCH="--quick", see docs/bench.md.
 BENCH ?=
@@ -35,7 +37,7 @@ TORTURE ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest rewrite man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
+.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest rewrite release man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -105,7 +107,7 @@ newest: $(STAMP)  ## the same on the newest Python of this machine with the newe
 	  then echo "nothing is newer than what make test runs with"; else $(MAKE) with-newest; fi
 
 with-newest: $(NEWEST)/.made
-	$(NEWEST)/bin/$(INSTALL) --upgrade --upgrade-strategy eager hatchling
+	$(NEWEST)/bin/$(INSTALL) --upgrade --upgrade-strategy eager click hatchling
 	$(NEWEST)/bin/$(INSTALL) --upgrade --upgrade-strategy eager -e ".[dev]"
 	$(NEWEST)/bin/python -m pytest -q $(FAST)
 	$(NEWEST)/bin/python -m pytest -q -m spark -k examples_on_spark
@@ -114,7 +116,7 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py $(STAMP)
 	python="$${OLDEST_PYTHON:-python3.11}"; "$$python" -c 'import ensurepip' 2>/dev/null || python="$(PYTHON)"; \
 	  "$$python" -m venv --clear $(OLDEST)
 	$(BIN)/python .ci/lower_bounds.py >$(OLDEST)/constraints.txt
-	$(OLDEST)/bin/$(INSTALL) hatchling
+	$(OLDEST)/bin/$(INSTALL) click hatchling
 	$(OLDEST)/bin/$(INSTALL) -c $(OLDEST)/constraints.txt -e ".[dev]"
 	@touch $@
 
@@ -124,6 +126,19 @@ $(NEWEST)/.made: $(STAMP)
 
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
 	$(BIN)/python -m pytest -q tests/cases/test_cases.py tests/unit/docs/test_docs.py --rewrite
+
+release: $(RELEASE)/.installed  ## build wheels, source distribution, SBOM and checksums into dist; RELEASE_OPTIONS=--check builds twice
+	rm -rf dist
+	$(RELEASE)/bin/python -m release $(RELEASE_OPTIONS) dist
+	$(RELEASE)/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	$(RELEASE)/bin/check-wheel-contents dist/*.whl
+	for wheel in dist/*.whl; do $(RELEASE)/bin/auditwheel show "$$wheel"; done
+
+$(RELEASE)/.installed: pyproject.toml $(STAMP)
+	$(PYTHON) -m venv --clear $(RELEASE)
+	$(RELEASE)/bin/$(INSTALL) $$($(BIN)/python .ci/build_requirements.py)
+	$(RELEASE)/bin/$(INSTALL) -e ".[release]"
+	@touch $@
 
 man: $(STAMP)  ## write the man pages into build/man/man1
 	$(BIN)/kcompact man build/man/man1
