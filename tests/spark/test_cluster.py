@@ -1,4 +1,4 @@
-"""A real cluster: a standalone Master and two Workers on the loopback interface, which do not have this package.
+"""A real cluster: a standalone Master and two Workers on the loopback interface, whose Python has this package.
 
 The status that Spark's driver keeps shows which executor ran which tasks.
 """
@@ -23,8 +23,10 @@ from typing import Any
 
 import pytest
 
+import kcompact as package
 from kcompact.engine.spark import find_java, jvm, spark_context
 from kcompact.engine.spark.context import SparkStart
+from kcompact.engine.spark.package import Package
 from kcompact.format.names import log_name
 from tests.support.command_line import COMPACT, Ran, kcompact
 from tests.support.patience import becomes
@@ -86,7 +88,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     properties = directory / "spark.properties"
     properties.write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
     properties.chmod(0o600)
-    # Nothing of this process's own, above all no PYTHONPATH with this package.
+    # Nothing of this process's own.
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(directory),
@@ -218,20 +220,19 @@ def size_of(path: Path) -> int:
 # Tests
 
 
-def test_package_travels_with_the_job(cluster: Cluster) -> None:
-    def where(_: Any) -> Iterator[tuple[str, str, bool]]:
-        import kcompact
-        from kcompact import kernels
-
-        yield kcompact.__file__, os.environ.get("PYTHONPATH", ""), kernels.crc32c is not None
-
-    with spark_context(cluster.master, cluster.conf) as sc:
-        found = sc.parallelize(range(8), 8).mapPartitions(where).collect()
-    root = str(Path(__file__).resolve().parents[2])
-    for file, path, _ in found:
-        assert Path(file).is_file(), file
-        assert str(cluster.directory) in file, file
-        assert root not in path.split(os.pathsep), path
+def test_a_worker_with_another_package_ends_the_run(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers import the kcompact that is installed for their Python."""
+    log_dir = tmp_path / "logs"
+    segment_bytes = write_logs(log_dir, 1 << 20)
+    before = content(log_dir)
+    monkeypatch.setattr(Package, "of_this_process", classmethod(lambda _: Package("99.0", "0" * 64)))
+    ran = clean(log_dir, segment_bytes, *cluster.options())
+    assert ran.code == 1
+    assert f"a worker has kcompact {package.__version__} with machine code" in ran.err
+    assert "the driver has kcompact 99.0 with machine code 000000000000" in ran.err
+    assert content(log_dir) == before
 
 
 @pytest.mark.parametrize("large_bytes", [64 << 20, 1 << 30], ids=["bounded", "full"])
