@@ -1,0 +1,27 @@
+"""The files of this machine's C library, which every Linux host with glibc has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from release import licences
+
+LOADER = Path("lib64/ld-linux-x86-64.so.2")
+LIBRARIES = (
+    "libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libutil.so.1",
+    # Names of hosts are looked up with these. Newer versions have the first in libc.so.6.
+    "libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2",
+)  # fmt: skip
+_DIRECTORIES = ("lib/x86_64-linux-gnu", "lib64")
+_COPYRIGHT = Path("usr/share/doc/libc6/copyright")
+
+
+def copy(target: Path, *, system: Path = Path("/")) -> None:
+    """Copy the loader, the libraries and their licences to the same places below `target`. The system is a Debian."""
+    directory = next(each for each in _DIRECTORIES if (system / each / LIBRARIES[0]).exists())
+    files = [LOADER, *(Path(directory) / name for name in LIBRARIES if (system / directory / name).exists())]
+    files += [_COPYRIGHT, *(each.relative_to("/") for each in licences.named_by(system / _COPYRIGHT))]
+    for file in files:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(system / file, target / file)
