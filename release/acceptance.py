@@ -10,12 +10,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fixtures import checkout
-from release.bare_host import BareHost, give_away
+from release.bare_host import BareHost, Finished, give_away
 
 FIXTURES = ("broker", "gzip", "lz4", "mixed", "snappy", "transactions", "zstd")
 STARTS = 9
@@ -30,8 +30,6 @@ _NOTES = re.compile(
 _ALSO_OPENED = ("zstandard/_cffi", "lz4/block/_block", "deflate/_deflate", "zlib", "kernels/machine_code/x86_64.so")
 """What the kernels open by its path. Without a codec's library its readable definition would do the same, slowly."""
 
-Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
-
 
 class NotAcceptedError(Exception):
     """Something differs."""
@@ -44,10 +42,10 @@ def check(host: BareHost, program: str, directory: str, scratch: Path) -> None:
     """
     inside = host.root / directory.lstrip("/")
 
-    def released(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def released(arguments: Sequence[str]) -> Finished:
         return host.run([program, *arguments], cwd=directory)
 
-    def of_checkout(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def of_checkout(arguments: Sequence[str]) -> Finished:
         command = [sys.executable, "-m", "kcompact", *arguments]
         done = subprocess.run(command, cwd=scratch, env={}, capture_output=True, text=True, check=False)
         here, there = str(scratch), directory
@@ -110,7 +108,7 @@ def _commands(name: str, settings: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def _same(what: str, released: Any, expected: Any) -> None:
+def _same(what: str, released: Finished, expected: Finished) -> None:
     """Raise NotAcceptedError if two processes have ended or written differently."""
     for field in ("returncode", "stdout", "stderr"):
         _differ(f"{field} of kcompact {what}", *(_comparable(getattr(each, field)) for each in (released, expected)))

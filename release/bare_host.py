@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 USER = 1001
 """The user of bare hosts, and its group. No list of users has it."""
 _CLONE_NEWNET = 0x40000000
 _C = ctypes.CDLL(None, use_errno=True)
+Finished: TypeAlias = "subprocess.CompletedProcess[str]"
 _EMPTY: Mapping[str, str] = {}
 
 
@@ -27,9 +29,7 @@ class BareHost:
     root: Path
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def run(
-        self, command: Sequence[str], *, cwd: str, env: Mapping[str, str] = _EMPTY
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, command: Sequence[str], *, cwd: str, env: Mapping[str, str] = _EMPTY) -> Finished:
         """Run a command as a user with a number and no name, without a network. Paths are those of this host."""
         return subprocess.run(
             command,

@@ -26,8 +26,8 @@ VOLUME = "/volume"
 
 def blob(layout: Path, descriptor: Mapping[str, Any]) -> bytes:
     """Return a blob. Raises NotAcceptedError if it is not what its descriptor says."""
-    algorithm, digest = descriptor["digest"].split(":")
-    content: bytes = (layout / "blobs" / algorithm / digest).read_bytes()
+    algorithm, digest = str(descriptor["digest"]).split(":")
+    content = (layout / "blobs" / algorithm / digest).read_bytes()
     if (len(content), hashlib.sha256(content).hexdigest()) != (descriptor["size"], digest):
         raise acceptance.NotAcceptedError(f"{digest} is not what its descriptor says")
     return content

@@ -69,17 +69,8 @@ def _pyinstaller(interpreter: str, directory: Path) -> Path:
     """Return a wheel of PyInstaller whose bootloader needs only glibc, see `compiler`."""
     compiler = f"{sys.executable} {_HERE / 'compiler.py'}"
     env = {"PYINSTALLER_COMPILE_BOOTLOADER": "1", "PYI_STATIC_ZLIB": "1", "CC": compiler}
-    _pip(
-        interpreter,
-        "wheel",
-        "--no-deps",
-        "--no-binary",
-        "pyinstaller",
-        "--wheel-dir",
-        str(directory),
-        "pyinstaller",
-        **env,
-    )
+    options = ["--no-deps", "--no-binary", "pyinstaller", "--wheel-dir", str(directory)]
+    _pip(interpreter, "wheel", *options, "pyinstaller", **env)
     (wheel,) = directory.glob("*.whl")
     return wheel
 

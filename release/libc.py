@@ -1,4 +1,4 @@
-"""The files of this machine's C library, which every Linux host with glibc has."""
+"""The files of the C library of a Debian, which every Linux host with glibc has."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ LIBRARIES = (
     # Names of hosts are looked up with these. Newer versions have the first in libc.so.6.
     "libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2",
 )  # fmt: skip
-_DIRECTORIES = ("lib/x86_64-linux-gnu", "lib64")
+_DIRECTORY = Path("lib/x86_64-linux-gnu")
 _COPYRIGHT = Path("usr/share/doc/libc6/copyright")
 
 
 def copy(target: Path, *, system: Path = Path("/")) -> None:
-    """Copy the loader, the libraries and their licences to the same places below `target`. The system is a Debian."""
-    directory = next(each for each in _DIRECTORIES if (system / each / LIBRARIES[0]).exists())
-    files = [LOADER, *(Path(directory) / name for name in LIBRARIES if (system / directory / name).exists())]
+    """Copy the loader, the libraries and their licences to the same places below `target`."""
+    files = [LOADER, *(_DIRECTORY / name for name in LIBRARIES if (system / _DIRECTORY / name).exists())]
     files += [_COPYRIGHT, *(each.relative_to("/") for each in licences.named_by(system / _COPYRIGHT))]
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)

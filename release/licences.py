@@ -1,7 +1,7 @@
 """The licence texts of what was put into the archive: Python packages, Python, libraries of the system.
 
 What was put in is a list of the files that it came from. A file belongs to a Python package, to Python, to a library
-that was built together with this Python (`debian_11.sh`), or to a package of Debian; of each owner all licence texts
+that was built together with this Python (`debian_11.sh`), or to a package of Debian. Of each owner all licence texts
 are taken. A file that belongs to nobody is an error: its licence is unknown.
 """
 
