@@ -1,8 +1,9 @@
 """Builds a release: `python -m release [DIRECTORY]`, `dist` without one.
 
-With `--check` all is built twice, each time from the sources alone, and compared; then the wheel of this machine is
-tried in a new environment. The times in the files are that of the commit (`SOURCE_DATE_EPOCH`). Wheels are built from
-the unpacked source distribution, so it has everything they need.
+With `--check` all is built twice, each time from the sources alone, and compared; then wheel and source distribution
+are tried in new environments, the archive and the image where there is nothing but a C library. The times in the files
+are that of the commit (`SOURCE_DATE_EPOCH`). Wheels are built from the unpacked source distribution, so it has
+everything they need. The archive and the image are made in Debian 11 (`debian_11.sh`), which needs root, or `sudo`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
 from kcompact import __version__
 from kcompact.kernels.target import TARGETS
+from release import accessories, archive, image
 
 ROOT = Path(__file__).parents[1]
+DEBIAN_11 = ROOT / "build" / "debian-11"
 SUMS = "SHA256SUMS"
 NOW = "2023-11-15T22:13:20Z"
 """A time at which the log of the broker can be cleaned."""
@@ -43,6 +49,7 @@ def build(output: Path) -> None:
         for machine in TARGETS:
             _build("--wheel", sources, output, {**environment, "KCOMPACT_MACHINE": machine})
     write_sbom(output, environment)
+    freeze(output, environment)
     write_sums(output)
 
 
@@ -55,6 +62,29 @@ def commit_time() -> str:
 def _build(kind: str, source: Path, output: Path, environment: Mapping[str, str]) -> None:
     command = [sys.executable, "-m", "build", "--no-isolation", kind, "--outdir", str(output.resolve()), str(source)]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def freeze(output: Path, environment: Mapping[str, str]) -> None:
+    """Make the archive and the image from a wheel, with the Python and the C library of `debian_11.sh`."""
+    DEBIAN_11.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=DEBIAN_11.parent) as scratch:
+        wheel = shutil.copy(wheel_of("x86_64", output), scratch)
+        _in_debian_11(["release.archive", wheel, "--output", scratch, "--most-glibc", "2.31"], environment)
+        _in_debian_11(["release.image", str(Path(scratch) / archive.NAME), "--output", scratch], environment)
+        for name in (archive.ARCHIVE, image.IMAGE):
+            shutil.copyfile(Path(scratch) / name, output / name)
+        bill = f"{archive.ARCHIVE.removesuffix('.tar.xz')}.cdx.json"
+        shutil.copyfile(Path(scratch) / archive.NAME / accessories.SBOM, output / bill)
+
+
+def _in_debian_11(command: list[str], environment: Mapping[str, str]) -> None:
+    subprocess.run([*_debian_11(), "python", "-B", "-m", *command], cwd=ROOT, check=True, env=environment)
+
+
+def _debian_11() -> list[str]:
+    """Return what a command begins with that runs in Debian 11. It can only name files of this checkout."""
+    as_root = [] if os.geteuid() == 0 else ["sudo", "--preserve-env=SOURCE_DATE_EPOCH"]
+    return [*as_root, "sh", str(ROOT / "release" / "debian_11.sh"), str(DEBIAN_11)]
 
 
 @contextlib.contextmanager
@@ -77,15 +107,15 @@ def installed(wheel: Path) -> Iterator[Path]:
         yield python
 
 
-def wheel_of_this_machine(output: Path) -> Path:
-    """Return the wheel that can be installed here."""
-    (wheel,) = output.glob(f"*_{platform.machine()}.whl")
+def wheel_of(machine: str, output: Path) -> Path:
+    """Return the wheel for a processor, by its name in `TARGETS`."""
+    (wheel,) = output.glob(f"*_{machine}.whl")
     return wheel
 
 
 def write_sbom(output: Path, environment: Mapping[str, str]) -> None:
     """Write a CycloneDX document of an installation without extras. All machines need the same packages."""
-    with installed(wheel_of_this_machine(output)) as python:
+    with installed(wheel_of(platform.machine(), output)) as python:
         for origin in python.parents[1].rglob("kcompact-*.dist-info/direct_url.json"):
             origin.unlink()  # The path of the wheel says nothing to others.
         command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
@@ -98,21 +128,57 @@ def write_sbom(output: Path, environment: Mapping[str, str]) -> None:
         )
 
 
-def try_wheel(output: Path) -> None:
-    """Clean a log that Kafka wrote, with the wheel alone and with this checkout. Raises SystemExit for a difference."""
+def check_sboms(output: Path) -> None:
+    """Raise SystemExit for a bill of materials that its schema refuses."""
+    for file in output.glob("*.cdx.json"):
+        if problem := JsonStrictValidator(SchemaVersion.V1_6).validate_str(file.read_text(encoding="utf-8")):
+            sys.exit(f"{file}: {problem.data.message}")
+
+
+def try_packages(output: Path) -> None:
+    """Install the packages into new environments, and clean a log that Kafka wrote with each and with this checkout.
+
+    The wheel is installed on this Python and on that of the archive, the source distribution on this one. Raises
+    SystemExit for a difference.
+    """
+    wheel, source = wheel_of(platform.machine(), output), output / f"kcompact-{__version__}.tar.gz"
     before = ROOT / "fixtures" / "logs" / "broker" / "before"
-    with tempfile.TemporaryDirectory() as scratch, installed(wheel_of_this_machine(output)) as python:
-        found = [_files(before)]
-        for number, (interpreter, directory) in enumerate(((str(python), scratch), (sys.executable, str(ROOT)))):
-            logs = Path(scratch) / f"logs-{number}"
-            shutil.copytree(before, logs)
-            command = [interpreter, "-m", "kcompact", "clean", "--force", "--yes", "--quiet", "--now", NOW, str(logs)]
-            subprocess.run(command, check=True, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            found.append(_files(logs))
-    if found[1] != found[2]:
-        sys.exit("the wheel and the checkout leave different files")
-    if found[1] == found[0]:
-        sys.exit("nothing was cleaned")
+    with tempfile.TemporaryDirectory(dir=DEBIAN_11.parent) as scratch:
+        work = Path(scratch)
+        expected = _cleaned(before, work / "checkout", [sys.executable, "-m", "kcompact"])
+        if expected == _files(before):
+            sys.exit("nothing was cleaned")
+        here: list[str] = []
+        tries = ((here, sys.executable, wheel), (here, sys.executable, source), (_debian_11(), "python", wheel))
+        for number, (prefix, python, package) in enumerate(tries):
+            shutil.copy(package, work)
+            environment = work / f"environment-{number}"
+            for command in (
+                [python, "-m", "venv", str(environment)],
+                [str(environment / "bin" / "pip"), "install", "--quiet", "--no-cache-dir", str(work / package.name)],
+            ):
+                subprocess.run([*prefix, *command], cwd=ROOT, check=True)
+            found = _cleaned(before, work / f"logs-{number}", [*prefix, str(environment / "bin" / "kcompact")])
+            if found != expected:
+                sys.exit(f"{package.name} and the checkout leave different files")
+
+
+def _cleaned(before: Path, logs: Path, kcompact: list[str]) -> dict[str, bytes]:
+    """Return the files of a log directory after its copy was cleaned."""
+    shutil.copytree(before, logs)
+    command = [*kcompact, "clean", "--force", "--yes", "--quiet", "--now", NOW, str(logs)]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return _files(logs)
+
+
+def try_on_bare_hosts(output: Path) -> None:
+    """Try the archive and the image: this machine's C library, and the oldest. Raises CalledProcessError."""
+    for command in (
+        ["release.check_archive", str(output / archive.ARCHIVE)],
+        ["release.check_archive", str(output / archive.ARCHIVE), "--system", str(DEBIAN_11)],
+        ["release.check_image", str(output / image.IMAGE)],
+    ):
+        subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=True)
 
 
 def _files(directory: Path) -> dict[str, bytes]:
@@ -144,4 +210,6 @@ if __name__ == "__main__":
     build(arguments.output)
     if arguments.check:
         check(arguments.output)
-        try_wheel(arguments.output)
+        check_sboms(arguments.output)
+        try_packages(arguments.output)
+        try_on_bare_hosts(arguments.output)

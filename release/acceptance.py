@@ -78,8 +78,8 @@ def check_libraries(host: BareHost, program: str, directory: str) -> None:
         give_away(checkout.copy_directory(name, settings["from"], inside / again))
         *_, clean = _commands(again, settings)
         opened += host.run([program, *clean], cwd=directory, env={"LD_DEBUG": "files"}).stderr
-    initialized = re.findall(r"calling init: (.*)", opened)
-    if missing := [each for each in _ALSO_OPENED if not any(each in path for path in initialized)]:
+    libraries = re.findall(r"opening file=(\S+) ", opened)
+    if missing := [each for each in _ALSO_OPENED if not any(each in path for path in libraries)]:
         raise NotAcceptedError(f"not opened: {', '.join(missing)}")
 
 

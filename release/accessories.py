@@ -1,13 +1,17 @@
-"""What people get beside the program: README.txt, the licences, man pages, completions for three shells."""
+"""What people get beside the program: README.txt, the licences, the bill of materials, man pages, completions."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
-from release import glibc, licences
+from kcompact import __version__
+from release import glibc, sbom
 from release.frozen import Frozen
+from release.owners import Owner
 
+SBOM = "kcompact.cdx.json"
 _LICENCE = Path(__file__).parents[1] / "LICENSE"
 
 _README = """\
@@ -25,14 +29,26 @@ directory of PATH, or call it by its path. To remove it, delete this directory.
 
 share/      man pages (man -M share/man kcompact) and completions for bash, zsh and fish: copy them to /usr/local/share
 LICENSE     Apache License 2.0; licenses/ has those of Python and of all that is in _internal/
+{sbom}  what is in _internal/, in which version (CycloneDX)
 """
 
 
-def add(frozen: Frozen, *, version: str) -> None:
+def add(frozen: Frozen, *, mtime: int) -> None:
     """Put them beside the program."""
     tree = frozen.tree
     needed = glibc.text_of(max(map(glibc.needed_by, glibc.elf_files(tree))))
-    (tree / "README.txt").write_text(_README.format(version=version, glibc=needed), encoding="utf-8")
+    (tree / "README.txt").write_text(_README.format(version=__version__, glibc=needed, sbom=SBOM), encoding="utf-8")
     shutil.copyfile(_LICENCE, tree / "LICENSE")
-    licences.copy(frozen.sources, tree / "licenses", packages=frozen.packages, python=frozen.python)
+    copy_licences(frozen.owners, tree / "licenses")
+    sbom.write(frozen.owners, tree / SBOM, mtime=mtime)
     shutil.copytree(frozen.share, tree / "share")
+
+
+def copy_licences(owners: Iterable[Owner], target: Path) -> None:
+    """Copy the licence texts of each owner into a directory of its own."""
+    for owner in owners:
+        for number, text in enumerate(owner.texts):
+            (target / owner.name).mkdir(parents=True, exist_ok=True)
+            # Several of them may have one name.
+            name = f"{number:02}-{text.name}" if len(owner.texts) > 1 else text.name
+            shutil.copyfile(text, target / owner.name / name)

@@ -1,7 +1,7 @@
-"""Try an OCI image layout: python -m release.check_image LAYOUT
+"""Try an OCI image layout: python -m release.check_image TAR
 
-Its digests are compared, its layers unpacked, and what it says is run there as a user without a name, on files that
-are read-only but for one volume. It does what the checkout does (`acceptance`). Needs root.
+skopeo reads it. Then its digests are compared, its layers unpacked, and what it says is run there as a user without a
+name, on files that are read-only but for one volume. It does what the checkout does (`acceptance`). Needs root.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -53,13 +54,15 @@ def unpack(layout: Path, root: Path) -> dict[str, Any]:
 def main() -> None:
     """Try it, and say what was measured."""
     parser = argparse.ArgumentParser(description="try an OCI image layout")
-    parser.add_argument("layout", type=Path)
-    layout = parser.parse_args().layout
+    parser.add_argument("image", type=Path, help="the tar of a layout")
+    image = parser.parse_args().image
     if os.geteuid() != 0:
         sys.exit("run it as root: it changes the root directory of the commands that it runs")
     with tempfile.TemporaryDirectory() as scratch:
-        root, expected = Path(scratch) / "root", Path(scratch) / "checkout"
+        layout, root, expected = (Path(scratch) / name for name in ("layout", "root", "checkout"))
         expected.mkdir()
+        copy = ["skopeo", "copy", "--quiet", "--insecure-policy", "--preserve-digests"]
+        subprocess.run([*copy, f"oci-archive:{image}", f"oci:{layout}"], check=True)
         try:
             config = unpack(layout, root)["config"]
             if config["User"] != f"{USER}:{USER}":
@@ -73,8 +76,9 @@ def main() -> None:
                 acceptance.check(host, program, VOLUME, expected)
                 seconds = acceptance.start_seconds(host, program)
         except acceptance.NotAcceptedError as problem:
-            sys.exit(f"{layout}: {problem}")
-    print(f"{layout}: --version takes {seconds:.2f} s, as good as the checkout on read-only files")
+            sys.exit(f"{image}: {problem}")
+    size = image.stat().st_size
+    print(f"{image}: {size / 1e6:.1f} MB, --version takes {seconds:.2f} s, as good as the checkout on read-only files")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from release.owners import Owner, owners_of
 
 _HERE = Path(__file__).parent
 _CONSTRAINTS = _HERE / "constraints.txt"
@@ -23,14 +24,11 @@ _UNSTRIPPED = ("libpython*", "python*/lib-dynload/*.so", "lz4/**/*.so", "xxhash/
 class Frozen:
     """The program's directory, and what it was made from.
 
-    `sources` are all files, `packages` and `python` the directories of Python packages and of Python's own modules.
-    `share` has the man pages and the completions of the wheel.
+    `owners` are those of all files in it. `share` has the man pages and the completions of the wheel.
     """
 
     tree: Path
-    sources: tuple[Path, ...]
-    packages: Path
-    python: Path
+    owners: list[Owner]
     share: Path
 
 
@@ -58,17 +56,14 @@ def freeze(wheel: Path, scratch: Path, *, python: str) -> Frozen:
     sources = json.loads((spec_work / "sources.json").read_text(encoding="utf-8"))
     return Frozen(
         tree=tree,
-        sources=tuple(map(Path, sources)),
-        packages=Path(found["platlib"]),
-        python=Path(found["stdlib"]),
+        owners=owners_of(map(Path, sources), packages=Path(found["platlib"]), python=Path(found["stdlib"])),
         share=environment / "share",
     )
 
 
 def _pyinstaller(interpreter: str, directory: Path) -> Path:
-    """Return a wheel of PyInstaller whose bootloader needs only glibc, see `compiler`."""
-    compiler = f"{sys.executable} {_HERE / 'compiler.py'}"
-    env = {"PYINSTALLER_COMPILE_BOOTLOADER": "1", "PYI_STATIC_ZLIB": "1", "CC": compiler}
+    """Return a wheel of PyInstaller, built here: the bootloader of its own wheel needs libz, and this one has zlib."""
+    env = {"PYINSTALLER_COMPILE_BOOTLOADER": "1", "PYI_STATIC_ZLIB": "1"}
     options = ["--no-deps", "--no-binary", "pyinstaller", "--wheel-dir", str(directory)]
     _pip(interpreter, "wheel", *options, "pyinstaller", **env)
     (wheel,) = directory.glob("*.whl")

@@ -1,7 +1,7 @@
 """Make an OCI image layout of the archive's tree: python -m release.image TREE --output DIR
 
-It is DIR/kcompact-VERSION-oci, and the same as DIR/kcompact-VERSION-oci.tar. The image has one layer: the tree in
-/opt/kcompact, this machine's C library, an empty /tmp. No other image is needed. The same tree, C library and
+It is DIR/kcompact-VERSION-oci.tar, the tar of a layout. The image has one layer: the tree in /opt/kcompact, this
+machine's C library, an empty /tmp. No other image is needed. The same tree, C library and
 SOURCE_DATE_EPOCH give the same bytes. Source: https://github.com/opencontainers/image-spec, version 1.1.
 """
 
@@ -24,6 +24,7 @@ from kcompact import __version__
 from release import libc, tarball
 from release.bare_host import USER
 
+IMAGE = f"kcompact-{__version__}-oci.tar"
 PROGRAM = "/opt/kcompact/kcompact"
 _TYPES = "application/vnd.oci.image"
 _LABELS = {
@@ -44,12 +45,20 @@ class Layer:
 
 
 def make(tree: Path, output: Path, *, mtime: int) -> Path:
-    """Return the layout that was made."""
-    layout = output / f"kcompact-{__version__}-oci"
-    shutil.rmtree(layout, ignore_errors=True)
+    """Return the tar that was made."""
+    target = output / IMAGE
+    with tempfile.TemporaryDirectory(dir=output) as scratch:
+        layout = Path(scratch) / "layout"
+        _write_layout(tree, layout, mtime=mtime)
+        with target.open("wb") as file:
+            tarball.write(layout, file, prefix="", mtime=mtime)
+    return target
+
+
+def _write_layout(tree: Path, layout: Path, *, mtime: int) -> None:
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
-    with tempfile.TemporaryDirectory(dir=output) as scratch:
+    with tempfile.TemporaryDirectory(dir=layout.parent) as scratch:
         root = Path(scratch)
         shutil.copytree(tree, (root / PROGRAM.lstrip("/")).parent)
         libc.copy(root)
@@ -92,9 +101,6 @@ def make(tree: Path, output: Path, *, mtime: int) -> Path:
     }
     (layout / "index.json").write_bytes(_json(index))
     (layout / "oci-layout").write_bytes(_json({"imageLayoutVersion": "1.0.0"}))
-    with (output / f"{layout.name}.tar").open("wb") as file:
-        tarball.write(layout, file, prefix="", mtime=mtime)
-    return layout
 
 
 def _layer(root: Path, blobs: Path, *, mtime: int) -> Layer:
@@ -142,9 +148,8 @@ def main() -> None:
     parser.add_argument("tree", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    layout = make(arguments.tree, arguments.output, mtime=int(os.environ["SOURCE_DATE_EPOCH"]))
-    size = sum(blob.stat().st_size for blob in layout.rglob("*") if blob.is_file())
-    print(f"{layout}: {size / 1e6:.1f} MB")
+    made = make(arguments.tree, arguments.output, mtime=int(os.environ["SOURCE_DATE_EPOCH"]))
+    print(f"{made}: {made.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

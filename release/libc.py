@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from release import licences
+from release.owners import named_by
 
 LOADER = Path("lib64/ld-linux-x86-64.so.2")
 LIBRARIES = (
@@ -20,7 +20,15 @@ _COPYRIGHT = Path("usr/share/doc/libc6/copyright")
 def copy(target: Path, *, system: Path = Path("/")) -> None:
     """Copy the loader, the libraries and their licences to the same places below `target`."""
     files = [LOADER, *(_DIRECTORY / name for name in LIBRARIES if (system / _DIRECTORY / name).exists())]
-    files += [_COPYRIGHT, *(each.relative_to("/") for each in licences.named_by(system / _COPYRIGHT))]
+    files += [_COPYRIGHT, *(each.relative_to("/") for each in named_by(system / _COPYRIGHT))]
     for file in files:
         (target / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(system / file, target / file)
+        shutil.copy(_below(system, file), target / file)
+
+
+def _below(system: Path, file: Path) -> Path:
+    """Return a file of a system. Its links to absolute paths mean paths below the system."""
+    path = system / file
+    while path.is_symlink():
+        path = path.parent / path.readlink() if not path.readlink().is_absolute() else system / str(path.readlink())[1:]
+    return path
