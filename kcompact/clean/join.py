@@ -19,6 +19,7 @@ from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.read_back import verify_staged_log
 from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, StagingDirectory, create, sync, write_all
 from kcompact.errors import CorruptDataError, storage_error, storage_errors
+from kcompact.format.checksum import crc32c
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
 from kcompact.host.throttle import Pace, Throttle
@@ -138,8 +139,6 @@ def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: P
 
 
 def _staged_bytes(path: Path, dir_fd: int, data: bytes) -> StagedFile:
-    import crc32c
-
     descriptor = create(path, dir_fd=dir_fd)
     try:
         write_all(descriptor, data, path=path)
@@ -151,4 +150,4 @@ def _staged_bytes(path: Path, dir_fd: int, data: bytes) -> StagedFile:
         written = read_at(descriptor, len(data) + 1, 0, path=path)
     if written != data:
         raise CorruptDataError(file=path, problem=READ_BACK_MISMATCH)
-    return StagedFile(name=path.name, staged_as=path.name, size_bytes=len(data), crc32c=crc32c.crc32c(data))
+    return StagedFile(name=path.name, staged_as=path.name, size_bytes=len(data), crc32c=crc32c(data))

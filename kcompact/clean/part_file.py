@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kcompact.clean.staged_files import MAX_PIECES, create, sync, write_pieces
 from kcompact.errors import storage_error, storage_errors
+from kcompact.format.checksum import crc32c
 
 FLUSH_BYTES = 64 << 20
 """A background flush begins after this many bytes."""
@@ -52,10 +53,8 @@ class PartFile:
         self._problem: OSError | None = None
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
-        import crc32c
-
         for piece in pieces:
-            self.crc32c = crc32c.crc32c(piece, self.crc32c)
+            self.crc32c = crc32c(piece, self.crc32c)
             self._unsynced_bytes += len(piece)
         for start in range(0, len(pieces), MAX_PIECES):
             write_pieces(self._descriptor, pieces[start : start + MAX_PIECES], path=self._path)

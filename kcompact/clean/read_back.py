@@ -17,6 +17,7 @@ from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.staged_files import READ_BACK_MISMATCH
 from kcompact.errors import CorruptDataError, storage_errors
 from kcompact.format.batch import computed_crc, parse_batches
+from kcompact.format.checksum import crc32c
 from kcompact.host.throttle import Pace
 from kcompact.log.files import open_regular, read_into
 
@@ -31,8 +32,6 @@ def verify_staged_log(
     Raises CorruptDataError if the file differs from what was written. Compared are the checksum of each part, the
     position, size, checksum and offsets of each batch, and the number of all records.
     """
-    import crc32c
-
     started = time.monotonic()
     rows = np.concatenate([part.output_table for part in parts])
     last_offsets, max_timestamps, sizes = as_columns(rows)
@@ -55,8 +54,8 @@ def verify_staged_log(
                 data = memoryview(buffer)[: int(ends[end - 1]) - position]
                 pace.take(len(data))
                 read_into(descriptor, data, position, path=path)
-                crc = crc32c.crc32c(data, crc)
-                whole = crc32c.crc32c(data, whole) if len(parts) > 1 else crc
+                crc = crc32c(data, crc)
+                whole = crc32c(data, whole) if len(parts) > 1 else crc
                 records += read_batches(
                     data, position, previous_offset, (last_offsets[window], max_timestamps[window], sizes[window])
                 )

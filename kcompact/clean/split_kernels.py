@@ -452,7 +452,7 @@ def verify_batches(data: memoryview, previous_offset: int, expected: tuple[Colum
     last_offsets, max_timestamps, sizes = expected
     table = np.empty((len(sizes) + 1, COLUMNS), np.int64)
     buffer = np.frombuffer(data, np.uint8)
-    count, _, code = kernels.parse_batches(buffer, len(data), previous_offset + 1, (1 << 63) - 1, -1, table)
+    count, _, _, code = kernels.parse_batches(buffer, len(data), previous_offset + 1, (1 << 63) - 1, -1, table)
     table = table[:count]
     is_right = (
         code == DONE

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kcompact.errors import KcompactError, ScratchDamagedError, ScratchSpaceError, storage_error
+from kcompact.format.checksum import crc32c
 
 _SEAL = struct.Struct(">QI")
 
@@ -27,9 +28,7 @@ class Seal(NamedTuple):
     @classmethod
     def of(cls, data: bytes | memoryview) -> Seal:
         """Return the seal of `data`."""
-        import crc32c
-
-        return cls(len(data), crc32c.crc32c(data))
+        return cls(len(data), crc32c(data))
 
     def checked(self, data: bytes, *, source: str) -> bytes:
         """Return `data`, read from `source`. Raises ScratchDamagedError if it differs from what was sealed."""

@@ -4,6 +4,7 @@ In: bytes that a caller has read, with the name of their file for messages. Out:
 an error of `kcompact.errors`.
 Imports: `errors`.
 
+    checksum           CRC-32C
     names              names of partition directories and their files
     batch              record batches of version 2: header, records, the rebuilt batch of a cleaning
     encoded_sizes      the bytes of each record of a batch

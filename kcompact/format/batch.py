@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format import legacy
+from kcompact.format.checksum import crc32c
 from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.limits import (
     DEFAULT_MEMORY_BYTES,
@@ -242,23 +243,17 @@ def require_inside(header: Header, left_bytes: int, *, file: str, position: int)
 
 def computed_crc(batch: bytes | bytearray | memoryview) -> int:
     """Return the CRC-32C of a batch of version 2, computed from its bytes."""
-    import crc32c
-
-    return int(crc32c.crc32c(memoryview(batch)[_CRC_START:]))
+    return crc32c(memoryview(batch)[_CRC_START:])
 
 
 def computed_crcs(covered: Iterable[bytes | memoryview]) -> list[int]:
     """Return the CRC-32C of each: of a batch of magic 2, what its checksum covers."""
-    import crc32c
-
-    return list(map(crc32c.crc32c, covered))
+    return list(map(crc32c, covered))
 
 
 def computed_crc_of(pieces: Iterable[bytes | memoryview], *, magic: int) -> int:
     """Return the checksum of a batch that comes in pieces, the first with at least its header."""
-    import crc32c
-
-    checksum, start = (crc32c.crc32c, _CRC_START) if magic == 2 else (legacy.checksum, legacy.CRC_START)
+    checksum, start = (crc32c, _CRC_START) if magic == 2 else (legacy.checksum, legacy.CRC_START)
     crc = 0
     for piece in pieces:
         crc = checksum(memoryview(piece)[start:], crc)
@@ -586,8 +581,6 @@ def build(
 
 def sealed(header: Header, section: bytes) -> bytes:
     """Return the bytes of a batch: header and section of records, with the checksum computed."""
-    import crc32c
-
     start = header._replace(crc=0).pack()
-    crc = crc32c.crc32c(section, crc32c.crc32c(start[_CRC_START:]))
+    crc = crc32c(section, crc32c(start[_CRC_START:]))
     return b"".join((start[: _CRC_FIELD.start], crc.to_bytes(4, "big"), start[_CRC_FIELD.stop :], section))

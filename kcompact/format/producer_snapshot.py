@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kcompact.errors import CorruptCheckpointError
+from kcompact.format.checksum import crc32c
 
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEADER_STRUCT = struct.Struct(">hIi")
@@ -57,7 +58,7 @@ def parse_snapshot(data: bytes, *, file: str) -> tuple[ProducerEntry, ...]:
     if count < 0 or len(data) != HEADER_BYTES + count * ENTRY_BYTES:
         problem = f"{count} producers declared in a snapshot of {len(data):,} bytes"
         raise CorruptCheckpointError(file=file, problem=problem, position=_CRC_START)
-    computed = _crc32c(data[_CRC_START:])
+    computed = crc32c(data[_CRC_START:])
     if crc != computed:
         raise CorruptCheckpointError(file=file, problem=f"checksum {computed:#010x}, stored {crc:#010x}", position=2)
     entries = tuple(_entry(fields) for fields in PRODUCER_ENTRY_STRUCT.iter_unpack(memoryview(data)[HEADER_BYTES:]))
@@ -96,11 +97,4 @@ def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
         for entry in entries
     ]
     body = _COUNT.pack(len(packed)) + b"".join(packed)
-    return _PREFIX.pack(SNAPSHOT_VERSION, _crc32c(body)) + body
-
-
-def _crc32c(data: bytes) -> int:
-    import crc32c
-
-    checksum: int = crc32c.crc32c(data)
-    return checksum
+    return _PREFIX.pack(SNAPSHOT_VERSION, crc32c(body)) + body

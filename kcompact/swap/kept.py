@@ -16,11 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crc32c import crc32c
-
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import CorruptCheckpointError, LogChangedError, RefusedError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, MAX_CHECKPOINT_BYTES
+from kcompact.format.checksum import crc32c
 from kcompact.format.names import (
     Suffix,
     Temporary,
@@ -141,7 +140,7 @@ class KeptSegments:
         if log_dir.status(CLEANER_OFFSET_CHECKPOINT) is not None:
             self._link(log_dir, CLEANER_OFFSET_CHECKPOINT)
             content = self._directory.read_from_disk(CLEANER_OFFSET_CHECKPOINT)
-            self._subject = replace(self._subject, checkpoint_crc32c=int(crc32c(content)))
+            self._subject = replace(self._subject, checkpoint_crc32c=crc32c(content))
 
     def keep(self, partition: OpenDirectory, segments: Sequence[CleanedSegment], check: Callable[[], None]) -> None:
         """Link the old files of groups, sync the links, and write the manifest with their digests.

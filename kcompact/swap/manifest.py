@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from crc32c import crc32c
-
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
+from kcompact.format.checksum import crc32c
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
 from kcompact.format.properties import encode_uuid
 from kcompact.log.files import FileIdentity
@@ -64,9 +63,7 @@ def encode(manifest: Manifest) -> list[tuple[str, bytes]]:
         for start in range(0, len(inputs), _PART_INPUTS):
             part = {"base_offset": group["base_offset"], "inputs": inputs[start : start + _PART_INPUTS]}
             parts.append((_part_name(len(parts)), sealed(part)))
-    document["parts"] = [
-        {"name": name, "size": len(content), "crc32c": int(crc32c(content))} for name, content in parts
-    ]
+    document["parts"] = [{"name": name, "size": len(content), "crc32c": crc32c(content)} for name, content in parts]
     return [*parts, (NAME, sealed(document))]
 
 
@@ -160,7 +157,7 @@ def _inputs_of_parts(parts: list[object], read_part: Callable[[str], bytes]) -> 
         if fields["name"] != _part_name(number):
             raise ValueError(f"a part with the name {fields['name']!r}")
         content = read_part(_part_name(number))
-        if (len(content), int(crc32c(content))) != (integer_of(fields["size"]), integer_of(fields["crc32c"])):
+        if (len(content), crc32c(content)) != (integer_of(fields["size"]), integer_of(fields["crc32c"])):
             raise ValueError(f"{_part_name(number)} has another content")
         part = fields_of(unsealed(content), "base_offset", "inputs")
         found.setdefault(integer_of(part["base_offset"]), []).extend(map(_input, list_of(part["inputs"])))

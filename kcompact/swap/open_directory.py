@@ -13,10 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from crc32c import crc32c
-
 from kcompact.clean.staged_files import StagedFile
 from kcompact.errors import RefusedError, is_forbidden, storage_error
+from kcompact.format.checksum import crc32c
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -104,7 +103,7 @@ class OpenDirectory:
         """Return the CRC-32C of a file, or of its first `size_bytes`, read from the disk. `check` may raise to stop."""
         crc, left_bytes = 0, size_bytes
         for block in self._blocks_from_disk(name):
-            crc = int(crc32c(block[:left_bytes], crc))
+            crc = crc32c(block[:left_bytes], crc)
             check()
             if left_bytes is not None:
                 left_bytes -= len(block)

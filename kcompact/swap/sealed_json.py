@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from crc32c import crc32c
+from kcompact.format.checksum import crc32c
 
 _CHECKSUM = re.compile(rb',"crc32c":(0|[1-9][0-9]{0,9})\}\n')
 """The end of a document."""

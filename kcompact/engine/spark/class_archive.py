@@ -26,6 +26,7 @@ from pathlib import Path
 
 import kcompact
 from kcompact.engine.spark.scratch import try_lock
+from kcompact.format.checksum import crc32c
 from kcompact.host.clock import clock_ms
 from kcompact.host.user_directories import cache_directory
 
@@ -142,12 +143,10 @@ def _is_trusted(file: Path) -> bool:
 
 def _checksum(file: Path) -> str:
     """Return the CRC-32C and the size of a file, in hexadecimal digits."""
-    import crc32c
-
     crc = size = 0
     with open(file, "rb", buffering=0) as source:
         while data := source.read(_READ_BYTES):
-            crc, size = crc32c.crc32c(data, crc), size + len(data)
+            crc, size = crc32c(data, crc), size + len(data)
     return f"{crc:08x}{size:x}"
 
 

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from crc32c import crc32c
-
 from kcompact.clean.staged_files import READ_BACK_MISMATCH, CleanedSegment, create, sync, write_all
 from kcompact.errors import CorruptBatchError, CorruptDataError, LogChangedError, storage_error, storage_errors
+from kcompact.format.checksum import crc32c
 from kcompact.format.index import MAX_RELATIVE_OFFSET, build_txn_index
 from kcompact.format.names import MAX_OFFSET, Suffix, parse_file_name
 from kcompact.log.files import FileIdentity, open_regular
@@ -100,7 +99,7 @@ def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> N
                     sync(descriptor, path=path)
                 finally:
                     os.close(descriptor)
-                _require_content(directory, path.name, int(crc32c(data)))
+                _require_content(directory, path.name, crc32c(data))
 
 
 def _require_whole(target: OpenDirectory, growing: Segment) -> None:
@@ -144,7 +143,7 @@ def _copy_file(
             try:
                 while data := os.read(reader, min(_COPY_BYTES, left_bytes)):
                     left_bytes -= len(data)
-                    crc = int(crc32c(data, crc))
+                    crc = crc32c(data, crc)
                     write_all(descriptor, data, path=path)
                     check()
                 with storage_errors(path):
