@@ -31,7 +31,7 @@ from kcompact.format.names import CONSUMER_OFFSETS, Suffix, Temporary, parse_fil
 from kcompact.inspect.group_columns import RECORD_OVERHEAD_BYTES, KeyRecords, summarize
 from kcompact.kernels import COMMIT, MAX_OFFSET, SIZE
 from kcompact.log.batch_headers import read_marker
-from kcompact.log.header_table import UnconfirmedError, VerifiedRun, verified_runs
+from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.segment_reader import batches
 
 _OFFSETS = frozenset({LEGACY_OFFSET_COMMIT.number, OFFSET_COMMIT.number})

@@ -61,8 +61,9 @@ from kcompact.kernels import (
     Column,
     Table,
 )
+from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.files import open_regular
-from kcompact.log.header_table import UnconfirmedError, VerifiedRun, header_of_row, verified_runs
+from kcompact.log.header_table import header_of_row
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
 from kcompact.log.segment_reader import headers
@@ -300,7 +301,7 @@ def _without_contradiction(run: RecordRun, path: Path, end: int) -> RecordRun:
 
 def _runs_of(verified: VerifiedRun, buffers: Buffers, path: Path) -> Iterator[RecordRun]:
     """Yield the records of verified batches. Raises UnconfirmedError, CorruptBatchError, BatchTooLargeError."""
-    buffer, table, start = verified
+    buffer, table, start = verified.buffer, verified.table, verified.start_position
     for first, end, inflated in inflated_runs(buffer, table, buffers, file=path, start_position=start):
         data, shift = _one_array(buffer, inflated, table[first:end])
         while first < end:
@@ -332,7 +333,7 @@ def _one_array(buffer: Bytes, inflated: Bytes, part: Table) -> tuple[Bytes, int]
 
 
 def _run_of_rows(verified: VerifiedRun, first: int, end: int, columns: Table, data: Bytes) -> RecordRun:
-    buffer, table, start = verified
+    buffer, table, start = verified.buffer, verified.table, verified.start_position
     part = table[first:end]
     columns[RECORD_BATCH] -= first
     crc = np.lib.stride_tricks.sliding_window_view(buffer, 4)[part[:, POSITION] + 17].copy().view(">u4")[:, 0]

@@ -37,7 +37,8 @@ from kcompact.kernels import (
     Table,
 )
 from kcompact.log.batch_headers import read_marker
-from kcompact.log.header_table import UnconfirmedError, VerifiedRun, header_tables, verified_runs
+from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
+from kcompact.log.header_table import header_tables
 from kcompact.log.inflate import Buffers, inflated_runs
 
 Result = TypeVar("Result")
@@ -154,7 +155,7 @@ def _checked_records(run: VerifiedRun, buffers: Buffers, path: Path) -> tuple[in
     Raises UnconfirmedError if a record cannot be read, or if the max timestamp of a batch is not that of its records;
     CorruptDataError for a marker or compressed data.
     """
-    buffer, table, position = run
+    buffer, table, position = run.buffer, run.table, run.start_position
     is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
     for number in np.flatnonzero(is_control).tolist():
         read_marker(run.batch(table[number], path), file=str(path))

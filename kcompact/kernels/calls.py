@@ -1,5 +1,7 @@
 """The kernels as Python functions: each checks its arrays and calls a C function of the shared library.
 
+An array is one of numpy, or a memory view that can be written.
+
 ctypes releases the interpreter's lock for each call, so threads of one process use all cores.
 """
 
@@ -10,14 +12,14 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from kcompact.errors import KernelsUnavailableError
 from kcompact.kernels.machine_code import library
 from kcompact.kernels.signatures import KERNELS, SYMBOL_PREFIX, Parameter, Signature
 from kcompact.kernels.switch import VARIABLE, is_off
 
-_DTYPES = {"u8": np.dtype(np.uint8), "u64": np.dtype(np.uint64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}
+_DTYPES = {"u8": "|u1", "u64": "<u8", "i64": "<i8", "i32": "<i4"}
+_FORMATS = {"u8": "B", "i64": "q"}
+"""Of memory views, which take no numpy."""
 
 
 def loaded() -> Mapping[str, Callable[..., Any]]:
@@ -62,7 +64,10 @@ def _callable(name: str, function: Any, signature: Signature) -> Callable[..., A
                 flat.append(int(value))
                 continue
             _check(name, parameter, value)
-            flat.append(value.__array_interface__["data"][0])
+            if type(value) is memoryview:
+                flat.append(ctypes.addressof(ctypes.c_char.from_buffer(value)))
+            else:
+                flat.append(value.__array_interface__["data"][0])
             flat += value.shape
         results = results_type()
         function(*flat, ctypes.addressof(results))
@@ -77,11 +82,15 @@ def _callable(name: str, function: Any, signature: Signature) -> Callable[..., A
 
 def _check(name: str, parameter: Parameter, value: Any) -> None:
     """Raise TypeError unless the array fits the parameter."""
-    if value.dtype != _DTYPES[parameter.type] or value.ndim != parameter.dimensions:
-        raise TypeError(
-            f"{name} takes {parameter.kind} for {parameter.name}, not {value.dtype} of {value.ndim} dimensions"
-        )
-    if not value.flags.c_contiguous:
+    if type(value) is memoryview:
+        kind, fits = value.format, value.format == _FORMATS.get(parameter.type)
+        is_contiguous, is_writable = value.c_contiguous, not value.readonly
+    else:
+        kind, fits = value.dtype, value.dtype.str == _DTYPES[parameter.type]
+        is_contiguous, is_writable = value.flags.c_contiguous, value.flags.writeable
+    if not fits or value.ndim != parameter.dimensions:
+        raise TypeError(f"{name} takes {parameter.kind} for {parameter.name}, not {kind} of {value.ndim} dimensions")
+    if not is_contiguous:
         raise TypeError(f"{name} takes a contiguous array for {parameter.name}")
-    if parameter.is_written and not value.flags.writeable:
+    if parameter.is_written and not is_writable:
         raise TypeError(f"{name} writes {parameter.name}, which is read-only")

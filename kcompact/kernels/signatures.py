@@ -97,7 +97,7 @@ KERNELS = {
         _BUFFER,
         *(_number("size"), _number("base_offset"), _number("end_offset"), _number("epoch")),
         _written("table", "i64", 2),
-        results="batches filled_bytes code",
+        results="batches filled_bytes greatest_epoch code",
     ),
     "read_batches": _signature(
         *(_number("descriptor"), _number("start"), _number("size")),

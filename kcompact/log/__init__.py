@@ -15,6 +15,7 @@ Imports: `errors`, `format`, `kernels`.
     batch_size           how large the batches of log files probably are
     many_batches         the batches of a file, verified: by the kernels, and by the definition what is unusual
     batch_headers        headers with their positions and transaction markers
+    batch_runs           the verified batches of a file, run by run, read by a kernel
     header_table         the headers of a large file as a table, read by a kernel
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay

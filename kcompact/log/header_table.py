@@ -1,29 +1,24 @@
 """The batch headers of a log file as a table, read by a kernel.
 
-The definition of `header_tables` is `segment_reader.headers`, that of `verified_runs` is
-`segment_reader.verified_batches`. On failure the caller reads with the definition, which raises the detailed error.
+The definition of `header_tables` is `segment_reader.headers`. On failure the caller reads with the definition, which
+raises the detailed error.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kcompact import kernels
-from kcompact.format.batch import Batch, Header, read_header
-from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
+from kcompact.format.batch import Header
 from kcompact.kernels import (
     ATTRIBUTES,
-    BASE_OFFSET,
     CODEC_MASK,
     COLUMNS,
     CONTROL_BIT,
-    EPOCH,
     FULL,
     HEADER_BYTES,
     LAST_OFFSET,
@@ -34,11 +29,10 @@ from kcompact.kernels import (
     RECORDS_COUNT,
     SIZE,
     TRANSACTIONAL_BIT,
-    Bytes,
-    Column,
     Table,
 )
-from kcompact.log.files import open_regular, read_into
+from kcompact.log.batch_runs import VerifiedRun
+from kcompact.log.files import open_regular
 
 Rows = NDArray[np.intp]
 
@@ -46,92 +40,6 @@ TABLE_ROWS = 16_384
 _MARKER_BYTES = 17
 _MARKER_PATTERN = ((0, 32), (3, 0), (4, 8), (9, 12), (16, 0))
 """Bytes of a usual control record: its length, its offset delta, the lengths of key and value, no headers."""
-WINDOW_BYTES = 8 << 20
-
-
-class UnconfirmedError(Exception):
-    """The kernels cannot confirm a batch. It is damaged, has magic 0 or 1, or needs a warning."""
-
-
-class VerifiedRun(NamedTuple):
-    """Consecutive batches that were verified, valid until the next run.
-
-    `buffer` begins with the first of them, at `start_position` of the file; positions in `table` count from there.
-    """
-
-    buffer: Bytes
-    table: Table
-    start_position: int
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after the last batch."""
-        return int(self.table[-1, LAST_OFFSET]) + 1
-
-    @property
-    def end_position(self) -> int:
-        """The position in the file after the last batch."""
-        return self.start_position + int(self.table[-1, POSITION] + self.table[-1, SIZE])
-
-    def batch_offset_at(self, offset: int) -> int:
-        """Return the base offset of the first batch that ends at or above an offset below `next_offset`."""
-        row = int(np.searchsorted(self.table[:, LAST_OFFSET], offset))
-        return int(self.table[row, BASE_OFFSET])
-
-    def batch(self, row: Column, path: Path) -> Batch:
-        """Return the batch of a row."""
-        start = int(row[POSITION])
-        data = self.buffer.data[start : start + int(row[SIZE])]
-        position = self.start_position + start
-        return Batch(position, read_header(data, file=str(path), position=position), data)
-
-
-def verified_runs(
-    path: Path,
-    *,
-    base_offset: int,
-    end_offset: int,
-    start_position: int = 0,
-    end_position: int | None = None,
-    epoch: int = -1,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
-) -> Iterator[VerifiedRun]:
-    """Yield the batches between two positions of a file, with the checks of `segment_reader.verified_batches`.
-
-    `epoch` is the greatest leader epoch before. At most `memory_bytes` are held for a batch. Raises UnconfirmedError,
-    RefusedError, StorageError.
-    """
-    position, next_offset = start_position, base_offset
-    with open_regular(path) as descriptor:
-        end = os.fstat(descriptor).st_size if end_position is None else end_position
-        # For small files smaller arrays: the kernel clears the memory of large ones two MiB at a time.
-        window = np.empty(min(WINDOW_BYTES, max(0, end - position)), np.uint8)
-        table = np.empty((min(TABLE_ROWS, 1 + len(window) // HEADER_BYTES), COLUMNS), np.int64)
-        while position < end:
-            data = window[: min(len(window), end - position)]
-            if read_into(descriptor, data.data, position, path=path) < len(data):
-                raise UnconfirmedError
-            window_position, code = position, FULL
-            while code == FULL:
-                rest = data[position - window_position :]
-                count, _, code = kernels.parse_batches(rest, len(rest), next_offset, end_offset, epoch, table)
-                run = VerifiedRun(rest, table[:count], position)
-                yield run
-                if count:
-                    position, next_offset, epoch = end_of_run(run, epoch)
-            if position == window_position:
-                window = _window_for_batch(data, min(end - position, most_batch_bytes(memory_bytes)))
-
-
-def _window_for_batch(data: Bytes, most_bytes: int) -> Bytes:
-    """Return a window that holds the batch at the start of `data`, which is too small for the batch.
-
-    Raises UnconfirmedError if the batch has more than `most_bytes`, or is no batch.
-    """
-    batch_bytes = int.from_bytes(data[8:12].tobytes(), "big", signed=True) + 12
-    if not len(data) < batch_bytes <= most_bytes:
-        raise UnconfirmedError
-    return np.empty(batch_bytes, np.uint8)
 
 
 def read_header_table(path: Path, *, start_position: int = 0, end_position: int) -> Table | None:
@@ -156,11 +64,6 @@ def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> 
             table = np.empty((TABLE_ROWS, COLUMNS), np.int64)
             count, position, code = kernels.scan_headers(descriptor, position, end_position, scratch, table)
             yield table[:count]
-
-
-def end_of_run(run: VerifiedRun, epoch: int) -> tuple[int, int, int]:
-    """Return the position and the offset after a run that is not empty, and the greatest leader epoch so far."""
-    return run.end_position, run.next_offset, max(epoch, int(run.table[:, EPOCH].max()))
 
 
 def decisive_rows(table: Table, first_offset: int, *, undecided_from: int = MAX_OFFSET) -> Rows:

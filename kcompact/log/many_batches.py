@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kcompact import kernels
 from kcompact.format.batch import Batch
+from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.segment_reader import verified_batches
-
-if TYPE_CHECKING:
-    from kcompact.log.header_table import VerifiedRun
 
 
 def runs_and_batches(
@@ -31,10 +28,8 @@ def runs_and_batches(
     """
     position, next_offset, epoch = start_position, base_offset, -1
     if kernels.in_use():
-        from kcompact.log import header_table
-
-        with contextlib.suppress(header_table.UnconfirmedError):
-            for run in header_table.verified_runs(
+        with contextlib.suppress(UnconfirmedError):
+            for run in verified_runs(
                 path,
                 base_offset=base_offset,
                 end_offset=end_offset,
@@ -42,9 +37,9 @@ def runs_and_batches(
                 end_position=end_position,
                 memory_bytes=0,
             ):
-                if len(run.table):
+                if run.count:
                     yield run
-                    position, next_offset, epoch = header_table.end_of_run(run, epoch)
+                    position, next_offset, epoch = run.end_position, run.next_offset, run.epoch
     yield from verified_batches(
         path,
         base_offset=next_offset,

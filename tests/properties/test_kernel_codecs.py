@@ -64,7 +64,7 @@ def log_of(compressed: list[tuple[Codec, bytes]]) -> bytes:
 
 def table_of(data: bytes) -> Table:
     table = np.empty((len(data) // HEADER_BYTES + 1, COLUMNS), np.int64)
-    count, _, code = kernels.parse_batches(array(data), len(data), 0, 1 << 62, -1, table)
+    count, _, _, code = kernels.parse_batches(array(data), len(data), 0, 1 << 62, -1, table)
     assert code == DONE
     return table[:count]
 

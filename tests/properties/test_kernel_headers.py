@@ -71,7 +71,7 @@ def test_walk_goes_on_where_its_table_ended(data: bytes, rows: int) -> None:
     while code == FULL:
         table = np.empty((rows, COLUMNS), np.int64)
         rest = array(data[at:])
-        count, filled, code = kernels.parse_batches(rest, len(rest), previous + 1, MAX_OFFSET, epoch, table)
+        count, filled, _, code = kernels.parse_batches(rest, len(rest), previous + 1, MAX_OFFSET, epoch, table)
         found += headers_in(table[:count])
         at += filled
         previous = found[-1].last_offset if found else -1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.batch import Record, build
-from kcompact.log import header_table, producer_state, segment_reader
+from kcompact.log import batch_runs, producer_state, segment_reader
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
 from tests.support.machine_code import switched
@@ -42,7 +42,7 @@ def found_in(directory: Path, offsets: list[int]) -> tuple[object, ...]:
 
 @given(
     any_log_bytes,
-    st.sampled_from([1, 3, header_table.TABLE_ROWS]),
+    st.sampled_from([1, 3, batch_runs.TABLE_ROWS]),
     st.lists(st.integers(0, 30), max_size=3),
 )
 def test_kernels_find_what_the_definition_finds(scratch: Path, data: bytes, rows: int, offsets: list[int]) -> None:
@@ -51,7 +51,7 @@ def test_kernels_find_what_the_definition_finds(scratch: Path, data: bytes, rows
         (scratch / LOG_NAME).with_suffix(suffix).touch()
     with switched(compiled=False):
         expected = found_in(scratch, offsets)
-    with mock.patch.object(header_table, "TABLE_ROWS", rows):
+    with mock.patch.object(batch_runs, "TABLE_ROWS", rows):
         assert found_in(scratch, offsets) == expected
 
 

@@ -24,7 +24,7 @@ from kcompact.inspect import segment_kernels, verify
 from kcompact.inspect.contents import LogContents, file_contents, log_contents
 from kcompact.inspect.verified_segment import LogFile
 from kcompact.inspect.verify import verify_file, verify_log
-from kcompact.log import header_table, inflate
+from kcompact.log import batch_runs, header_table, inflate
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support import log_writer, strategies
 from tests.support.command_line import flip, partition
@@ -45,16 +45,15 @@ def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) 
     with switched(compiled=False):
         readable = described(work())
     with (
-        mock.patch.multiple(header_table, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
+        mock.patch.multiple(batch_runs, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
+        mock.patch.object(header_table, "TABLE_ROWS", rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=window_bytes),
         mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * index.TIME_ENTRY_BYTES),
     ):
         return readable, described(work())
 
 
-def agree(
-    log: PartitionLog, *, window_bytes: int = header_table.WINDOW_BYTES, rows: int = header_table.TABLE_ROWS
-) -> bool:
+def agree(log: PartitionLog, *, window_bytes: int = batch_runs.WINDOW_BYTES, rows: int = batch_runs.TABLE_ROWS) -> bool:
     """Assert that both ways return the same for a log; return whether the log is damaged."""
     for work in (lambda: log_contents(log), lambda: verify_log(log, index_interval_bytes=50)):
         readable, compiled = both_ways(work, window_bytes=window_bytes, rows=rows)
@@ -70,7 +69,7 @@ def agree(
     return verify_log(log).is_damaged
 
 
-sizes = st.sampled_from([61, 100, 300, header_table.WINDOW_BYTES])
+sizes = st.sampled_from([61, 100, 300, batch_runs.WINDOW_BYTES])
 rows = st.sampled_from([1, 2, 100])
 
 
@@ -137,7 +136,7 @@ def test_every_flipped_bit_of_records_with_a_right_checksum(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, header_table.WINDOW_BYTES])
+@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, batch_runs.WINDOW_BYTES])
 def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tmp_path: Path) -> None:
     path, batches = tmp_path / "0.log", []
     for number in range(60):
@@ -147,7 +146,7 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
         batches.append(build(content, codec=codec, partition_leader_epoch=number // 20 + 3))
     path.write_bytes(b"".join(batches))
     with (
-        mock.patch.multiple(header_table, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
+        mock.patch.multiple(batch_runs, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
         mock.patch.multiple(inflate, INFLATED_BYTES=20_000),
     ):
         verified = segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3000))

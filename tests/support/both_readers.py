@@ -48,7 +48,7 @@ class Readers:
         """Return what the kernels read, None where they leave the bytes to the definitions."""
         buffer = self._bytes.put(data)
         table = self._table.array(np.int64, len(data) // HEADER_BYTES + 1, COLUMNS)
-        count, _, code = kernels.parse_batches(buffer, len(data), 0, MAX_OFFSET, -1, table)
+        count, _, _, code = kernels.parse_batches(buffer, len(data), 0, MAX_OFFSET, -1, table)
         if code != DONE:
             assert code in (DAMAGED, LEGACY), code
             return None

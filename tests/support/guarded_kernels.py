@@ -258,7 +258,7 @@ def fuzz(rounds: int) -> tuple[int, int]:
                 data = resealed(mutated(data))
         buffer = buffers.put(data, at_end)
         table = tables.array(np.int64, len(data) // 61 + chance.choice([0, 1]), COLUMNS)
-        count, _, _ = kernels.parse_batches(buffer, len(data), 0, 1 << 62, -1, table)
+        count, _, _, _ = kernels.parse_batches(buffer, len(data), 0, 1 << 62, -1, table)
         for start in range(0, len(data), 7):
             kernels.crc32c(buffer, start, len(data))
             kernels.siphash128(buffer, start, len(data), 1, 2)

@@ -137,7 +137,7 @@ any_log_bytes = log_bytes().flatmap(
 
 def table_of(data: bytes, *, base_offset: int = 0, end_offset: int = MAX_OFFSET) -> tuple[Table, int]:
     table = np.full((len(data) // HEADER_BYTES + 1, COLUMNS), -77, np.int64)
-    count, _, code = kernels.parse_batches(array(data), len(data), base_offset, end_offset, -1, table)
+    count, _, _, code = kernels.parse_batches(array(data), len(data), base_offset, end_offset, -1, table)
     return table[:count], code
 
 

@@ -121,17 +121,17 @@ def _parse_loaded(buffer, loaded, size, end_offset, table, count, position, reco
 @loop
 def parse_batches(
     buffer: Bytes, size: int, base_offset: int, end_offset: int, epoch: int, table: Table
-) -> tuple[int, int, int]:
-    """buffer u8[>= size] -> table i64[m, 16], and (batches, bytes that they fill, code).
+) -> tuple[int, int, int, int]:
+    """buffer u8[>= size] -> table i64[m, 16], and (batches, bytes that they fill, greatest epoch, code).
 
     Checks each batch: the checksum; offsets rise and are in [base_offset, end_offset); leader epochs do not fall below
     `epoch`. Returns FULL if the table ends before the batches. Returns DAMAGED also for a batch that ends after `size`:
     the caller decides whether it has more bytes to read. Definition: `log.segment_reader.verified_batches`.
     """
-    count, position, _, _, _, code = _parse_loaded(
+    count, position, _, _, epoch, code = _parse_loaded(
         buffer, size, size, end_offset, table, 0, 0, 0, base_offset - 1, epoch
     )
-    return count, position, code
+    return count, position, epoch, code
 
 
 @loop

@@ -17,7 +17,7 @@ from kcompact.format.codec import Codec
 from kcompact.inspect.group_columns import KeyRecords, summarize
 from kcompact.inspect.groups import GroupContents, GroupCounter, GroupType, LogGroups, log_groups
 from kcompact.kernels import ABORT, COLUMNS, COMMIT, Table
-from kcompact.log.header_table import VerifiedRun
+from kcompact.log.batch_runs import VerifiedRun
 from tests.support import examples
 from tests.support.coordinator_keys import classic_value, group_key, offset_key, offset_value
 
@@ -202,15 +202,20 @@ def one_by_one(data: bytes) -> LogGroups | str:
 def at_once(data: bytes) -> LogGroups | str:
     counter = GroupCounter()
     try:
-        counter.add_run(VerifiedRun(np.frombuffer(data, np.uint8), table_of(data), 0), Path("f"))
+        counter.add_run(verified(data), Path("f"))
     except CorruptBatchError:
         return "corrupt"
     return counter.contents()
 
 
+def verified(data: bytes) -> VerifiedRun:
+    table = table_of(data)
+    return VerifiedRun(data=memoryview(data), rows=table.data, count=len(table), epoch=-1, start_position=0)
+
+
 def table_of(data: bytes) -> Table:
     table = np.empty((200, COLUMNS), np.int64)
-    count, end, _ = kernels.parse_batches(np.frombuffer(data, np.uint8), len(data), 0, 1 << 62, -1, table)
+    count, end, _, _ = kernels.parse_batches(np.frombuffer(data, np.uint8), len(data), 0, 1 << 62, -1, table)
     assert end == len(data)
     return table[:count]
 

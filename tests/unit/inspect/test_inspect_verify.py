@@ -12,7 +12,7 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.verify import findings, verify_log
-from kcompact.log import header_table
+from kcompact.log import batch_runs
 from kcompact.log.directory import read_log
 from tests.support.command_line import flip, partition, rewrite
 from tests.support.machine_code import switch
@@ -37,7 +37,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=way == "compiled"))
     if way == "compiled":
         monkeypatch.setattr(index, "LARGE_INDEX_BYTES", 2 * index.OFFSET_ENTRY_BYTES)
-        monkeypatch.setattr(header_table, "WINDOW_BYTES", 200)
+        monkeypatch.setattr(batch_runs, "WINDOW_BYTES", 200)
     return way
 
 

@@ -14,7 +14,7 @@ from kcompact.format.batch import parse_batches
 from kcompact.format.index import build_offset_index
 from kcompact.format.names import index_name
 from kcompact.format.producer_snapshot import ProducerEntry
-from kcompact.log import header_table, producer_state
+from kcompact.log import batch_runs, producer_state
 from kcompact.log.batch_headers import BatchHeader, read_marker, verified_producer_headers
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.producer_state import (
@@ -277,7 +277,7 @@ def test_what_columns_leave_out_changes_no_producer(seed: int, tmp_path: Path, m
     directory = log_writer.write(log_dsl.parse(f"log lone\n0: {random_line(dice)}"), tmp_path)
     log = read_log(directory)
     path, size_bytes = directory / log.active_segment.log_name, log.size_bytes
-    monkeypatch.setattr(header_table, "TABLE_ROWS", dice.choice([2, 7, 50]))
+    monkeypatch.setattr(batch_runs, "TABLE_ROWS", dice.choice([2, 7, 50]))
     known = replayed(random_line(dice))
 
     def found(compiled: bool, first_offset: int, undecided_from: int) -> tuple[object, object]:

@@ -1,19 +1,17 @@
-"""`log.header_table`: the arrays that batches are read into."""
+"""`log.batch_runs`: the arrays that batches are read into."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from kcompact.format.batch import Record, build
-from kcompact.log.header_table import verified_runs
+from kcompact.log.batch_runs import verified_runs
 
 
 def test_a_small_file_is_read_into_small_arrays(tmp_path: Path) -> None:
     path = tmp_path / f"{0:020}.log"
     path.write_bytes(b"".join(build([Record(offset, 0, b"k", b"v")]) for offset in range(3)))
     (run,) = verified_runs(path, base_offset=0, end_offset=3)
-    assert len(run.table) == 3
-    assert run.buffer.base is not None
-    assert run.buffer.base.nbytes == path.stat().st_size
-    assert run.table.base is not None
-    assert run.table.base.nbytes < 1000
+    assert len(run.table) == run.count == 3
+    assert run.data.nbytes == run.buffer.nbytes == path.stat().st_size
+    assert run.rows.nbytes < 1000

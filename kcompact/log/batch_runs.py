@@ -1,0 +1,131 @@
+"""The verified batches of a log file, run by run, read by a kernel.
+
+The definition of `verified_runs` is `segment_reader.verified_batches`. On failure the caller reads with the definition,
+which raises the detailed error. numpy is only imported for the arrays of a run: it takes as long to load as a plan of
+a small log directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcompact import kernels
+from kcompact.format.batch import Batch, read_header
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
+from kcompact.kernels import BASE_OFFSET, COLUMNS, FULL, HEADER_BYTES, LAST_OFFSET, POSITION, SIZE
+from kcompact.log.files import open_regular, read_into
+
+if TYPE_CHECKING:
+    from kcompact.kernels import Bytes, Column, Table
+
+TABLE_ROWS = 16_384
+WINDOW_BYTES = 8 << 20
+
+
+class UnconfirmedError(Exception):
+    """The kernels cannot confirm a batch. It is damaged, has magic 0 or 1, or needs a warning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedRun:
+    """Consecutive batches that were verified, valid until the next run.
+
+    `data` u8[n] begins with the first of them, at `start_position` of the file. The first `count` rows of `rows`
+    i64[m, COLUMNS] are the batches, with positions that count from there. `epoch` is the greatest leader epoch so far.
+    """
+
+    data: memoryview
+    rows: memoryview
+    count: int
+    epoch: int
+    start_position: int
+
+    @property
+    def buffer(self) -> Bytes:
+        """The bytes as an array."""
+        import numpy as np
+
+        return np.frombuffer(self.data, np.uint8)
+
+    @property
+    def table(self) -> Table:
+        """The batches as a table i64[count, COLUMNS]."""
+        import numpy as np
+
+        return np.asarray(self.rows)[: self.count]
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last batch."""
+        return int(self.rows[self.count - 1, LAST_OFFSET]) + 1
+
+    @property
+    def end_position(self) -> int:
+        """The position in the file after the last batch."""
+        last = self.count - 1
+        return self.start_position + int(self.rows[last, POSITION] + self.rows[last, SIZE])
+
+    def batch_offset_at(self, offset: int) -> int:
+        """Return the base offset of the first batch that ends at or above an offset below `next_offset`."""
+        row = int(self.table[:, LAST_OFFSET].searchsorted(offset))
+        return int(self.rows[row, BASE_OFFSET])
+
+    def batch(self, row: Column, path: Path) -> Batch:
+        """Return the batch of a row."""
+        start = int(row[POSITION])
+        data = self.data[start : start + int(row[SIZE])]
+        position = self.start_position + start
+        return Batch(position, read_header(data, file=str(path), position=position), data)
+
+
+def verified_runs(
+    path: Path,
+    *,
+    base_offset: int,
+    end_offset: int,
+    start_position: int = 0,
+    end_position: int | None = None,
+    epoch: int = -1,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> Iterator[VerifiedRun]:
+    """Yield the batches between two positions of a file, with the checks of `segment_reader.verified_batches`.
+
+    `epoch` is the greatest leader epoch before. At most `memory_bytes` are held for a batch. Raises UnconfirmedError,
+    RefusedError, StorageError.
+    """
+    position, next_offset = start_position, base_offset
+    with open_regular(path) as descriptor:
+        end = os.fstat(descriptor).st_size if end_position is None else end_position
+        # For small files smaller arrays: the kernel clears the memory of large ones two MiB at a time.
+        window = memoryview(bytearray(min(WINDOW_BYTES, max(0, end - position))))
+        rows = min(TABLE_ROWS, 1 + len(window) // HEADER_BYTES)
+        table = memoryview(bytearray(8 * rows * COLUMNS)).cast("q", (rows, COLUMNS))
+        while position < end:
+            data = window[: min(len(window), end - position)]
+            if read_into(descriptor, data, position, path=path) < len(data):
+                raise UnconfirmedError
+            window_position, code = position, FULL
+            while code == FULL:
+                rest = data[position - window_position :]
+                count, _, epoch, code = kernels.parse_batches(rest, len(rest), next_offset, end_offset, epoch, table)
+                run = VerifiedRun(data=rest, rows=table, count=count, epoch=epoch, start_position=position)
+                yield run
+                if count:
+                    position, next_offset = run.end_position, run.next_offset
+            if position == window_position:
+                window = _window_for_batch(data, min(end - position, most_batch_bytes(memory_bytes)))
+
+
+def _window_for_batch(data: memoryview, most_bytes: int) -> memoryview:
+    """Return a window that holds the batch at the start of `data`, which is too small for the batch.
+
+    Raises UnconfirmedError if the batch has more than `most_bytes`, or is no batch.
+    """
+    batch_bytes = int.from_bytes(data[8:12], "big", signed=True) + 12
+    if not len(data) < batch_bytes <= most_bytes:
+        raise UnconfirmedError
+    return memoryview(bytearray(batch_bytes))
