@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "spark", "in-process")
 LOCAL_MASTER = "local[*]"
-SPARK_BYTES = 4 << 30
+SPARK_BYTES = 16 << 30
 """From so many bytes to read on, `auto` chooses Spark where it can run."""
 
 
