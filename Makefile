@@ -27,6 +27,7 @@ FAST := -m "not oracle and not slow and not spark and not long" --hypothesis-pro
 OLDEST := .venvs/oldest
 NEWEST := .venvs/newest
 RELEASE := .venvs/release
+WHEEL := .venvs/wheel
 RELEASE_OPTIONS ?=
 
 # Options of `make bench`: BENCH="--quick", see docs/bench.md.
@@ -39,7 +40,7 @@ TORTURE ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest rewrite release man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
+.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -124,6 +125,20 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py $(STAMP)
 
 $(NEWEST)/.made: $(STAMP)
 	python="$${NEWEST_PYTHON:-$$(sh .ci/newest-python)}"; "$$python" -m venv --clear $(NEWEST)
+	@touch $@
+
+wheel-test: $(WHEEL)/.installed  ## make test and random logs again, with an installed wheel instead of this checkout
+	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -m pytest -q --import-mode=append $(TEST)
+	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -m tests.oracle.run --logs $(ORACLE_LOGS) --seed $(SEED)
+
+$(WHEEL)/.installed: $(STAMP) $(shell find kcompact -name '*.py' -o -name '*.html' -o -name '*.css')
+	$(PYTHON) -m venv --clear $(WHEEL)
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(WHEEL) .
+	$(WHEEL)/bin/$(INSTALL) $(BUILDERS)
+	$(WHEEL)/bin/$(INSTALL) "$$(echo $(WHEEL)/*.whl)[dev]"
+	@# The last place where modules are looked for: the tests are found here, and kcompact in the environment.
+	echo "$(CURDIR)" >"$$($(WHEEL)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
+	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -c 'import kcompact, sys; sys.exit(not kcompact.__file__.startswith(sys.prefix))'
 	@touch $@
 
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
