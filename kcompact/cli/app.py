@@ -306,7 +306,7 @@ def plan(
     default="auto",
     show_default=True,
     help="The engine that runs the stages: Spark, or this process. Both give the same bytes. auto: Spark with --master "
-    "or --spark-conf, and for 4 GiB or more where Spark and Java are installed; else this process.",
+    "or --spark-conf, and for 16 GiB or more where Spark and Java are installed; else this process.",
 )
 @options.memory(what="keys and for data being read and written")
 @click.option(
@@ -503,8 +503,8 @@ def report(
     transactions, and the commands to run next. Of more than 20 partitions the dirtiest are drawn, and the others are
     listed.
 
-    Reads all records, as a dry run does. Changes nothing and takes no lock. Needs the extra `report`:
-    pip install 'kcompact[report]'
+    Reads all records, as a dry run does. Changes nothing and takes no lock. Needs the extra `report`: without
+    it the error says how to add it.
 
     \b
     Examples:
