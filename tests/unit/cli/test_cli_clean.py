@@ -291,7 +291,7 @@ def test_a_master_chooses_spark(tmp_path: Path) -> None:
 
 def test_small_work_is_done_by_this_process(tmp_path: Path) -> None:
     directory = partition(tmp_path)
-    line = "engine: in-process (419 B to read; Spark from 4.0 GiB)\n"
+    line = "engine: in-process (419 B to read; Spark from 16.0 GiB)\n"
     ran = kcompact("clean", "--json", "--dry-run", *COMPACT, directory)
     assert (ran.code, ran.partition["engine"]) == (0, "in-process")
     assert line in ran.err
