@@ -69,7 +69,9 @@ def _library() -> tuple[ctypes.CDLL, str]:
         of_others = " and ".join(others or TARGETS)
         raise KernelsUnavailableError(problem=f"this kcompact has it for {of_others}; this processor is {machine}")
     if not others:
-        raise KernelsUnavailableError(problem=f"{path} is missing: `make demo` builds it in a checkout")
+        raise KernelsUnavailableError(
+            problem=f"{path} is missing: install kcompact again; in a checkout `make demo` builds it"
+        )
     # A library that was cut short can be opened, and ends the process when a missing page is touched.
     try:
         expected = Record.from_json(path.with_suffix(".json").read_bytes()).library_sha256
@@ -77,7 +79,9 @@ def _library() -> tuple[ctypes.CDLL, str]:
     except (OSError, ValueError) as problem:
         raise KernelsUnavailableError(problem=f"{path} cannot be checked: {problem}") from problem
     if found_sha256 != expected:
-        raise KernelsUnavailableError(problem=f"{path} is damaged: its SHA-256 is not that of its record")
+        raise KernelsUnavailableError(
+            problem=f"{path} is damaged, its SHA-256 is not that of its record: install kcompact again"
+        )
     try:
         opened = ctypes.CDLL(str(path))
     except OSError as problem:  # Its message begins with the path.

@@ -208,7 +208,7 @@ def without_any(library: Path) -> None:
 
 
 DAMAGES = {
-    "cut": (cut, r"x\.so is damaged: its SHA-256 is not that of its record"),
+    "cut": (cut, r"x\.so is damaged, its SHA-256 is not that of its record: install kcompact again"),
     "no record": (lambda library: library.with_suffix(".json").unlink(), r"x\.so cannot be checked: .*No such file"),
     "not a record": (
         lambda library: library.with_suffix(".json").write_text("{}"),
