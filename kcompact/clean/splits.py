@@ -26,7 +26,7 @@ from kcompact.log.segment_reader import batches, headers, require_readable
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 
-SPLIT_BYTES = 32 << 20
+SPLIT_BYTES = 16 << 20
 """The size of a split: a task reads one split at a time."""
 
 
