@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.clean.executor import Executor, Progress
-from kcompact.engine.in_process import InProcess, available_cores
+from kcompact.engine.in_process import InProcess
 from kcompact.engine.shared_memory import SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError
+from kcompact.host.processors import available_cores
 from kcompact.wording import worded
 
 if TYPE_CHECKING:

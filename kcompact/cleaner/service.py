@@ -45,6 +45,7 @@ from kcompact.errors import (
 from kcompact.format.names import TopicPartition
 from kcompact.host.clock import clock_ms
 from kcompact.host.memory import default_memory_bytes
+from kcompact.host.processors import available_cores
 from kcompact.host.throttle import Throttle
 from kcompact.log.directory import read_again
 from kcompact.log.lock import LogDirLock
@@ -335,7 +336,7 @@ class Cleaner:
         return clean_partition(plan, executor, lock=lock, options=options, progress=progress)
 
     def _parallelism(self) -> int:
-        return max(1, len(os.sched_getaffinity(0)) // self._thread_count)
+        return max(1, available_cores() // self._thread_count)
 
     def _delete_old_segments(self) -> None:
         """Delete the old segments of every compacted log that no thread works on, as a broker does after a cleaning."""

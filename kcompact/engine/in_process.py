@@ -19,16 +19,12 @@ from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
 from kcompact.engine.shared_memory import POLL_S, SharedMemory
 from kcompact.errors import RefusedError
+from kcompact.host.processors import available_cores
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.files import read_at
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-def available_cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

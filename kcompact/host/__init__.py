@@ -1,6 +1,7 @@
 """The machine that kcompact runs on: memory, other processes, the user's directories, a limit on bytes per second.
 
-In: environment variables, `/proc`, `/sys`, a monotonic clock. Out: sizes in bytes, private directories, delays.
+In: environment variables, `/proc`, `/sys`, a monotonic clock. Out: sizes in bytes, private directories, delays,
+threads.
 Imports: `readable`.
 
     abrupt_end        what is undone when the process ends at once
@@ -13,6 +14,7 @@ Imports: `readable`.
     memory            how much memory a cleaning may use
     open_files        which other processes have files open
     processes         the command lines of other processes
+    processors        the processors of this process, and work on all of them
     throttle          the limit of `--max-bytes-per-second`
     user_directories  this user's directories, for machine code and for the journal
 """

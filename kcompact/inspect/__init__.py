@@ -8,7 +8,7 @@ Imports: `errors`, `format`, `kernels`, `log`, `plan`.
     batch_kinds         counts batches by codec, by producer and by delete horizon
     verify              verifies every byte: batches and records here, the rest in the modules below
     verified_segment    the verified batches of a segment: the input of the index checks
-    segment_kernels     counts and verifies segments with the kernels
+    segment_kernels     verifies every byte of a segment with the kernels
     indexes             compares indexes with the batches of their log
     transactions        compares each `.txnindex` with the markers of the whole log
     small_files         checks snapshots and checkpoints, and lists files that interrupted work left

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kcompact import kernels
-from kcompact.errors import CorruptDataError, RefusedError
+from kcompact.errors import CorruptDataError, KcompactError, RefusedError
+from kcompact.host.processors import in_parallel
 from kcompact.inspect.findings import Finding, Severity
-from kcompact.inspect.segment_contents import BatchCounter, SegmentContents
+from kcompact.inspect.segment_contents import BatchCounter, SegmentContents, contents_of_rows
+from kcompact.log.batch_runs import header_runs
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segment_reader import headers
 
@@ -59,9 +62,19 @@ def _counted_by_kernels(paths: Sequence[Path], base_offsets: Sequence[int]) -> I
     """Return what the kernels count at the start of each file; empty contents if the kernels are not used."""
     if not kernels.in_use():
         return [SegmentContents(base_offset=base_offset) for base_offset in base_offsets]
-    from kcompact.inspect import segment_kernels
+    return in_parallel(header_contents, paths, base_offsets)
 
-    return segment_kernels.in_parallel(segment_kernels.header_contents, paths, base_offsets)
+
+def header_contents(path: Path, base_offset: int) -> SegmentContents:
+    """Return what the kernels count in a log file, up to the first batch that is damaged or of magic 0 or 1.
+
+    `end_position` is where the counting stopped. Raises nothing: the definition reads the rest and reports the problem.
+    """
+    contents = SegmentContents(base_offset=base_offset)
+    with suppress(KcompactError, OSError):
+        for rows, count in header_runs(path, end_position=path.stat().st_size):
+            contents += contents_of_rows(rows, count, base_offset)
+    return contents
 
 
 def _with_remaining_batches(path: Path, counted: SegmentContents, end_position: int | None = None) -> SegmentContents:

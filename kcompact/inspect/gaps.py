@@ -21,6 +21,7 @@ from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.batch import read_records
 from kcompact.format.index import AbortedTxnColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.host.processors import available_cores, in_parallel
 from kcompact.inspect.contents import LogContents, log_contents
 from kcompact.inspect.gap_batches import Chunk, OffsetCounts, chunks, count, read_batch, rising
 from kcompact.inspect.gap_facts import Gaps, GapWalk, SegmentGaps
@@ -264,10 +265,8 @@ def _counted_segments(scope: _Scope, segments: Sequence[Segment]) -> Iterator[_S
     """Return the walks over the segments in order; with kernels several segments are walked at the same time."""
     if not scope.compiled:
         return map(scope.walks, segments)
-    from kcompact.inspect import segment_kernels
-
-    scope = replace(scope, memory_bytes=scope.memory_bytes // segment_kernels.threads())
-    return segment_kernels.in_parallel(_Scope.walks, repeat(scope, len(segments)), segments)
+    scope = replace(scope, memory_bytes=scope.memory_bytes // available_cores())
+    return in_parallel(_Scope.walks, repeat(scope, len(segments)), segments)
 
 
 # Aborted transactions

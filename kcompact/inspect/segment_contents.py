@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import add
 
+from kcompact import kernels
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Header
+from kcompact.kernels import BASE_OFFSET, LAST_OFFSET, MAX_TIMESTAMP, POSITION, SIZE
 
 RUN_BATCHES = 1024
 """How many batches `BatchCounter` adds up at a time."""
@@ -120,4 +122,29 @@ def _contents_of(run: Sequence[tuple[int, Header]], base_offset: int) -> Segment
         last_offset=last.last_offset,
         first_timestamp_ms=first.max_timestamp,
         largest_timestamp_ms=max(header.max_timestamp for header in run_headers),
+    )
+
+
+def contents_of_rows(rows: memoryview, count: int, base_offset: int, *, start_position: int = 0) -> SegmentContents:
+    """Return what the batches in the first `count` rows of i64[m, COLUMNS] contain, by a kernel.
+
+    Positions in the rows count from `start_position` of the file. Definition: `BatchCounter`.
+    """
+    if not count:
+        return SegmentContents(base_offset=base_offset)
+    records, empty, control, transactional, horizon, largest_timestamp_ms = kernels.sum_batches(rows, count)
+    last = count - 1
+    return SegmentContents(
+        base_offset=base_offset,
+        end_position=start_position + rows[last, POSITION] + rows[last, SIZE],
+        batches=count,
+        counted_records=records,
+        empty_batches=empty,
+        control_batches=control,
+        transactional_batches=transactional,
+        horizon_batches=horizon,
+        first_offset=rows[0, BASE_OFFSET],
+        last_offset=rows[last, LAST_OFFSET],
+        first_timestamp_ms=rows[0, MAX_TIMESTAMP],
+        largest_timestamp_ms=largest_timestamp_ms,
     )

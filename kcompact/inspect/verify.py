@@ -26,6 +26,7 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_header, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, parse_file_name
+from kcompact.host.processors import in_parallel
 from kcompact.inspect.contents import LogContents
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import verify_indexes
@@ -144,9 +145,7 @@ def _verified_by_kernels(files: Sequence[LogFile]) -> Iterable[VerifiedSegment |
     from kcompact.inspect import segment_kernels
 
     # The segment that grows is the last one.
-    return chain(
-        segment_kernels.in_parallel(segment_kernels.verified_segment, fixed), [None] * (len(files) - len(fixed))
-    )
+    return chain(in_parallel(segment_kernels.verified_segment, fixed), [None] * (len(files) - len(fixed)))
 
 
 def _verified(file: LogFile, by_kernels: VerifiedSegment | None, epoch: int) -> VerifiedSegment:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     parse_batches: Callable[..., Any]
     read_batches: Callable[..., Any]
     scan_headers: Callable[..., Any]
+    sum_batches: Callable[..., Any]
     scan_records: Callable[..., Any]
     verify_records: Callable[..., Any]
     record_columns: Callable[..., Any]

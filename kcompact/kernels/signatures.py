@@ -110,6 +110,9 @@ KERNELS = {
         *(_written("scratch", "u8"), _written("table", "i64", 2)),
         results="batches end_position code",
     ),
+    "sum_batches": _signature(
+        _TABLE, _number("count"), results="records empty control transactional horizon largest_timestamp_ms"
+    ),
     "scan_records": _signature(
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _number("first_dirty_offset"), _number("record_ref"), *_HASH_KEY),
         *(_written("hash_high", "u64"), _written("hash_low", "u64"), _written("record_refs", "i64")),

@@ -1,8 +1,8 @@
-"""The verified batches of a log file, run by run, read by a kernel.
+"""The batches of a log file, run by run, read by a kernel: verified, or only their headers.
 
-The definition of `verified_runs` is `segment_reader.verified_batches`. On failure the caller reads with the definition,
-which raises the detailed error. numpy is only imported for the arrays of a run: it takes as long to load as a plan of
-a small log directory.
+The definitions are `segment_reader.verified_batches` and `segment_reader.headers`. On failure the caller reads with the
+definition, which raises the detailed error. numpy is only imported for the arrays of a run: it takes as long to load as
+a plan of a small log directory.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ def verified_runs(
         end = os.fstat(descriptor).st_size if end_position is None else end_position
         # For small files smaller arrays: the kernel clears the memory of large ones two MiB at a time.
         window = memoryview(bytearray(min(WINDOW_BYTES, max(0, end - position))))
-        rows = min(TABLE_ROWS, 1 + len(window) // HEADER_BYTES)
-        table = memoryview(bytearray(8 * rows * COLUMNS)).cast("q", (rows, COLUMNS))
+        table = _new_table(len(window))
         while position < end:
             data = window[: min(len(window), end - position)]
             if read_into(descriptor, data, position, path=path) < len(data):
@@ -118,6 +117,26 @@ def verified_runs(
                     position, next_offset = run.end_position, run.next_offset
             if position == window_position:
                 window = _window_for_batch(data, min(end - position, most_batch_bytes(memory_bytes)))
+
+
+def header_runs(path: Path, *, start_position: int = 0, end_position: int) -> Iterator[tuple[memoryview, int]]:
+    """Yield the batches between two positions of a file: tables i64[m, COLUMNS], and how many rows are batches.
+
+    Stops without an error at the first malformed batch or batch of format 0 or 1. Raises RefusedError, StorageError.
+    """
+    scratch = memoryview(bytearray(64))
+    position, code = start_position, FULL
+    with open_regular(path) as descriptor:
+        while code == FULL:
+            table = _new_table(end_position - position)
+            count, position, code = kernels.scan_headers(descriptor, position, end_position, scratch, table)
+            yield table, count
+
+
+def _new_table(size_bytes: int) -> memoryview:
+    """Return a table for the batches of so many bytes, or for TABLE_ROWS of them."""
+    rows = min(TABLE_ROWS, 1 + max(0, size_bytes) // HEADER_BYTES)
+    return memoryview(bytearray(8 * rows * COLUMNS)).cast("q", (rows, COLUMNS))
 
 
 def _window_for_batch(data: memoryview, most_bytes: int) -> memoryview:

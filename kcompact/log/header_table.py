@@ -17,9 +17,7 @@ from kcompact.format.batch import Header
 from kcompact.kernels import (
     ATTRIBUTES,
     CODEC_MASK,
-    COLUMNS,
     CONTROL_BIT,
-    FULL,
     HEADER_BYTES,
     LAST_OFFSET,
     MAX_OFFSET,
@@ -31,12 +29,10 @@ from kcompact.kernels import (
     TRANSACTIONAL_BIT,
     Table,
 )
-from kcompact.log.batch_runs import VerifiedRun
-from kcompact.log.files import open_regular
+from kcompact.log.batch_runs import VerifiedRun, header_runs
 
 Rows = NDArray[np.intp]
 
-TABLE_ROWS = 16_384
 _MARKER_BYTES = 17
 _MARKER_PATTERN = ((0, 32), (3, 0), (4, 8), (9, 12), (16, 0))
 """Bytes of a usual control record: its length, its offset delta, the lengths of key and value, no headers."""
@@ -53,17 +49,12 @@ def read_header_table(path: Path, *, start_position: int = 0, end_position: int)
 
 
 def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> Iterator[Table]:
-    """Yield the batches as tables of at most TABLE_ROWS rows.
+    """Yield the batches as tables i64[n, COLUMNS].
 
     Stops without an error at the first malformed batch or batch of format 0 or 1. Raises RefusedError, StorageError.
     """
-    scratch = np.empty(64, np.uint8)
-    position, code = start_position, FULL
-    with open_regular(path) as descriptor:
-        while code == FULL:
-            table = np.empty((TABLE_ROWS, COLUMNS), np.int64)
-            count, position, code = kernels.scan_headers(descriptor, position, end_position, scratch, table)
-            yield table[:count]
+    for rows, count in header_runs(path, start_position=start_position, end_position=end_position):
+        yield np.asarray(rows)[:count]
 
 
 def decisive_rows(table: Table, first_offset: int, *, undecided_from: int = MAX_OFFSET) -> Rows:

@@ -13,7 +13,7 @@ from kcompact.format.batch import parse_batches, read_records
 from kcompact.inspect import gap_batches
 from kcompact.inspect.gap_facts import Gaps, GapWalk
 from kcompact.inspect.gaps import log_gaps
-from kcompact.log import batch_runs, header_table, inflate
+from kcompact.log import batch_runs, inflate
 from kcompact.log.batch_headers import read_marker
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
@@ -111,7 +111,6 @@ def by_kernels(plan: CleanPlan, *, rows: int) -> Gaps:
     with (
         mock.patch.object(gap_batches, "_HOLE_BYTES", 100 * rows),
         mock.patch.multiple(batch_runs, WINDOW_BYTES=200 * rows, TABLE_ROWS=rows),
-        mock.patch.object(header_table, "TABLE_ROWS", rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=300),
     ):
         return log_gaps(plan)

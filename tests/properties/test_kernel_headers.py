@@ -29,7 +29,7 @@ from kcompact.kernels import (
     SECTION_START,
     Table,
 )
-from kcompact.log import header_table
+from kcompact.log import batch_runs, header_table
 from kcompact.log.files import open_regular
 from kcompact.log.segment_reader import headers, verified_batches
 from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, array, headers_in, log_bytes, table_of
@@ -181,7 +181,7 @@ def test_hop_reads_many_headers_and_tells_what_it_cannot_read(scratch: Path, mon
     whole = header_table.read_header_table(path, end_position=end)
     assert whole is not None
     assert whole[:, BASE_OFFSET].tolist() == list(range(100))
-    monkeypatch.setattr(header_table, "TABLE_ROWS", 7)
+    monkeypatch.setattr(batch_runs, "TABLE_ROWS", 7)
     parts = header_table.read_header_table(path, end_position=end)
     assert parts is not None
     assert np.array_equal(parts, whole)

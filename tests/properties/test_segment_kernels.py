@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import random
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -21,10 +20,10 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
 from kcompact.inspect import segment_kernels, verify
-from kcompact.inspect.contents import LogContents, file_contents, log_contents
+from kcompact.inspect.contents import LogContents, file_contents, header_contents, log_contents
 from kcompact.inspect.verified_segment import LogFile
 from kcompact.inspect.verify import verify_file, verify_log
-from kcompact.log import batch_runs, header_table, inflate
+from kcompact.log import batch_runs, inflate
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support import log_writer, strategies
 from tests.support.command_line import flip, partition
@@ -46,7 +45,6 @@ def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) 
         readable = described(work())
     with (
         mock.patch.multiple(batch_runs, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
-        mock.patch.object(header_table, "TABLE_ROWS", rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=window_bytes),
         mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * index.TIME_ENTRY_BYTES),
     ):
@@ -151,7 +149,7 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
     ):
         verified = segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3000))
         assert verified is not None
-        assert segment_kernels.header_contents(path, 0).end_position == path.stat().st_size
+        assert header_contents(path, 0).end_position == path.stat().st_size
         for base_offset, end_offset in ((1, 3000), (0, 2999)):
             file = LogFile(path=path, base_offset=base_offset, end_offset=end_offset)
             assert segment_kernels.verified_segment(file) is None
@@ -187,7 +185,7 @@ def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -
     path.rename(target)
     path.symlink_to(target)
     assert segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3)) is None
-    assert segment_kernels.header_contents(path, 0).end_position == 0
+    assert header_contents(path, 0).end_position == 0
     readable, compiled = both_ways(lambda: verify_log(log), window_bytes=1000, rows=10)
     assert compiled == readable
     assert "a symbolic link" in compiled[0]["text"]
@@ -197,21 +195,6 @@ def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -
             work(path, 0)
     with pytest.raises(StorageError, match="No such file"):
         verify_log(log)
-
-
-def test_work_that_is_not_waited_for_is_cancelled() -> None:
-    begun: list[int] = []
-
-    def work(number: int) -> int:
-        begun.append(number)
-        time.sleep(0.05)
-        return number
-
-    results = segment_kernels.in_parallel(work, range(1000))
-    assert [next(results), next(results)] == [0, 1]
-    results.close()  # type: ignore[attr-defined]
-    assert len(begun) < 1000
-    assert list(segment_kernels.in_parallel(work, [5, 6])) == [5, 6]
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from kcompact.inspect.transaction_report import (
     TransactionReport,
     log_transaction_report,
 )
-from kcompact.log import batch_runs, header_table
+from kcompact.log import batch_runs
 from kcompact.log.batch_headers import Marker, read_marker
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
@@ -128,7 +128,6 @@ def by_definition(plan: CleanPlan) -> TransactionReport:
 def by_kernels(plan: CleanPlan, *, rows: int) -> TransactionReport:
     with (
         mock.patch.multiple(batch_runs, WINDOW_BYTES=200 * rows, TABLE_ROWS=rows),
-        mock.patch.object(header_table, "TABLE_ROWS", rows),
         mock.patch.object(records, "RUN_RECORDS", rows),
     ):
         return log_transaction_report(plan)

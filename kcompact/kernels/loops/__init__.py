@@ -3,7 +3,7 @@
     memory        words of any alignment, in either byte order; copies
     checksum      CRC-32C
     siphash       the hash of a key
-    headers       the header of a batch; tables of batches, from memory or from a file
+    headers       the header of a batch; tables of batches, from memory or from a file; sums of a table
     records       a record of a batch; the records of a run of batches
     lines         lines of text from columns of numbers and fields of bytes
     transactions  the transactional and the control batches; which transactions were aborted, and what can be dropped
@@ -33,6 +33,7 @@ from kcompact.kernels.loops.filter import join_pieces as join_pieces
 from kcompact.kernels.loops.headers import parse_batches as parse_batches
 from kcompact.kernels.loops.headers import read_batches as read_batches
 from kcompact.kernels.loops.headers import scan_headers as scan_headers
+from kcompact.kernels.loops.headers import sum_batches as sum_batches
 from kcompact.kernels.loops.indexes import index_entries as index_entries
 from kcompact.kernels.loops.inflate import inflate_batches as inflate_batches
 from kcompact.kernels.loops.keys import merge_keys as merge_keys

@@ -1,4 +1,4 @@
-"""Reads the header of a batch; kernels that fill tables of batches, from memory or from a file."""
+"""Reads the header of a batch; kernels that fill tables of batches, from memory or from a file, and sum them up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from kcompact.kernels.columns import (
     BASE_SEQUENCE,
     BASE_TIMESTAMP,
     CODEC_MASK,
+    CONTROL_BIT,
     DAMAGED,
+    DELETE_HORIZON_BIT,
     DONE,
     EPOCH,
     FLAGS,
@@ -31,6 +33,7 @@ from kcompact.kernels.columns import (
     SECTION_END,
     SECTION_START,
     SIZE,
+    TRANSACTIONAL_BIT,
 )
 from kcompact.kernels.loops.checksum import crc32c
 from kcompact.kernels.loops.memory import load_be16, load_be32, load_be64, loop, read_from_file
@@ -193,3 +196,23 @@ def scan_headers(descriptor: int, start: int, end: int, scratch: Bytes, table: T
         position += row[SIZE]
         count += 1
     return count, position, DONE
+
+
+@loop
+def sum_batches(table: Table, count: int) -> tuple[int, int, int, int, int, int]:
+    """The first `count` rows of table i64[m, 16] -> (records, batches without records, control batches, transactional
+    batches, batches with a delete horizon, largest max timestamp).
+
+    Without rows the last is the least integer. Definition: `inspect.segment_contents.BatchCounter`.
+    """
+    records = empty = control = transactional = horizon = 0
+    largest = np.iinfo(np.int64).min
+    for number in range(min(count, table.shape[0])):
+        attributes, records_count = table[number, ATTRIBUTES], table[number, RECORDS_COUNT]
+        records += records_count
+        empty += records_count == 0
+        control += attributes & CONTROL_BIT != 0
+        transactional += attributes & TRANSACTIONAL_BIT != 0
+        horizon += attributes & DELETE_HORIZON_BIT != 0
+        largest = max(largest, table[number, MAX_TIMESTAMP])
+    return records, empty, control, transactional, horizon, largest
