@@ -1,4 +1,4 @@
-"""Decides about the transactions of a large log with a kernel: `transaction_tracker.TransactionTracker`."""
+"""Decides about the transactions of a log with a kernel. The definition is `transaction_tracker.TransactionTracker`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The decision about a marker depends on every batch before it, in all segments and groups, so a task that writes one part
 cannot make it. Only headers and the kinds of markers are needed, which `log.transaction_batches` holds in columns. A
-`TransactionTracker` reads them once, in log order; for a large log a kernel does. Each split then receives the base
-offsets of its own batches.
+kernel reads them once, in log order; its definition is `TransactionTracker`. Each split then receives the base offsets
+of its own batches.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The Python packages bring the libraries: `lz4`, `zstandard` and `deflate` as extension modules that export the C
 functions, `zlib` as an extension module that is linked to libz. A kernel gets the addresses of the functions as
-numbers, because machine code that is cached cannot contain addresses of a process. Where a package exports no such
+numbers, because the machine code is built before any process has these addresses. Where a package exports no such
 functions, their addresses are 0, and the callers use the readable definitions in `format.codec`.
 """
 

@@ -1,7 +1,8 @@
 """The machine code of the kernels: a shared library for each kind of processor, with a record of what it is.
 
-`machine_code/x86_64.so` belongs to the package. It calls `memcpy`, `memset` and `pread` of the C library and nothing
-else, so it fits every Python. A wheel has the library of its processor; a checkout builds it at set-up.
+`machine_code/x86_64.so` belongs to the package. It calls `memcpy`, `memset` and `pread` of the C library (on ARM also
+`getauxval`) and no function of Python, so it fits every Python. A wheel has the library of its processor; a checkout
+builds it at set-up.
 """
 
 from __future__ import annotations

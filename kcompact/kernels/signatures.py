@@ -1,7 +1,7 @@
 """The signature of each kernel, as data: its parameters, which arrays it writes, and what it returns.
 
 Three things are derived from these signatures, so they always agree: the C functions that `build` compiles, the checks
-and calls in `link`, and the list in `docs/kernels.md`.
+and calls in `calls`, and the list in `docs/kernels.md`.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ Imports: `errors`, `format`, `kernels`.
     many_batches         the batches of a file, verified: by the kernels, and by the definition what is unusual
     batch_headers        headers with their positions and transaction markers
     batch_runs           the verified batches of a file, run by run, read by a kernel
-    header_table         the headers of a large file as a table, read by a kernel
+    header_table         the headers of a file as a table, read by a kernel
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay
     transaction_batches  the transactional and the control batches in columns
     transaction_index    aborted transactions by the markers, and where a `.txnindex` contradicts them
-    transaction_kernels  finds, follows and judges the transactions of a large log with kernels
+    transaction_kernels  finds, follows and judges the transactions of a log with kernels
     transaction_ends     how the transactions of a log end, for whole tables of batches
     set_aside            which `.deleted` segments may be the only copy of their records
     per_log_dir          values that the partitions of a log directory share

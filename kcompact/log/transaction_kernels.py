@@ -1,4 +1,4 @@
-"""The transactions of a large log, found, followed and judged by kernels, from tables of `transaction_batches`.
+"""The transactions of a log, found, followed and judged by kernels, from tables of `transaction_batches`.
 
 The definitions are `transaction_batches.of_headers` and the classes of `transaction_index`.
 """

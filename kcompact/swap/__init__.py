@@ -26,9 +26,9 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `plan` (only
     deletion         deletes whole segments by retention
     copy             a folder: writes a compacted copy to another directory
 
-Other folders rename or delete files only in directories that kcompact itself has created: `clean.join` deletes parts
-in the staging directory after it has joined them, `engine.spark` removes its scratch directories, and `engine.spark`
-and `kernels` rename and delete files in the user's cache.
+Other folders rename or delete only files that kcompact itself has created: `clean.join` deletes parts in the staging
+directory after it has joined them, `engine.spark` removes its scratch directories and the class archive in the user's
+cache, `export.files` renames a finished output file, and `kernels.build` replaces the machine code during a build.
 
 **The idea.** A directory has no transactions. It has renames (each one happens completely or not at all) and `fsync`
 (everything before it is on the disk). Kafka's loader looks at file suffixes when it starts, and finishes or undoes

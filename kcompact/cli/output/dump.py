@@ -1,6 +1,6 @@
 """Batches and records as `kafka-dump-log.sh` (Kafka's `DumpLogSegments`) prints them, or as JSON Lines.
 
-Each line is defined here, from the fields of a batch or a record. `record_lines` writes the lines of large logs.
+Each line is defined here, from the fields of a batch or a record. `record_lines` writes the lines of records by kernel.
 """
 
 from __future__ import annotations
