@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.bench import cases, logs, results, runner, shapes
 from tests.bench.cases import Case, LogSpec
 from tests.bench.shapes import Wanted
 from tests.oracle import real_kafka
+from tests.support.command_line import environment
 
 pytestmark = pytest.mark.oracle
 
@@ -28,7 +28,7 @@ def bench(tmp_path: Path) -> runner.Bench:
         cache=tmp_path / "logs",
         work=tmp_path / "work",
         kcompact=[sys.executable, "-m", "kcompact"],
-        environment=dict(os.environ) | {"PYTHONPATH": str(ROOT)},
+        environment=environment(),
     )
 
 

@@ -15,11 +15,14 @@ from typing import Any, NamedTuple
 
 from click.testing import CliRunner
 
+import kcompact as package
 from kcompact.cli.app import main
 from tests.support import log_dsl, log_writer
 from tests.support.log_reader import read_log_records
 
 ROOT = Path(__file__).parents[2]
+IMPORTED_FROM = Path(package.__file__).parents[1]
+"""Where this process has kcompact from: the checkout, or an installation that is tested instead."""
 NOW = "2024-01-01T10:00:00Z"
 COMPACT = ("--config", "cleanup.policy=compact", "--now", NOW)
 
@@ -146,7 +149,8 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    """Return the environment of a process that imports the same kcompact as this one, in any working directory."""
+    return {**os.environ, "PYTHONPATH": str(IMPORTED_FROM)}
 
 
 def clean(*arguments: str | Path) -> Ran:

@@ -30,7 +30,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.swap.copy.journal import MARKER
 from kcompact.swap.recovery import recover
 from tests.oracle.real_kafka import RealKafka, build
-from tests.support.command_line import ROOT, digest, environment
+from tests.support.command_line import IMPORTED_FROM, digest, environment
 from tests.support.crash import clone
 from tests.torture import scene
 from tests.torture.children import KILLED, in_child, one_core, scratch, side_by_side
@@ -320,7 +320,7 @@ def _run_command(log_dir: Path, call: str, occurrence: int) -> int:
 def _environment() -> dict[str, str]:
     # The real interpreter does not find the packages of a virtual environment by itself.
     packages = sysconfig.get_paths()["purelib"]
-    return environment() | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{packages}"}
+    return environment() | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{IMPORTED_FROM}{os.pathsep}{packages}"}
 
 
 def _straced(log_dir: Path, output: Path) -> Iterator[tuple[str, int, str]]:

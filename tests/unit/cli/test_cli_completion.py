@@ -14,7 +14,7 @@ import pytest
 
 from kcompact.cli.app import main
 from kcompact.cli.completion import shells, values
-from tests.support.command_line import ROOT, command, environment, kcompact
+from tests.support.command_line import IMPORTED_FROM, command, environment, kcompact
 
 TOPICS = ("clicks-0", "orders-0", "orders-1", "orders.eu-0")
 HOSTILE = (
@@ -188,7 +188,7 @@ def test_the_command_prints_what_the_variable_asks_for(shell: str, start: str) -
 def installed(tmp_path: Path) -> Path:
     """Return a program `kcompact` that runs this package."""
     program = tmp_path / "kcompact"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec {sys.executable} -m kcompact "$@"\n')
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{IMPORTED_FROM}" exec {sys.executable} -m kcompact "$@"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return program
 

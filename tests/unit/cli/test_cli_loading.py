@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import kcompact as package
 from kcompact import __version__, kernels
-from tests.support.command_line import ASSUMED, COMPACT, ROOT, environment, kcompact, partition
+from tests.support.command_line import ASSUMED, COMPACT, IMPORTED_FROM, ROOT, environment, kcompact, partition
 
 LOADED = """
 import sys
@@ -42,16 +43,30 @@ def test_reading_commands_load_neither_spark_nor_numba(arguments: list[str], tmp
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
-def test_json_does_not_load_rich(tmp_path: Path) -> None:
-    program = LOADED.replace('"pyspark"', '"rich"')
+@pytest.mark.parametrize(
+    ("heavy", "arguments"),
+    [("rich", ["plan", "--json"]), ("numpy", ["plan"]), ("numpy", ["inspect"]), ("numpy", ["doctor"])],
+)
+def test_what_takes_long_to_load_is_not_loaded(heavy: str, arguments: list[str], tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    target = directory.parent if arguments == ["doctor"] else directory
     ran = subprocess.run(
-        [sys.executable, "-c", program, "plan", "--json", str(partition(tmp_path))],
+        [sys.executable, "-c", LOADED.replace("pyspark", heavy), *arguments, str(target)],
         capture_output=True,
         text=True,
         check=True,
         env=environment(),
     )
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_other_processes_import_the_package_that_is_tested(tmp_path: Path) -> None:
+    """Otherwise the tests of an installed wheel would test the checkout, wherever they start a process."""
+    program = "import kcompact; print(kcompact.__file__)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment()
+    )
+    assert Path(ran.stdout.strip()) == Path(package.__file__)
 
 
 @pytest.mark.parametrize("module", ["kcompact", "kcompact.errors"])
@@ -75,7 +90,7 @@ PLANTED = ("click", "numpy", "sitecustomize", "signal", "typing", "pathlib")
 """Python itself imports a few others for `-m`, such as `contextlib`, before kcompact can prevent it."""
 
 
-@pytest.mark.parametrize("python_path", [str(ROOT), f":{ROOT}"])
+@pytest.mark.parametrize("python_path", [str(IMPORTED_FROM), f":{IMPORTED_FROM}"])
 def test_nothing_is_imported_from_the_current_directory(python_path: str, tmp_path: Path) -> None:
     """An empty entry in PYTHONPATH is the current directory, too; Python imports from it before kcompact starts."""
     directory = partition(tmp_path)

@@ -21,7 +21,7 @@ import yaml
 
 from fixtures import checkout
 from kcompact import read_journal
-from tests.support.command_line import ROOT, command, values
+from tests.support.command_line import IMPORTED_FROM, ROOT, command, values
 
 KUBERNETES = ROOT / "examples" / "kubernetes"
 MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
@@ -97,7 +97,7 @@ def test_a_job_runs_once_as_the_owner_of_the_files_and_with_no_rights(manifest: 
 def run(arguments: list[str], moved: dict[str, Path], scratch: Path) -> subprocess.CompletedProcess[str]:
     """Run kcompact as in a container, without a home directory, with directories of the container elsewhere."""
     arguments = [elsewhere(each, moved) for each in arguments]
-    environment = {"PATH": os.defpath, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(IMPORTED_FROM), "TMPDIR": str(scratch)}
     return subprocess.run(command(*arguments), env=environment, cwd="/", capture_output=True, text=True, check=False)
 
 
