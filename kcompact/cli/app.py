@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -417,7 +418,7 @@ def restore(kept: Path, only_check: bool, as_json: bool) -> int:
 @options.log_dirs
 @click.option("--verify", "reads_all", is_flag=True, help="Read and check every byte.")
 @options.memory(what="the batches being read")
-@options.configuration
+@partial(options.configuration, needs_kernels=False)
 @options.verbosity(quiet="Print only how many findings there are.")
 @options.json_option
 @options.debug_option

@@ -262,8 +262,11 @@ _CONFIGURATION = (
 )
 
 
-def configuration(command: Command) -> Command:
-    """Add the configuration options of `inspect`, `plan` and `clean`. The command gets them as `plan_options`."""
+def configuration(command: Command, *, needs_kernels: bool = True) -> Command:
+    """Add the configuration options of `inspect`, `plan` and `clean`. The command gets them as `plan_options`.
+
+    A command that needs kernels ends at once if their machine code does not load.
+    """
 
     @functools.wraps(command)
     def wrapped(
@@ -284,16 +287,18 @@ def configuration(command: Command) -> Command:
         from kcompact.config.broker_file import read_broker_config
         from kcompact.config.settings import parse_override
         from kcompact.host.clock import clock_ms
+        from kcompact.kernels import switch
         from kcompact.plan.options import PlanOptions
 
         if command_config is not None and bootstrap_server is None:
             raise click.UsageError("--command-config needs --bootstrap-server: it says how to reach that cluster")
         if log_dirs_moved and broker_config is None:
             raise click.UsageError("--log-dirs-moved needs --broker-config")
-        # Both raise ConfigError for a wrong value, also where it has no effect. The first also finds at once that the
-        # machine code does not load.
-        kernels.in_use()
+        # Both raise ConfigError for a wrong value, also where it has no effect.
+        switch.is_off()
         broker_search.is_off()
+        if needs_kernels:
+            kernels.in_use()  # Finds at once that the machine code does not load.
         plan_options = PlanOptions(
             now_ms=(now or When()).before(clock_ms()),
             by_clock=now is None,

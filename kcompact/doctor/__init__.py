@@ -1,7 +1,7 @@
 """Finds everything that would stop a broker, its cleaner or kcompact, before one of them starts. Reads only.
 
 In: log directories and `PlanOptions`. Out: `Finding`s, each with a severity and the next command.
-Imports: `errors`, `host`, `format`, `log`, `config`, `plan`, `inspect`.
+Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`, `inspect`.
 
     findings     one finding, and the table of all kinds with their severities and next commands
     examination  examines log directories: calls the checks below, and sorts what they find

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from kcompact import kernels
 from kcompact.config.broker_config import UNKNOWN_BROKER
 from kcompact.config.resolve import Configured, broker_configs
 from kcompact.doctor.access import access_findings
 from kcompact.doctor.damage import of_error
-from kcompact.doctor.findings import Finding, worst_first
+from kcompact.doctor.findings import Finding, Kind, worst_first
 from kcompact.doctor.log_dir import (
     checkpoint_findings,
     disk_findings,
@@ -35,10 +37,18 @@ from kcompact.doctor.together import (
     metadata_log_findings,
     topic_id_findings,
 )
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, RefusedError, storage_errors
+from kcompact.errors import (
+    ConfigError,
+    CorruptDataError,
+    KcompactError,
+    KernelsUnavailableError,
+    RefusedError,
+    storage_errors,
+)
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
+from kcompact.kernels.switch import turned_off
 from kcompact.log.directory import LogDir, is_partition_directory
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
 from kcompact.plan.notes import option_notes, wrong_name_notes
@@ -58,6 +68,13 @@ def examine(
     With `reads_all` every byte is read, else names, small files, and the ends of segments and indexes.
     Raises RefusedError for a path that is no directory, ConfigError for a wrong option, ClusterUnreachableError.
     """
+    unusable = list(_kernel_findings(canonical(paths[0])))
+    with turned_off() if unusable else nullcontext():
+        found = _examined(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
+    return worst_first([*unusable, *found])
+
+
+def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> list[Finding]:
     log_dirs = [_log_dir(path) for path in paths]
     brokers = broker_configs(log_dirs, options.broker_config)
     found = list(broker_setting_findings(brokers))
@@ -86,7 +103,7 @@ def examine(
     wrong_names = [note for broker in brokers.values() if broker.is_found for note in wrong_name_notes(broker)]
     found += unused_setting_findings([*option_notes(partitions, options), *wrong_names], log_dirs[0])
     found += _all_partitions(partitions, options, reads_all=reads_all, memory_bytes=memory_bytes)
-    return worst_first(found)
+    return found
 
 
 def _log_dir(path: Path) -> Path:
@@ -101,6 +118,14 @@ def _log_dir(path: Path) -> Path:
             hint="Pass the log directory above it; with --topic GLOB only some topics are examined.",
         )
     return log_dir
+
+
+def _kernel_findings(log_dir: Path) -> Iterator[Finding]:
+    """Yield why the machine code cannot be used. The definitions then examine the log directories."""
+    try:
+        kernels.in_use()
+    except KernelsUnavailableError as problem:
+        yield Finding(kind=Kind.MACHINE_CODE, directory=log_dir, problem=f"machine code: {problem.problem}")
 
 
 def _log_dir_findings(log_dir: Path, identities: dict[Path, MetaProperties]) -> Iterator[Finding]:

@@ -83,6 +83,7 @@ class Kind(Enum):
     )
 
     # Stops kcompact
+    MACHINE_CODE = "machine-code", Severity.KCOMPACT, 4, "KCOMPACT_KERNELS=off kcompact plan {dir}"
     RUNNING = "running", Severity.KCOMPACT, 5, "kcompact plan {dir}"
     UNCLEAN_SHUTDOWN = "unclean-shutdown", Severity.KCOMPACT, 4, "kcompact clean --unclean --dry-run {dir}"
     STAGING = "staging", Severity.KCOMPACT, 8, "kcompact recover {dir}"

@@ -68,7 +68,10 @@ def _library() -> tuple[ctypes.CDLL, str]:
     others = sorted(found.stem for found in DIRECTORY.glob("*.so"))
     if target is None or (others and machine not in others):
         of_others = " and ".join(others or TARGETS)
-        raise KernelsUnavailableError(problem=f"this kcompact has it for {of_others}; this processor is {machine}")
+        raise KernelsUnavailableError(
+            problem=f"this kcompact has machine code for {of_others}, and this processor is {machine}: "
+            "install the wheel for this processor"
+        )
     if not others:
         raise KernelsUnavailableError(
             problem=f"{path} is missing: install kcompact again; in a checkout `make demo` builds it"
@@ -78,7 +81,9 @@ def _library() -> tuple[ctypes.CDLL, str]:
         expected = Record.from_json(path.with_suffix(".json").read_bytes()).library_sha256
         found_sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except (OSError, ValueError) as problem:
-        raise KernelsUnavailableError(problem=f"{path} cannot be checked: {problem}") from problem
+        raise KernelsUnavailableError(
+            problem=f"{path} cannot be checked: {problem}: install kcompact again"
+        ) from problem
     if found_sha256 != expected:
         raise KernelsUnavailableError(
             problem=f"{path} is damaged, its SHA-256 is not that of its record: install kcompact again"
@@ -86,10 +91,12 @@ def _library() -> tuple[ctypes.CDLL, str]:
     try:
         opened = ctypes.CDLL(str(path))
     except OSError as problem:  # Its message begins with the path.
-        reason = " (its file system is mounted noexec)" if _is_noexec(path) else ""
+        reason = ": its file system is mounted noexec, install kcompact on another one" if _is_noexec(path) else ""
         raise KernelsUnavailableError(problem=f"{problem}{reason}") from problem
     if not getattr(opened, FITS)():
-        raise KernelsUnavailableError(problem=f"this processor has not the instructions of {target.instructions}")
+        raise KernelsUnavailableError(
+            problem=f"this processor lacks the instructions of {target.instructions}{target.also_needed}"
+        )
     return opened, found_sha256
 
 

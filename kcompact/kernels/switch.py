@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kcompact.errors import ConfigError
 
@@ -22,3 +24,17 @@ def is_off() -> bool:
             hint=f"Unset it, or set {VARIABLE}=off to work without compiled code.",
         )
     return value == "off"
+
+
+@contextmanager
+def turned_off() -> Iterator[None]:
+    """Let the definitions do the work of this process in a block."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = "off"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
 
 from kcompact.kernels import calls, machine_code
@@ -23,3 +26,15 @@ def forget() -> None:
     """Let this process load the machine code again."""
     calls._functions.cache_clear()
     machine_code._library.cache_clear()
+
+
+@contextmanager
+def without_machine_code(directory: Path) -> Iterator[None]:
+    """Let this process look for its machine code in a new, empty directory."""
+    directory.mkdir()
+    forget()
+    try:
+        with mock.patch.object(machine_code, "DIRECTORY", directory):
+            yield
+    finally:
+        forget()

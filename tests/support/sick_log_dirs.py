@@ -28,6 +28,7 @@ from kcompact.format.metadata_record import MetadataRecord
 from kcompact.format.properties import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
 from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.command_line import LOG0, LOG3, LOG6, flip, rewrite, running_broker, server_properties
+from tests.support.machine_code import without_machine_code
 
 BROKER = MetaProperties(
     version=1, cluster_id="kcompactFixtureBroker0", node_id=1, directory_id="AAAAAAAAAAAAAAAAAAAAAQ"
@@ -168,6 +169,13 @@ def suspended_broker(log_dir: Path) -> Iterator[Options]:
         os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
         yield COMPACT
         os.kill(pid, signal.SIGCONT)
+
+
+@of(Kind.MACHINE_CODE)
+@contextlib.contextmanager
+def no_machine_code(log_dir: Path) -> Iterator[Options]:
+    with without_machine_code(log_dir.with_name("machine_code")):
+        yield COMPACT
 
 
 @of(Kind.RUNNING)

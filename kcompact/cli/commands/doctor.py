@@ -25,17 +25,16 @@ def run(
     as_json: bool,
 ) -> int:
     """Examine the log directories, show the findings and return the exit code: 0 if nothing stops."""
+    state = kernels.state()
     found = examine(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
     if as_json:
         described = [finding_fields(finding) for finding in found]
-        streams.echo(
-            dumps(document("doctor", options.now_ms, verified=reads_all, findings=described, kernels=kernels.state()))
-        )
+        streams.echo(dumps(document("doctor", options.now_ms, verified=reads_all, findings=described, kernels=state)))
     else:
         from kcompact.cli.output.printer import Printer
 
         printer = Printer(verbose=is_verbose)
         show_findings(found, printer, is_quiet=is_quiet)
         if not is_quiet:
-            printer.line(f"kernels: {kernels.state()}")
+            printer.line(f"kernels: {state}")
     return gravest_exit_code(finding.kind.exit_code for finding in found if finding.stops)

@@ -22,7 +22,7 @@ from kcompact.kernels.machine_code import Record, library_path
 from kcompact.kernels.signatures import KERNELS
 from kcompact.kernels.target import FITS, TARGETS
 from tests.support import command_line, log_dsl, log_writer
-from tests.support.command_line import COMPACT, kcompact
+from tests.support.command_line import COMPACT, environment, kcompact
 from tests.support.machine_code import forget
 
 MACHINE = platform.machine()
@@ -209,12 +209,18 @@ def without_any(library: Path) -> None:
 
 DAMAGES = {
     "cut": (cut, r"x\.so is damaged, its SHA-256 is not that of its record: install kcompact again"),
-    "no record": (lambda library: library.with_suffix(".json").unlink(), r"x\.so cannot be checked: .*No such file"),
+    "no record": (
+        lambda library: library.with_suffix(".json").unlink(),
+        r"x\.so cannot be checked: .*No such file.*: install kcompact again",
+    ),
     "not a record": (
         lambda library: library.with_suffix(".json").write_text("{}"),
         r"x\.so cannot be checked: not a record",
     ),
-    "of other processors": (of_other_processors, r"this kcompact has it for sparc64; this processor is "),
+    "of other processors": (
+        of_other_processors,
+        r"this kcompact has machine code for sparc64, and this processor is \w+: install the wheel for this",
+    ),
     "of another kind": (of_another_kind, r"x\.so: "),
     "none": (without_any, r"x\.so is missing"),
 }
@@ -242,6 +248,32 @@ def test_what_does_not_load_is_said_in_one_sentence(
     assert kcompact(command, *COMPACT, log_dir).code == 0
 
 
+ON_NOEXEC = """
+import sys
+from pathlib import Path
+from kcompact import kernels
+from kcompact.kernels import machine_code
+machine_code.DIRECTORY = Path(sys.argv[1])
+print(kernels.state())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
+def test_a_file_system_mounted_noexec(tmp_path: Path) -> None:
+    place = tmp_path / "noexec"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", place], check=False).returncode:
+        pytest.skip("mount is forbidden here")
+    try:
+        shutil.copytree(machine_code.DIRECTORY, place, dirs_exist_ok=True)
+        command = [sys.executable, "-c", ON_NOEXEC, str(place)]
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    finally:
+        subprocess.run(["umount", place], check=True)
+    assert done.stdout.endswith(": its file system is mounted noexec, install kcompact on another one\n")
+    assert done.stdout.startswith("none: machine code: ")
+
+
 def test_a_processor_without_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     forget()
 
@@ -253,7 +285,7 @@ def test_a_processor_without_the_instructions(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(ctypes, "CDLL", Library)
     instructions = TARGETS[MACHINE].instructions.partition(" ")[0]
-    with pytest.raises(KernelsUnavailableError, match=f"this processor has not the instructions of {instructions}"):
+    with pytest.raises(KernelsUnavailableError, match=f"this processor lacks the instructions of {instructions}"):
         kernels.in_use()
 
 

@@ -68,7 +68,11 @@ def test_aarch64(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("processor", "expected"),
     [
-        ("core2duo", "none: machine code: this processor has not the instructions of x86-64-v2 (SSE 4.2 and POPCNT)"),
+        (
+            "core2duo",
+            "none: machine code: this processor lacks the instructions of x86-64-v2 (SSE 4.2 and POPCNT), "
+            "which numpy needs, too, from 2.4 on: install 'numpy<2.4'",
+        ),
         ("Nehalem", "machine code for x86-64-v2 (SSE 4.2 and POPCNT)"),
     ],
 )
