@@ -68,8 +68,8 @@ def examine(
     With `reads_all` every byte is read, else names, small files, and the ends of segments and indexes.
     Raises RefusedError for a path that is no directory, ConfigError for a wrong option, ClusterUnreachableError.
     """
-    unusable = list(_kernel_findings(canonical(paths[0])))
-    with turned_off() if unusable else nullcontext():
+    unusable = list(_kernel_findings(canonical(paths[0]), reads_all=reads_all))
+    with turned_off() if any(each.stops for each in unusable) else nullcontext():
         found = _examined(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
     return worst_first([*unusable, *found])
 
@@ -120,10 +120,13 @@ def _log_dir(path: Path) -> Path:
     return log_dir
 
 
-def _kernel_findings(log_dir: Path) -> Iterator[Finding]:
-    """Yield why the machine code cannot be used. The definitions then examine the log directories."""
+def _kernel_findings(log_dir: Path, *, reads_all: bool) -> Iterator[Finding]:
+    """Yield why the machine code cannot be used; with `reads_all` also the libraries that it cannot call."""
     try:
-        kernels.in_use()
+        is_used = kernels.in_use()
+        for package in kernels.unusable_packages() if is_used and reads_all else ():
+            problem = f"the machine code cannot call the library of the Python package {package}"
+            yield Finding(kind=Kind.SLOW_CODEC, directory=log_dir, problem=f"{problem}; install its wheel of PyPI")
     except KernelsUnavailableError as problem:
         yield Finding(kind=Kind.MACHINE_CODE, directory=log_dir, problem=f"machine code: {problem.problem}")
 

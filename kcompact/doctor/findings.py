@@ -119,6 +119,7 @@ class Kind(Enum):
     BROKER_CONFIG = "broker-config", Severity.NOTE, 0, ""
     UNUSED_SETTING = "unused-setting", Severity.NOTE, 0, ""
     LAG_ORDER = "lag-order", Severity.NOTE, 0, "kcompact plan {dir}"
+    SLOW_CODEC = "slow-codec", Severity.NOTE, 0, ""
     RETENTION_FIRST = "retention-first", Severity.NOTE, 0, "kcompact plan {dir}"
 
     def __init__(self, word: str, severity: Severity, exit_code: int, next_command: str) -> None:

@@ -80,7 +80,7 @@ class Installation:
         return [*pip, *(source or self._packages(extra) or by_name)]
 
     def _source(self, extra: str) -> list[str]:
-        """Return the arguments that name what this was installed from, with the extra; none if that is gone or unknown."""
+        """Return the arguments that name where this comes from, with the extra. Empty if that is gone or unknown."""
         if self.origin is None:
             return []
         url = str(self.origin["url"])

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kcompact.kernels.arrays import mark_latest as mark_latest
     from kcompact.kernels.arrays import siphash128 as siphash128
     from kcompact.kernels.libraries import Codecs as Codecs
+    from kcompact.kernels.libraries import unusable_packages as unusable_packages
 
     crc32c: Callable[..., int]
     parse_batches: Callable[..., Any]
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     **dict.fromkeys(("RUN_ROWS", "Bytes", "Column", "Scratch", "Table", "deal", "mark_latest", "siphash128"), "arrays"),
-    "Codecs": "libraries",
+    **dict.fromkeys(("Codecs", "unusable_packages"), "libraries"),
 }
 """The modules of the names that are imported at their first use."""
 

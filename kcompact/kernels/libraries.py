@@ -8,7 +8,6 @@ functions, their addresses are 0, and the callers use the readable definitions i
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +16,6 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-
-from kcompact.kernels.arrays import Column
 from kcompact.kernels.columns import (
     CODEC_WORDS,
     DEFLATE_CRC,
@@ -66,20 +62,26 @@ class Codecs:
     """
 
     def __init__(self) -> None:
-        self.words: Column = np.zeros(CODEC_WORDS, np.int64)
+        self.words = memoryview(bytearray(8 * CODEC_WORDS)).cast("q")
         self._opened: set[int] = set()
 
-    def open(self, codec: int) -> None:
-        """Fill the words of a codec; leave them 0 if its library has not the functions."""
-        if codec in self._opened:
-            return
+    def open(self, codec: int) -> bool:
+        """Fill the words of a codec. If its library lacks the functions, leave them 0 and return False."""
+        if codec in self._opened or codec not in _OPENERS:
+            return True
         self._opened.add(codec)
-        opener = _OPENERS.get(codec)
-        if opener is None:
-            return
-        with contextlib.suppress(AttributeError, ImportError, OSError, _UnusableLibraryError):
-            for release in opener(self.words):
+        try:
+            for release in _OPENERS[codec](self.words):
                 weakref.finalize(self, release).atexit = False
+        except (AttributeError, ImportError, OSError, _UnusableLibraryError):
+            return False
+        return True
+
+
+def unusable_packages() -> list[str]:
+    """Return the Python packages whose libraries the kernels cannot call, so that their codecs are slow."""
+    codecs = Codecs()
+    return [package for codec, package in _PACKAGES.items() if not codecs.open(codec)]
 
 
 class _UnusableLibraryError(Exception):
@@ -102,7 +104,7 @@ def _address(function: Any) -> int:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
-def _open_lz4(words: Column) -> Iterator[Callable[[], None]]:
+def _open_lz4(words: memoryview) -> Iterator[Callable[[], None]]:
     library = _extension("lz4", "block", "_block")
     if not 0 < library.LZ4_sizeofState() <= 8 * LZ4_STATE_WORDS:
         raise _UnusableLibraryError
@@ -111,7 +113,7 @@ def _open_lz4(words: Column) -> Iterator[Callable[[], None]]:
     yield from ()
 
 
-def _open_zstd(words: Column) -> Iterator[Callable[[], None]]:
+def _open_zstd(words: memoryview) -> Iterator[Callable[[], None]]:
     library = _extension("zstandard", "_cffi")
     if library.ZSTD_versionNumber() < _LEAST_ZSTD_VERSION:
         raise _UnusableLibraryError
@@ -143,7 +145,7 @@ def _open_zstd(words: Column) -> Iterator[Callable[[], None]]:
     words[ZSTD_READER], words[ZSTD_WRITER] = reader, writer
 
 
-def _open_gzip(words: Column) -> Iterator[Callable[[], None]]:
+def _open_gzip(words: memoryview) -> Iterator[Callable[[], None]]:
     """Open libdeflate, which inflates two times as fast as zlib, and zlib, which writes the bytes that Kafka writes."""
     inflating = _extension("deflate", "_deflate")
     inflating.libdeflate_alloc_decompressor.restype = ctypes.c_void_p
@@ -154,7 +156,7 @@ def _open_gzip(words: Column) -> Iterator[Callable[[], None]]:
     yield partial(inflating.libdeflate_free_decompressor, reader)
     deflating = _libz()
     deflating.zlibVersion.restype = ctypes.c_char_p
-    stream = ctypes.c_void_p(words[DEFLATE_STREAM:].ctypes.data)
+    stream = ctypes.c_void_p(ctypes.addressof(ctypes.c_int64.from_buffer(words, 8 * DEFLATE_STREAM)))
     # A stream keeps the address of its words, so the words live as long as the stream.
     if deflating.deflateInit2_(
         stream, _GZIP_LEVEL, _Z_DEFLATED, -_ZLIB_WINDOW_BITS, _ZLIB_MEMORY_LEVEL, _Z_DEFAULT_STRATEGY,
@@ -180,12 +182,12 @@ def _libz() -> ctypes.CDLL:
     return ctypes.CDLL(spec.origin if spec is not None and spec.has_location else None)
 
 
-def _end_stream(end: Callable[[ctypes.c_void_p], int], stream: ctypes.c_void_p, words: Column) -> None:
+def _end_stream(end: Callable[[ctypes.c_void_p], int], stream: ctypes.c_void_p, words: memoryview) -> None:
     """End a z_stream that lies in `words`."""
     end(stream)
 
 
-_OPENERS: Mapping[int, Callable[[Column], Iterator[Callable[[], None]]]] = {
+_OPENERS: Mapping[int, Callable[[memoryview], Iterator[Callable[[], None]]]] = {
     GZIP: _open_gzip,
     LZ4: _open_lz4,
     ZSTD: _open_zstd,
@@ -194,3 +196,5 @@ _OPENERS: Mapping[int, Callable[[Column], Iterator[Callable[[], None]]]] = {
 
 snappy needs no library: its kernels are in `loops.snappy`.
 """
+_PACKAGES = {GZIP: "deflate", LZ4: "lz4", ZSTD: "zstandard"}
+"""The Python packages that bring the libraries."""

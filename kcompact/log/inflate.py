@@ -38,7 +38,6 @@ from kcompact.kernels import (
     SIZE,
     Bytes,
     Codecs,
-    Column,
     Table,
 )
 
@@ -80,7 +79,7 @@ class Buffers:
         """Return an uninitialised table of exactly `rows` rows."""
         return self.bytes_of(name, rows * columns * 8)[: rows * columns * 8].view(np.int64).reshape(rows, columns)
 
-    def codecs(self, used: Iterable[int]) -> Column:
+    def codecs(self, used: Iterable[int]) -> memoryview:
         """Return the functions and contexts of the codecs, with which kernels inflate and deflate batches."""
         if self._codecs is None:
             self._codecs = Codecs()

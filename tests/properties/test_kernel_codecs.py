@@ -242,7 +242,7 @@ def test_without_libraries_the_definition_inflates(
     codecs = Codecs()
     for codec in sections.COMPRESSING:
         codecs.open(codec)
-    assert not codecs.words.any()
+    assert not any(codecs.words)
     data = log_of([(codec, compress(codec, TEXT)) for codec in sections.COMPRESSING])
     assert inflated(data, Buffers()) == ([TEXT] * 4, None)
     table = table_of(data)

@@ -98,8 +98,9 @@ def main(seed: int, rounds: int) -> None:
     chance = random.Random(seed)
     for codec in sections.COMPRESSING:
         codecs = Codecs()
-        codecs.words = words_.array(np.int64, CODEC_WORDS)
-        codecs.words[:] = 0
+        words = words_.array(np.int64, CODEC_WORDS)
+        words[:] = 0
+        codecs.words = words  # type: ignore[assignment]  # At the end of a page that can be read.
         codecs.open(codec)
         seen = {"kernel": 0, "definition": 0, "refused": 0}
         for _ in range(rounds):

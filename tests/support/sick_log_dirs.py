@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -26,6 +27,7 @@ from kcompact.format.checkpoint import (
 from kcompact.format.index import ABORTED_TXN_STRUCT
 from kcompact.format.metadata_record import MetadataRecord
 from kcompact.format.properties import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
+from kcompact.kernels import libraries
 from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.command_line import LOG0, LOG3, LOG6, flip, rewrite, running_broker, server_properties
 from tests.support.machine_code import without_machine_code
@@ -563,6 +565,13 @@ def file_above_the_log_directory(log_dir: Path) -> Iterator[Options]:
 def misspelled_setting(log_dir: Path) -> Options:
     text = "log.cleaner.dedup.buffer.size=1000000000"
     return (*COMPACT, "--broker-config", properties_file(log_dir, text))
+
+
+@of(Kind.SLOW_CODEC)
+@contextlib.contextmanager
+def package_without_library(log_dir: Path) -> Iterator[Options]:
+    with mock.patch.object(libraries, "_extension", side_effect=ImportError):
+        yield (*COMPACT, "--verify")
 
 
 @of(Kind.RETENTION_FIRST)
