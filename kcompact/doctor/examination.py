@@ -68,10 +68,10 @@ def examine(
     With `reads_all` every byte is read, else names, small files, and the ends of segments and indexes.
     Raises RefusedError for a path that is no directory, ConfigError for a wrong option, ClusterUnreachableError.
     """
-    unusable = list(_kernel_findings(canonical(paths[0]), reads_all=reads_all))
-    with turned_off() if any(each.stops for each in unusable) else nullcontext():
+    of_kernels = list(_kernel_findings(canonical(paths[0]), reads_all=reads_all))
+    with turned_off() if any(each.stops for each in of_kernels) else nullcontext():
         found = _examined(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
-    return worst_first([*unusable, *found])
+    return worst_first([*of_kernels, *found])
 
 
 def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> list[Finding]:

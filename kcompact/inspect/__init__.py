@@ -1,7 +1,7 @@
 """Reads what a log contains, and finds what is wrong with it.
 
 In: `PartitionLog`, or the path of a single log file. Out: counters of each segment, findings.
-Imports: `errors`, `format`, `kernels`, `log`, `plan`.
+Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`.
 
     contents            counts the segments of a log, from the headers of their batches
     segment_contents    the counters of one segment, and the addition of batches
