@@ -23,7 +23,6 @@ PACKAGES = (
     "kcompact",
     "pyspark",
     "numpy",
-    "numba",
     "lz4",
     "xxhash",
     "zstandard",
