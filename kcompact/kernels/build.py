@@ -37,8 +37,10 @@ _LINKER = (
 def build_libraries(machines: Sequence[str]) -> list[Path]:
     """Build the shared libraries of some machines, where they are missing or older than their sources; return them.
 
-    Raises KeyError for an unknown machine, and any exception of numba, LLVM, the linker and the operating system.
+    Raises SystemExit for a machine without kernels, and any exception of numba, LLVM, the linker and the operating
+    system.
     """
+    _require_targets(machines)
     stale = [machine for machine in machines if not is_current(machine)]
     if stale:
         ir = compiled_ir()
@@ -49,6 +51,12 @@ def build_libraries(machines: Sequence[str]) -> list[Path]:
             _replace(path, code)
             _replace(path.with_suffix(".json"), _record(code).to_json())
     return [library_path(machine) for machine in machines]
+
+
+def _require_targets(machines: Sequence[str]) -> None:
+    """Raise SystemExit for a machine without kernels: before the compilation, which takes long."""
+    if unknown := [machine for machine in machines if machine not in TARGETS]:
+        sys.exit(f"kcompact has kernels for the processors {' and '.join(TARGETS)}, and none for {', '.join(unknown)}")
 
 
 def is_current(machine: str) -> bool:

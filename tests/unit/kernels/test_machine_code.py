@@ -70,8 +70,17 @@ def test_it_is_that_of_the_present_sources() -> None:
 def test_what_is_current_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "compiled_ir", None)
     assert build.build_libraries([MACHINE]) == [library_path(MACHINE)]
+    monkeypatch.setattr(build, "is_current", lambda machine: False)
     with pytest.raises(TypeError):
-        build.build_libraries(["aarch65"])
+        build.build_libraries([MACHINE])
+
+
+def test_a_processor_without_kernels_is_refused_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "compiled_ir", None)
+    with pytest.raises(
+        SystemExit, match=r"^kcompact has kernels for the processors x86_64 and aarch64, and none for s390x$"
+    ):
+        build.build_libraries([MACHINE, "s390x"])
 
 
 CLEANED = """
