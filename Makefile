@@ -149,12 +149,12 @@ release: $(RELEASE)/.installed  ## build wheels, source distribution, SBOM and c
 	$(RELEASE)/bin/python -m release $(RELEASE_OPTIONS) dist
 	$(RELEASE)/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	$(RELEASE)/bin/check-wheel-contents dist/*.whl
-	for wheel in dist/*.whl; do $(RELEASE)/bin/auditwheel show "$$wheel"; done
+	$(RELEASE)/bin/python -m release.manylinux dist/*.whl
 
-$(RELEASE)/.installed: pyproject.toml $(STAMP)
+$(RELEASE)/.installed: pyproject.toml release/constraints.txt $(STAMP)
 	$(PYTHON) -m venv --clear $(RELEASE)
-	$(RELEASE)/bin/$(INSTALL) $$($(BIN)/python .ci/build_requirements.py)
-	$(RELEASE)/bin/$(INSTALL) -e ".[release]"
+	$(RELEASE)/bin/$(INSTALL) -c release/constraints.txt $$($(BIN)/python .ci/build_requirements.py)
+	$(RELEASE)/bin/$(INSTALL) -c release/constraints.txt -e ".[release]"
 	@touch $@
 
 man: $(STAMP)  ## write the man pages into build/man/man1
