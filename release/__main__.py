@@ -26,10 +26,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from kcompact import __version__
 from kcompact.kernels.target import TARGETS
-from release import accessories, archive, image
+from release import accessories, archive, debian_11, image
+from release.debian_11 import ROOT
 
-ROOT = Path(__file__).parents[1]
-DEBIAN_11 = ROOT / "build" / "debian-11"
 SUMS = "SHA256SUMS"
 NOW = "2023-11-15T22:13:20Z"
 """A time at which the log of the broker can be cleaned."""
@@ -66,25 +65,19 @@ def _build(kind: str, source: Path, output: Path, environment: Mapping[str, str]
 
 def freeze(output: Path, environment: Mapping[str, str]) -> None:
     """Make the archive and the image from a wheel, with the Python and the C library of `debian_11.sh`."""
-    DEBIAN_11.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=DEBIAN_11.parent) as scratch:
-        wheel = shutil.copy(wheel_of("x86_64", output), scratch)
-        _in_debian_11(["release.archive", wheel, "--output", scratch, "--most-glibc", "2.31"], environment)
-        _in_debian_11(["release.image", str(Path(scratch) / archive.NAME), "--output", scratch], environment)
+    with debian_11.scratch() as scratch:
+        wheel = str(shutil.copy(wheel_of("x86_64", output), scratch))
+        _in_debian_11(["release.archive", wheel, "--output", str(scratch), "--most-glibc", "2.31"], environment)
+        _in_debian_11(["release.image", str(scratch / archive.NAME), "--output", str(scratch)], environment)
         for name in (archive.ARCHIVE, image.IMAGE):
-            shutil.copyfile(Path(scratch) / name, output / name)
+            shutil.copyfile(scratch / name, output / name)
         bill = f"{archive.ARCHIVE.removesuffix('.tar.xz')}.cdx.json"
-        shutil.copyfile(Path(scratch) / archive.NAME / accessories.SBOM, output / bill)
+        shutil.copyfile(scratch / archive.NAME / accessories.SBOM, output / bill)
 
 
 def _in_debian_11(command: list[str], environment: Mapping[str, str]) -> None:
-    subprocess.run([*_debian_11(), "python", "-B", "-m", *command], cwd=ROOT, check=True, env=environment)
-
-
-def _debian_11() -> list[str]:
-    """Return what a command begins with that runs in Debian 11. It can only name files of this checkout."""
-    as_root = [] if os.geteuid() == 0 else ["sudo", "--preserve-env=SOURCE_DATE_EPOCH"]
-    return [*as_root, "sh", str(ROOT / "release" / "debian_11.sh"), str(DEBIAN_11)]
+    command = [*debian_11.command(), "python", "-B", "-m", *command]
+    subprocess.run(command, cwd=ROOT, check=True, env=environment)
 
 
 @contextlib.contextmanager
@@ -143,13 +136,12 @@ def try_packages(output: Path) -> None:
     """
     wheel, source = wheel_of(platform.machine(), output), output / f"kcompact-{__version__}.tar.gz"
     before = ROOT / "fixtures" / "logs" / "broker" / "before"
-    with tempfile.TemporaryDirectory(dir=DEBIAN_11.parent) as scratch:
-        work = Path(scratch)
+    with debian_11.scratch() as work:
         expected = _cleaned(before, work / "checkout", [sys.executable, "-m", "kcompact"])
         if expected == _files(before):
             sys.exit("nothing was cleaned")
         here: list[str] = []
-        tries = ((here, sys.executable, wheel), (here, sys.executable, source), (_debian_11(), "python", wheel))
+        tries = ((here, sys.executable, wheel), (here, sys.executable, source), (debian_11.command(), "python", wheel))
         for number, (prefix, python, package) in enumerate(tries):
             shutil.copy(package, work)
             environment = work / f"environment-{number}"
@@ -175,7 +167,7 @@ def try_on_bare_hosts(output: Path) -> None:
     """Try the archive and the image: this machine's C library, and the oldest. Raises CalledProcessError."""
     for command in (
         ["release.check_archive", str(output / archive.ARCHIVE)],
-        ["release.check_archive", str(output / archive.ARCHIVE), "--system", str(DEBIAN_11)],
+        ["release.check_archive", str(output / archive.ARCHIVE), "--system", str(debian_11.SYSTEM)],
         ["release.check_image", str(output / image.IMAGE)],
     ):
         subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=True)
