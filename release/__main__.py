@@ -30,8 +30,18 @@ from release import accessories, archive, debian_11, image
 from release.debian_11 import ROOT
 
 SUMS = "SHA256SUMS"
+CONSTRAINTS = ROOT / "release" / "constraints.txt"
+PYTHON = "3.11"
+"""The oldest Python that kcompact supports."""
 NOW = "2023-11-15T22:13:20Z"
 """A time at which the log of the broker can be cleaned."""
+
+
+def warn_of_python() -> None:
+    """Say that another Python than that of a release gives other bytes: it may compress otherwise."""
+    if platform.python_version_tuple()[:2] != tuple(PYTHON.split(".")):
+        message = f"a release is built with Python {PYTHON}, this is {platform.python_version()}"
+        print(f"warning: {message}: its files may have other bytes; set PYTHON=...", file=sys.stderr)
 
 
 def build(output: Path) -> None:
@@ -82,21 +92,15 @@ def _in_debian_11(command: list[str], environment: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def installed(wheel: Path) -> Iterator[Path]:
-    """Install a wheel without extras into a new environment, and yield the interpreter."""
+    """Install a wheel without extras into a new environment, and yield the interpreter.
+
+    The packages that it needs have the versions of the archive.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", scratch], check=True)
         python = Path(scratch) / "bin" / "python"
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            str(python),
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-        ]
-        subprocess.run([*pip, str(wheel)], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--constraint", str(CONSTRAINTS), str(wheel)], check=True)
         yield python
 
 
@@ -199,6 +203,7 @@ if __name__ == "__main__":
     parser.add_argument("output", type=Path, nargs="?", default=ROOT / "dist")
     parser.add_argument("--check", action="store_true", help="build all a second time and compare")
     arguments = parser.parse_args()
+    warn_of_python()
     build(arguments.output)
     if arguments.check:
         check(arguments.output)
