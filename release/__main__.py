@@ -1,9 +1,11 @@
 """Builds a release: `python -m release [DIRECTORY]`, `dist` without one.
 
 With `--check` all is built twice, each time from the sources alone, and compared; then wheel and source distribution
-are tried in new environments, the archive and the image where there is nothing but a C library. The times in the files
-are that of the commit (`SOURCE_DATE_EPOCH`). Wheels are built from the unpacked source distribution, so it has
-everything they need. The archive and the image are made in Debian 11 (`debian_11.sh`), which needs root, or `sudo`.
+are tried in new environments (`check_packages`), the archive and the image where there is nothing but a C library.
+
+The times in the files are that of the commit (`SOURCE_DATE_EPOCH`). Wheels are built from the unpacked source
+distribution, so it has everything they need. The archive and the image are made in Debian 11 (`debian_11.sh`), which
+needs root, or `sudo`.
 """
 
 from __future__ import annotations
@@ -26,15 +28,13 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from kcompact import __version__
 from kcompact.kernels.target import TARGETS
-from release import accessories, archive, debian_11, image
+from release import accessories, archive, check_packages, debian_11, image
 from release.debian_11 import ROOT
 
 SUMS = "SHA256SUMS"
 CONSTRAINTS = ROOT / "release" / "constraints.txt"
 PYTHON = "3.11"
 """The oldest Python that kcompact supports."""
-NOW = "2023-11-15T22:13:20Z"
-"""A time at which the log of the broker can be cleaned."""
 
 
 def warn_of_python() -> None:
@@ -132,41 +132,6 @@ def check_sboms(output: Path) -> None:
             sys.exit(f"{file}: {problem.data.message}")
 
 
-def try_packages(output: Path) -> None:
-    """Install the packages into new environments, and clean a log that Kafka wrote with each and with this checkout.
-
-    The wheel is installed on this Python and on that of the archive, the source distribution on this one. Raises
-    SystemExit for a difference.
-    """
-    wheel, source = wheel_of(platform.machine(), output), output / f"kcompact-{__version__}.tar.gz"
-    before = ROOT / "fixtures" / "logs" / "broker" / "before"
-    with debian_11.scratch() as work:
-        expected = _cleaned(before, work / "checkout", [sys.executable, "-m", "kcompact"])
-        if expected == _files(before):
-            sys.exit("nothing was cleaned")
-        here: list[str] = []
-        tries = ((here, sys.executable, wheel), (here, sys.executable, source), (debian_11.command(), "python", wheel))
-        for number, (prefix, python, package) in enumerate(tries):
-            shutil.copy(package, work)
-            environment = work / f"environment-{number}"
-            for command in (
-                [python, "-m", "venv", str(environment)],
-                [str(environment / "bin" / "pip"), "install", "--quiet", "--no-cache-dir", str(work / package.name)],
-            ):
-                subprocess.run([*prefix, *command], cwd=ROOT, check=True)
-            found = _cleaned(before, work / f"logs-{number}", [*prefix, str(environment / "bin" / "kcompact")])
-            if found != expected:
-                sys.exit(f"{package.name} and the checkout leave different files")
-
-
-def _cleaned(before: Path, logs: Path, kcompact: list[str]) -> dict[str, bytes]:
-    """Return the files of a log directory after its copy was cleaned."""
-    shutil.copytree(before, logs)
-    command = [*kcompact, "clean", "--force", "--yes", "--quiet", "--now", NOW, str(logs)]
-    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return _files(logs)
-
-
 def try_on_bare_hosts(output: Path) -> None:
     """Try the archive and the image: this machine's C library, and the oldest. Raises CalledProcessError."""
     for command in (
@@ -175,10 +140,6 @@ def try_on_bare_hosts(output: Path) -> None:
         ["release.check_image", str(output / image.IMAGE)],
     ):
         subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=True)
-
-
-def _files(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def write_sums(output: Path) -> None:
@@ -208,5 +169,6 @@ if __name__ == "__main__":
     if arguments.check:
         check(arguments.output)
         check_sboms(arguments.output)
-        try_packages(arguments.output)
+        source = arguments.output / f"kcompact-{__version__}.tar.gz"
+        check_packages.check(wheel_of(platform.machine(), arguments.output), source)
         try_on_bare_hosts(arguments.output)

@@ -62,9 +62,9 @@ def check(host: BareHost, program: str, directory: str, scratch: Path) -> None:
         for arguments in _commands(name, settings):
             _same(" ".join(arguments), released(arguments), of_checkout(arguments))
         before = checkout.LOGS / name / settings["from"]
-        found = [_files(place / name) for place in (inside, scratch)]
+        found = [files_of(place / name) for place in (inside, scratch)]
         _differ(f"the files of {name}", found[0], found[1])
-        if found[0] == _files(before):
+        if found[0] == files_of(before):
             raise NotAcceptedError(f"{name}: nothing was cleaned")
 
 
@@ -123,5 +123,6 @@ def _differ(what: str, released: object, expected: object) -> None:
         raise NotAcceptedError(f"{what}\n  released: {released!r:.2000}\n  checkout: {expected!r:.2000}")
 
 
-def _files(directory: Path) -> dict[str, bytes]:
+def files_of(directory: Path) -> dict[str, bytes]:
+    """Return the content of all files of a directory, by their paths in it."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
