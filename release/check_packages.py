@@ -19,7 +19,7 @@ MOST_INSTALLED_BYTES = 140 << 20
 """The size of an installation that README.md promises, as `du -m` counts it, without pip."""
 _OF_A_NEW_ENVIRONMENT = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
 NOT_INSTALLED = ("numba", "llvmlite", "ziglang", "pyspark")
-"""What only the build or an extra needs. Each of them is larger than all the rest."""
+"""What only the build or an extra needs."""
 _SEARCH = f"""
 import importlib.util, sys
 found = [name for name in {NOT_INSTALLED} if importlib.util.find_spec(name)]

@@ -18,7 +18,7 @@ from release.acceptance import files_of
 from release.bare_host import BareHost, Used, give_away
 
 MOST_DOWNLOADED_BYTES = 35_000_000
-"""All wheels of an installation. The compiler of the kernels alone would be more than twice as much."""
+"""All wheels of an installation; more than half of it is numpy."""
 MOST_CPU_S = 1.5
 """Twice what a million records take. A start that compiles the kernels takes twenty seconds."""
 MOST_MEMORY_BYTES = 160_000_000
