@@ -28,7 +28,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from kcompact import __version__
 from kcompact.kernels.target import TARGETS
-from release import accessories, archive, check_packages, debian_11, image
+from release import accessories, archive, check_packages, debian_11, image, tarball
 from release.debian_11 import ROOT
 
 SUMS = "SHA256SUMS"
@@ -44,6 +44,12 @@ def warn_of_python() -> None:
         print(f"warning: {message}: its files may have other bytes; set PYTHON=...", file=sys.stderr)
 
 
+def require_for_check() -> None:
+    """Raise SystemExit where a check could only fail at its end, after many minutes."""
+    if os.geteuid() != 0 or shutil.which("skopeo") is None:
+        sys.exit("--check needs root, and skopeo, for the archive and the image")
+
+
 def build(output: Path) -> None:
     """Build everything into a directory that is empty or missing. Raises CalledProcessError, OSError."""
     output.mkdir(parents=True, exist_ok=True)
@@ -52,8 +58,8 @@ def build(output: Path) -> None:
     environment = {**os.environ, "SOURCE_DATE_EPOCH": commit_time(), "PYTHONHASHSEED": "0"}
     with tempfile.TemporaryDirectory() as scratch:
         _build("--sdist", ROOT, output, environment)
-        with tarfile.open(output / f"kcompact-{__version__}.tar.gz") as archive:
-            archive.extractall(scratch, filter="data")
+        with tarfile.open(output / f"kcompact-{__version__}.tar.gz") as tar:
+            tarball.unpack(tar, Path(scratch))
         sources = Path(scratch) / f"kcompact-{__version__}"
         for machine in TARGETS:
             _build("--wheel", sources, output, {**environment, "KCOMPACT_MACHINE": machine})
@@ -165,6 +171,8 @@ if __name__ == "__main__":
     parser.add_argument("--check", action="store_true", help="build all a second time and compare")
     arguments = parser.parse_args()
     warn_of_python()
+    if arguments.check:
+        require_for_check()
     build(arguments.output)
     if arguments.check:
         check(arguments.output)

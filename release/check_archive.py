@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from release import acceptance, libc
+from release import acceptance, libc, tarball
 from release.bare_host import BareHost, give_away
 
 LARGEST_BYTES = 45_000_000
@@ -32,7 +32,7 @@ def main() -> None:
         host = BareHost(root=Path(scratch) / "host")
         libc.copy(host.root, system=arguments.system)
         with tarfile.open(arguments.archive) as tar:
-            tar.extractall(host.root / "opt", filter="data")
+            tarball.unpack(tar, host.root / "opt")
         (unpacked,) = (host.root / "opt").iterdir()
         program = f"/opt/{unpacked.name}/kcompact"
         data = host.root / "data"

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from release import acceptance
+from release import acceptance, tarball
 from release.bare_host import USER, BareHost, give_away, read_only
 
 VOLUME = "/volume"
@@ -47,7 +47,7 @@ def unpack(layout: Path, root: Path) -> dict[str, Any]:
             file.write(content)
             file.seek(0)
             with tarfile.open(fileobj=file) as tar:
-                tar.extractall(root, filter="fully_trusted")
+                tarball.unpack(tar, root)
     return config
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 import tarfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 
 def write(tree: Path, file: IO[bytes], *, prefix: str, mtime: int) -> None:
@@ -25,6 +25,12 @@ def write(tree: Path, file: IO[bytes], *, prefix: str, mtime: int) -> None:
                     tar.addfile(entry, content)
             else:
                 tar.addfile(entry)
+
+
+def unpack(tar: tarfile.TarFile, target: Path) -> None:
+    """Unpack a tar that was made here. Python 3.11.3, and older ones, cannot filter what it has."""
+    filters: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+    tar.extractall(target, **filters)
 
 
 def _mode(entry: tarfile.TarInfo) -> int:

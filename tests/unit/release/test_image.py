@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcompact import __version__
-from release import check_image, image, libc
+from release import check_image, image, libc, tarball
 from release.acceptance import NotAcceptedError
 
 MTIME = 1_700_000_000
@@ -32,7 +32,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def layout(tree: Path, tmp_path: Path) -> Path:
     with tarfile.open(image.make(tree, tmp_path, mtime=MTIME)) as tar:
-        tar.extractall(tmp_path / "layout", filter="data")
+        tarball.unpack(tar, tmp_path / "layout")
     return tmp_path / "layout"
 
 
