@@ -28,7 +28,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from kcompact import __version__
 from kcompact.kernels.target import TARGETS
-from release import accessories, archive, check_packages, debian_11, image, tarball
+from release import accessories, archive, check_aarch64, check_packages, debian_11, image, tarball
 from release.debian_11 import ROOT
 
 SUMS = "SHA256SUMS"
@@ -46,8 +46,8 @@ def warn_of_python() -> None:
 
 def require_for_check() -> None:
     """Raise SystemExit where a check could only fail at its end, after many minutes."""
-    if os.geteuid() != 0 or shutil.which("skopeo") is None:
-        sys.exit("--check needs root, and skopeo, for the archive and the image")
+    if os.geteuid() != 0 or None in map(shutil.which, ("skopeo", check_aarch64.QEMU)):
+        sys.exit(f"--check needs root, skopeo for the image, and {check_aarch64.QEMU} for the other wheel")
 
 
 def build(output: Path) -> None:
@@ -139,11 +139,15 @@ def check_sboms(output: Path) -> None:
 
 
 def try_on_bare_hosts(output: Path) -> None:
-    """Try the archive and the image: this machine's C library, and the oldest. Raises CalledProcessError."""
+    """Try the archive and the image, with this machine's C library and the oldest, and the wheel for AArch64.
+
+    Raises CalledProcessError.
+    """
     for command in (
         ["release.check_archive", str(output / archive.ARCHIVE)],
         ["release.check_archive", str(output / archive.ARCHIVE), "--system", str(debian_11.SYSTEM)],
         ["release.check_image", str(output / image.IMAGE)],
+        ["release.check_aarch64", str(wheel_of("aarch64", output))],
     ):
         subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=True)
 

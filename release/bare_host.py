@@ -32,13 +32,15 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BareHost:
-    """The directory that becomes `/`, and the environment variables of its commands."""
+    """The directory that becomes `/`, the environment variables of its commands, and what each command begins with."""
 
     root: Path
     env: Mapping[str, str] = field(default_factory=dict)
+    starter: tuple[str, ...] = ()
 
     def run(self, command: Sequence[str], *, cwd: str, env: Mapping[str, str] = _EMPTY) -> Finished:
         """Run a command as a user with a number and no name, without a network. Paths are those of this host."""
+        command = [*self.starter, *command]
         return subprocess.run(
             command,
             executable=command[0],
