@@ -66,7 +66,7 @@ class Codecs:
         self._opened: set[int] = set()
 
     def open(self, codec: int) -> bool:
-        """Fill the words of a codec. If its library lacks the functions, leave them 0 and return False."""
+        """Fill the words of a codec at its first use. Return False if its library lacks the functions: they stay 0."""
         if codec in self._opened or codec not in _OPENERS:
             return True
         self._opened.add(codec)
