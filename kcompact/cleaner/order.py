@@ -3,7 +3,7 @@
 The new files of a group are complete before its old ones go, so each group needs space first and frees some then. Where
 the ascending order does not fit, groups that free space go first. A group that sets or applies delete horizons waits
 for all groups before it: otherwise a run that is interrupted could leave an old value without the tombstone that
-deletes it. `docs/decisions/0035-order-of-groups.md` has the argument.
+deletes it. `docs/decisions/0012-waves-and-full-disks.md` has the argument.
 """
 
 from __future__ import annotations

@@ -242,8 +242,8 @@ def test_no_two_modules_import_each_other() -> None:
         visit(module, ())
 
 
-def test_the_pipeline_page_shows_the_same_order() -> None:
-    page = (PACKAGE.parent / "docs" / "pipeline.md").read_text(encoding="utf-8")
+def test_the_design_page_shows_the_same_order() -> None:
+    page = (PACKAGE.parent / "docs" / "design.md").read_text(encoding="utf-8")
     listed = re.search(r"^    (.*errors.* · .*)$", page, re.MULTILINE)
     assert listed is not None
     shown = [set(re.findall(r"\w+", words)) for words in listed[1].split(" · ")]
