@@ -103,9 +103,11 @@ def _keeps_header(table: Table, job: CleanJob) -> Mask:
     """Whether an empty batch stays: the last batch of the round, or the last batch of an active producer.
 
     Without the last batch of the round, no batch of the cleaned section would end just below the upper bound.
-    Rule: `Cleaner.checkBatchRetention`, KAFKA-17076.
+    Rule: `Release.keeps_empty_last_batch`.
     """
-    is_last_of_round: Mask = table[:, LAST_OFFSET] + 1 == job.upper_bound_offset
+    is_last_of_round: Mask = job.release.keeps_empty_last_batch(
+        table[:, LAST_OFFSET] + 1, job.upper_bound_offset, job.high_watermark
+    )
     return is_last_of_round | _is_last_of_producer(table, job.last_records)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kcompact.clean.batch_fates import Fate, decide_batch_fates, table_of
 from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts
-from kcompact.clean.rules import RecordFate, delete_horizon_ms, needs_delete_horizon, record_fate
+from kcompact.clean.rules import RecordFate, needs_delete_horizon, record_fate
 from kcompact.errors import RefusedError
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import Batch, Header, Record, read_records
@@ -102,8 +102,9 @@ def apply_fate(
     fates = [RecordFate.KEPT] * len(records)
     if fate is Fate.FILTER and not header.is_control:
         horizon_ms = header.delete_horizon_ms
-        if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
-            horizon_ms = job.now_ms  # A legacy batch stores no horizon; the age of its segment decides.
+        stores_horizon = job.release.stores_delete_horizon(header.magic)
+        if not (stores_horizon or keeps_legacy_tombstones or job.keep_tombstones):
+            horizon_ms = job.now_ms  # The age of the segment decides.
         fates = _record_fates(records, job, is_latest, delete_horizon_ms=horizon_ms)
     kept, counts = _divided(records, fates, is_latest)
     if header.is_control:
@@ -116,7 +117,7 @@ def apply_fate(
             batch, kept, drops_some=len(kept) < len(records), is_discardable=is_discardable, job=job, file=file
         )
         sets_horizon = needs_delete_horizon(header, kept, is_discardable=False) and not header.is_control
-        counts = replace(counts, new_horizons=int(sets_horizon and _new_horizon(job) is not None))
+        counts = replace(counts, new_horizons=int(sets_horizon and job.new_horizon_ms is not None))
     elif keeps_header:
         data = _empty_batch(batch, file=file)
     return CleanedBatch(data=data, is_read=True, counts=counts)
@@ -184,14 +185,10 @@ def _kept_batch(
         )
     horizon = header.delete_horizon_ms
     if needs_horizon:
-        horizon = _new_horizon(job)
+        horizon = job.new_horizon_ms
     elif horizon is not None and horizon < 0:
         horizon = None  # Kafka's reader accepts a negative horizon; its writer never writes one.
     return batch_format.rebuild(header, kept, delete_horizon_ms=horizon)
-
-
-def _new_horizon(job: CleanJob) -> int | None:
-    return delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
 
 
 def unwritable(header: Header, kept: Sequence[Record]) -> str:

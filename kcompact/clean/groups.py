@@ -54,9 +54,8 @@ def write_groups(
             staging,
             group[0].base_offset,
             sorted((part for part in parts if part.group == number), key=lambda part: part.part),
+            config=prepared.plan.config,
             aborted=prepared.kept_index[number],
-            index_interval_bytes=prepared.plan.config.index_interval_bytes,
-            index_max_bytes=prepared.plan.config.segment_index_bytes,
             compiled=job.compiled,
             pace=pace,
         )
@@ -164,13 +163,8 @@ def _counted(
     counted = []
     for number in groups:
         parts = sorted((part for part in written if part.group == number), key=lambda part: part.part)
-        indexes = build_indexes(
-            parts,
-            plan.groups[number][0].base_offset,
-            index_interval_bytes=plan.config.index_interval_bytes,
-            index_max_bytes=plan.config.segment_index_bytes,
-            compiled=prepared.job.compiled,
-        )
+        base_offset = plan.groups[number][0].base_offset
+        indexes = build_indexes(parts, base_offset, plan.config, compiled=prepared.job.compiled)
         size = _group_size(prepared, number, [part.size_bytes for part in parts], [len(index) for index in indexes])
         keeps_order = any(part.counts.expired or part.counts.new_horizons for part in parts)
         counted.append((parts, size._replace(keeps_order=keeps_order)))

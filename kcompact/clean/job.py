@@ -8,10 +8,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kcompact.clean.rules import delete_horizon_ms
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.log.files import FileIdentity
 from kcompact.log.producer_state import LastRecord
 from kcompact.log.transaction_batches import PackedTable
+from kcompact.release import KAFKA_4_3, Release
 
 NEVER_MS = -(1 << 63)
 """A time before every delete horizon."""
@@ -105,6 +107,7 @@ class CleanJob:
     directory: str
     first_dirty_offset: int
     upper_bound_offset: int
+    high_watermark: int
     now_ms: int
     delete_retention_ms: int
     keep_tombstones: bool
@@ -116,11 +119,17 @@ class CleanJob:
     workers: int = 1
     compiled: bool = False
     max_bytes_per_second: int | None = None
+    release: Release = KAFKA_4_3
 
     @property
     def expires_ms(self) -> int:
         """The time that delete horizons are compared with."""
         return NEVER_MS if self.keep_tombstones else self.now_ms
+
+    @property
+    def new_horizon_ms(self) -> int | None:
+        """The delete horizon that this cleaning sets, None for none."""
+        return delete_horizon_ms(now_ms=self.now_ms, delete_retention_ms=self.delete_retention_ms)
 
 
 class ScanJob(Protocol):

@@ -18,6 +18,7 @@ import numpy as np
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.read_back import verify_staged_log
 from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, StagingDirectory, create, sync, write_all
+from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, storage_error, storage_errors
 from kcompact.format.checksum import crc32c
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
@@ -41,9 +42,8 @@ def join_parts(
     base_offset: int,
     parts: Sequence[WrittenPart],
     *,
+    config: TopicConfig,
     aborted: Sequence[AbortedTxn] = (),
-    index_interval_bytes: int,
-    index_max_bytes: int,
     compiled: bool = False,
     pace: Pace | None = None,
 ) -> Joined:
@@ -53,13 +53,7 @@ def join_parts(
     Raises CorruptDataError, LogChangedError, NotEnoughSpaceError, RefusedError, StorageError.
     """
     pace = pace or Pace(Throttle(None))
-    offset_index, time_index = build_indexes(
-        parts,
-        base_offset,
-        index_interval_bytes=index_interval_bytes,
-        index_max_bytes=index_max_bytes,
-        compiled=compiled,
-    )
+    offset_index, time_index = build_indexes(parts, base_offset, config, compiled=compiled)
     contents = {index_name(base_offset): offset_index, time_index_name(base_offset): time_index}
     if aborted:
         contents[txn_index_name(base_offset)] = build_txn_index(aborted)
@@ -85,25 +79,30 @@ def _joined_log(
 
 
 def build_indexes(
-    parts: Sequence[WrittenPart], base_offset: int, *, index_interval_bytes: int, index_max_bytes: int, compiled: bool
+    parts: Sequence[WrittenPart], base_offset: int, config: TopicConfig, *, compiled: bool
 ) -> tuple[bytes, bytes]:
-    """Return the `.index` and the `.timeindex` of a group. Raises RefusedError for a full index."""
-    if compiled:
+    """Return the `.index` and the `.timeindex` of a group. Raises RefusedError for a full index.
+
+    The kernel always adds the final time entry.
+    """
+    interval_bytes, max_bytes = config.index_interval_bytes, config.segment_index_bytes
+    adds_final_time_entry = config.release.adds_final_time_entry
+    if compiled and adds_final_time_entry:
         from kcompact.clean import split_kernels
 
         columns = as_columns(np.concatenate([part.output_table for part in parts]))
         indexes = split_kernels.indexes(
-            *columns, base_offset=base_offset, interval_bytes=index_interval_bytes, max_index_bytes=index_max_bytes
+            *columns, base_offset=base_offset, interval_bytes=interval_bytes, max_index_bytes=max_bytes
         )
         if indexes is not None:
             return indexes
-    builder = IndexBuilder(base_offset, interval_bytes=index_interval_bytes, max_index_bytes=index_max_bytes)
+    builder = IndexBuilder(base_offset, interval_bytes=interval_bytes, max_index_bytes=max_bytes)
     position = 0
     for part in parts:
         for last_offset, max_timestamp, size_bytes in part.output_table.tolist():
             builder.append(last_offset, position, size_bytes, max_timestamp)
             position += size_bytes
-    return builder.finish()
+    return builder.finish(adds_final_time_entry=adds_final_time_entry)
 
 
 def _append_parts(target: Path, parts: Sequence[Path], dir_fd: int, pace: Pace) -> None:

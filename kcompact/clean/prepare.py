@@ -144,6 +144,7 @@ def prepare_clean(
         directory=str(plan.log.directory),
         first_dirty_offset=plan.first_dirty_offset,
         upper_bound_offset=plan.first_uncleanable_offset,
+        high_watermark=plan.high_watermark,
         now_ms=plan.now_ms,
         delete_retention_ms=plan.config.delete_retention_ms,
         keep_tombstones=keep_tombstones,
@@ -156,6 +157,7 @@ def prepare_clean(
         workers=workers,
         compiled=kernels.in_use() if tuning.compiled is None else tuning.compiled,
         max_bytes_per_second=max_bytes_per_second,
+        release=plan.config.release,
     )
     tasks = _task_count(plan, tuning.task_bytes, workers) if workers == executor.parallelism else workers
     known = _aborted_and_decisions(plan, compiled=job.compiled)

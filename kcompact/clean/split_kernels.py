@@ -20,7 +20,6 @@ from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.growth import most_bytes_of_table
 from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, ScanJob, Split, SplitSummary
 from kcompact.clean.offset_map import SPLIT_SHIFT, Collector, bits
-from kcompact.clean.rules import delete_horizon_ms
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
 from kcompact.format.batch import Batch, Header, read_header, sealed
@@ -245,7 +244,7 @@ def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
     table = loaded.table
     is_filtered = fates == Fate.FILTER
     table[~is_filtered, FLAGS] |= DECIDED
-    horizon = delete_horizon_ms(now_ms=job.now_ms, delete_retention_ms=job.delete_retention_ms)
+    horizon = job.new_horizon_ms
     outcomes = buffers.table("outcomes", len(table), OUTCOMES)
     for first, end, inflated in inflated_runs(
         loaded.buffer, table, buffers, file=filtering.path, start_position=split.start_position, wanted=is_filtered

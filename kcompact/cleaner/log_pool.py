@@ -1,7 +1,7 @@
 """The logs of the cleaner service: their states, which one is cleaned next, and which ones cannot be cleaned.
 
 Every method is safe for several threads. `states` has the table of the states; this module adds the lock, the waits,
-the plans and the memory of uncleanable partitions. Rule: `LogCleanerManager` of Kafka 4.3.1.
+the plans and the memory of uncleanable partitions. Rule: `LogCleanerManager`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
     DeadThreadCount                  the threads                                dies
 
 A cleaning that fails or is aborted is not a finished one: its thread keeps the numbers of the cleaning before.
-Rules: the gauges of `LogCleaner.registerMetrics` and `LogCleanerManager.registerMetrics` of Kafka 4.3.1.
+Rules: the gauges of `LogCleaner.registerMetrics` and `LogCleanerManager.registerMetrics`.
 """
 
 from __future__ import annotations

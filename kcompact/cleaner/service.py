@@ -4,7 +4,7 @@
         cleaner.await_cleaned(TopicPartition("orders", 0), 1000, timeout_s=60)
 
 The methods and the metrics have the names and the meaning that they have in Kafka. No broker may run: the log
-directories are locked while the service runs. Rule: `LogCleaner` of Kafka 4.3.1.
+directories are locked while the service runs. Rule: `LogCleaner`.
 """
 
 from __future__ import annotations

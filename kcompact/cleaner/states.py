@@ -6,7 +6,7 @@
 
 A cleaning and a deletion of old segments both hold a partition in progress, so a partition never has two of them.
 To abort without a pause is two events, `ABORT_AND_PAUSE` and, after the wait, `RESUME`.
-Rule: `LogCleanerManager`, `LogCleaningState` of Kafka 4.3.1.
+Rule: `LogCleanerManager`, `LogCleaningState`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The names of all settings of a Kafka 4.3.1 broker, to tell a setting that cleaning does not use from a wrong name.
+"""The names of all settings of a Kafka broker, to tell a setting that cleaning does not use from a wrong name.
 
 Source: the names of `KafkaConfig.configDef()`, and the throttles of `DynamicConfig.Broker`, which only exist as dynamic
 settings.

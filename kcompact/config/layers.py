@@ -1,7 +1,7 @@
 """Merges several sources of settings into the effective configuration of one topic.
 
 A stronger source replaces the values of a weaker one. `settings` lists the sources by strength. Rule: `TopicConfig`,
-`LogConfig`, `ServerTopicConfigSynonyms`, `DynamicBrokerConfig` of Kafka 4.3.1; KIP-226.
+`LogConfig`, `ServerTopicConfigSynonyms`, `DynamicBrokerConfig`; KIP-226.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from kcompact.config.settings import (
     whole_number,
 )
 from kcompact.errors import ConfigError, UnsupportedError
+from kcompact.release import KAFKA_4_3
 
 
 def topic_config(
@@ -54,7 +55,7 @@ def merged_config(
     """Return the effective configuration of a topic, as `topic_config` does, from what is known of its broker."""
     builder = _TopicConfigBuilder(topic)
     if cluster is not None:
-        builder.set_value("cleanup.policy", "delete", Setting(source=Source.DEFAULT))
+        builder.set_value("cleanup.policy", KAFKA_4_3.defaults["cleanup.policy"], Setting(source=Source.DEFAULT))
     builder.set_broker_values(broker.properties, Setting(source=Source.BROKER_CONFIG), unresolved=broker.unresolved)
     if cluster is not None and cluster.knows_broker:
         broker = BrokerConfig()

@@ -8,7 +8,7 @@ A topic's setting is stronger than the broker's setting for all topics. Sources,
     Kafka's defaults
 
 `TopicConfig.settings` has the source of each value. Rules: `TopicConfig`, `LogConfig`, `CleanerConfig`, `KafkaConfig`,
-`ServerTopicConfigSynonyms`, `DynamicBrokerConfig` of Kafka 4.3.1; KIP-226.
+`ServerTopicConfigSynonyms`, `DynamicBrokerConfig`; KIP-226.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
 from kcompact.config.broker_names import KAFKA_BROKER_NAMES
 from kcompact.errors import ConfigError
 from kcompact.readable import closest
+from kcompact.release import KAFKA_4_3, Release
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -77,31 +78,38 @@ class ClusterConfig:
     """Whether `broker` has the static settings too: a running broker shows them, the metadata log lacks them."""
 
 
+_DEFAULTS = KAFKA_4_3.defaults
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The settings of a topic that planning and cleaning use. `cleanup_policy` is None when no source has it."""
+    """The settings of a topic that planning and cleaning use, and the release of Kafka whose rules they use.
+
+    `cleanup_policy` is None when no source has it.
+    """
 
     cleanup_policy: frozenset[str] | None = None
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = LONG_MAX
-    delete_retention_ms: int = 86_400_000
-    segment_bytes: int = 1_073_741_824
-    segment_ms: int = 604_800_000
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10_485_760
-    index_interval_bytes: int = 4096
-    retention_bytes: int = -1
-    retention_ms: int = 604_800_000
-    producer_id_expiration_ms: int = 86_400_000
-    transaction_max_timeout_ms: int = 900_000
-    remote_storage_enable: bool = False
-    log_cleaner_enable: bool = True
-    log_cleaner_dedupe_buffer_size: int = 134_217_728
-    log_cleaner_threads: int = 1
-    log_cleaner_io_buffer_load_factor: float = 0.9
-    log_cleaner_backoff_ms: int = 15_000
-    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
+    min_cleanable_dirty_ratio: float = _DEFAULTS["min.cleanable.dirty.ratio"]
+    min_compaction_lag_ms: int = _DEFAULTS["min.compaction.lag.ms"]
+    max_compaction_lag_ms: int = _DEFAULTS["max.compaction.lag.ms"]
+    delete_retention_ms: int = _DEFAULTS["delete.retention.ms"]
+    segment_bytes: int = _DEFAULTS["segment.bytes"]
+    segment_ms: int = _DEFAULTS["segment.ms"]
+    segment_jitter_ms: int = _DEFAULTS["segment.jitter.ms"]
+    segment_index_bytes: int = _DEFAULTS["segment.index.bytes"]
+    index_interval_bytes: int = _DEFAULTS["index.interval.bytes"]
+    retention_bytes: int = _DEFAULTS["retention.bytes"]
+    retention_ms: int = _DEFAULTS["retention.ms"]
+    producer_id_expiration_ms: int = _DEFAULTS["producer.id.expiration.ms"]
+    transaction_max_timeout_ms: int = _DEFAULTS["transaction.max.timeout.ms"]
+    remote_storage_enable: bool = _DEFAULTS["remote.storage.enable"]
+    log_cleaner_enable: bool = _DEFAULTS["log.cleaner.enable"]
+    log_cleaner_dedupe_buffer_size: int = _DEFAULTS["log.cleaner.dedupe.buffer.size"]
+    log_cleaner_threads: int = _DEFAULTS["log.cleaner.threads"]
+    log_cleaner_io_buffer_load_factor: float = _DEFAULTS["log.cleaner.io.buffer.load.factor"]
+    log_cleaner_backoff_ms: int = _DEFAULTS["log.cleaner.backoff.ms"]
+    log_cleaner_io_max_bytes_per_second: float = _DEFAULTS["log.cleaner.io.max.bytes.per.second"]
+    release: Release = KAFKA_4_3
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
     broker: BrokerConfig = field(default=UNKNOWN_BROKER, compare=False)
@@ -117,7 +125,7 @@ class TopicConfig:
         if self.broker.is_known:
             return name in self.unresolved
         value = self.value_of(name)
-        return setting is not None or (value is not None and value == DEFAULTS.value_of(name))
+        return setting is not None or (value is not None and value == self.release.defaults[name])
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -156,10 +164,6 @@ class TopicConfig:
     def policy_text(self) -> str | None:
         """The policy in Kafka's text form, `compact,delete` for both; None when it is unknown."""
         return None if self.cleanup_policy is None else ",".join(sorted(self.cleanup_policy))
-
-
-DEFAULTS = TopicConfig()
-"""Kafka's defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

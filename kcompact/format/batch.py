@@ -18,7 +18,7 @@ header still says base offset 100 and last offset delta 2.
 The functions here decode one record at a time. They are the definition that the compiled kernels are tested against,
 and they produce the detailed error messages. Batches of versions 0 and 1 are decoded by `legacy`.
 Rules: KIP-98 (the format), KIP-534 (the delete horizon), `DefaultRecordBatch`, `DefaultRecord`,
-`MemoryRecords.filterTo` of Kafka 4.3.1.
+`MemoryRecords.filterTo`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class DecodedMetadata:
 def decode_metadata(value: bytes | None) -> DecodedMetadata:
     """Return the fields of a record.
 
-    Raises ValueError for a type or version that Kafka 4.3.1 does not have, and where bytes contradict the schema.
+    Raises ValueError for a type or version that Kafka does not have, and where bytes contradict the schema.
     """
     if value is None:
         raise ValueError("no value")

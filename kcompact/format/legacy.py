@@ -6,7 +6,7 @@
 An uncompressed entry is a batch of one record. A compressed entry is a wrapper: its value inflates to inner entries,
 and its offset is that of the last inner entry. Inner offsets are absolute in magic 0 and relative to the first inner
 entry in magic 1.
-Rules: `LegacyRecord`, `AbstractLegacyRecordBatch.DeepRecordsIterator` of Kafka 4.3.1; KIP-31, KIP-32.
+Rules: `LegacyRecord`, `AbstractLegacyRecordBatch.DeepRecordsIterator`; KIP-31, KIP-32.
 """
 
 from __future__ import annotations

@@ -118,6 +118,7 @@ def _latest(
         directory=str(plan.log.directory),
         first_dirty_offset=0,
         upper_bound_offset=state.stable_offset,
+        high_watermark=plan.high_watermark,
         now_ms=plan.now_ms,
         delete_retention_ms=0,
         keep_tombstones=True,
@@ -128,6 +129,7 @@ def _latest(
         memory_bytes=batch_memory_bytes(budget_bytes, workers),
         workers=workers,
         compiled=compiled,
+        release=plan.config.release,
     )
     tasks = balanced([[split] for split in splits], workers, lambda split: split.size_bytes)
     scanned, reduced = executor.scan_and_reduce(job, tasks)

@@ -3,7 +3,7 @@
 A cleaning keeps the last batch of every active producer, empty if necessary: without it a broker rejects the
 producer's next batch as out of sequence or as from an unknown producer. A plan needs the oldest open transaction,
 because nothing at or above its first offset may be cleaned. Rules: `ProducerStateManager`, `ProducerAppendInfo`,
-`ProducerStateEntry` of Kafka 4.3.1.
+`ProducerStateEntry`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 The *dirty* section starts at the checkpoint. Its *cleanable* part ends at the first uncleanable offset. The dirty ratio
 is the size of the cleanable part divided by the size of the clean and the cleanable part. A log is eligible if the
 ratio is above the minimum, or if its oldest dirty segment is too old. Rules: `LogCleanerManager.cleanableOffsets`,
-`LogToClean`, `LogCleanerManager.grabFilthiestCompactedLog`, `Cleaner.groupSegmentsBySize` of Kafka 4.3.1; KIP-58,
+`LogToClean`, `LogCleanerManager.grabFilthiestCompactedLog`, `Cleaner.groupSegmentsBySize`; KIP-58,
 KIP-354.
 """
 

@@ -1,7 +1,7 @@
 """Everything that Kafka's cleaner asks of a partition, one condition after the other: value, threshold, verdict. Pure.
 
 Each condition is judged alone, so several can stand in the way at once. `explanation` says which of them decides.
-Rules: `LogCleanerManager.grabFilthiestCompactedLog`, `LogCleanerManager.cleanableOffsets` of Kafka 4.3.1.
+Rules: `LogCleanerManager.grabFilthiestCompactedLog`, `LogCleanerManager.cleanableOffsets`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the cleaning of a partition costs, for a broker and here, and what retention frees. Upper bounds. Pure.
 
 A plan knows sizes and offsets, but no keys and no records: `clean --dry-run` counts them, and the exact sizes.
-Rules: `LogCleaner.CleanerThread`, `Cleaner.buildOffsetMap`, `Cleaner.cleanInto` of Kafka 4.3.1, which charge the
+Rules: `LogCleaner.CleanerThread`, `Cleaner.buildOffsetMap`, `Cleaner.cleanInto`, which charge the
 throttle for what they read and write.
 """
 

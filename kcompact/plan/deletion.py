@@ -7,7 +7,7 @@ All others are judged and cleaned as retention leaves them.
 kcompact reports these segments, and deletes them only with `--apply-retention`. The active segment is never deleted: a
 broker first rolls it, and kcompact does not roll segments. Nothing is deleted by a setting that is only assumed to have
 Kafka's default: the broker's own configuration may say to keep everything.
-Rules: `LogCleaner.CleanerThread.cleanFilthiestLog`, `UnifiedLog.deleteOldSegments` of Kafka 4.3.1.
+Rules: `LogCleaner.CleanerThread.cleanFilthiestLog`, `UnifiedLog.deleteOldSegments`.
 """
 
 from __future__ import annotations

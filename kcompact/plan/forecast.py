@@ -7,7 +7,7 @@ Three kinds of forecasts, as sure as their names:
     estimate    more bytes are needed than there are, and they come as fast as the newest ones did
 
 Rules: `LogCleanerManager.cleanableOffsets`, `LogCleanerManager.maxCompactionDelay`, `LogSegment.shouldRoll`,
-`LogConfig.maxSegmentMs` of Kafka 4.3.1; KIP-58, KIP-354.
+`LogConfig.maxSegmentMs`; KIP-58, KIP-354.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The coordinator keeps the state of each transactional id in `__transaction_state
 the transaction, when it began, and the producer's own `transaction.timeout.ms`. If partitions of that topic lie beside
 the log, the state says when the coordinator aborts the transaction. Otherwise only `transaction.max.timeout.ms` is
 known, the limit of all producers.
-Rules: `TransactionStateManager.timedOutTransactions`, `TransactionMetadata` of Kafka 4.3.1.
+Rules: `TransactionStateManager.timedOutTransactions`, `TransactionMetadata`.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _records(log: PartitionLog) -> Iterable[Record]:
 
 
 def _state(key: bytes, value: bytes) -> TransactionState | None:
-    """Return the state in a record, None if Kafka 4.3.1 could not decode it."""
+    """Return the state in a record, None if Kafka could not decode it."""
     try:
         decoded = decode(TRANSACTION_STATE, key, value)
     except ValueError:

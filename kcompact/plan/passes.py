@@ -1,7 +1,6 @@
 """How many passes Kafka's own cleaner needs for the same work, from the size of its offset map. Pure.
 
-kcompact itself always needs one pass. Rule: `LogCleaner.CleanerThread`, `SkimpyOffsetMap`, `Cleaner.buildOffsetMap` of
-Kafka 4.3.1.
+kcompact itself always needs one pass. Rule: `LogCleaner.CleanerThread`, `SkimpyOffsetMap`, `Cleaner.buildOffsetMap`.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ class PageView:
     title: str
     now: str
     version: str
+    kafka_version: str
     notes: tuple[str, ...] = ()
     summary: tuple[Section, ...] = ()
     values: tuple[Value, ...] = ()

@@ -9,7 +9,7 @@ log was before its last cleaning is not on the disk any more.
 
 The model replays the same segments with a cleaner that runs at once whenever a log is cleanable, and looks whenever a
 segment is rolled. Its cleanings leave the share of the dirty bytes that a cleaning leaves today. Rules:
-`LogCleanerManager.grabFilthiestCompactedLog`, `cleanableOffsets`, `maxCompactionDelay` of Kafka 4.3.1.
+`LogCleanerManager.grabFilthiestCompactedLog`, `cleanableOffsets`, `maxCompactionDelay`.
 """
 
 from __future__ import annotations

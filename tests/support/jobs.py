@@ -8,6 +8,7 @@ JOB = CleanJob(
     directory="",
     first_dirty_offset=0,
     upper_bound_offset=100,
+    high_watermark=100,
     now_ms=0,
     delete_retention_ms=0,
     keep_tombstones=False,

@@ -13,6 +13,7 @@ import numpy as np
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.join import join_parts
 from kcompact.clean.write import write_part
+from kcompact.config.settings import TopicConfig
 from kcompact.host.throttle import Pace, Throttle
 from tests.support import log_dsl
 from tests.support.jobs import JOB
@@ -27,6 +28,10 @@ IS_LATEST = ([True], [False, True], [False], [True], [True])
 
 
 PACE = Pace(Throttle(None))
+
+
+INDEXES = TopicConfig(index_interval_bytes=60, segment_index_bytes=10_000)
+"""The settings of the indexes of a joined group."""
 
 
 DATA = log_dsl.parse(f"log\n{LINE}").segments[0].batches
@@ -82,7 +87,7 @@ def parts_of(
 
 
 def joined(staging: Path, parts: list[WrittenPart], **options: Any) -> dict[str, bytes]:
-    arguments: dict[str, Any] = {"index_interval_bytes": 60, "index_max_bytes": 10_000, **options}
+    arguments: dict[str, Any] = {"config": INDEXES, **options}
     files = join_parts(staging_at(staging), 0, parts, **arguments).files
     for file in files:
         assert (staging / file.staged_as).stat().st_size == file.size_bytes

@@ -25,6 +25,7 @@ from kcompact.plan.open_transactions import read_all_transactions
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partitions import named_partitions
 from kcompact.plan.planned import PlannedPartition, gravest_exit_code, in_turns
+from kcompact.release import KAFKA_4_3
 from kcompact.report.facts import PartitionFacts
 from kcompact.report.file import require_writable, write_report
 from kcompact.report.reading import MOST_DETAILED, dry_plan, planned_facts, read_facts
@@ -139,6 +140,7 @@ def _page(
             title=title,
             now=readable.time(options.now_ms),
             version=__version__,
+            kafka_version=KAFKA_4_3.version,
             notes=tuple(map(readable.shown, notes)),
             summary=overview.summary_sections(facts, anchors) if several else (),
             values=overview.summary_values(facts) if several else (),

@@ -1,4 +1,4 @@
-"""The names of all settings of Kafka 4.3.1's admin client, to tell settings that kcompact ignores from wrong names.
+"""The names of all settings of Kafka's admin client, to tell settings that kcompact ignores from wrong names.
 
 Source: the names of `AdminClientConfig.configDef()`.
 """

@@ -55,7 +55,7 @@ SLOW = (Codec.GZIP, Codec.ZSTD)
 
 
 def compress(codec: Codec, data: bytes | memoryview, *, magic: int = 2) -> bytes:
-    """Return a section of records as Kafka 4.3.1's writer stores it, at the level its cleaner uses.
+    """Return a section of records as Kafka's writer stores it, at the level its cleaner uses.
 
     `magic` is the format version of the batch: in magic 0, lz4 has another header checksum.
     Rule: Compression.wrapForOutput of each codec, at its default level.

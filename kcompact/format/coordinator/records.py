@@ -45,7 +45,7 @@ class Decoded:
 def decode_record(types: dict[int, RecordType], key: bytes | None, value: bytes | None) -> Decoded:
     """Return the fields of a record. `types` are the types of its topic by number.
 
-    Raises ValueError for a type or version that Kafka 4.3.1 does not have, and where bytes contradict the schema.
+    Raises ValueError for a type or version that Kafka does not have, and where bytes contradict the schema.
     """
     if key is None:
         raise ValueError("no key")

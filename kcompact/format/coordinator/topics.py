@@ -33,7 +33,7 @@ RECORD_TYPES = {
 def decode(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
     """Return the fields of a record of one of the topics above, those of a classic group's members too.
 
-    Raises ValueError for a type or version that Kafka 4.3.1 does not have, and where bytes contradict the schema.
+    Raises ValueError for a type or version that Kafka does not have, and where bytes contradict the schema.
     """
     decoded = decode_record(RECORD_TYPES[topic], key, value)
     if decoded.type is GROUP_METADATA and decoded.value is not None:

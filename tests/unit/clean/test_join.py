@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from kcompact.errors import (
     StorageError,
 )
 from kcompact.format.index import AbortedTxn, build_txn_index
-from tests.support.parts import joined, parts_of
+from tests.support.parts import INDEXES, joined, parts_of
 
 ABORTED = AbortedTxn(producer_id=7, first_offset=1, last_offset=3, last_stable_offset=4)
 
@@ -111,4 +112,4 @@ def test_an_index_that_comes_back_otherwise(source: Path, staging: Path, monkeyp
 
 def test_a_full_index(source: Path, staging: Path) -> None:
     with pytest.raises(KcompactError, match="index is full"):
-        joined(staging, parts_of(source, staging), index_max_bytes=8)
+        joined(staging, parts_of(source, staging), config=replace(INDEXES, segment_index_bytes=8))
