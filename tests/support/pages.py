@@ -70,15 +70,35 @@ def commands(block: Block) -> Iterator[tuple[list[str], str, list[str]]]:
 def abridged(printed: list[str], shown: list[str]) -> list[str]:
     """Return what a command prints as a page shows it: with as many lines before and after `...` as the page has.
 
-    The lines are returned whole if `...` stands for none of them.
+    Lines between two `...` must be printed in this order. The lines are returned whole if they are not, and if `...`
+    stands for none of them.
     """
     if LEFT_OUT not in shown:
         return printed
-    before = shown.index(LEFT_OUT)
-    after = len(shown) - before - 1
-    if len(printed) <= before + after:
+    first, *between, last = _split(shown)
+    if len(printed) <= len(first) + len(last):
         return printed
-    return [*printed[:before], LEFT_OUT, *printed[len(printed) - after :]]
+    end = len(printed) - len(last)
+    result = printed[: len(first)]
+    position = len(first)
+    for lines in between:
+        found = next((at for at in range(position, end) if printed[at : at + len(lines)] == lines), None)
+        if found is None:
+            return printed
+        result += [LEFT_OUT, *lines]
+        position = found + len(lines)
+    return [*result, LEFT_OUT, *printed[end:]]
+
+
+def _split(shown: list[str]) -> list[list[str]]:
+    """Return the lines that stand before, between and after the lines `...`."""
+    parts: list[list[str]] = [[]]
+    for line in shown:
+        if line == LEFT_OUT:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    return parts
 
 
 def run(command: str, scratch: Path, *, in_process: bool) -> list[str]:
