@@ -14,6 +14,7 @@ from kcompact.engine.shared_memory import SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.host.processors import available_cores
+from kcompact.notes import Note, NoteCode
 from kcompact.wording import worded
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Engine:
         return 4 if available_cores() > 1 else 1
 
     @contextmanager
-    def executors(self, note: Callable[[str], None]) -> Iterator[Callable[[Progress], Executor]]:
+    def executors(self, note: Callable[[Note], None]) -> Iterator[Callable[[Progress], Executor]]:
         """Yield a function that makes an executor for a `Progress`. Without a `begin` this process is the executor.
 
         `note` receives a remark for the user. Raises KcompactError if Spark did not start.
@@ -149,8 +150,5 @@ class Engine:
 
         with self._start.context() as context, shared_jobs(context) as jobs:
             if self._start.is_first:
-                note(
-                    "after this run a background process prepares files that make later starts of Spark faster; "
-                    "this happens once"
-                )
+                note(Note.of(NoteCode.SPARK_START_PREPARED))
             yield lambda progress: OnSpark(sc=context, progress=progress, shared_jobs=jobs)

@@ -15,6 +15,7 @@ from kcompact.errors import PartitionInUseError
 from kcompact.format.names import Suffix
 from kcompact.host import open_files
 from kcompact.host.open_files import Inode, OpenFile, OpenFiles
+from kcompact.notes import Note, NoteCode
 
 _INDEXES = (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
 
@@ -61,21 +62,19 @@ class UseCheck:
                 names.append(directory.name)
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """A note for each process, and one on what could not be looked at."""
         notes = [
-            f"{use.command} (process {use.pid}) has files of {_some(names)} open as a broker has; "
-            "the cleaning itself has to wait until it ends"
+            Note.of(NoteCode.OPEN_IN_BROKER, command=use.command, pid=use.pid, names=_some(names))
             for use, names in self._brokers.items()
         ]
         if self._changes:
             notes += [
-                f"{use.command} (process {use.pid}) reads files of {_some(names)}; it can miss what a cleaning changes"
+                Note.of(NoteCode.READ_BY_PROCESS, command=use.command, pid=use.pid, names=_some(names))
                 for use, names in self._readers.items()
             ]
         if self._unseen and not self._only_notes:
-            unseen = " and ".join(self._unseen)
-            notes.append(f"a broker that uses another path is looked for by its open files; not seen are {unseen}")
+            notes.append(Note.of(NoteCode.UNSEEN_PROCESSES, unseen=" and ".join(self._unseen)))
         return notes
 
 

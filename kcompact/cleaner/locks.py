@@ -9,6 +9,7 @@ from kcompact.errors import KcompactError, LogDirLockedError
 from kcompact.log.directory import is_running
 from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
 from kcompact.log.per_log_dir import PerLogDir
+from kcompact.notes import Note, NoteCode
 from kcompact.swap.sweep import sweep_log_dir
 
 
@@ -21,7 +22,7 @@ class Locks(PerLogDir[LogDirLock | None]):
     """
 
     def __init__(self, stack: ExitStack, *, only_check: bool = False, notes_held: bool = False) -> None:
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self.removed: list[Path] = []
         self._stack = stack
         self._only_check = only_check
@@ -40,5 +41,5 @@ class Locks(PerLogDir[LogDirLock | None]):
                 if is_running(log_dir):
                     return None
                 raise held
-            self.notes.append(f"{str(held).splitlines()[0]}; the cleaning itself has to wait until it ends")
+            self.notes.append(Note.of(NoteCode.LOCK_HELD, problem=str(held).splitlines()[0]))
         return None

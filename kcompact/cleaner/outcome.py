@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.errors import CleaningAbortedError, KcompactError
+from kcompact.notes import Note
 from kcompact.plan.planned import PlannedPartition, gravest_exit_code
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class RoundResult:
     """
 
     partitions: tuple[PartitionOutcome, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     copied: Copied | None = None
     elapsed_s: float = 0.0
 

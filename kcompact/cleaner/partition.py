@@ -36,7 +36,6 @@ from kcompact.cleaner.space import (
     shortage,
     shortage_of_copy,
 )
-from kcompact.config.resolve import is_stray_note
 from kcompact.errors import (
     CheckpointNotWrittenError,
     CorruptCheckpointError,
@@ -51,6 +50,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.directory import read_again
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.deletion import ExpiredSegment, plan_without, retention_comes_first
 from kcompact.plan.partition import refusal, retention_refusal
@@ -109,7 +109,7 @@ class CleanResult:
     expired: tuple[ExpiredSegment, ...] = ()
     resumed: bool = False
     stopped_by: KcompactError | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     replaced: tuple[CleanedSegment, ...] = ()
     kept: tuple[KeptGroup, ...] = ()
 
@@ -256,7 +256,7 @@ class Done(NamedTuple):
 
     written: Written
     stopped_by: KcompactError | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     kept: tuple[KeptGroup, ...] = ()
 
 
@@ -357,8 +357,8 @@ def is_left_as_it_is(plan: CleanPlan) -> bool:
     These are Kafka's internal topics, and topics of unknown policy that the cluster does not have. Not a topic with
     tiered storage: the brokers of both copies would delete the same remote segments.
     """
-    is_stray = plan.reason is Reason.POLICY_UNKNOWN and any(map(is_stray_note, plan.log.notes))
-    return plan.reason is Reason.INTERNAL or is_stray
+    is_stray = any(note.code is NoteCode.STRAY_REPLICA for note in plan.log.notes)
+    return plan.reason is Reason.INTERNAL or (is_stray and plan.reason is Reason.POLICY_UNKNOWN)
 
 
 def _copied(
@@ -488,11 +488,8 @@ def _write_and_swap(
         return Done(total)
 
 
-def _still_there(problem: KcompactError, staging: Path) -> str:
-    why = str(problem).splitlines()[0]
-    return (
-        f"{staging} stays: {why}; the log is cleaned, and the next clean, or `kcompact recover`, removes the directory"
-    )
+def _still_there(problem: KcompactError, staging: Path) -> Note:
+    return Note.of(NoteCode.STAGING_STAYS, path=staging, why=str(problem).splitlines()[0])
 
 
 def _write_end(plan: CleanPlan, lock: LogDirLock, directory: OpenDirectory) -> CheckpointNotWrittenError | None:

@@ -17,6 +17,7 @@ from kcompact.format.names import Suffix
 from kcompact.host.disk import Storage
 from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import require_lockable
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, due_now, plan_at_turn
 from kcompact.swap.attributes import require_same_owners
@@ -79,15 +80,15 @@ def require_own_storage(directory: Path) -> None:
         )
 
 
-def storage_notes(directories: Iterable[Path]) -> Iterator[str]:
+def storage_notes(directories: Iterable[Path]) -> Iterator[Note]:
     """Yield notes on the file systems of log directories that a cleaning changes."""
     for directory in directories:
         with suppress(OSError):
             storage = Storage.of(directory)
             if storage.is_overlay:
-                yield f"{directory} is an {storage.kind}: no broker may use the directories below it"
+                yield Note.of(NoteCode.OVERLAY_STORAGE, path=directory, kind=storage.kind)
             elif storage.is_shared:
-                yield f"{directory} is on {storage.kind}: a broker on another machine may not see the lock; stop it"
+                yield Note.of(NoteCode.SHARED_STORAGE, path=directory, kind=storage.kind)
 
 
 def _renamed(plan: CleanPlan) -> Iterator[str]:

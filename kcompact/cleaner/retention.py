@@ -15,6 +15,7 @@ from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.options import CleanOptions
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import (
     ExpiredSegment,
@@ -45,13 +46,13 @@ def apply_retention(
     return expired
 
 
-def notes_on_active(plan: CleanPlan, log: PartitionLog, options: CleanOptions) -> tuple[str, ...]:
+def notes_on_active(plan: CleanPlan, log: PartitionLog, options: CleanOptions) -> tuple[Note, ...]:
     """Return a note if a broker would delete the active segment too, which `apply_retention` never does."""
     reason = reason_to_roll(replace(plan, log=log)) if options.apply_retention else None
     if reason is None:
         return ()
-    active = f"{log.directory.name}: the active segment {log.active_segment.base_offset}"
-    return (f"{active} is past its {reason} and stays: only a broker rolls it, then deletes it",)
+    name, offset = log.directory.name, log.active_segment.base_offset
+    return (Note.of(NoteCode.ACTIVE_SEGMENT_EXPIRED, name=name, offset=offset, limit=reason),)
 
 
 def make_space(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> tuple[ExpiredSegment, ...]:

@@ -48,6 +48,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.directory import LogDir, read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.log.settled import damage_only_if_unchanged, read_settled
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.deletion import due_now
 from kcompact.plan.discovery import canonical, find_partitions, named_path
@@ -76,7 +77,7 @@ class RoundProgress:
         """Return the `Progress` of one partition."""
         return Progress()
 
-    def note(self, message: str) -> None:
+    def note(self, note: Note) -> None:
         """Receive a remark for the user."""
 
 
@@ -128,8 +129,8 @@ class Round:
         outcomes: Sequence[PartitionOutcome],
         options: CleanOptions,
         *,
-        notes: Sequence[str],
-        doubts: Sequence[str],
+        notes: Sequence[Note],
+        doubts: Sequence[Note],
         plan_options: PlanOptions,
         locks: Locks,
         engine: Engine,
@@ -244,7 +245,7 @@ class Round:
             self._journal.end(plan, result, result.stopped_by)
         except KcompactError as problem:
             why = str(problem).splitlines()[0]
-            note = f"{plan.log.directory.name}: the journal lacks its last line: {why}; the log is in order"
+            note = Note.of(NoteCode.JOURNAL_INCOMPLETE, name=plan.log.directory.name, why=why)
             return replace(result, notes=(*result.notes, note))
         return result
 
@@ -392,14 +393,14 @@ def _log_dirs_to_change(outcomes: Sequence[PartitionOutcome], options: CleanOpti
     return sorted({outcome.directory.parent for outcome in changed})
 
 
-def _keep_note(keep: Keep, outcomes: Sequence[PartitionOutcome]) -> str:
+def _keep_note(keep: Keep, outcomes: Sequence[PartitionOutcome]) -> Note:
     if any(each.is_eligible for each in outcomes):
         return keep.note
-    return f"nothing is to be cleaned, so nothing is kept in {shown(keep.path)}"
+    return Note.of(NoteCode.KEEPS_NOTHING, path=shown(keep.path))
 
 
-def _removed_note(path: Path) -> str:
-    return f"removed {shown(path)}, which a killed run of kcompact had left"
+def _removed_note(path: Path) -> Note:
+    return Note.of(NoteCode.LEFT_FILES_REMOVED, path=shown(path))
 
 
 def _outcome(planned: PlannedPartition) -> PartitionOutcome:
@@ -437,7 +438,7 @@ def _planned(
 
 
 def _noted_as_copy(plan: CleanPlan) -> CleanPlan:
-    note = "the parent directory has no checkpoint and no meta.properties: the partition counts as a complete copy"
+    note = Note.of(NoteCode.COMPLETE_COPY)
     return replace(plan, log=replace(plan.log, notes=(*plan.log.notes, note)))
 
 

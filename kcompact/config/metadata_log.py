@@ -57,6 +57,7 @@ from kcompact.format.properties import (
 )
 from kcompact.log.files import open_regular, read_at, read_file
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
+from kcompact.notes import Note, NoteCode
 
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 ORIGIN = "metadata-log"
@@ -84,7 +85,7 @@ class ClusterMetadata:
     cluster_defaults: Mapping[str, str]
     end_offset: int
     snapshot: SnapshotName | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
@@ -101,14 +102,14 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
     if not snapshots and not bases:
         return None
 
-    notes: list[str] = []
+    notes: list[Note] = []
     state, snapshot, damage = _newest_state(directory, snapshots, notes)
     start = snapshot.end_offset if snapshot else 0
     if snapshot is None and (log_dir / BOOTSTRAP_CHECKPOINT).exists():
         try:
             state = _read_snapshot(log_dir / BOOTSTRAP_CHECKPOINT)
         except CorruptDataError as problem:
-            notes.append(f"{BOOTSTRAP_CHECKPOINT} is not used: {problem.problem}")
+            notes.append(Note.of(NoteCode.METADATA_NOT_USED, name=BOOTSTRAP_CHECKPOINT, problem=problem.problem))
     if bases and bases[0] > start:
         raise damage or CorruptDataError(
             file=directory / log_name(bases[0]),
@@ -203,7 +204,7 @@ def _is_node_id(text: str) -> bool:
 
 
 def _newest_state(
-    directory: Path, snapshots: Sequence[SnapshotName], notes: list[str]
+    directory: Path, snapshots: Sequence[SnapshotName], notes: list[Note]
 ) -> tuple[_State, SnapshotName | None, CorruptDataError | None]:
     """Return the state of the newest readable snapshot, that snapshot, and the damage of the newest of all.
 
@@ -215,7 +216,8 @@ def _newest_state(
             return _read_snapshot(directory / str(snapshot)), snapshot, damage
         except CorruptDataError as problem:
             damage = damage or problem
-            notes.append(f"metadata snapshot {snapshot} is not used: {problem.problem}")
+            name = f"metadata snapshot {snapshot}"
+            notes.append(Note.of(NoteCode.METADATA_NOT_USED, name=name, problem=problem.problem))
     return _State(), None, damage
 
 
@@ -237,7 +239,7 @@ def _read_snapshot(path: Path) -> _State:
 
 
 def _replay_log(
-    directory: Path, bases: Sequence[int], start: int, state: _State, notes: list[str], *, tolerate_torn_end: bool
+    directory: Path, bases: Sequence[int], start: int, state: _State, notes: list[Note], *, tolerate_torn_end: bool
 ) -> int:
     """Apply the records from offset `start` on to `state`, and return the log's end offset.
 
@@ -269,12 +271,12 @@ def _replay_log(
                 case _:
                     _apply(state, decoded, record, batch, path)
     if transaction is not None:
-        notes.append(f"the metadata log ends inside the transaction of offset {transaction_offset}, which is ignored")
+        notes.append(Note.of(NoteCode.OPEN_METADATA_TRANSACTION, offset=transaction_offset))
     return end_offset
 
 
 def _log_batches(
-    directory: Path, bases: Sequence[int], start: int, notes: list[str], *, tolerate_torn_end: bool
+    directory: Path, bases: Sequence[int], start: int, notes: list[Note], *, tolerate_torn_end: bool
 ) -> Iterator[tuple[Batch, Path]]:
     """Yield the batches that end above `start`. Raises CorruptDataError for a gap: a metadata log has none.
 
@@ -303,9 +305,7 @@ def _log_batches(
         except CorruptBatchError as problem:
             if not tolerate_torn_end or base != bases[-1] or not _is_torn(path, position):
                 raise
-            notes.append(
-                f"{path.name} of the metadata log ends inside the batch at position {position}, which is ignored"
-            )
+            notes.append(Note.of(NoteCode.TORN_METADATA_LOG, log=path.name, position=position))
 
 
 def _is_torn(path: Path, position: int) -> bool:

@@ -37,17 +37,11 @@ from kcompact.errors import (
 )
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
+from kcompact.notes import Note, NoteCode
 
 if TYPE_CHECKING:
     from kcompact.config.admin_client import LiveCluster
     from kcompact.config.client.settings import ClientConfig
-
-_STRAY = "a broker would move the directory aside as stray"
-
-
-def is_stray_note(note: str) -> bool:
-    """Return whether a note on a partition says that its broker would not keep it."""
-    return note.endswith(_STRAY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +53,7 @@ class Configured:
     """
 
     config: TopicConfig
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     problem: KcompactError | None = None
 
 
@@ -158,29 +152,26 @@ class _Resolver:
                 cluster = self._cluster_config(directory, partition, notes)
             config = self._merge(partition.topic, broker, cluster)
             if config.compacts and not config.log_cleaner_enable:
-                notes.append(f"the broker's own cleaner is switched off: {CLEANER_ENABLE}=false")
+                notes.append(Note.of(NoteCode.CLEANER_DISABLED, setting=CLEANER_ENABLE))
             return Configured(config=config, notes=tuple(notes))
         except ConfigError:
             raise
         except KcompactError as problem:
             return Configured(config=self._merge(partition.topic, broker, None), notes=tuple(notes), problem=problem)
 
-    def _notes_on_given(self, log_dir: Path) -> list[str]:
+    def _notes_on_given(self, log_dir: Path) -> list[Note]:
         """Return a note if the broker's file that was given is that of another node."""
         properties, given = self._metadata(log_dir).properties, self._given
         stored = properties.node_id if properties else None
         if given is None or given.origin is None or stored is None or given.node_id in (None, stored):
             return []
-        return [
-            f"{given.origin} has the node id {given.node_id}, and meta.properties has {stored}: "
-            "its settings are those of another broker"
-        ]
+        return [Note.of(NoteCode.OTHER_BROKER, file=given.origin, node_id=given.node_id, stored_id=stored)]
 
     def _merge(self, topic: str, broker: BrokerConfig, cluster: ClusterConfig | None) -> TopicConfig:
         """Return the configuration of a topic from the options, the broker's file and the cluster's settings."""
         return merged_config(topic, overrides=self._overrides, broker=broker, cluster=cluster)
 
-    def _cluster_config(self, directory: Path, partition: TopicPartition, notes: list[str]) -> ClusterConfig | None:
+    def _cluster_config(self, directory: Path, partition: TopicPartition, notes: list[Note]) -> ClusterConfig | None:
         """Return the topic's settings in the running cluster or, if it has none, in the metadata log; add notes.
 
         None when neither has the topic. Raises StaleReplicaError, the problem with a metadata log that is needed, and
@@ -196,7 +187,7 @@ class _Resolver:
             if self._live is not None and partition.topic in self._live.hidden:
                 raise _not_authorized(self._live.address)
             if self._live is not None:
-                notes.append(f"the topic is not in the cluster metadata: {_STRAY}")
+                notes.append(Note.of(NoteCode.STRAY_REPLICA, why="the topic is not in the cluster metadata"))
             return None
         notes += log_dir.metadata.notes
         topic = log_dir.metadata.topics.get(partition.topic)
@@ -204,14 +195,14 @@ class _Resolver:
             check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
         why = why_stray(log_dir.metadata, directory, partition, node_id=self._node_id(log_dir))
         if why is not None:
-            notes.append(f"{why}: {_STRAY}")
+            notes.append(Note.of(NoteCode.STRAY_REPLICA, why=why))
         if topic is None:
             if why is None:
-                notes.append("the topic is not in the cluster metadata: its topic id is that of another")
+                notes.append(Note.of(NoteCode.OTHER_TOPIC_ID))
             return None
         return cluster_config(log_dir.metadata, partition.topic, node_id=self._node_id(log_dir))
 
-    def _live_config(self, directory: Path, partition: TopicPartition, notes: list[str]) -> ClusterConfig | None:
+    def _live_config(self, directory: Path, partition: TopicPartition, notes: list[Note]) -> ClusterConfig | None:
         """Return the topic's settings in the running cluster, None without one or without the topic; add notes.
 
         Raises StaleReplicaError.
@@ -224,10 +215,8 @@ class _Resolver:
         topic = live.topics.get(partition.topic)
         if topic is None:
             is_hidden = partition.topic in live.hidden
-            problem = (
-                "does not let this user read the settings of this topic" if is_hidden else "does not have this topic"
-            )
-            notes.append(f"{live.address} {problem}")
+            code = NoteCode.HIDDEN_SETTINGS if is_hidden else NoteCode.UNKNOWN_TO_CLUSTER
+            notes.append(Note.of(code, address=live.address))
             return None
         if topic.topic_id is not None:
             check_topic_id(directory, partition, topic.topic_id, where=live.address)
@@ -237,7 +226,7 @@ class _Resolver:
             why = "the broker of this directory is unknown" if node_id is None else f"broker {node_id} is not up"
             if node_id in live.hidden_brokers:
                 why = f"this user may not read the settings of broker {node_id} (DescribeConfigs on the cluster)"
-            notes.append(f"{why}: its own settings are taken from its metadata log and its server.properties")
+            notes.append(Note.of(NoteCode.BROKER_NOT_ASKED, why=why))
         offline = log_dir.metadata.broker_configs if log_dir.metadata else {}
         return live_config(
             live, partition.topic, node_id=node_id, fallback=offline.get(node_id) if node_id is not None else None

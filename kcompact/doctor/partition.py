@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.config.resolve import is_stray_note
 from kcompact.doctor.damage import damage_findings, found_at_the_ends, found_by_reading
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.loading import swap_findings
@@ -21,6 +20,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
+from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import NO_HIGH_WATERMARK
 from kcompact.readable import counted
@@ -207,14 +207,14 @@ def _verdict_findings(plan: CleanPlan) -> Iterator[Finding]:
     if plan.config.remote_storage_enable:
         yield finding(kind=Kind.REFUSED, problem=plan.explanation)
     if plan.config.compacts and NO_HIGH_WATERMARK in plan.log.notes:
-        yield finding(kind=Kind.NO_HIGH_WATERMARK, problem=NO_HIGH_WATERMARK.partition(";")[0])
+        yield finding(kind=Kind.NO_HIGH_WATERMARK, problem=NO_HIGH_WATERMARK.text.partition(";")[0])
     if plan.checkpoint_reset:
         start, end = plan.log.log_start_offset, plan.log.log_end_offset
         problem = f"clean up to {plan.log.checkpoint_offset}, outside [{start}, {end}]; a broker sets it to {start}"
         yield finding(kind=Kind.CLEANER_CHECKPOINT, problem=problem, offset=plan.log.checkpoint_offset)
     for note in plan.log.notes:
-        if is_stray_note(note):
-            yield finding(kind=Kind.STRAY_REPLICA, problem=note, broker_says="marked stray and renamed")
+        if note.code is NoteCode.STRAY_REPLICA:
+            yield finding(kind=Kind.STRAY_REPLICA, problem=note.text, broker_says="marked stray and renamed")
     yield from _hanging_transactions(plan)
 
 

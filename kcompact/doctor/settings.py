@@ -17,8 +17,9 @@ from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import ConfigError
 from kcompact.format.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.notes import found_text, how_to_know, nothing_read, unresolved_text
+from kcompact.plan.notes import found_note, how_to_know, nothing_read, unresolved_text
 from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass, offset_map_slots
 from kcompact.readable import shown
 
@@ -65,7 +66,7 @@ def broker_config_findings(brokers: Mapping[Path, BrokerConfig]) -> Iterator[Fin
                 kind=Kind.BROKER_CONFIG,
                 directory=log_dir,
                 file=Path(broker.origin) if broker.origin.startswith("/") else None,
-                problem=found_text(broker, same),
+                problem=found_note(broker, same).text,
             )
 
 
@@ -176,7 +177,7 @@ def cleaner_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
         )
 
 
-def unused_setting_findings(notes: Sequence[str], log_dir: Path) -> Iterator[Finding]:
+def unused_setting_findings(notes: Sequence[Note], log_dir: Path) -> Iterator[Finding]:
     """Yield the settings of the options and of `server.properties` that have no effect; `notes` name them."""
     for note in notes:
-        yield Finding(kind=Kind.UNUSED_SETTING, directory=log_dir, problem=note)
+        yield Finding(kind=Kind.UNUSED_SETTING, directory=log_dir, problem=note.text)

@@ -19,6 +19,7 @@ from kcompact.format.legacy import CRC_START, LOG_OVERHEAD_BYTES
 from kcompact.format.names import MAX_OFFSET
 from kcompact.log.files import FileIdentity, open_regular, read_at
 from kcompact.log.many_batches import runs_and_batches
+from kcompact.notes import Note, NoteCode
 
 _UP_TO_MAGIC_BYTES = 17
 _LEAST_LEGACY_BYTES = 14
@@ -54,7 +55,7 @@ class Recovered(NamedTuple):
     """What a broker keeps of consecutive segments; of those after a torn one, nothing. `notes` are for the user."""
 
     kept: list[Kept]
-    notes: list[str]
+    notes: list[Note]
     damage: list[CorruptBatchError]
 
 
@@ -65,8 +66,8 @@ def recovered_segments(directory: Path, logs: Sequence[FileIdentity]) -> Recover
     StorageError.
     """
     bases = [int(Path(log.name).stem) for log in logs]
-    read_again = f"when it starts it reads {readable.counted(len(logs), 'segment')} again, from offset {bases[0]} on"
-    note = f"the broker was not shut down cleanly: {read_again}; nothing from there on is cleaned"
+    segments = readable.counted(len(logs), "segment")
+    note = Note.of(NoteCode.RECOVERED_AT_START, segments=segments, offset=bases[0])
     recovered = Recovered([], [note], [])
     for number, (log, base) in enumerate(zip(logs, bases, strict=True), start=1):
         following = bases[number] if number < len(bases) else MAX_OFFSET
@@ -83,11 +84,17 @@ def recovered_segments(directory: Path, logs: Sequence[FileIdentity]) -> Recover
     return recovered
 
 
-def _torn_note(log: FileIdentity, kept: Kept, torn: CorruptBatchError, *, later: int) -> str:
+def _torn_note(log: FileIdentity, kept: Kept, torn: CorruptBatchError, *, later: int) -> Note:
     """Return what a broker will cut off and delete; kcompact leaves it."""
-    cut = f"the broker cuts off {log.size_bytes - kept.size_bytes:,} bytes, from offset {kept.next_offset} on"
-    deleted = f", and deletes {readable.counted(later, 'later segment')}" if later else ""
-    return f"{log.name} has a torn end at position {kept.size_bytes} ({torn.problem}): {cut}{deleted}"
+    return Note.of(
+        NoteCode.TORN_END,
+        log=log.name,
+        position=kept.size_bytes,
+        problem=torn.problem,
+        size_bytes=log.size_bytes - kept.size_bytes,
+        offset=kept.next_offset,
+        deleted=f", and deletes {readable.counted(later, 'later segment')}" if later else "",
+    )
 
 
 def kept_by_broker(log: Path, *, base_offset: int, end_offset: int, size_bytes: int) -> Kept:

@@ -43,6 +43,7 @@ from kcompact.log.files import FileIdentity, read_file, require_regular
 from kcompact.log.lock import has_broker
 from kcompact.log.segments import Segment, SegmentReader
 from kcompact.log.set_aside import deleted_segments
+from kcompact.notes import Note, NoteCode
 from kcompact.readable import shell_word
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
@@ -113,7 +114,7 @@ class PartitionLog:
     deleted: tuple[str, ...] = ()
     staging: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     damage: tuple[CorruptDataError, ...] = ()
 
     def __str__(self) -> str:
@@ -290,16 +291,12 @@ def read_log(
     )
 
 
-def _notes_on(found: _Listing) -> list[str]:
+def _notes_on(found: _Listing) -> list[Note]:
     orphans = found.orphans
-    notes = [
-        f"{name} is left of a run of another user, such as root; the log does not need it, and `kcompact recover` as "
-        "that user removes it"
-        for name in found.staging_of_others
-    ]
-    notes += [f"{file.name} has no .log beside it; a broker would delete it" for file in orphans[:_MOST_NOTED]]
+    notes = [Note.of(NoteCode.STAGING_OF_ANOTHER_USER, name=name) for name in found.staging_of_others]
+    notes += [Note.of(NoteCode.ORPHAN_INDEX, name=file.name) for file in orphans[:_MOST_NOTED]]
     if len(orphans) > _MOST_NOTED:
-        notes.append(f"and {len(orphans) - _MOST_NOTED:,} more indexes have no .log beside them")
+        notes.append(Note.of(NoteCode.MORE_ORPHAN_INDEXES, count=len(orphans) - _MOST_NOTED))
     return notes
 
 

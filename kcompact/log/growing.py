@@ -20,6 +20,7 @@ from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.log.files import FileIdentity, open_regular, read_at, read_file
 from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, read_time_index, wrong_entry
 from kcompact.log.many_batches import runs_and_batches
+from kcompact.notes import Note, NoteCode
 
 _TAIL_BYTES = 1 << 20
 """So many zeros after the last batch are space that the broker has allocated (`log.preallocate`)."""
@@ -36,7 +37,7 @@ class GrowingSegment:
     end_offset: int
     last_timestamp: int
     damage: tuple[CorruptDataError, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def read_growing(
@@ -63,10 +64,11 @@ def read_growing(
         entries = ()
     start = entries[-1].position if entries else 0
     position, end_offset, problem = last_whole_batch(log, base_offset, start, status.st_size)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     if problem is not None and not _are_zeros(log, position, status.st_size):
         if _is_torn(log, position, status.st_size):
-            notes = (_torn_note(log, status.st_size - position),)
+            torn_bytes = status.st_size - position
+            notes = (Note.of(NoteCode.INCOMPLETE_BATCH, log=log.name, size_bytes=torn_bytes),)
         else:
             damage = damage or problem
     times = _below(times, end_offset - base_offset)
@@ -127,13 +129,6 @@ def _is_torn(log: Path, position: int, size_bytes: int) -> bool:
     if len(prefix) < LOG_OVERHEAD_BYTES:
         return True
     return int.from_bytes(prefix[8:], "big", signed=True) > left_bytes - LOG_OVERHEAD_BYTES
-
-
-def _torn_note(log: Path, torn_bytes: int) -> str:
-    return (
-        f"{log.name} ends with {torn_bytes:,} bytes of an incomplete batch, which the running broker is probably "
-        "writing; they do not count"
-    )
 
 
 def _are_zeros(log: Path, position: int, size_bytes: int) -> bool:

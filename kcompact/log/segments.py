@@ -24,6 +24,7 @@ from kcompact.log.index_files import (
     read_time_index,
     wrong_entry,
 )
+from kcompact.notes import Note, NoteCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class SegmentReader:
     directory: Path
     ignores_indexes: bool
     index_interval_bytes: int
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     damage: list[CorruptDataError] = field(default_factory=list)
 
     def read_all(
@@ -161,7 +162,7 @@ class SegmentReader:
         """Return what the planner takes from the indexes, or from ones built from the batches."""
         missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
         if missing:
-            self.notes.append(f"{log.name} has no {missing[0]} beside it; the plan uses one built from its batches")
+            self.notes.append(Note.of(NoteCode.MISSING_INDEX, log=log.name, suffix=missing[0]))
         if missing or self.ignores_indexes:
             offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
             times = index.parse_time_index(time_index, base_offset=int(log.stem), file=str(log))

@@ -12,6 +12,7 @@ from kcompact.errors import RefusedError
 from kcompact.format.names import parse_directory
 from kcompact.host.clock import clock_ms
 from kcompact.log.lock import holder_in_words
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.assumptions import deciding_assumptions
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.options import PlanOptions
@@ -28,7 +29,7 @@ _MAX_DOUBTS = 3
 
 def option_notes(
     directories: Sequence[Path], options: PlanOptions, *, explains: bool = False, compared: Sequence[Override] = ()
-) -> list[str]:
+) -> list[Note]:
     """Return a note for each setting that has no effect. `explains`: forecasts are made too, which depend on more."""
     topics = {parsed.topic_partition.topic for path in directories if (parsed := parse_directory(path.name))}
     notes = []
@@ -42,25 +43,26 @@ def option_notes(
             why = "cleaning does not depend on this setting"
         else:
             continue
-        notes.append(f"{option} {override} has no effect: {why}")
+        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"{option} {override}", why=why))
     for pattern in options.topics:
         if not fnmatch.filter(topics, pattern):
-            notes.append(f"--topic {shown(pattern)} has no effect: no partition of such a topic is among the paths")
+            why = "no partition of such a topic is among the paths"
+            notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"--topic {shown(pattern)}", why=why))
     given = options.broker_config
     return [*notes, *(() if given is None else wrong_name_notes(given))]
 
 
-def wrong_name_notes(broker: BrokerConfig) -> list[str]:
+def wrong_name_notes(broker: BrokerConfig) -> list[Note]:
     """Return a note for each name in a broker's file that looks like a setting of the cleaner and is none."""
     where = broker.origin if broker.is_found else "--broker-config"
     notes = []
     for name, close in unknown_cleaner_names(broker.properties).items():
-        meant = f"; did you mean {close}?" if close else ""
-        notes.append(f"{name} of {where} has no effect: Kafka has no such setting{meant}")
+        why = "Kafka has no such setting" + (f"; did you mean {close}?" if close else "")
+        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"{name} of {where}", why=why))
     return notes
 
 
-def plan_notes(partitions: Sequence[PlannedPartition], options: PlanOptions) -> list[str]:
+def plan_notes(partitions: Sequence[PlannedPartition], options: PlanOptions) -> list[Note]:
     """Return notes on the broker's file, and on why the plans may be wrong: a running broker, the time, defaults."""
     return [
         *setting_notes(partitions),
@@ -70,13 +72,11 @@ def plan_notes(partitions: Sequence[PlannedPartition], options: PlanOptions) -> 
     ]
 
 
-def running_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
+def running_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
     """Return a note for each log directory that a broker was running on when its partitions were read."""
     log_dirs = {each.plan.log.log_dir.path for each in partitions if each.plan and each.plan.log.log_dir.is_running}
     return [
-        f"a broker is running on {shown(log_dir)}, {shown(holder_in_words(log_dir))} holds its lock: each log ends "
-        "with its last whole batch, and the high watermark is that of the checkpoint, which the broker writes every "
-        "few seconds"
+        Note.of(NoteCode.BROKER_RUNNING, log_dir=shown(log_dir), holder=shown(holder_in_words(log_dir)))
         for log_dir in sorted(log_dirs)
     ]
 
@@ -98,7 +98,7 @@ def require_plausible_clock(partitions: Iterable[PlannedPartition], options: Pla
         )
 
 
-def time_notes(partitions: Iterable[PlannedPartition], options: PlanOptions) -> list[str]:
+def time_notes(partitions: Iterable[PlannedPartition], options: PlanOptions) -> list[Note]:
     """Return a note if the time of the decisions is probably wrong: before the newest segment, or in the future."""
     segments = [(segment, each.name) for each in partitions if each.plan for segment in each.plan.log.segments]
     now, clock = time(options.now_ms), clock_ms()
@@ -107,44 +107,35 @@ def time_notes(partitions: Iterable[PlannedPartition], options: PlanOptions) -> 
         newest_ms, name = max(((segment.last_modified_ms, name) for segment, name in segments), default=(0, ""))
         # The clock has been read again, because a running broker may have written since the command began.
         if newest_ms > max(options.now_ms, clock):
-            notes.append(
-                f"the clock says {now}, but the newest segment of {name} was written at {time(newest_ms)}: "
-                "if the clock is wrong, every age is wrong; --now sets the time"
-            )
+            notes.append(Note.of(NoteCode.CLOCK_BEHIND_FILES, now=now, name=name, written=time(newest_ms)))
         return notes
     newest_ms, name = max(((segment.largest_timestamp_ms, name) for segment, name in segments), default=(0, ""))
     if newest_ms > options.now_ms:
-        notes.append(
-            f"--now is {now}, but the newest segment of {name} has the time {time(newest_ms)}: "
-            "segments count as too young, and new delete horizons end too early"
-        )
+        notes.append(Note.of(NoteCode.NOW_BEFORE_RECORDS, now=now, name=name, newest=time(newest_ms)))
     if options.now_ms > clock + _DAY_MS:
-        notes.append(
-            f"--now is {now}, more than a day after the clock's {time(clock)}: "
-            "tombstones and segments can be deleted too early"
-        )
+        notes.append(Note.of(NoteCode.NOW_AFTER_CLOCK, now=now, clock=time(clock)))
     return notes
 
 
-def setting_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
+def setting_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
     """Return a note for each file with a broker's static settings that was found, and for wrong names in it."""
     brokers = {each.plan.log.log_dir.path: each.plan.config.broker for each in partitions if each.plan is not None}
     found = {broker.origin: broker for broker in brokers.values() if broker.is_found}
     notes = []
     for origin, broker in found.items():
-        notes.append(found_text(broker, [each for each, other in brokers.items() if other.origin == origin]))
+        notes.append(found_note(broker, [each for each, other in brokers.items() if other.origin == origin]))
         notes += wrong_name_notes(broker)
     return notes
 
 
-def found_text(broker: BrokerConfig, log_dirs: Sequence[Path]) -> str:
-    """Return where the static settings of a broker were found, and the log directories that they name, in words."""
+def found_note(broker: BrokerConfig, log_dirs: Sequence[Path]) -> Note:
+    """Return where the static settings of a broker were found, and the log directories that they name."""
     running = f", with which process {broker.process} runs" if broker.process else ""
     where = f"{shown(broker.origin)}{running}"
-    return f"the broker's static settings are those of {where}: its log.dirs names {_named_dirs(log_dirs)}"
+    return Note.of(NoteCode.BROKER_CONFIG, where=where, log_dirs=_named_dirs(log_dirs))
 
 
-def assumption_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
+def assumption_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
     """Return one note on the settings that decide something and are only assumed to have Kafka's defaults.
 
     Those in a file that only the broker can resolve have a note of their own.
@@ -161,9 +152,13 @@ def assumption_notes(partitions: Iterable[PlannedPartition]) -> list[str]:
             is_retained |= bool(assumed_retention(plan))
     order = list(FIELD_NAMES.values())
     return [
-        f"{why or nothing_read(log_dirs[why])}: Kafka's defaults are assumed, and decide here, for "
-        f"{', '.join(sorted(those, key=order.index))}; pass {how_to_know(why)}"
-        + ("; clean --apply-retention deletes nothing by them" if is_retained else "")
+        Note.of(
+            NoteCode.ASSUMED_SETTINGS,
+            why=why or nothing_read(log_dirs[why]),
+            names=", ".join(sorted(those, key=order.index)),
+            option=how_to_know(why),
+            retention="; clean --apply-retention deletes nothing by them" if is_retained else "",
+        )
         for why, those in names.items()
     ]
 

@@ -9,18 +9,12 @@ from kcompact.config.settings import TopicConfig
 from kcompact.errors import KcompactError, PolicyUnknownError, RefusedError
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.producer_state import first_unstable_offset, load_producers
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
 from kcompact.plan.deletion import assumed_settings, due_now
 from kcompact.wording import worded
 
-NO_HIGH_WATERMARK = (
-    "replication-offset-checkpoint has no entry for this partition, so no record counts as replicated; "
-    "pass --high-watermark leo to count the whole log as replicated"
-)
-
-NO_QUORUM_HIGH_WATERMARK = (
-    "a KRaft quorum keeps no high watermark on disk, so all records count as replicated; the last ones may not be"
-)
+NO_HIGH_WATERMARK = Note.of(NoteCode.NO_HIGH_WATERMARK)
 
 INCLUDE_INTERNAL = "Pass --include-internal to clean it."
 
@@ -76,13 +70,13 @@ def plan_partition(
     )
 
 
-def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[str, ...]]:
+def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[Note, ...]]:
     """Return the high watermark that the log directory has for a log, None for the log end, and notes for the user."""
     checkpoint = log.log_dir.high_watermarks
     if log.is_cluster_metadata:
-        return None, (NO_QUORUM_HIGH_WATERMARK,)
+        return None, (Note.of(NoteCode.NO_QUORUM_HIGH_WATERMARK),)
     if checkpoint is None:
-        return None, ("no replication-offset-checkpoint: high watermark taken as the log end",)
+        return None, (Note.of(NoteCode.NO_HIGH_WATERMARKS),)
     if log.topic_partition in checkpoint:
         return checkpoint[log.topic_partition], ()
     return log.log_start_offset, (NO_HIGH_WATERMARK,)
@@ -126,7 +120,7 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
     if plan.reason in (Reason.UNCLEAN_SHUTDOWN, Reason.INTERNAL):
         return RefusedError(path=directory, problem=plan.explanation, hint=hint_for(plan))
     if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
-        return RefusedError(path=directory, problem=worded(NO_HIGH_WATERMARK))
+        return RefusedError(path=directory, problem=worded(NO_HIGH_WATERMARK.text))
     return None
 
 

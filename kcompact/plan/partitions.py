@@ -12,6 +12,7 @@ from kcompact.errors import ConfigError, CorruptDataError, KcompactError, Refuse
 from kcompact.log.directory import LogDir, read_log, read_log_dir
 from kcompact.log.per_log_dir import PerLogDir
 from kcompact.log.settled import read_settled
+from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
 from kcompact.plan.discovery import find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
@@ -108,7 +109,7 @@ def plan_despite_damage(
     return plan, plan.log.damage[0] if plan.log.damage else None
 
 
-def noted(plan: CleanPlan, notes: Sequence[str]) -> CleanPlan:
+def noted(plan: CleanPlan, notes: Sequence[Note]) -> CleanPlan:
     """Return the plan with these notes before its own."""
     return replace(plan, log=replace(plan.log, notes=(*notes, *plan.log.notes))) if notes else plan
 

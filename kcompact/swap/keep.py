@@ -16,6 +16,7 @@ from kcompact.host.access import why_not_writable
 from kcompact.host.disk import nearest_existing
 from kcompact.log.directory import log_dir_around
 from kcompact.log.lock import LogDirLock
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import shell_word, shown
 from kcompact.swap.identity import identity_of
@@ -55,10 +56,9 @@ class Keep:
         self._counting = threading.Lock()
 
     @property
-    def note(self) -> str:
+    def note(self) -> Note:
         """What the user should know before a cleaning that replaces something."""
-        kept = f"replaced segments are kept in {shown(self.path)}; no space is freed until you remove it"
-        return f"{kept}: rm -r {shell_word(self.path)}"
+        return Note.of(NoteCode.KEEPS_REPLACED, path=shown(self.path), word=shell_word(self.path))
 
     def __enter__(self) -> Keep:
         with storage_errors(self.path, "make"):

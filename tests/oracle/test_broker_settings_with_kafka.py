@@ -16,7 +16,7 @@ from fixtures.broker import Broker, create_topics
 from kcompact.cli.output.doctor import FINE
 from kcompact.format.batch import parse_batches
 from tests.oracle.real_kafka import class_path, copy_log_dir
-from tests.support.command_line import kcompact
+from tests.support.command_line import kcompact, note_texts
 from tests.support.patience import becomes
 
 pytestmark = pytest.mark.oracle
@@ -175,7 +175,7 @@ def test_a_running_broker_leads_to_its_file(written: Path, tmp_path: Path) -> No
     with broker:
         assert broker._process is not None
         entry = planned(log_dir)
-        notes = kcompact("plan", "--json", "--topic", "orders", log_dir).json["notes"]
+        notes = note_texts(kcompact("plan", "--json", "--topic", "orders", log_dir).json)
         assert any(f"with which process {broker._process.pid} runs" in note for note in notes)
         live = planned(log_dir, "--bootstrap-server", broker.address)
     assert entry["broker_config"] == str(home / "server.properties")

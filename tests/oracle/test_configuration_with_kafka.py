@@ -19,7 +19,7 @@ from kcompact.config.broker_names import KAFKA_BROKER_NAMES
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_cluster_metadata
 from kcompact.format.metadata_record import parse_snapshot_name
 from tests.oracle.real_kafka import JVM_OPTIONS, class_path, copy_log_dir, java
-from tests.support.command_line import kcompact
+from tests.support.command_line import kcompact, note_texts
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
@@ -103,7 +103,7 @@ def planned(log_dir: Path, *options: str | Path) -> dict[str, dict[str, Any]]:
     assert ran.code == 0, [each["error"] for each in entries.values()]
     del entries["__cluster_metadata-0"]
     assert sorted(entries) == sorted(f"{topic}-{number}" for topic in LEFT for number in (0, 1))
-    assert not any("metadata" in note or "know" in note for each in entries.values() for note in each["notes"])
+    assert not any("metadata" in note or "know" in note for each in entries.values() for note in note_texts(each))
     for topic in LEFT:
         assert entries[f"{topic}-0"]["config"] == entries[f"{topic}-1"]["config"]
     return {topic: entries[f"{topic}-0"]["config"] for topic in LEFT}
@@ -211,7 +211,7 @@ def test_what_is_not_the_brokers(stopped: tuple[Path, Any, Any], tmp_path: Path)
     assert "stale replica" in entries["both-0"]["error"]
     assert (entries["removed-0"]["reason"], entries["removed-0"]["exit_code"]) == ("policy-unknown", 0)
     # A broker would keep it: it does not compare the id with the name.
-    assert "its topic id is that of another" in entries["removed-0"]["notes"][0]
+    assert "its topic id is that of another" in note_texts(entries["removed-0"])[0]
     assert entries["kept-0"]["config"]["cleanup.policy"]["value"] == "compact"
 
 

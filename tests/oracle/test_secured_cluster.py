@@ -20,7 +20,7 @@ from kcompact.config.client.settings import ClientConfig
 from tests.oracle.real_kafka import JVM_OPTIONS, class_path, java
 from tests.oracle.secured_broker import ALICE, BOB, STORE_PASSWORD, SecuredBroker, client_file, jaas
 from tests.support.command_line import kcompact as command_line
-from tests.support.command_line import process
+from tests.support.command_line import note_texts, process
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
@@ -248,7 +248,7 @@ def test_a_user_without_rights(broker: SecuredBroker, tmp_path: Path) -> None:
     beside = command_line("plan", "--json", "--topic", "orders", *options, broker.log_dir)
     assert beside.code == 0
     assert beside.partition["config"][RATIO] == {"value": 0.25, "source": "topic-override", "origin": "metadata-log"}
-    assert f"{options[1]} does not let this user read the settings of this topic" in beside.partition["notes"]
+    assert f"{options[1]} does not let this user read the settings of this topic" in note_texts(beside.partition)
     shutil.copytree(broker.log_dir / "orders-0", tmp_path / "elsewhere" / "orders-0")
     alone = command_line("plan", "--json", *options, tmp_path / "elsewhere")
     assert (alone.code, alone.partition["exit_code"]) == (1, 1)

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +46,11 @@ ASSUMED = re.compile(r"^note: no server\.properties that names .* was read.*\n",
 """The note on settings that decide and are only assumed, which every plan without the broker's file has."""
 
 
+def note_texts(described: Mapping[str, Any]) -> list[str]:
+    """Return the sentences of the notes of a JSON object, of the whole run or of a partition."""
+    return [note["text"] for note in described["notes"]]
+
+
 class Ran(NamedTuple):
     code: int
     out: str
@@ -66,7 +71,7 @@ class Ran(NamedTuple):
     @property
     def notes(self) -> list[str]:
         """The notes on the whole run, without the one on assumed settings."""
-        return [note for note in self.json["notes"] if not ASSUMED.match(f"note: {note}\n")]
+        return [text for text in note_texts(self.json) if not ASSUMED.match(f"note: {text}\n")]
 
     @property
     def complaints(self) -> str:

@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "kcompact"
 
 FOLDERS = [
-    {"readable", "wording", "release"},
+    {"readable", "wording", "notes", "release"},
     {"errors"},
     {"host"},
     {"format"},

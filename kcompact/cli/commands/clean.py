@@ -21,12 +21,13 @@ from kcompact.cli.commands import consent
 from kcompact.cli.entries import complain_of
 from kcompact.cli.failures import complain, delivered
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import clean_entry, copy_fields, document, dumps, left_out_fields
+from kcompact.cli.output.json import clean_entry, copy_fields, document, dumps, left_out_fields, note_fields
 from kcompact.cli.output.lists import some_of
 from kcompact.cli.output.next_command import command_after
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import CleaningAbortedError, KcompactError, StorageError
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import running_notes
 from kcompact.plan.options import PlanOptions
@@ -99,9 +100,7 @@ def _with_journal(options: CleanOptions) -> CleanOptions:
         return options
     journal = default_journal()
     if journal is None:
-        streams.tell_notes(
-            ["no journal is written: this user has no private directory for it; --journal FILE names one"]
-        )
+        streams.tell_notes([Note.of(NoteCode.NO_JOURNAL)])
     return replace(options, journal=journal)
 
 
@@ -130,12 +129,12 @@ def _tell_notes(round_: Round, *, without_doubts: bool) -> None:
     streams.tell_notes(note for note in round_.notes if not (without_doubts and note in round_.doubts))
     with suppress(OSError):
         if os.geteuid() == 0 and any(each.directory.stat().st_uid != 0 for each in round_.outcomes):
-            streams.tell("note: running as root; the broker's own user is safer. Files keep their owners.")
+            streams.tell_notes([Note.of(NoteCode.RUNNING_AS_ROOT)])
 
 
 def _print_json(result: RoundResult, beside: Sequence[LeftOut], now_ms: int) -> None:
     content: dict[str, object] = {
-        "notes": list(result.notes),
+        "notes": note_fields(result.notes),
         "partitions": [clean_entry(outcome) for outcome in result.partitions],
         "left_out": [left_out_fields(each) for each in beside],
     }

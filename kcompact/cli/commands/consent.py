@@ -16,6 +16,7 @@ from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.output import streams
 from kcompact.cli.output.explanations import amount_of
 from kcompact.errors import RefusedError
+from kcompact.notes import Note
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.totals import deleted_by_retention
 
@@ -61,7 +62,7 @@ def _is_person_there() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, doubts: Sequence[str]) -> bool:
+def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, doubts: Sequence[Note]) -> bool:
     """Ask, and return whether the answer is yes. Raises click.Abort at Ctrl-C and at the end of the input.
 
     `doubts` say why the decisions may be wrong. What was typed before the question is no answer.

@@ -12,7 +12,7 @@ from kcompact.cli.commands import history
 from kcompact.cli.commands.single_files import file_entry, is_file, refused_file
 from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry, left_out_fields
+from kcompact.cli.output.json import document, dumps, file_fields, inspect_entry, left_out_fields, note_fields
 from kcompact.errors import (
     ConfigError,
     CorruptDataError,
@@ -25,6 +25,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix
 from kcompact.log.directory import LogDir
 from kcompact.log.settled import read_settled
+from kcompact.notes import Note
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes
 from kcompact.plan.options import PlanOptions
@@ -90,10 +91,10 @@ def _print_json(
     beside: Sequence[LeftOut],
     options: PlanOptions,
     request: Request,
-    notes: Sequence[str],
+    notes: Sequence[Note],
 ) -> None:
     content: dict[str, object] = {
-        "notes": notes,
+        "notes": note_fields(notes),
         "partitions": [inspect_entry(entry) | history.fields(entry, request.history) for entry in entries],
         "left_out": [left_out_fields(each) for each in beside],
     }

@@ -76,11 +76,11 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
     doubts = [*running_notes(entries), *time_notes(entries, options)]
     streams.tell_notes(doubts)
     if as_json:
-        from kcompact.cli.output.json import document, dumps, left_out_fields
+        from kcompact.cli.output.json import document, dumps, left_out_fields, note_fields
         from kcompact.cli.output.keys_json import keys_entry, topic_entry
 
         shown = {
-            "notes": [*notes, *doubts],
+            "notes": note_fields([*notes, *doubts]),
             "partitions": [keys_entry(each, request.separator, print_data=request.print_data) for each in entries],
             "left_out": [left_out_fields(each) for each in left_out(named, topics=options.topics)],
             "topics": [topic_entry(each, print_data=request.print_data) for each in topics],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kcompact.cli.arguments import typed_arguments
 from kcompact.cli.entries import complain_of
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import document, dumps, left_out_fields, plan_entry
+from kcompact.cli.output.json import document, dumps, left_out_fields, note_fields, plan_entry
 from kcompact.cli.output.next_command import command_after
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes, running_notes
@@ -63,7 +63,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     streams.tell_notes(notes)
     beside = left_out(paths, topics=options.topics)
     if request.as_json:
-        content: dict[str, Any] = {"notes": notes} | _content(shown, request)
+        content: dict[str, Any] = {"notes": note_fields(notes)} | _content(shown, request)
         content["left_out"] = [left_out_fields(each) for each in beside]
         streams.echo(dumps(document("plan", options.now_ms, **content)))
     else:

@@ -27,6 +27,7 @@ from kcompact.log.index_files import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.settled import read_settled
+from kcompact.notes import Note, NoteCode
 from kcompact.readable import counted, shown
 
 if TYPE_CHECKING:
@@ -113,10 +114,10 @@ def list_logs(
         logs = [log for log in logs if _partition_of(log.path) in listing.partitions]
         if not logs:
             numbers = ", ".join(map(str, listing.partitions))
-            streams.tell_notes([f"no log of partition {numbers} is in the paths"])
+            streams.tell_notes([Note.of(NoteCode.PARTITION_NOT_LISTED, numbers=numbers)])
     problem = listing.chosen.contradiction() if listing.chosen else ""
     if problem:
-        streams.tell_notes([f"no record can match: {problem}"])
+        streams.tell_notes([Note.of(NoteCode.NO_RECORD_CAN_MATCH, problem=problem)])
         logs = []
     lister = _Lister(listing, logs, options)
     with lister.opened():
@@ -483,19 +484,19 @@ class _Lister:
 
     # Notes
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """Return notes on a filter that chose nothing, and on records that could not be decoded."""
         found = self._notes_on_nothing() if self._listing.is_filtered and not self._listed else []
         if self._unsure_outcomes is not None:
             problem = str(self._unsure_outcomes).partition("\n")[0]
-            found.append(f"transactions whose markers are in damage may have ended otherwise: {problem}")
+            found.append(Note.of(NoteCode.UNSURE_TRANSACTIONS, problem=problem))
         if self._decoder is not None:
             found += self._decoder.notes()
         if self._listing.layout == "table" and self._left == 0:
-            found.append("there may be more records: --limit N shows more of them, --output FILE writes them all")
+            found.append(Note.of(NoteCode.MORE_RECORDS))
         return found + (self._notes_on_coordinators() if self._listing.decode else [])
 
-    def _notes_on_nothing(self) -> list[str]:
+    def _notes_on_nothing(self) -> list[Note]:
         if not self._logs or (self._listing.latest and self._is_incomplete):
             return []
         reasons, first_offset = [], self._listing.chosen.first_offset if self._listing.chosen else 0
@@ -507,18 +508,22 @@ class _Lister:
                 continue
             if 0 < end_offset <= first_offset:
                 reasons.append(f"the log {shown(directory.name)} ends at offset {end_offset}")
-        return [": ".join([f"no record {'that could be read ' if self._is_incomplete else ''}matches", *reasons[:1]])]
+        why = "".join(f": {reason}" for reason in reasons[:1])
+        that = "that could be read " if self._is_incomplete else ""
+        return [Note.of(NoteCode.NO_RECORD_MATCHES, that=that, why=why)]
 
-    def _notes_on_coordinators(self) -> list[str]:
+    def _notes_on_coordinators(self) -> list[Note]:
         from kcompact.cli.output.decoding import DECODED_TOPICS
 
         if not self._coordinator_decoders:
             topics = ", ".join(sorted(DECODED_TOPICS))
-            return [f"--decode has no effect: no log is in a partition directory of {topics}"]
+            why = f"no log is in a partition directory of {topics}"
+            return [Note.of(NoteCode.UNUSED_SETTING, setting="--decode", why=why)]
         decoders = self._coordinator_decoders
         failed = sum(decoder.failed for decoder in decoders.values())
         if not failed:
             return []
         label, first = next((label, each.first_failure) for label, each in decoders.items() if each.failed)
-        records = f"{counted(failed, 'record')} could not be decoded and {'is' if failed == 1 else 'are'}"
-        return [f"{records} listed without decoding, the first in {label}, {first}"]
+        are = "is" if failed == 1 else "are"
+        records = counted(failed, "record")
+        return [Note.of(NoteCode.RECORD_NOT_DECODED, records=records, are=are, log=label, first=first)]

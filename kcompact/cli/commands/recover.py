@@ -15,6 +15,7 @@ from kcompact.cli.output.json import document, dumps, recovery_entry
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.engine.spark.scratch import sweep_scratch
 from kcompact.errors import KcompactError, storage_errors
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.partitions import named_partitions
 from kcompact.plan.planned import gravest_exit_code
 from kcompact.readable import counted
@@ -58,13 +59,10 @@ def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
     return stop.exit_code or gravest_exit_code(entry.exit_code for entry in entries) or lost
 
 
-def _note_on(directory: Path, only_copies: Sequence[int]) -> str:
+def _note_on(directory: Path, only_copies: Sequence[int]) -> Note:
     base_offset, *others = only_copies
     more = f" and those of {counted(len(others), 'more segment')}" if others else ""
-    return (
-        f"{directory.name}: the .deleted files of segment {base_offset}{more} were left alone; they may be the "
-        "only copy of records; a broker removes them when it starts, so copy them away first"
-    )
+    return Note.of(NoteCode.ONLY_COPY_LEFT, name=directory.name, offset=base_offset, more=more)
 
 
 def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, foreign: bool) -> RecoveryEntry:

@@ -11,13 +11,14 @@ from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.arguments import typed_arguments
 from kcompact.cli.entries import complain_of
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import document, dumps, identity_fields
+from kcompact.cli.output.json import document, dumps, identity_fields, note_fields
 from kcompact.cli.output.next_command import command_after
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import stop_request
 from kcompact.errors import CorruptDataError, UnsupportedError
 from kcompact.host.installation import how_to_add
 from kcompact.keys.counts import CountOptions
+from kcompact.notes import Note
 from kcompact.plan.explanation import explain_all
 from kcompact.plan.horizons import read_all_horizons
 from kcompact.plan.notes import option_notes, plan_notes, running_notes
@@ -64,7 +65,7 @@ def run(
 def _tell(
     everything: Sequence[PlannedPartition],
     options: PlanOptions,
-    notes: Sequence[str],
+    notes: Sequence[Note],
     *,
     file: Path,
     size_bytes: int | None,
@@ -78,7 +79,9 @@ def _tell(
             for each in everything
         ]
         written = None if size_bytes is None else str(file)
-        streams.echo(dumps(document("report", options.now_ms, file=written, notes=notes, partitions=entries)))
+        streams.echo(
+            dumps(document("report", options.now_ms, file=written, notes=note_fields(notes), partitions=entries))
+        )
         return
     complain_of(everything)
     if size_bytes is not None and file != STANDARD_OUTPUT:
@@ -123,7 +126,7 @@ def _page(
     paths: Sequence[Path],
     facts: Sequence[PartitionFacts],
     options: PlanOptions,
-    notes: Sequence[str],
+    notes: Sequence[Note],
     *,
     print_data: bool,
 ) -> str:
@@ -141,7 +144,7 @@ def _page(
             now=readable.time(options.now_ms),
             version=__version__,
             kafka_version=KAFKA_4_3.version,
-            notes=tuple(map(readable.shown, notes)),
+            notes=tuple(readable.shown(note.text) for note in notes),
             summary=overview.summary_sections(facts, anchors) if several else (),
             values=overview.summary_values(facts) if several else (),
             partitions=tuple(

@@ -15,6 +15,7 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, restore_entry
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import KcompactError, storage_errors
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.planned import gravest_exit_code
 from kcompact.readable import shown
 
@@ -42,14 +43,13 @@ def run(kept: Path, *, only_check: bool, as_json: bool) -> int:
     return stop.exit_code or gravest_exit_code(entry.exit_code for entry in entries) or lost
 
 
-def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> str:
+def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> Note:
     """Return what to do with the directory of `keep_replaced`: only when all is back it holds no old segment alone."""
     missing = [shown(entry.directory.name) for entry in entries if entry.error is not None]
     if missing:
         names = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1:,} more"
-        return f"keep {shown(kept)}: it has the only copy of old segments of {names}"
-    links = "its files are those of the log now, so it is no copy of them"
-    return f"all is back. Remove {shown(kept)} when you no longer need it: {links}"
+        return Note.of(NoteCode.KEPT_NEEDED, path=shown(kept), names=names)
+    return Note.of(NoteCode.KEPT_RESTORED, path=shown(kept))
 
 
 def _show(entries: Sequence[RestoreEntry]) -> None:

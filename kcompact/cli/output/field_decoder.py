@@ -14,6 +14,7 @@ from typing import Any
 
 from kcompact.cli.output.dump import raw_field
 from kcompact.format.batch import Record
+from kcompact.notes import Note, NoteCode
 from kcompact.readable import counted
 
 _CONFLUENT_MAGIC = 0
@@ -113,16 +114,20 @@ class FieldDecoder:
             self._first.setdefault(field, f"offset {offset}: {problem}")
             raise
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """Return a note for the keys and one for the values that could not be decoded."""
         found = []
         for field, noun in (("key", "key"), ("payload", "value")):
             count = self.failed[field]
             if count:
-                are = "is" if count == 1 else "are"
                 found.append(
-                    f"{counted(count, noun)} could not be decoded as {self.names[field]} and {are} listed as without "
-                    f"a decoder, the first at {self._first[field]}"
+                    Note.of(
+                        NoteCode.FIELD_NOT_DECODED,
+                        fields=counted(count, noun),
+                        decoder=self.names[field],
+                        are="is" if count == 1 else "are",
+                        first=self._first[field],
+                    )
                 )
         return found
 

@@ -7,7 +7,7 @@ Every entry has all fields of its command; unknown values are null.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from kcompact.cleaner.outcome import Copied, PartitionOutcome
 from kcompact.cli.entries import FileEntry, InspectedPartition, RecoveryEntry, RestoreEntry
 from kcompact.cli.output.explanations import clean_below_offset, role_reason
 from kcompact.config.settings import config_fields
+from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import plan_forecast, reason_to_roll
 from kcompact.plan.discovery import LeftOut
@@ -115,6 +116,11 @@ def document(command: str, now_ms: int | None, **content: object) -> dict[str, A
     return {"version": VERSION, "command": command, **clock, **content}
 
 
+def note_fields(notes: Iterable[Note]) -> list[dict[str, str]]:
+    """Return notes as JSON has them: the code for programs, the text for people."""
+    return [{"code": note.code, "text": note.text} for note in notes]
+
+
 def known(number: int | None) -> int | None:
     """Return a number that is never negative, None for -1: no timestamp, offset or epoch."""
     return None if number == -1 else number
@@ -152,7 +158,7 @@ def plan_entry(entry: PlannedPartition) -> dict[str, Any]:
         "explanation": entry.explanation,
         "hint": (hint_for(entry.plan) or None) if entry.plan else None,
         "segments": _segments(entry),
-        "notes": list(entry.plan.log.notes) if entry.plan else [],
+        "notes": note_fields(entry.plan.log.notes) if entry.plan else [],
         "error": str(entry.error) if entry.error else None,
         "exit_code": entry.exit_code,
     }
@@ -210,7 +216,7 @@ def clean_entry(entry: PartitionOutcome) -> dict[str, Any]:
     if entry.result is not None:
         if entry.plan is not None and entry.is_cleaned:
             fields |= _counted_fields(entry.plan, entry.result)
-        fields["notes"] += entry.result.notes
+        fields["notes"] += note_fields(entry.result.notes)
         fields["resumed"] = entry.result.resumed
         fields["deleted_segments"] = [_deleted_segment(due.segment, due.reason) for due in entry.result.expired]
     return fields

@@ -15,9 +15,9 @@ from kcompact.cli.output.left_out import lines_of_left_out, show_left_out
 from kcompact.cli.output.lists import some_of, topics_of, unlocked
 from kcompact.cli.output.plan_details import has_details, lines_of_details, show_details
 from kcompact.cli.output.printer import Printer, cell
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.notes import hints
-from kcompact.plan.partition import NO_QUORUM_HIGH_WATERMARK
 from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
 
@@ -154,18 +154,18 @@ def _is_only_named(entry: PlannedPartition) -> bool:
 # Notes and totals
 
 
-def _notes(entries: Sequence[PlannedPartition]) -> dict[str, list[str]]:
+def _notes(entries: Sequence[PlannedPartition]) -> dict[Note, list[str]]:
     """Return each note once, with the names of the partitions that have it."""
-    found: dict[str, list[str]] = {}
+    found: dict[Note, list[str]] = {}
     for entry in entries:
         for note in dict.fromkeys(entry.plan.log.notes) if entry.plan is not None else ():
-            if note == NO_QUORUM_HIGH_WATERMARK:
+            if note.code is NoteCode.NO_QUORUM_HIGH_WATERMARK:
                 continue  # No plan depends on it.
             found.setdefault(note, []).append(entry.name)
     return found
 
 
-def _show_notes(notes: dict[str, list[str]], partitions: int, printer: Printer) -> None:
+def _show_notes(notes: dict[Note, list[str]], partitions: int, printer: Printer) -> None:
     """Print each note once; its partitions only if not all of them have it."""
     shown = list(notes.items())
     if printer.lines_to_fill is not None:

@@ -16,6 +16,7 @@ from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cleaner.round import RoundProgress
 from kcompact.cli.output import streams, text
 from kcompact.cli.signals import StopRequest
+from kcompact.notes import Note
 
 if TYPE_CHECKING:
     from kcompact.cli.output.progress_bars import Bars
@@ -102,9 +103,9 @@ class ProgressBar(RoundProgress):
             if self._has_bars or self._has_lines:
                 streams.tell(message)
 
-    def note(self, message: str) -> None:
+    def note(self, note: Note) -> None:
         """Print a remark on standard error."""
-        streams.tell(f"note: {message}")
+        streams.tell(f"note: {note}")
 
     def end(self) -> None:
         """Remove all bars."""

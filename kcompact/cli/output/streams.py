@@ -15,6 +15,7 @@ import click
 
 from kcompact.cli.output.text import safe_lines
 from kcompact.errors import StorageError
+from kcompact.notes import Note
 from kcompact.readable import shown
 
 OUTPUT = "standard output"
@@ -126,10 +127,10 @@ def wrapped(message: str, *, room_for: str = "") -> str:
     return "\n".join(lines)
 
 
-def tell_notes(notes: Iterable[str]) -> None:
+def tell_notes(notes: Iterable[Note]) -> None:
     """Print notes on a whole run on standard error."""
     for note in notes:
-        tell(f"note: {shown(note)}")
+        tell(f"note: {shown(note.text)}")
 
 
 def flush() -> None:

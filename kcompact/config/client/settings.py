@@ -16,6 +16,7 @@ from kcompact.config.client.variables import CONFIG_PROVIDERS, VARIABLE, resolve
 from kcompact.errors import ConfigError, CorruptCheckpointError, storage_errors
 from kcompact.format.properties import parse_java_properties
 from kcompact.log.files import read_file
+from kcompact.notes import Note, NoteCode
 from kcompact.readable import closest, shell_word, shown
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -40,7 +41,7 @@ class ClientConfig:
     client_id: str = "kcompact"
     request_timeout_ms: int = 8_000
     connection_timeout_ms: int = 3_000
-    notes: tuple[str, ...] = field(default=(), compare=False)
+    notes: tuple[Note, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, properties: Mapping[str, str], *, where: str = "client settings") -> ClientConfig:
@@ -98,7 +99,7 @@ def _milliseconds(settings: Mapping[str, str], name: str, default: int, where: s
     return int(text)
 
 
-def _unknown_names(properties: Mapping[str, str], where: str) -> list[str]:
+def _unknown_names(properties: Mapping[str, str], where: str) -> list[Note]:
     """Return a note about the names that Kafka's clients do not have, if there are any."""
     unknown = [
         name for name in properties if name not in KAFKA_CLIENT_NAMES and not name.startswith(f"{CONFIG_PROVIDERS}.")
@@ -107,17 +108,16 @@ def _unknown_names(properties: Mapping[str, str], where: str) -> list[str]:
         return []
     meant = {name: closest(name, KAFKA_CLIENT_NAMES) for name in unknown}
     named = [f"{shown(name)} (did you mean {close}?)" if close else shown(name) for name, close in meant.items()]
-    return [f"{shown(where)}: Kafka's admin client has no such setting, so it has no effect: {', '.join(named)}"]
+    return [Note.of(NoteCode.UNKNOWN_CLIENT_SETTING, where=shown(where), names=", ".join(named))]
 
 
-def _permission_notes(path: Path, properties: Mapping[str, str]) -> list[str]:
+def _permission_notes(path: Path, properties: Mapping[str, str]) -> list[Note]:
     """Return a note if every user of the machine can read a password in this file."""
     with storage_errors(path):
         everyone_reads = bool(path.stat().st_mode & stat.S_IROTH)
     if not everyone_reads or not any(_is_secret(name, value) for name, value in properties.items()):
         return []
-    word = shell_word(str(path))
-    return [f"{shown(str(path))} has a password, and every user of this machine can read it: chmod 600 {word}"]
+    return [Note.of(NoteCode.READABLE_PASSWORD, file=shown(str(path)), word=shell_word(str(path)))]
 
 
 def _is_secret(name: str, value: str) -> bool:

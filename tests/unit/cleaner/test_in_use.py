@@ -205,7 +205,7 @@ def test_what_is_not_seen_is_said_once(
     for number in range(3):
         check.look_at(partition(tmp_path, settings(f"name=orders-{number}")))
     (note,) = check.notes
-    assert words in note
+    assert words in note.text
     open_files.is_in_container.cache_clear()
 
 

@@ -65,7 +65,7 @@ def test_an_orphan_changes_nothing(
     (directory / name).write_bytes(CONTENTS[suffix])
     plan = plan_of(directory)
     assert [[segment.base_offset for segment in group] for group in plan.groups] == [[5, 10], [20, 30]]
-    assert f"{name} has no .log beside it; a broker would delete it" in plan.log.notes
+    assert f"{name} has no .log beside it; a broker would delete it" in [note.text for note in plan.log.notes]
     clean(plan, CleanOptions(output=tmp_path / "out"))
     assert content(tmp_path / "out" / directory.name) == cleaned_without_orphans
     clean(plan)

@@ -263,7 +263,7 @@ def test_a_doubtful_time_is_in_the_notes(tmp_path: Path) -> None:
     partition(tmp_path)
     too_early = PlanOptions(now_ms=log_dsl.time_of("08:00"), broker_config=BrokerConfig())
     (note,) = clean_log_dir(tmp_path, COMPACT, plan_options=too_early, options=CleanOptions(dry_run=True)).notes
-    assert "but the newest segment of orders-0 has the time" in note
+    assert "but the newest segment of orders-0 has the time" in note.text
     known = replace(PLAN, broker_config=BrokerConfig())
     assert clean_log_dir(tmp_path, COMPACT, plan_options=known).notes == ()
 
@@ -271,7 +271,7 @@ def test_a_doubtful_time_is_in_the_notes(tmp_path: Path) -> None:
 def test_assumed_settings_are_in_the_notes(tmp_path: Path) -> None:
     partition(tmp_path)
     (note,) = clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).notes
-    assert "Kafka's defaults are assumed, and decide here, for min.cleanable.dirty.ratio, " in note
+    assert "Kafka's defaults are assumed, and decide here, for min.cleanable.dirty.ratio, " in note.text
 
 
 # --- Side by side -----------------------------------------------------------------------------------------

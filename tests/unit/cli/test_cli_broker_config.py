@@ -19,6 +19,7 @@ from tests.support.command_line import (
     Ran,
     digest,
     kcompact,
+    note_texts,
     partition,
     server_properties,
     settings,
@@ -85,7 +86,7 @@ def test_a_file_that_names_the_directory_decides(line: str, name: str, value: An
         assert entry["config"][name] == {"value": value, "source": "broker-config", "origin": None}
         assert (entry["reason"], entry["assumed"], entry["broker_config"]) == (reason, [], str(file))
         found = f"the broker's static settings are those of {file}: its log.dirs names {tmp_path / 'logs'}"
-        assert ran.json["notes"] == [found]
+        assert note_texts(ran.json) == [found]
         assert f"note: {found}\n" == ran.err
     given = plan(*POLICY, "--broker-config", file, directory)
     assert given.partition == entry
@@ -175,7 +176,7 @@ def test_wrong_names_in_a_file_that_is_found(tmp_path: Path) -> None:
 
 def note_of(ran: Ran) -> str:
     (line,) = ASSUMED.findall(ran.err)
-    assert line.removeprefix("note: ").rstrip("\n") in ran.json["notes"]
+    assert line.removeprefix("note: ").rstrip("\n") in note_texts(ran.json)
     return str(line)
 
 
@@ -377,7 +378,7 @@ def test_the_file_of_another_node_is_noted(tmp_path: Path) -> None:
     (log_dir / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=2\n")
     file = server_properties(log_dir)
     why = f"{file} has the node id 1, and meta.properties has 2: its settings are those of another broker"
-    assert why in plan(*POLICY, "--broker-config", file, log_dir).partition["notes"]
+    assert why in note_texts(plan(*POLICY, "--broker-config", file, log_dir).partition)
 
 
 def test_every_directory_must_be_named(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from tests.support.command_line import (
     flip,
     kcompact,
     leave_swap,
+    note_texts,
     partition,
     running_broker,
     settings,
@@ -274,7 +275,7 @@ def test_a_staging_directory_that_stays_is_named(number: int, tmp_path: Path, mo
     monkeypatch.undo()
     (left,) = directory.glob(".kcompact-*")
     assert (ran.code, ran.partition["status"], ran.partition["error"]) == (0, "cleaned", None)
-    note = ran.partition["notes"][-1]
+    note = note_texts(ran.partition)[-1]
     assert str(left) in note
     assert os.strerror(number) in note
     assert f"note: {note}" in ran.err

@@ -31,6 +31,7 @@ from tests.support.command_line import (
     digest,
     environment,
     kcompact,
+    note_texts,
     partition,
     server_properties,
     settings,
@@ -65,7 +66,7 @@ def test_a_real_brokers_directory_needs_no_option(tmp_path: Path) -> None:
     before = digest(log_dir)
     ran = kcompact("plan", "--json", "--topic", "inventory", log_dir)
     entry = ran.partition
-    assert (ran.code, ran.complaints, entry["reason"], entry["notes"]) == (0, "", "dirty-ratio", [])
+    assert (ran.code, ran.complaints, entry["reason"], note_texts(entry)) == (0, "", "dirty-ratio", [])
     assert told(entry, "cleanup.policy") == ("compact", "topic-override", "metadata-log")
     assert told(entry, "min.cleanable.dirty.ratio") == (0.5, "topic-override", "metadata-log")
     assert told(entry, "delete.retention.ms") == (3_600_000, "topic-override", "metadata-log")
@@ -189,7 +190,7 @@ def test_a_stale_replica_is_refused(tmp_path: Path) -> None:
 def test_a_topic_that_was_deleted(tmp_path: Path) -> None:
     entry = entry_of(broker(tmp_path, *COMPACTED, RemoveTopicRecord(ORDERS)))
     assert (entry["reason"], told(entry, "cleanup.policy")) == ("policy-unknown", (None, None, None))
-    assert "stray" in entry["notes"][0]
+    assert "stray" in note_texts(entry)[0]
 
 
 STRAYS: dict[str, tuple[list[MetadataRecord], bytes | None, str | None]] = {
@@ -208,7 +209,7 @@ STRAYS: dict[str, tuple[list[MetadataRecord], bytes | None, str | None]] = {
 @pytest.mark.parametrize("name", STRAYS)
 def test_a_broker_knows_a_replica_by_its_topic_id(name: str, tmp_path: Path) -> None:
     records, topic_id, why = STRAYS[name]
-    notes = entry_of(broker(tmp_path, *records, topic_id=topic_id))["notes"]
+    notes = note_texts(entry_of(broker(tmp_path, *records, topic_id=topic_id)))
     found = [note for note in notes if "move the directory aside as stray" in note]
     assert len(found) == (why is not None), notes
     assert all(str(why) in note for note in found)
@@ -271,7 +272,7 @@ def test_a_torn_metadata_log_is_noted(tmp_path: Path) -> None:
     (log_dir / ".kafka_cleanshutdown").unlink()
     file = log_dir / METADATA_DIRECTORY / log()
     file.write_bytes(file.read_bytes() + b"torn")
-    assert any("ends inside the batch at position" in note for note in entry_of(log_dir)["notes"])
+    assert any("ends inside the batch at position" in note for note in note_texts(entry_of(log_dir)))
 
 
 @pytest.mark.parametrize("value", ["compakt", "compact;delete"])
@@ -367,8 +368,10 @@ def test_a_live_cluster_is_stronger(
     entry = entry_of(*LIVE, *options, broker(tmp_path, *NOT_COMPACTED, NODE, ALL))
     assert asked == [("host:1", ["orders"], [1])]
     assert (entry["reason"], told(entry, RATIO)) == (reason, ratio)
-    assert [each for each in entry["notes"] if "high watermark" not in each] == ([] if not note else entry["notes"][:1])
-    assert note in "".join(entry["notes"])
+    assert [each for each in note_texts(entry) if "high watermark" not in each] == (
+        [] if not note else note_texts(entry)[:1]
+    )
+    assert note in "".join(note_texts(entry))
 
 
 def test_hidden_settings_without_another_source_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

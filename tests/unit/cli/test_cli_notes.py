@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import COMPACT, NOW, clean, digest, kcompact, partition, server_properties, settings
+from tests.support.command_line import (
+    COMPACT,
+    NOW,
+    clean,
+    digest,
+    kcompact,
+    note_texts,
+    partition,
+    server_properties,
+    settings,
+)
 
 POLICY = ("--config", "cleanup.policy=compact")
 COMMANDS = (("plan",), ("inspect",), ("clean", "--dry-run", "--engine", "in-process"))
@@ -120,7 +130,7 @@ def test_names_in_server_properties_that_look_wrong(tmp_path: Path) -> None:
     wrong = "log.cleaner.min.cleanable.rato=0.1\nlog.cleanup.polcy=compact\nvendor.x=1"
     file = server_properties(tmp_path / "logs", text=wrong)
     ran = kcompact("plan", "--json", "--broker-config", file, *COMPACT, tmp_path / "logs")
-    assert (ran.code, ran.json["notes"]) == (
+    assert (ran.code, note_texts(ran.json)) == (
         0,
         [
             "log.cleaner.min.cleanable.rato of --broker-config has no effect: Kafka has no such setting; "

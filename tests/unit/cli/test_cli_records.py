@@ -165,7 +165,7 @@ def test_a_decoder(name: str, data: bytes, in_json: Any, in_text: str | None) ->
         if in_text is None:  # It is shown as it is, and counted.
             assert content == raw_field("payload", data)
             assert decoder.failed == {"key": 0, "payload": 1}
-            assert decoder.notes()[0].startswith(
+            assert decoder.notes()[0].text.startswith(
                 f"1 value could not be decoded as {name} and is listed as without a decoder, the first at offset 7: "
             )
         else:

@@ -17,6 +17,7 @@ from tests.support.command_line import (
     flip,
     kcompact,
     leave_swap,
+    note_texts,
     partition,
     settings,
     values,
@@ -54,7 +55,7 @@ def test_what_was_flushed_is_cleaned_and_the_rest_is_left(torn: Path) -> None:
     kept = {name: was for name, was in digest(torn).items() if name.startswith(f"{6:020d}")}
     (planned,) = kcompact("plan", "--unclean", "--json", *COMPACT, torn).json["partitions"]
     assert (planned["eligible"], planned["log_end_offset"], planned["groups"]) == (True, 7, [[0, 3]])
-    assert any("torn end" in note for note in planned["notes"])
+    assert any("torn end" in note for note in note_texts(planned))
 
     (cleaned,) = clean("--unclean", torn).json["partitions"]
     assert (cleaned["status"], cleaned["end_offset"]) == ("cleaned", 6)

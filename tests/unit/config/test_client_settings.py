@@ -67,8 +67,8 @@ def test_unknown_names_get_one_note() -> None:
         {"ssl.trustore.location": "x", "acks": "all", "client.id": "me"}, where="client.properties"
     )
     (note,) = client.notes
-    assert note.startswith("client.properties: Kafka's admin client has no such setting")
-    assert note.endswith("ssl.trustore.location (did you mean ssl.truststore.location?), acks")
+    assert note.text.startswith("client.properties: Kafka's admin client has no such setting")
+    assert note.text.endswith("ssl.trustore.location (did you mean ssl.truststore.location?), acks")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_file_is_read_as_kafka_reads_it(tmp_path: Path) -> None:
 def test_a_password_that_everyone_can_read(mode: int, properties: dict[str, str], noted: bool, tmp_path: Path) -> None:
     file = written(tmp_path / "client.properties", properties, mode=mode)
     note = f"{file} has a password, and every user of this machine can read it: chmod 600 {file}"
-    assert ClientConfig.read(file).notes == ((note,) if noted else ())
+    assert [each.text for each in ClientConfig.read(file).notes] == ([note] if noted else [])
 
 
 @pytest.mark.parametrize(

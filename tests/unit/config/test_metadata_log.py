@@ -285,7 +285,7 @@ def test_the_bootstrap_checkpoint(tmp_path: Path) -> None:
     metadata = read_cluster_metadata(log_dir)
     assert metadata is not None
     assert metadata.cluster_defaults == {}
-    assert "bootstrap.checkpoint is not used" in metadata.notes[0]
+    assert "bootstrap.checkpoint is not used" in metadata.notes[0].text
 
 
 def test_the_metadata_log_of_a_real_broker() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kcompact.host import disk
 from kcompact.host.disk import Storage
-from tests.support.command_line import COMPACT, COMPACTED, clean, digest, kcompact, partition, values
+from tests.support.command_line import COMPACT, COMPACTED, clean, digest, kcompact, note_texts, partition, values
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_an_overlay_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(disk, "_kind_of_mount", lambda fd: "overlay")
     ran = clean(directory)
     assert ran.code == 0
-    assert any("overlay" in note for note in ran.json["notes"])
+    assert any("overlay" in note for note in note_texts(ran.json))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")

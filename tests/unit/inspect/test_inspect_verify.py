@@ -314,4 +314,4 @@ def test_few_of_many_names_are_listed(tmp_path: Path) -> None:
     assert len(problems) == 42
     assert problems.count("and 10 more files like these") == 2
     notes = read_log(directory).notes
-    assert (len(notes), notes[-1]) == (21, "and 10 more indexes have no .log beside them")
+    assert (len(notes), str(notes[-1])) == (21, "and 10 more indexes have no .log beside them")

@@ -105,7 +105,7 @@ def test_the_first_recovered_segment_contains_the_recovery_point(recovery_point:
 
 
 def test_the_notes_say_what_goes(tmp_path: Path) -> None:
-    notes = recovered(tmp_path, change(4, BATCH + 30)).notes
+    notes = [note.text for note in recovered(tmp_path, change(4, BATCH + 30)).notes]
     assert "reads 2 segments again, from offset 4 on" in notes[0]
     assert "torn end at position 70 (checksum" in notes[1]
     assert notes[1].endswith("the broker cuts off 140 bytes, from offset 5 on, and deletes 1 later segment")

@@ -1,0 +1,26 @@
+"""`notes`: the codes of notes, and their sentences."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+from kcompact.notes import Note, NoteCode
+
+PAGE = Path(__file__).parents[2] / "docs/json.md"
+NOTE = Note.of(NoteCode.MORE_ORPHAN_INDEXES, count=1_000)
+
+
+def test_the_sentence_has_the_facts() -> None:
+    assert (NOTE.text, str(NOTE)) == 2 * ("and 1,000 more indexes have no .log beside them",)
+
+
+def test_equal_notes_have_the_same_code_and_facts() -> None:
+    assert NOTE == pickle.loads(pickle.dumps(NOTE)) == Note.of(NoteCode.MORE_ORPHAN_INDEXES, count=1_000)
+    assert len({NOTE, Note.of(NoteCode.MORE_ORPHAN_INDEXES, count=1_000), Note.of(NoteCode.MORE_RECORDS)}) == 2
+
+
+def test_the_page_on_json_lists_the_codes() -> None:
+    (listed,) = re.findall(r"^The codes are ((?:.+\n)+)", PAGE.read_text(), re.MULTILINE)
+    assert re.findall(r"`([a-z-]+)`", listed) == [str(code) for code in NoteCode]
