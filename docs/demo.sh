@@ -17,7 +17,7 @@ run kcompact plan . --now $now
 run kcompact clean . --now $now --dry-run
 cp -a . ../one-process
 run kcompact clean . --now $now --yes --engine spark
-run kcompact inspect inventory-0 --now $now --verify
+run kcompact verify inventory-0 --now $now
 printf '\nThe same in one process leaves the same bytes:\n'
 run kcompact clean ../one-process --now $now --yes --engine in-process --quiet
 run diff -r . ../one-process

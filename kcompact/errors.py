@@ -85,7 +85,7 @@ class CorruptBatchError(CorruptDataError):
 
     default_hint = (
         "Restore this segment from a replica or a backup; kcompact changes nothing here. "
-        "`kcompact inspect --verify DIR` lists all damage."
+        "`kcompact verify DIR` lists all damage."
     )
 
 

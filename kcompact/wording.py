@@ -47,7 +47,7 @@ _PHRASES = {
 }
 """Options with the words around them, where the parameter alone would make no sentence."""
 _COMMANDS = {
-    "kcompact inspect --verify": "findings(log)",
+    "kcompact verify": "findings(log)",
     "kcompact recover --foreign": "recover(..., foreign=True)",
 }
 """The function that does what a whole command in backquotes does."""

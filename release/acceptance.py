@@ -102,7 +102,7 @@ def _commands(name: str, settings: dict[str, Any]) -> list[list[str]]:
         config += [f"--config={topic}:{key}={value}" for key, value in values.items()]
     return [
         ["inspect", name],
-        ["inspect", "--verify", name],
+        ["verify", name],
         ["doctor", name],
         ["plan", *config, *now, name],
         ["clean", "--json", "--yes", "--journal", f"{name}.journal", *config, *now, name],

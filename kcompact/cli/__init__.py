@@ -3,11 +3,14 @@
 In: arguments, a terminal. Out: text or JSON, and exit codes.
 Imports: `cleaner` and every other folder.
 
-    app            the commands, their options and their help
-    arguments      the arguments as they were typed
+    app            the program: its commands by what they are for, and every error as a message and an exit code
+    declaration    how a command is declared: its help, its shared options, its arguments as they were typed
     options        the options that several commands share
-    record_options  the options of `inspect` that list batches and records
     option_types   the types of option values: sizes, times, addresses
+    question       the frame of the commands that ask one question about each partition
+    listing        lists batches and records: `inspect --batches` and `records`
+    latest_records  the latest record of each key, for `records --latest`
+    counting       counts keys for `keys`
     entries        what `inspect` and `recover` report: one entry for each partition or file
     usage          turns wrong usage into messages: what is wrong, what to type instead
     failures       turns errors into messages and exit codes

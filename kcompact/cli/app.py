@@ -10,38 +10,55 @@ import os
 import sys
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from kcompact.cli import options
-from kcompact.cli.arguments import keep_arguments
 from kcompact.cli.completion import values
+from kcompact.cli.declaration import Command, Helpful, answer, commands_of, keep_arguments
 from kcompact.cli.failures import DEBUG, exit_code_of
 from kcompact.cli.option_types import NamedPath, Size
-from kcompact.cli.record_options import listing_options
 
 if TYPE_CHECKING:
-    from kcompact.cli.record_options import RecordArguments
     from kcompact.plan.options import PlanOptions
 
 
-class Helpful(click.Command):
-    """A command whose help is printed as its answers are: a failure is one of standard output."""
-
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Return the option `--help`."""
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.callback = _show_help
-        return option
+SECTIONS = {
+    "Look": ("inspect", "verify", "records", "keys", "gaps", "transactions", "groups", "report"),
+    "Decide": ("plan", "doctor"),
+    "Change": ("clean", "recover", "restore"),
+    "Set up": ("completion", "man"),
+}
+"""The commands as the help lists them."""
 
 
 class Commands(Helpful, click.Group):
     """The group of commands. Every error of a command becomes a message and an exit code here."""
 
-    command_class = Helpful
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [name for names in SECTIONS.values() for name in names]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command. Its module is imported now."""
+        if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
+            module = import_module(f"kcompact.cli.commands.{cmd_name}")
+            self.add_command(getattr(module, f"{cmd_name}_command"))
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, by what they are for."""
+        commands = commands_of(ctx)
+        longest = max(map(len, commands))
+        width = formatter.width - 6 - longest
+        for heading, names in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(longest), commands[name].get_short_help_str(width)) for name in names])
 
     def main(self, args: Any = None, prog_name: str | None = None, *rest: Any, **extra: Any) -> Any:
         """Run a command line and end the process with its exit code."""
@@ -93,27 +110,11 @@ class Commands(Helpful, click.Group):
             return exit_code_of(problem, debug=bool(ctx.meta.get(DEBUG)))
 
 
-def _show_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        _answer(ctx, ctx.get_help())
-
-
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         from kcompact import __version__, kernels
 
-        _answer(ctx, f"kcompact {__version__}\nkernels: {kernels.state()}")
-
-
-def _answer(ctx: click.Context, text: str) -> None:
-    """Print a text and end the command."""
-    from kcompact.cli.output import streams
-
-    try:
-        streams.echo(text)
-    except BrokenPipeError as problem:  # Click would end the process with 1.
-        ctx.exit(exit_code_of(problem, debug=False))
-    ctx.exit()
+        answer(ctx, f"kcompact {__version__}\nkernels: {kernels.state()}")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -131,70 +132,6 @@ def main() -> None:
     6 changed during the run; 7 not enough space; 8 recovery needed;
     130, 143, 129 stopped by Ctrl-C, SIGTERM, SIGHUP; 141 by a closed pipe.
     """
-
-
-@main.command()
-@options.paths_of_any_kind
-@listing_options
-@click.option(
-    "--groups",
-    is_flag=True,
-    help="Sum up __consumer_offsets: members, live offsets, tombstones and bytes of each group.",
-)
-@options.history
-@click.option("--verify", is_flag=True, help="Read and check every byte; exit with 3 if something is damaged.")
-@options.keys
-@options.memory(what="the batches being read")
-@options.configuration
-@options.json_option
-@options.debug_option
-@options.counting_keys
-def inspect(
-    paths: tuple[Path, ...],
-    plan_options: PlanOptions,
-    records: RecordArguments,
-    groups: bool,
-    history: frozenset[str],
-    verify: bool,
-    memory_bytes: int | None,
-    as_json: bool,
-) -> int:
-    """Show what is on the disk.
-
-    Each segment is shown with its size, times and offsets, its role in the next cleaning (clean, dirty, uncleanable,
-    active) and the reason for the role. PATH may also be a single file: a .log, .index, .timeindex, .txnindex,
-    .snapshot or a checkpoint.
-
-    Changes nothing and takes no lock. While a broker runs, the output can be outdated at once.
-
-    \b
-    Examples:
-      kcompact inspect /var/lib/kafka/orders-0
-      kcompact inspect --verify /var/lib/kafka
-      kcompact inspect --records --json /var/lib/kafka/orders-0 | jq .offset
-      kcompact inspect --print-data --key customer-17 --since 2024-03-01 /var/lib/kafka/orders-0
-      kcompact inspect --groups /var/lib/kafka
-      kcompact inspect --gaps /var/lib/kafka/orders-0
-      kcompact inspect --keys --older-than 90d /var/lib/kafka/orders-0
-    """
-    from kcompact.cli.commands import inspect as command
-    from kcompact.format.limits import batch_memory_bytes
-    from kcompact.host.memory import default_memory_bytes
-
-    for_batches = batch_memory_bytes(memory_bytes or default_memory_bytes())
-    if history and (records.lists or groups or verify):
-        raise click.UsageError(options.HISTORY_EXCLUDES)
-    if groups:
-        if records.lists or verify:
-            raise click.UsageError("--groups excludes the options that list records, and --verify")
-        from kcompact.cli.commands import groups as groups_command
-
-        return groups_command.run(paths, plan_options, as_json=as_json, memory_bytes=for_batches)
-    listing = records.listing(as_json=as_json, memory_bytes=for_batches, budget_bytes=memory_bytes)
-    request = command.Request(
-        listing=listing, history=history, verify=verify, as_json=as_json, memory_bytes=for_batches
-    )
-    return command.run(paths, plan_options, request)
 
 
 @main.command()
@@ -301,14 +238,7 @@ def plan(
     is_flag=True,
     help="Change nothing before a person has said yes: ask with --json too, and refuse without a terminal.",
 )
-@click.option(
-    "--engine",
-    type=click.Choice(("auto", "spark", "in-process")),
-    default="auto",
-    show_default=True,
-    help="The engine that runs the stages: Spark, or this process. Both give the same bytes. auto: Spark with --master "
-    "or --spark-conf, and for 16 GiB or more where Spark and Java are installed; else this process.",
-)
+@options.engine
 @options.memory(what="keys and for data being read and written")
 @click.option(
     "--max-bytes-per-second",
@@ -316,8 +246,6 @@ def plan(
     metavar="SIZE",
     help="Upper limit for reading and writing together, on average, such as 50m.",
 )
-@click.option("--master", metavar="URL", help="The Spark master. Default: local[*], this machine.")
-@click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting. Repeatable.")
 @options.configuration
 @options.verbosity(quiet="Print only errors, and the question.")
 @options.json_option

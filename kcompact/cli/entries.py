@@ -34,7 +34,7 @@ class InspectedPartition(PlannedPartition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysEntry(InspectedPartition):
-    """One partition in the report of `inspect --keys`. For damage it has both keys and error."""
+    """One partition in the report of `keys`. For damage it has both keys and error."""
 
     keys: LogKeys | None = None
 
@@ -83,7 +83,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsEntry(_Entry):
-    """One partition in the report of `inspect --groups`, with its groups or its error."""
+    """One partition in the report of `groups`, with its groups or its error."""
 
     groups: LogGroups | None = None
 

@@ -1,4 +1,4 @@
-"""The types of option values: a time, an address, a size, a high watermark."""
+"""The types of option values: paths, times, addresses, sizes, offsets, keys."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MAX_DIGITS = 19
 """The number of digits of the greatest long in Java."""
+MAX_OFFSET = (1 << 63) - 1
 MAX_SHOWN_CHARS = 60
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the last year with four digits."""
@@ -158,3 +159,44 @@ class HighWatermark(click.ParamType[Any]):
         from click.shell_completion import CompletionItem
 
         return [CompletionItem("leo")] if "leo".startswith(incomplete) else []
+
+
+class Number(click.ParamType[Any]):
+    """An offset, or the number of a partition."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+            self.fail(f"'{text}' is not a number from 0 on", param, ctx)
+        return min(int(text), MAX_OFFSET)
+
+
+class Key(click.ParamType[Any]):
+    """A key, or the beginning of one: text, or bytes as `hex:` and hexadecimal digits."""
+
+    name = "key"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        text = str(value)
+        if not text.startswith("hex:"):
+            return text.encode("utf-8", "surrogateescape")
+        try:
+            return bytes.fromhex(text.removeprefix("hex:"))
+        except ValueError:
+            self.fail(f"'{text}' is not hex: and pairs of hexadecimal digits", param, ctx)
+
+
+class KeyHash(click.ParamType[Any]):
+    """The first hexadecimal digits of the SHA-256 of a key."""
+
+    name = "hash"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        digits = str(value).lower()
+        if not re.fullmatch(r"[0-9a-f]{4,64}", digits):
+            self.fail(f"'{value}' is not the first 4 to 64 hexadecimal digits of a SHA-256", param, ctx)
+        return digits

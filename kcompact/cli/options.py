@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kcompact.cli.completion import values
+from kcompact.cli.declaration import SharedOption
 from kcompact.cli.failures import DEBUG
 from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Size, Time, When
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kcompact.config.client.settings import ClientConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+shared_option = functools.partial(click.option, cls=SharedOption)
 
 
 def paths(command: Command) -> Command:
@@ -44,7 +46,7 @@ def _paths(metavar: str, **completion: Any) -> Callable[[Command], Command]:
 def json_option(command: Command) -> Command:
     """Add --json."""
     text = "Print only JSON on standard output."
-    return click.option("as_json", "--json", is_flag=True, help=text)(command)
+    return shared_option("as_json", "--json", is_flag=True, help=text)(command)
 
 
 def debug_option(command: Command) -> Command:
@@ -53,7 +55,7 @@ def debug_option(command: Command) -> Command:
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.meta[DEBUG] = value
 
-    return click.option(
+    return shared_option(
         "--debug", is_flag=True, expose_value=False, callback=remember, help="Show a traceback when something fails."
     )(command)
 
@@ -67,6 +69,36 @@ def memory(*, what: str) -> Callable[[Command], Command]:
         metavar="SIZE",
         help=f"Memory for {what}, such as 2g. Default: a quarter of the machine's memory, or of a container's limit.",
     )
+
+
+def batch_memory(memory_bytes: int | None) -> int:
+    """Return what may be held for a batch, with this value of --memory."""
+    from kcompact.format.limits import batch_memory_bytes
+    from kcompact.host.memory import default_memory_bytes
+
+    return batch_memory_bytes(memory_bytes or default_memory_bytes())
+
+
+_ENGINE = (
+    click.option(
+        "--engine",
+        type=click.Choice(("auto", "spark", "in-process")),
+        default="auto",
+        show_default=True,
+        help="The engine that runs the stages: Spark, or this process. Both give the same bytes. auto: Spark with "
+        "--master or --spark-conf, and for 16 GiB or more where Spark and Java are installed; else this process.",
+    ),
+    click.option("--master", metavar="URL", help="The Spark master. Default: local[*], this machine."),
+    click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting. Repeatable."),
+)
+
+
+def engine(command: Command) -> Command:
+    """Add --engine, --master and --spark-conf."""
+    decorated: Any = command
+    for option in reversed(_ENGINE):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
 
 
 def unclean(command: Command) -> Command:
@@ -92,115 +124,8 @@ def verbosity(*, quiet: str) -> Callable[[Command], Command]:
     return decorate
 
 
-_HISTORY = {
-    "gaps": "Show where offsets are missing, and what that proves about compaction.",
-    "transactions": "Show committed, aborted, empty, open and hanging transactions, and what waits for them.",
-}
-HISTORY_EXCLUDES = "--gaps and --transactions exclude the options that list records, --groups and --verify"
-
-
-def history(command: Command) -> Command:
-    """Add the options of `inspect` about the history of partitions. The command gets their names as `history`."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return command(*args, history=frozenset(name for name in _HISTORY if kwargs.pop(name)), **kwargs)
-
-    decorated: Any = wrapped
-    for name, text in reversed(_HISTORY.items()):
-        decorated = click.option(f"--{name}", is_flag=True, help=text)(decorated)
-    return decorated  # type: ignore[no-any-return]
-
-
-_KEYS = (
-    click.option(
-        "--keys", "counts_keys", is_flag=True, help="Count live keys, superseded records, tombstones and their bytes."
-    ),
-    click.option(
-        "--older-than",
-        "older_than",
-        type=Time(needs_unit=True),
-        metavar="TIME",
-        help="With --keys: list the live keys whose newest record is older than TIME, such as 90d. TIME as in --since.",
-    ),
-    click.option(
-        "--prefix", metavar="SEPARATOR", help="With --keys: also count by the part of a key before SEPARATOR."
-    ),
-    click.option(
-        "--top",
-        type=click.IntRange(0, 10_000),
-        metavar="N",
-        help="With --keys: list so many keys at most. Default: 10.",
-    ),
-    click.option(
-        "--engine",
-        type=click.Choice(("auto", "spark", "in-process")),
-        help="With --keys: the engine that runs the stages, as of clean. Default: auto.",
-    ),
-    click.option("--master", metavar="URL", help="With --keys: the Spark master. Default: local[*]."),
-    click.option("--spark-conf", multiple=True, metavar="NAME=VALUE", help="With --keys: a Spark setting. Repeatable."),
-)
-
-
-_KEYS_EXCLUDES = "--keys excludes the options that list records, --groups, --gaps, --transactions and --verify"
-
-
-def keys(command: Command) -> Command:
-    """Add --keys and the options that belong to it. `counting_keys` handles them."""
-    decorated: Any = command
-    for option in reversed(_KEYS):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
-
-
-def counting_keys(command: Command) -> Command:
-    """With --keys, count keys instead of calling the command. The command gets none of the options of --keys."""
-
-    @functools.wraps(command)
-    def wrapped(
-        *,
-        counts_keys: bool,
-        older_than: When | None,
-        prefix: str | None,
-        top: int | None,
-        engine: str | None,
-        master: str | None,
-        spark_conf: tuple[str, ...],
-        **kwargs: Any,
-    ) -> Any:
-        if not counts_keys:
-            needing: dict[str, object] = {"--older-than": older_than, "--prefix": prefix, "--top": top}
-            needing |= {"--engine": engine, "--master": master, "--spark-conf": spark_conf or None}
-            for name, value in needing.items():
-                if value is not None:
-                    raise click.UsageError(f"{name} needs --keys")
-            return command(**kwargs)
-        records = kwargs["records"]
-        lists = replace(records, print_data=False).lists
-        if lists or any(kwargs[name] for name in ("groups", "history", "verify")):
-            raise click.UsageError(_KEYS_EXCLUDES)
-        if prefix == "":
-            raise click.BadParameter("the separator is empty", param_hint="--prefix")
-        from kcompact.cleaner.engines import EngineOptions
-        from kcompact.cli.commands import keys as keys_command
-
-        conf = parse_pairs(spark_conf, option="--spark-conf")
-        request = keys_command.KeysRequest(
-            older_than_ms=None if older_than is None else _age_ms(older_than, kwargs["plan_options"].now_ms),
-            separator=(prefix or "").encode("utf-8", "surrogateescape"),
-            top=10 if top is None else top,
-            print_data=records.print_data,
-            engine=EngineOptions(name=engine or "auto", master=master, spark_conf=conf),
-            memory_bytes=kwargs["memory_bytes"],
-        )
-        return keys_command.run(kwargs["paths"], kwargs["plan_options"], request, as_json=kwargs["as_json"])
-
-    decorated: Any = wrapped
-    return decorated  # type: ignore[no-any-return]
-
-
 _CONFIGURATION = (
-    click.option(
+    shared_option(
         "--topic",
         "topics",
         multiple=True,
@@ -208,7 +133,7 @@ _CONFIGURATION = (
         shell_complete=values.complete_topics,
         help="Only partitions of topics that match, such as 'orders*'. Repeatable.",
     ),
-    click.option(
+    shared_option(
         "--config",
         multiple=True,
         metavar="[TOPIC:]NAME=VALUE",
@@ -216,44 +141,44 @@ _CONFIGURATION = (
         help="A setting under Kafka's name, for one topic or for all. A broker's name (log.cleaner...) sets the "
         "broker's value. Overrides every other source. Repeatable.",
     ),
-    click.option(
+    shared_option(
         "--bootstrap-server",
         type=Address(),
         metavar="HOST:PORT[,...]",
         help="Read the settings of topics and brokers from this running cluster. Default: the metadata log beside the "
         "data, if there is one.",
     ),
-    click.option(
+    shared_option(
         "--command-config",
         metavar="FILE",
         type=NamedPath(exists=True, dir_okay=False),
         help="The client's settings for --bootstrap-server, as Kafka's own tools take them: TLS, user and password.",
     ),
-    click.option(
+    shared_option(
         "--broker-config",
         metavar="FILE",
         type=NamedPath(exists=True, dir_okay=False),
         help="The broker's server.properties, whose log.dirs names PATH. Default: the file is looked for where brokers "
         "keep it.",
     ),
-    click.option(
+    shared_option(
         "--log-dirs-moved",
         is_flag=True,
         help="PATH is a copy or another mount, so log.dirs of --broker-config names other directories.",
     ),
-    click.option(
+    shared_option(
         "--now",
         type=Time(),
         metavar="TIME",
         help="The time of the decision: Unix milliseconds, ISO 8601 (UTC unless it names another zone), or how long "
         "ago by the clock: 2h, 90d; +2h is in two hours. Default: the clock, read once.",
     ),
-    click.option(
+    shared_option(
         "--include-internal",
         is_flag=True,
         help="Treat Kafka's internal topics, such as __consumer_offsets, like other topics.",
     ),
-    click.option(
+    shared_option(
         "--high-watermark",
         type=HighWatermark(),
         metavar="N|leo",
@@ -317,14 +242,6 @@ def configuration(command: Command, *, needs_kernels: bool = True) -> Command:
     for option in reversed(_CONFIGURATION):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
-
-
-def _age_ms(time: When, now_ms: int) -> int:
-    """Return how old a record of this time is. Raises click.BadParameter for a time in the future."""
-    age_ms = now_ms - time.before(now_ms)
-    if age_ms < 0:
-        raise click.BadParameter("TIME is after --now", param_hint="--older-than")
-    return age_ms
 
 
 def _client(file: Path | None) -> ClientConfig | None:

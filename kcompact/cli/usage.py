@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from kcompact.cli.declaration import commands_of
 from kcompact.cli.output import streams
 from kcompact.readable import shell_word, shown
 
@@ -14,9 +15,8 @@ _SAME_AS = {
     "compact": "clean",
     "compaction": "clean",
     "dry-run": "clean --dry-run",
-    "verify": "inspect --verify",
-    "check": "inspect --verify",
-    "dump": "inspect --records",
+    "check": "verify",
+    "dump": "records",
     "show": "inspect",
     "list": "inspect",
     "ls": "inspect",
@@ -61,7 +61,7 @@ def _hint_on_command(name: str) -> str:
 def _hint_on_option(option: str, context: click.Context) -> str:
     """Return where an option belongs, if kcompact has it in another place."""
     program = context.find_root()
-    commands = program.command.commands if isinstance(program.command, click.Group) else {}
+    commands = commands_of(program)
     owners = [name for name, command in commands.items() if _has(command, option)]
     if _has(program.command, option):
         return f"Type {program.info_name} {option}"

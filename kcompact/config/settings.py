@@ -303,7 +303,7 @@ UNITS_MS = {
 BROKER_ONLY: dict[str, _Setting] = {
     "log.cleaner.enable": _Setting(field="log_cleaner_enable", parse=_boolean),
     "producer.id.expiration.ms": _Setting(field="producer_id_expiration_ms", parse=_integer(1, INT_MAX)),
-    # From when on `inspect --transactions` says that an open transaction hangs.
+    # From when on `transactions` says that an open transaction hangs.
     "transaction.max.timeout.ms": _Setting(field="transaction_max_timeout_ms", parse=_integer(1, INT_MAX)),
     # The size of the broker's offset map. kcompact uses these three only to count the passes of Kafka's cleaner.
     "log.cleaner.dedupe.buffer.size": _Setting(field="log_cleaner_dedupe_buffer_size", parse=_integer(1, LONG_MAX)),
@@ -340,7 +340,7 @@ EXPLAINED = frozenset(
         "transaction.max.timeout.ms",
     }
 )
-"""Settings on which no verdict depends, but what `plan --explain` and `inspect --transactions` say."""
+"""Settings on which no verdict depends, but what `plan --explain` and `transactions` say."""
 
 INTERNAL_TOPIC_SETTINGS = {
     # Kafka's coordinators create their topics with these settings, and delete from the last one by themselves.

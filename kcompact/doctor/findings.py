@@ -36,7 +36,7 @@ class Kind(Enum):
     MISSING_LOG = "missing-log", Severity.RECORDS, 3, "kcompact inspect {dir}"
     ONLY_COPY = "only-copy", Severity.RECORDS, 8, "cp -a {dir} BACKUP"
     OFFSET_GAP = "offset-gap", Severity.RECORDS, 3, "kcompact inspect {dir}"
-    TORN_END = "torn-end", Severity.RECORDS, 3, "kcompact inspect --verify {dir}"
+    TORN_END = "torn-end", Severity.RECORDS, 3, "kcompact verify {dir}"
     INTERNAL_POLICY = (
         "internal-policy",
         Severity.RECORDS,
@@ -65,13 +65,13 @@ class Kind(Enum):
         3,
         "kcompact clean --rebuild-indexes --dry-run {dir}",
     )
-    UNLOADABLE_SEGMENT = "unloadable-segment", Severity.BROKER, 3, "kcompact inspect --verify {dir}"
+    UNLOADABLE_SEGMENT = "unloadable-segment", Severity.BROKER, 3, "kcompact verify {dir}"
     UNKNOWN_DIRECTORY = "unknown-directory", Severity.BROKER, 4, "ls -la {dir}"
     UNKNOWN_FILE = "unknown-file", Severity.BROKER, 4, "ls -la {file}"
     BAD_SETTING = "bad-setting", Severity.BROKER, 2, "kafka-storage.sh info -c server.properties"
 
     # Stops its cleaner
-    UNCLEANABLE_BATCH = "uncleanable-batch", Severity.CLEANER, 3, "kcompact inspect --verify {dir}"
+    UNCLEANABLE_BATCH = "uncleanable-batch", Severity.CLEANER, 3, "kcompact verify {dir}"
     CLEANER_DISABLED = "cleaner-disabled", Severity.CLEANER, 4, "kcompact plan {dir}"
     NEVER_DIRTY_ENOUGH = "never-dirty-enough", Severity.CLEANER, 4, "kcompact clean --force --dry-run {dir}"
     OFFSET_MAP = "offset-map", Severity.CLEANER, 4, "kcompact clean --dry-run {dir}"
@@ -88,10 +88,10 @@ class Kind(Enum):
     UNCLEAN_SHUTDOWN = "unclean-shutdown", Severity.KCOMPACT, 4, "kcompact clean --unclean --dry-run {dir}"
     STAGING = "staging", Severity.KCOMPACT, 8, "kcompact recover {dir}"
     LEFTOVERS = "leftovers", Severity.KCOMPACT, 8, "kcompact recover --foreign {dir}"
-    DAMAGED_BATCH = "damaged-batch", Severity.KCOMPACT, 3, "kcompact inspect --verify {dir}"
+    DAMAGED_BATCH = "damaged-batch", Severity.KCOMPACT, 3, "kcompact verify {dir}"
     LYING_INDEX = "lying-index", Severity.KCOMPACT, 3, "kcompact clean --rebuild-indexes --dry-run {dir}"
-    BAD_SNAPSHOT = "bad-snapshot", Severity.KCOMPACT, 3, "kcompact inspect --verify {dir}"
-    CHECKPOINT_ABOVE_END = "checkpoint-above-end", Severity.KCOMPACT, 3, "kcompact inspect --verify {dir}"
+    BAD_SNAPSHOT = "bad-snapshot", Severity.KCOMPACT, 3, "kcompact verify {dir}"
+    CHECKPOINT_ABOVE_END = "checkpoint-above-end", Severity.KCOMPACT, 3, "kcompact verify {dir}"
     POLICY_UNKNOWN = (
         "policy-unknown",
         Severity.KCOMPACT,
@@ -108,7 +108,7 @@ class Kind(Enum):
     STRAY_DIRECTORY = "stray-directory", Severity.NOTE, 0, "du -sh {dir}"
     FOREIGN_NAME = "foreign-name", Severity.NOTE, 0, "ls -la {file}"
     DELETED_FILES = "deleted-files", Severity.NOTE, 0, ""
-    MISSING_INDEX = "missing-index", Severity.NOTE, 0, "kcompact inspect --verify {dir}"
+    MISSING_INDEX = "missing-index", Severity.NOTE, 0, "kcompact verify {dir}"
     STRAY_REPLICA = "stray-replica", Severity.NOTE, 0, "kcompact plan {dir}"
     TOPIC_IDS = "topic-ids", Severity.NOTE, 0, "cat {file}"
     UNKNOWN_ENTRY = "unknown-entry", Severity.NOTE, 0, "cat {file}"

@@ -41,7 +41,7 @@ def partition_findings(
     """Yield everything about one partition; `error` is what its plan could not cope with.
 
     After an unclean shutdown the end of the log may be torn, so damage is looked for only in what a broker will have
-    then, which takes reading: with `reads_all`. Beside a running broker, which changes the files, `inspect --verify`
+    then, which takes reading: with `reads_all`. Beside a running broker, which changes the files, `verify`
     looks for damage. Raises StorageError, RefusedError, OSError.
     """
     log = plan.log

@@ -175,7 +175,7 @@ _UNUSABLE = frozenset({Reason.CORRUPT, Reason.LEFTOVERS, Reason.NOT_A_PARTITION}
 def _uncleanable(plan: CleanPlan) -> Condition:
     damage = str(plan.log.damage[0]).splitlines()[0] if plan.log.damage else None
     is_unusable = plan.reason in _UNUSABLE
-    verdict, explanation = Verdict.OK, "no damage where the plan looks; inspect --verify reads every byte"
+    verdict, explanation = Verdict.OK, "no damage where the plan looks; verify reads every byte"
     if is_unusable or damage:
         verdict = Verdict.BLOCKS
         why = damage or plan.explanation

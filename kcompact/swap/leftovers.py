@@ -76,7 +76,7 @@ def not_followed(directory: OpenDirectory, staging: str, problem: str) -> Recove
         )
     else:
         by_hand = (
-            f"No file is between its old and its new name. Check the log (`kcompact inspect --verify {partition}`), "
+            f"No file is between its old and its new name. Check the log (`kcompact verify {partition}`), "
             f"then remove the directory: rm -r {path}"
         )
     return RecoveryNeededError(

@@ -186,7 +186,7 @@ class Bench:
             case cases.DUMP_LOG:
                 return logs.dump_log_command(log_dir)
             case cases.LIST:
-                return [*self.kcompact, "inspect", "--print-data", str(log_dir)]
+                return [*self.kcompact, "records", "--print-data", str(log_dir)]
         return self._kcompact(engine, spec, log_dir)
 
     def _kafka(self, spec: LogSpec, log_dir: Path) -> list[str]:
@@ -202,7 +202,7 @@ class Bench:
             cases.DRY_RUN: ["clean", "--dry-run"],
             cases.INSPECT: ["inspect"],
             cases.PLAN: ["plan"],
-            cases.VERIFY: ["inspect", "--verify"],
+            cases.VERIFY: ["verify"],
         }[engine]
         return [*self.kcompact, *words, "--json", *logs.config_arguments(), "--now", str(spec.now_ms), str(log_dir)]
 

@@ -57,8 +57,8 @@ def members(described: Json, group: str) -> int:
 
 
 def groups_of(log_dir: Path) -> Json:
-    """Return type, members, live and pending offsets of each group, by `inspect --groups`."""
-    entry = kcompact("inspect", "--groups", "--json", log_dir).partition
+    """Return type, members, live and pending offsets of each group, by `groups`."""
+    entry = kcompact("groups", "--json", log_dir).partition
     assert (entry["error"], entry["undecoded_records"]) == (None, 0)
     assert sum(group["size_bytes"] for group in entry["groups"]) + entry["other_bytes"] == size_of(log_dir / CLEANED[0])
     return {
@@ -69,7 +69,7 @@ def groups_of(log_dir: Path) -> Json:
 
 def check_decoded(log_dir: Path) -> None:
     """All records of all three topics are decoded."""
-    ran = kcompact("inspect", "--decode", "--json", *sorted(log_dir.glob("__[cst]*-0")))
+    ran = kcompact("records", "--decode", "--json", *sorted(log_dir.glob("__[cst]*-0")))
     assert (ran.code, ran.err) == (0, "")
     assert all(f'"{topic}-0/' in ran.out for topic in INTERNAL_TOPICS)
     assert not [line for line in ran.lines if "decodeError" in line]
@@ -114,7 +114,7 @@ def test_a_broker_and_its_clients_go_on_after_a_cleaning(
     assert {name: group for name, group in cleaned.items() if group[0] != "deleted"} == {
         name: group for name, group in groups.items() if group[0] != "deleted"
     }
-    assert kcompact("inspect", "--verify", log_dir).code == 0
+    assert kcompact("verify", log_dir).code == 0
     with broker:
         assert loaded(kafka, broker) == before
         assert groups_of(log_dir) == cleaned  # Beside the running broker.
@@ -124,7 +124,7 @@ def test_a_broker_and_its_clients_go_on_after_a_cleaning(
 
 
 def check_groups(groups: Json, described: Json) -> None:
-    """What `inspect --groups` says is what the admin API says."""
+    """What `groups` says is what the admin API says."""
     assert {name: group[0] for name, group in groups.items()} == GROUPS
     for name, offsets in described["offsets"].items():
         assert groups[name][2] == len(offsets), name

@@ -50,7 +50,7 @@ def ours(files: Sequence[Path], *options: str) -> dict[Path, list[Fields]]:
     """Our batches and records of each file."""
     found: dict[Path, list[Fields]] = {}
     for path in files:
-        ran = kcompact("inspect", "--json", *options, path)
+        ran = kcompact("records", "--json", *options, path)
         assert ran.code == 0, ran.err
         found[path] = [{name: value for name, value in line.items() if name != "file"} for line in ran.lines]
     return found
@@ -157,7 +157,7 @@ def test_numbers(kind: str, ours: str, width: int, kafka: RealKafka, tmp_path: P
     theirs = [
         tuple(re.findall(r"(?:key|payload): (\S+)", line)) for line in reply["out"].splitlines() if "key:" in line
     ]
-    ran = kcompact("inspect", "--key-decoder", ours, "--value-decoder", ours, path)
+    ran = kcompact("records", "--key-decoder", ours, "--value-decoder", ours, path)
     assert (ran.code, reply.get("failure")) == (0, None)
     found = [tuple(re.findall(r"(?:key|payload): (\S+)", line)) for line in ran.out.splitlines() if "key:" in line]
     assert found == theirs == [(str(one), str(numbers[-1 - at])) for at, one in enumerate(numbers)]
@@ -174,7 +174,7 @@ def test_records_without_metadata(kafka: RealKafka) -> None:
 def test_the_text_is_the_same(kafka: RealKafka) -> None:
     found = dumped(kafka, BATCHES, "--deep-iteration")
     for path in BATCHES:
-        text = kcompact("inspect", "--batches", "--records", path).out
+        text = kcompact("records", path).out
         assert text.splitlines() == [f"Dumping {path.name}", *map(with_colon, found[path])]
 
 
@@ -197,7 +197,7 @@ def test_gaps_of_a_cleaning_are_no_news(kafka: RealKafka) -> None:
     """The tool complains of "Non-consecutive offsets", for which there is no reason on a compacted log."""
     path = LOGS / "mixed/after/events-0/00000000000000001226.log"
     assert "Non-consecutive offsets" in kafka.dump("--deep-iteration", "--files", path)["err"]
-    ran = kcompact("inspect", "--batches", "--records", path)
+    ran = kcompact("records", path)
     assert (ran.code, ran.err) == (0, "")
 
 
@@ -229,7 +229,7 @@ def test_metadata_decoder(kafka: RealKafka) -> None:
 
 
 def assert_decoded(path: Path, lines: Sequence[str]) -> None:
-    text = kcompact("inspect", "--batches", "--decode", path).out.splitlines()
+    text = kcompact("records", "--decode", path).out.splitlines()
     assert [canonical(line) for line in text[1:]] == [canonical(with_colon(line)) for line in lines]
     assert any("payload: {" in line for line in text)
 
@@ -282,7 +282,7 @@ def test_what_the_tool_finds_wrong_with_an_index_we_find_too(options: list[str],
     reply = kafka.dump("--verify-index-only", *options, "--files", ",".join(map(str, INDEXES)))
     wrong = set(re.findall(r"(?:Mismatches in|timestamp mismatch in|not found in) :(\S+)", reply["err"]))
     for path in INDEXES:
-        is_damaged = kcompact("inspect", "--json", "--verify", path).code == 3
+        is_damaged = kcompact("verify", "--json", path).code == 3
         assert is_damaged == (str(path) in wrong), path
 
 

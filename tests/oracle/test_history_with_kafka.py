@@ -1,4 +1,4 @@
-"""`inspect --gaps` and `--transactions` against Kafka's own readers, its producer state, and its tools on a broker."""
+"""`gaps` and `transactions` against Kafka's own readers, its producer state, and its tools on a broker."""
 
 from __future__ import annotations
 
@@ -183,10 +183,7 @@ def describe_producers(broker: Broker) -> list[dict[str, str]]:
 
 def compare(broker: Broker, described: list[dict[str, str]], hanging: list[dict[str, str]]) -> None:
     """Compare what the tools say of a running broker with what its files say."""
-    ran = kcompact(
-        "inspect",
-        *("--transactions", "--json", "--config", "transaction.max.timeout.ms=1", broker.log_dir / "payments-0"),
-    )
+    ran = kcompact("transactions", "--json", "--config", "transaction.max.timeout.ms=1", broker.log_dir / "payments-0")
     found = ran.partition["transactions"]
     assert (found["committed"], found["aborted"], found["open"]) == (1, 1, 1)
     ours = {

@@ -39,7 +39,7 @@ ROUNDS = 12
 COMMANDS = (
     ("plan", "--json"),
     ("inspect", "--json"),
-    ("inspect", "--verify", "--json"),
+    ("verify", "--json"),
     ("clean", "--dry-run", "--force", "--config", "cleanup.policy=compact", "--engine", "in-process", "--json"),
 )
 COPY = ("clean", "--yes", "--force", "--engine", "in-process", "--include-internal", "--json", "--output")

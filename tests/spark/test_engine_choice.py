@@ -1,4 +1,4 @@
-"""Without a name for the engine, Spark takes large work where it is installed: `clean` and `inspect --keys`."""
+"""Without a name for the engine, Spark takes large work where it is installed: `clean` and `keys`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_large_work_runs_on_spark(tmp_path: Path) -> None:
     directory = partition(tmp_path)
-    counted = kcompact("inspect", "--keys", *COMPACT, directory)
+    counted = kcompact("keys", *COMPACT, directory)
     assert (counted.code, "engine: spark (489 B to read; Spark from 1 B)\n" in counted.err) == (0, True)
     ran = kcompact("clean", "--json", *COMPACT, directory)
     assert (ran.code, ran.partition["engine"]) == (0, "spark")

@@ -316,5 +316,5 @@ def test_a_request_to_stop_ends_all_that_run_side_by_side(tmp_path: Path) -> Non
     assert "Traceback" not in said
     assert left_behind(tmp_path) == []
     assert (tmp_path / ".kafka_cleanshutdown").exists()
-    plain = process("inspect", "--verify", *COMPACT, tmp_path)
+    plain = process("verify", *COMPACT, tmp_path)
     assert plain.returncode == 0, plain.stderr

@@ -13,16 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from click import Context
 from click.testing import CliRunner
 
 import kcompact as package
 from kcompact.cli.app import main
+from kcompact.cli.declaration import commands_of
 from tests.support import log_dsl, log_writer
 from tests.support.log_reader import read_log_records
 
 ROOT = Path(__file__).parents[2]
 IMPORTED_FROM = Path(package.__file__).parents[1]
 """Where this process has kcompact from: the checkout, or an installation that is tested instead."""
+EVERY_COMMAND = commands_of(Context(main))
 NOW = "2024-01-01T10:00:00Z"
 COMPACT = ("--config", "cleanup.policy=compact", "--now", NOW)
 

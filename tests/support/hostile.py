@@ -321,12 +321,12 @@ class Hostile:
             compact = ("--config", "cleanup.policy=compact", "--now", str(txn_log.NOW))
             command: tuple[str | Path, ...] = chance.choice(
                 (
-                    ("inspect", "--verify", directory),
+                    ("verify", directory),
                     ("inspect", directory.parent),
                     ("inspect", "--json", directory),
                     ("inspect", "--batches", directory),
-                    ("inspect", "--records", "--print-data", "--json", directory),
-                    ("inspect", "--verify", chance.choice(files)),
+                    ("records", "--print-data", "--json", directory),
+                    ("verify", chance.choice(files)),
                     ("inspect", chance.choice(files)),
                     ("plan", *compact, directory.parent),
                     ("plan", *compact, "--json", "--force", directory),

@@ -295,7 +295,7 @@ def _names(directory: Path) -> list[str]:
 
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "inspect": ("inspect", "--verify"),
+    "inspect": ("verify",),
     "plan": ("plan", *COMPACT),
     "dry run": ("clean", "--engine", "in-process", "--dry-run", *COMPACT),
     "clean": ("clean", "--engine", "in-process", *COMPACT),

@@ -8,12 +8,11 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-import click
 import pytest
 
 import kcompact
-from kcompact.cli.app import main
 from kcompact.wording import PARAMETERS, of_the_command_line, worded
+from tests.support.command_line import EVERY_COMMAND
 
 PACKAGE = Path(kcompact.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
@@ -57,8 +56,7 @@ def test_words(text: str, in_python: str) -> None:
 
 
 def test_each_option_and_each_parameter_is_there() -> None:
-    assert isinstance(main, click.Group)
-    options = {option for command in main.commands.values() for each in command.params for option in each.opts}
+    options = {option for command in EVERY_COMMAND.values() for each in command.params for option in each.opts}
     kinds = (kcompact.PlanOptions, kcompact.CleanOptions, kcompact.EngineOptions, kcompact.BrokerConfig)
     parameters = {field.name for kind in kinds for field in fields(kind)}
     parameters |= set(inspect.signature(kcompact.plan_partition).parameters)

@@ -3,13 +3,14 @@
 In: paths, settings and options. Out: printed reports, and exit codes.
 Imports: `cleaner` and every other folder except `format`; from `cli` all modules except `app`.
 
-    inspect        `inspect`: partitions and single files
-    latest         `inspect --latest`: the latest record of each key
-    records        `inspect --batches` and `--records`: the lists
-    groups         `inspect --groups`
-    history        `inspect --gaps` and `--transactions`
-    keys           `inspect --keys`
-    single_files   `inspect` of single files
+    inspect        `inspect`: segments, batches, single files
+    verify         `verify`: every byte
+    records        `records`: lists, filters, decodes, exports
+    keys           `keys`: live keys, superseded records, tombstones
+    gaps           `gaps`: where offsets are missing
+    transactions   `transactions`: how they ended
+    groups         `groups`: the groups of `__consumer_offsets`
+    single_files   `inspect` and `verify` of single files
     plan           `plan`: the plans of the partitions
     clean          `clean`: the plans, the question and the report of a round
     consent        shows the plans and asks a person on a terminal

@@ -16,8 +16,8 @@ from kcompact.cleaner.journal import default_journal
 from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import Round, begin_round
-from kcompact.cli.arguments import typed_arguments
 from kcompact.cli.commands import consent
+from kcompact.cli.declaration import typed_arguments
 from kcompact.cli.entries import complain_of
 from kcompact.cli.failures import complain, delivered
 from kcompact.cli.output import streams

@@ -1,36 +1,63 @@
-"""`inspect --groups`: what each group of `__consumer_offsets` has."""
+"""`groups`: what each group of `__consumer_offsets` has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kcompact.cli.commands.single_files import is_file
-from kcompact.cli.entries import GroupsEntry, complain_of
-from kcompact.cli.output import streams
-from kcompact.errors import KcompactError, RefusedError
-from kcompact.format.names import CONSUMER_OFFSETS, parse_directory
-from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import named_partitions
-from kcompact.plan.planned import gravest_exit_code
+from kcompact.cli import options
+from kcompact.cli.declaration import command
+
+if TYPE_CHECKING:
+    from kcompact.cli.entries import GroupsEntry
+    from kcompact.plan.options import PlanOptions
 
 
-def run(paths: Sequence[Path], options: PlanOptions, *, as_json: bool, memory_bytes: int) -> int:
-    """Show the groups of all `__consumer_offsets` partitions among the paths and return the exit code."""
+@command("groups")
+@options.paths
+@options.memory(what="the batches being read")
+@options.configuration
+@options.json_option
+@options.debug_option
+def groups_command(
+    paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool
+) -> int:
+    """Sum up the groups of __consumer_offsets.
+
+    Each group is shown with its type, members, live offsets, tombstones and bytes, the largest first. Other topics
+    among the paths are passed over.
+
+    Changes nothing and takes no lock.
+
+    \b
+    Examples:
+      kcompact groups /var/lib/kafka
+      kcompact groups --json /var/lib/kafka | jq '.partitions[].groups[] | select(.members == 0).group'
+    """
+    from kcompact.cli.commands.single_files import is_file
+    from kcompact.cli.entries import GroupsEntry, complain_of
+    from kcompact.cli.output import streams
+    from kcompact.errors import RefusedError
+    from kcompact.format.names import CONSUMER_OFFSETS
+    from kcompact.plan.partitions import named_partitions
+    from kcompact.plan.planned import gravest_exit_code
+
+    for_batches = options.batch_memory(memory_bytes)
     for path in paths:
         if is_file(path):
-            raise RefusedError(path=path, problem="--groups needs a partition directory or a log directory")
-    directories, unusable = named_partitions(paths, topics=options.topics)
+            raise RefusedError(path=path, problem="groups needs a partition directory or a log directory")
+    directories, unusable = named_partitions(paths, topics=plan_options.topics)
     entries = [GroupsEntry(directory=each.directory, error=each.error) for each in unusable]
     of_groups = [directory for directory in directories if _has_groups(directory)]
     if not of_groups and not entries:
-        raise RefusedError(path=paths[0], problem=f"--groups needs a partition of {CONSUMER_OFFSETS}; there is none")
-    entries = [*(_entry(directory, memory_bytes) for directory in of_groups), *entries]
+        raise RefusedError(path=paths[0], problem=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none")
+    entries = [*(_entry(directory, for_batches) for directory in of_groups), *entries]
     if as_json:
         from kcompact.cli.output.groups import groups_entry
         from kcompact.cli.output.json import document, dumps
 
-        streams.echo(dumps(document("inspect", options.now_ms, partitions=[groups_entry(each) for each in entries])))
+        described = [groups_entry(each) for each in entries]
+        streams.echo(dumps(document("groups", plan_options.now_ms, partitions=described)))
     else:
         from kcompact.cli.output.groups import show_groups
 
@@ -40,11 +67,15 @@ def run(paths: Sequence[Path], options: PlanOptions, *, as_json: bool, memory_by
 
 
 def _has_groups(directory: Path) -> bool:
+    from kcompact.format.names import CONSUMER_OFFSETS, parse_directory
+
     parsed = parse_directory(directory.name)
     return parsed is not None and parsed.topic_partition.topic == CONSUMER_OFFSETS
 
 
 def _entry(directory: Path, memory_bytes: int) -> GroupsEntry:
+    from kcompact.cli.entries import GroupsEntry
+    from kcompact.errors import KcompactError
     from kcompact.inspect.groups import log_groups
 
     try:

@@ -1,192 +1,90 @@
-"""`inspect --keys`: how many keys partitions have, what fills them, and which keys lie in several partitions."""
+"""`keys`: how many keys partitions have, what fills them, and which keys lie in several partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kcompact.clean.executor import Executor, Progress
-from kcompact.cleaner.engines import Engine, EngineOptions
-from kcompact.cli.commands.single_files import is_file, refused_file
-from kcompact.cli.entries import KeysEntry, TopicKeys, complain_of
-from kcompact.cli.failures import delivered
-from kcompact.cli.output import streams
-from kcompact.cli.output.keys_progress import KeysProgress
-from kcompact.cli.signals import stop_request
-from kcompact.config.resolve import Configured
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, storage_errors
-from kcompact.format.names import Suffix, parse_directory
-from kcompact.keys.count import count_keys
-from kcompact.keys.counts import CountOptions
-from kcompact.log.directory import LogDir
-from kcompact.log.settled import read_settled
-from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.discovery import left_out
-from kcompact.plan.notes import option_notes, running_notes, time_notes
-from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import LogDirs, named_partitions, noted, plan_despite_damage
-from kcompact.plan.planned import gravest_exit_code
+import click
+
+from kcompact.cli import options
+from kcompact.cli.declaration import command
+from kcompact.cli.option_types import Time, When
+
+if TYPE_CHECKING:
+    from kcompact.plan.options import PlanOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeysRequest:
-    """The options of `inspect --keys`, except those of other commands."""
+@command("keys")
+@options.paths
+@click.option(
+    "--older-than",
+    type=Time(needs_unit=True),
+    metavar="TIME",
+    help="Also list the live keys whose newest record is older than TIME, such as 90d, or a TIME as in --now.",
+)
+@click.option("--prefix", metavar="SEPARATOR", help="Also count by the part of a key before SEPARATOR.")
+@click.option(
+    "--top",
+    type=click.IntRange(0, 10_000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="List so many keys at most.",
+)
+@click.option("--print-data", is_flag=True, help="Show the keys themselves. Default: their hashes.")
+@options.engine
+@options.memory(what="keys and for data being read")
+@options.configuration
+@options.json_option
+@options.debug_option
+def keys_command(
+    paths: tuple[Path, ...],
+    plan_options: PlanOptions,
+    *,
+    older_than: When | None,
+    prefix: str | None,
+    top: int,
+    print_data: bool,
+    engine: str,
+    master: str | None,
+    spark_conf: tuple[str, ...],
+    memory_bytes: int | None,
+    as_json: bool,
+) -> int:
+    """Count live keys, superseded records and tombstones.
 
-    older_than_ms: int | None
-    separator: bytes
-    top: int
-    engine: EngineOptions
-    print_data: bool = False
-    memory_bytes: int | None = None
+    All records are read, as a reader of committed records sees them, and counted with their bytes: by segment and
+    section, by versions and age; the largest keys, and keys that lie in several partitions of a topic.
 
+    Changes nothing and takes no lock.
 
-def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as_json: bool) -> int:
-    """Count the keys of the partitions among the paths, topic by topic, and return the exit code."""
-    files = [path for path in paths if is_file(path)]
-    named = [path for path in paths if path not in files]
-    directories, unusable = named_partitions(named, topics=options.topics) if named else ([], [])
-    unusable += [refused_file(path, "--keys") for path in files]
-    notes = option_notes(directories, options)
-    streams.tell_notes(notes)
-    count = CountOptions(
-        top=request.top,
-        separator=request.separator,
-        older_than_ms=request.older_than_ms,
-        memory_bytes=request.memory_bytes,
+    \b
+    Examples:
+      kcompact keys /var/lib/kafka/orders-0
+      kcompact keys --prefix : --print-data /var/lib/kafka/orders-0
+      kcompact keys --older-than 90d --json /var/lib/kafka | jq '.partitions[].keys.old_keys'
+    """
+    if prefix == "":
+        raise click.BadParameter("the separator is empty", param_hint="--prefix")
+    from kcompact.cleaner.engines import EngineOptions
+    from kcompact.cli import counting
+
+    conf = options.parse_pairs(spark_conf, option="--spark-conf")
+    request = counting.KeysRequest(
+        older_than_ms=None if older_than is None else _age_ms(older_than, plan_options.now_ms),
+        separator=(prefix or "").encode("utf-8", "surrogateescape"),
+        top=top,
+        print_data=print_data,
+        engine=EngineOptions(name=engine, master=master, spark_conf=conf),
+        memory_bytes=memory_bytes,
     )
-    with ExitStack() as stack, stop_request() as stop:
-        engine = Engine(request.engine, stack, bytes_to_read=_log_bytes(directories))
-        if directories and engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
-            streams.tell(str(engine.choice))
-        engine.check()
-        with stop.deferred():  # A signal must not interrupt the start halfway.
-            engine.begin()
-        executors = stack.enter_context(engine.executors(lambda note: streams.tell_notes([note])))
-        progress = KeysProgress()
-        try:
-            topics = list(_topics(directories, options, count, executors(progress), progress)) if directories else []
-        finally:
-            progress.end()
-    failed = [KeysEntry(directory=each.directory, error=each.error) for each in unusable]
-    entries = [*(entry for topic in topics for entry in topic.entries), *failed]
-    doubts = [*running_notes(entries), *time_notes(entries, options)]
-    streams.tell_notes(doubts)
-    if as_json:
-        from kcompact.cli.output.json import document, dumps, left_out_fields, note_fields
-        from kcompact.cli.output.keys_json import keys_entry, topic_entry
-
-        shown = {
-            "notes": note_fields([*notes, *doubts]),
-            "partitions": [keys_entry(each, request.separator, print_data=request.print_data) for each in entries],
-            "left_out": [left_out_fields(each) for each in left_out(named, topics=options.topics)],
-            "topics": [topic_entry(each, print_data=request.print_data) for each in topics],
-        }
-        lost = delivered(lambda: streams.echo(dumps(document("inspect", options.now_ms, **shown))), only_reads=True)
-    else:
-        from kcompact.cli.output.keys import show_keys
-
-        def show() -> None:
-            show_keys(topics, request.older_than_ms, print_data=request.print_data)
-
-        lost = delivered(show, only_reads=True)
-    complain_of(entries)
-    return gravest_exit_code([entry.exit_code for entry in entries]) or lost
+    return counting.run(paths, plan_options, request, as_json=as_json)
 
 
-def _log_bytes(directories: Sequence[Path]) -> int:
-    """Return the bytes of the logs. What cannot be read is reported with its partition."""
-    total = 0
-    for log in chain.from_iterable(directory.glob(f"*{Suffix.LOG}") for directory in directories):
-        with suppress(OSError):
-            total += log.stat().st_size
-    return total
-
-
-def _topics(
-    directories: Sequence[Path], options: PlanOptions, count: CountOptions, executor: Executor, progress: Progress
-) -> Iterator[TopicKeys]:
-    configs = options.configs_of(directories)
-    for topic, its_directories in _by_topic(directories):
-        log_dirs = LogDirs()
-        read = partial(_topic, topic, its_directories, configs, options, count, executor, progress)
-        running = next((each for each in map(_log_dir_of(log_dirs), its_directories) if each.is_running), None)
-        if running is None:
-            yield read(LogDir(path=its_directories[0].parent))
-            continue
-        # Each plan is of one moment, and the scan reads no file but those of the plan: if one is gone, all is repeated.
-        yield read_settled(its_directories[0], running, read, watches=False)
-
-
-def _by_topic(directories: Sequence[Path]) -> list[tuple[str, list[Path]]]:
-    """Return the directories by topic. Copies of a partition are of different brokers, so they are not together."""
-    found: dict[tuple[str, int], dict[int, Path]] = {}
-    for directory in directories:
-        parsed = parse_directory(directory.name)
-        topic = parsed.topic_partition.topic if parsed else directory.name
-        partition = parsed.topic_partition.partition if parsed else 0
-        copy = 0
-        while partition in found.setdefault((topic, copy), {}):
-            copy += 1
-        found[topic, copy][partition] = directory
-    return [(topic, list(own.values())) for (topic, _), own in found.items() if own]
-
-
-def _log_dir_of(log_dirs: LogDirs) -> Callable[[Path], LogDir]:
-    def of(directory: Path) -> LogDir:
-        try:
-            return log_dirs.of(directory)
-        except KcompactError:  # Reported with each partition.
-            return LogDir(path=directory.parent, is_log_dir=True)
-
-    return of
-
-
-def _topic(
-    topic: str,
-    directories: Sequence[Path],
-    configs: Mapping[Path, Configured],
-    options: PlanOptions,
-    count: CountOptions,
-    executor: Executor,
-    progress: Progress,
-    _: LogDir,
-) -> TopicKeys:
-    log_dirs = LogDirs()
-    entries = {directory: _planned(directory, configs[directory], options, log_dirs) for directory in directories}
-    plans = [entry.plan for entry in entries.values() if entry.plan is not None]
-    counted = count_keys(plans, executor, count)
-    for keys in counted.logs:
-        entry = entries[keys.directory]
-        # The count says where the damage is; the plan may only have found that there is some.
-        entries[keys.directory] = replace(entry, keys=keys, error=keys.problem or entry.error)
-    for directory, problem in counted.failed:
-        entries[directory] = replace(entries[directory], error=problem)
-    return TopicKeys(topic=topic, entries=tuple(entries.values()), counted=counted)
-
-
-def _planned(directory: Path, configured: Configured, options: PlanOptions, log_dirs: LogDirs) -> KeysEntry:
-    """Return the entry of a partition with its plan. For damage that leaves a plan it has both plan and error."""
-    try:
-        with storage_errors(directory):
-            log_dir, damage_beside = log_dirs.despite_damage(directory)
-            plan, found = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
-    except ConfigError:
-        raise
-    except KcompactError as problem:
-        return KeysEntry.failed(directory, problem)
-    return KeysEntry(
-        directory=directory,
-        plan=_without_producers(noted(plan, configured.notes), found),
-        error=damage_beside or configured.problem or found,
-    )
-
-
-def _without_producers(plan: CleanPlan, damage: KcompactError | None) -> CleanPlan:
-    """Return a plan that says of its damage, so that the count looks for open transactions itself."""
-    if isinstance(damage, CorruptDataError) and not plan.log.damage:
-        return replace(plan, log=replace(plan.log, damage=(damage,)))
-    return plan
+def _age_ms(time: When, now_ms: int) -> int:
+    """Return how old a record of this time is. Raises click.BadParameter for a time in the future."""
+    age_ms = now_ms - time.before(now_ms)
+    if age_ms < 0:
+        raise click.BadParameter("TIME is after --now", param_hint="--older-than")
+    return age_ms

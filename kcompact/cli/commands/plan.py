@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcompact.cli.arguments import typed_arguments
+from kcompact.cli.declaration import typed_arguments
 from kcompact.cli.entries import complain_of
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, left_out_fields, note_fields, plan_entry

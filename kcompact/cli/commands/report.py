@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kcompact import __version__, readable
 from kcompact.cleaner.outcome import PartitionOutcome
-from kcompact.cli.arguments import typed_arguments
+from kcompact.cli.declaration import typed_arguments
 from kcompact.cli.entries import complain_of
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import document, dumps, identity_fields, note_fields
@@ -161,7 +161,7 @@ def _commands(facts: Sequence[PartitionFacts]) -> list[str]:
     command, *arguments = _shared_arguments(typed_arguments())
     found = []
     if any(isinstance(each.error, CorruptDataError) for each in facts):
-        found.append(command_after([command, "--verify", *arguments], "inspect"))
+        found.append(command_after([command, *arguments], "verify"))
     if not running_notes(facts):
         if any(each.is_eligible for each in facts):
             found.append(command_after([command, "--dry-run", *arguments], "clean"))

@@ -1,4 +1,4 @@
-"""`inspect` of single files: a log, an index, a snapshot, a checkpoint."""
+"""`inspect` and `verify` of single files: a log, an index, a snapshot, a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def refused_file(path: Path, options: str) -> InspectedPartition:
-    """Return the entry of a file for options that need all segments of a partition."""
-    problem = f"{options} needs a partition directory or a log directory: all segments decide"
+def refused_file(path: Path, command: str) -> InspectedPartition:
+    """Return the entry of a file for a command that needs all segments of a partition."""
+    problem = f"{command} needs a partition directory or a log directory: all segments decide"
     return InspectedPartition.failed(path.absolute(), RefusedError(path=path.absolute(), problem=problem))
 
 

@@ -20,12 +20,12 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
     record_lines   the same lines for whole runs of records, by a kernel
     decoding       the records of Kafka's coordinators, decoded
     field_decoder  keys and values, decoded as numbers, JSON and others
-    groups         `inspect --groups`, for people and for programs
-    gaps           `inspect --gaps`, for people and for programs
-    transactions   `inspect --transactions`, for people and for programs
-    keys           `inspect --keys` for people
-    keys_json      `inspect --keys` for programs
-    keys_progress  the progress of `inspect --keys`, and of the first reading of `--latest`
+    groups         `groups`, for people and for programs
+    gaps           `gaps`, for people and for programs
+    transactions   `transactions`, for people and for programs
+    keys           `keys` for people
+    keys_json      `keys` for programs
+    keys_progress  the progress of `keys`, and of the first reading of `--latest`
     doctor         `doctor`, for people and for programs
     file_entries   the entries of single files: indexes, snapshots, checkpoints
     log_bar        a log drawn to scale

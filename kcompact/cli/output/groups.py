@@ -87,7 +87,7 @@ def _rest(read: Sequence[LogGroups]) -> list[str]:
     lines = []
     if records:
         size = readable.size(sum(found.undecoded_bytes for found in read))
-        lines.append(f"not decoded: {counted(records, 'record')}, {size}; see inspect --decode")
+        lines.append(f"not decoded: {counted(records, 'record')}, {size}; see records --decode")
     if other:
         lines.append(f"markers and empty batches: {readable.size(other)}")
     return lines

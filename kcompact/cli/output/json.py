@@ -198,14 +198,28 @@ def _deleted_segment(segment: Segment, reason: object) -> dict[str, Any]:
 
 
 def inspect_entry(entry: InspectedPartition) -> dict[str, Any]:
-    """Return what `inspect` found in a partition: the plan, the contents of each segment, and the findings."""
+    """Return what `inspect` found in a partition: the plan, and the contents of each segment."""
     fields = plan_entry(entry)
     log = entry.plan.log if entry.plan else None
     fields["leftovers"] = [*log.leftovers, *log.staging] if log else None
     fields["deleted"] = list(log.deleted) if log else None
     fields["foreign"] = list(log.foreign) if log else None
-    fields["findings"] = _findings(entry.findings)
     return fields
+
+
+def verify_entry(entry: InspectedPartition) -> dict[str, Any]:
+    """Return what `verify` found in a partition: what `inspect` shows, and the findings."""
+    return inspect_entry(entry) | {"findings": _findings(entry.findings)}
+
+
+def history_entry(entry: InspectedPartition, **found: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what `gaps`, `transactions` or `keys` found in a partition. Null: it could not be read."""
+    return identity_fields(entry.directory) | {
+        **found,
+        "notes": note_fields(entry.plan.log.notes) if entry.plan else [],
+        "error": str(entry.error) if entry.error else None,
+        "exit_code": entry.exit_code,
+    }
 
 
 def clean_entry(entry: PartitionOutcome) -> dict[str, Any]:

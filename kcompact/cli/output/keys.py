@@ -1,4 +1,4 @@
-"""Prints the counts of `inspect --keys` for people."""
+"""Prints the counts of `keys` for people."""
 
 from __future__ import annotations
 

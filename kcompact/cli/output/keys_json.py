@@ -1,4 +1,4 @@
-"""The counts of `inspect --keys` as JSON. `docs/json.md` lists the fields."""
+"""The counts of `keys` as JSON. `docs/json.md` lists the fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from kcompact.cli.entries import KeysEntry, TopicKeys
-from kcompact.cli.output.json import inspect_entry, known
+from kcompact.cli.output.json import history_entry, known
 from kcompact.keys.counts import AgeBin, KeyCounts, LogKeys, NamedKey, PrefixCounts, PrefixKeys, Tally, key_hash
 
 COUNT_FIELDS = (
@@ -37,7 +37,7 @@ TOPIC_FIELDS = (
 def keys_entry(entry: KeysEntry, separator: bytes, *, print_data: bool) -> dict[str, Any]:
     """Return the entry of a partition with its `keys`, null if nothing could be counted."""
     keys = None if entry.keys is None else log_fields(entry.keys, separator, print_data=print_data)
-    return inspect_entry(entry) | {"keys": keys}
+    return history_entry(entry, keys=keys)
 
 
 def topic_entry(topic: TopicKeys, *, print_data: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The progress of `inspect --keys` and of the first reading of `--latest`: a bar on a terminal, nothing elsewhere."""
+"""The progress of `keys` and of the first reading of `--latest`: a bar on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import click
 
 from kcompact import __version__
+from kcompact.cli.declaration import commands_of
 
 _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
 """Characters that roff would take for a command or replace by a typographic one."""
@@ -41,7 +42,7 @@ def page_of(context: click.Context) -> str:
         *_options(context),
     ]
     if isinstance(command, click.Group):
-        lines += [".SH COMMANDS", *_commands(command, name)]
+        lines += [".SH COMMANDS", *_commands(context, name)]
     for text in paragraphs:
         if text[0] == KEPT_LINES:
             lines += _section(text[1:])
@@ -69,8 +70,8 @@ def _options(context: click.Context) -> Iterator[str]:
             yield _escaped(" ".join(record[1].split()))
 
 
-def _commands(group: click.Group, name: str) -> Iterator[str]:
-    for each, command in sorted(group.commands.items()):
+def _commands(context: click.Context, name: str) -> Iterator[str]:
+    for each, command in sorted(commands_of(context).items()):
         yield from (".TP", f"\\fB{_escaped(name)}\\-{_escaped(each)}\\fR(1)", _escaped(command.get_short_help_str(100)))
 
 

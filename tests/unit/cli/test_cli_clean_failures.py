@@ -165,7 +165,7 @@ def test_an_ordinary_user_needs_no_more_than_the_files() -> None:
             answers = [
                 user(bound(kcompact, *arguments, directory))
                 for arguments in (
-                    ("inspect", "--verify", *COMPACT),
+                    ("verify", *COMPACT),
                     ("plan", *COMPACT),
                     (*cleaning, "--dry-run"),
                     (*cleaning, "--output", f"{root}/copy"),

@@ -51,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, shell: str, words: str, current: str 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("kcompact re", ["plain,recover", "plain,report", "plain,restore"]),
+        ("kcompact re", ["plain,records", "plain,report", "plain,recover", "plain,restore"]),
         ("kcompact --vers", ["plain,--version"]),
         ("kcompact --version rest", ["plain,restore"]),
         ("kcompact --help rest", ["plain,restore"]),
@@ -81,9 +81,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, shell: str, words: str, current: str 
         ("kcompact plan logs/file-0 no/such/dir --topic ", ["plain,file"]),
         ("kcompact plan --topic ", []),
         # Partitions
-        ("kcompact inspect logs --partition ", ["plain,0", "plain,1"]),
-        ("kcompact inspect logs/orders-1 --partition ", ["plain,1"]),
-        ("kcompact inspect --transaction a", ["plain,aborted"]),
+        ("kcompact records logs --partition ", ["plain,0", "plain,1"]),
+        ("kcompact records logs/orders-1 --partition ", ["plain,1"]),
+        ("kcompact records --transaction a", ["plain,aborted"]),
         # Settings
         ("kcompact plan --config min.", ["open,min.cleanable.dirty.ratio=", "open,min.compaction.lag.ms="]),
         ("kcompact plan --config=log.cleaner.th", ["open,--config=log.cleaner.threads="]),

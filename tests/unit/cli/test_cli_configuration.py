@@ -175,12 +175,12 @@ def test_a_stale_replica_is_refused(tmp_path: Path) -> None:
     log_dir = broker(tmp_path, *COMPACTED, topic_id=OTHER)
     before = digest(log_dir)
     forced = ("--config", "cleanup.policy=compact")
-    for command in (("plan",), ("inspect",), ("inspect", "--verify"), ("clean", "--engine", "in-process")):
+    for command in (("plan",), ("inspect",), ("verify",), ("clean", "--engine", "in-process")):
         ran = kcompact(*command, "--json", *AT, *forced, "--topic", "orders", log_dir)
         entry = ran.partition
         assert (ran.code, entry["reason"], entry["eligible"]) == (4, "not-a-partition", False)
         assert "stale replica" in entry["error"]
-        assert bool(entry["segments"]) == (command[0] == "inspect")
+        assert bool(entry["segments"]) == (command[0] in ("inspect", "verify"))
         shown = kcompact(*command, *AT, *forced, "--topic", "orders", log_dir)
         assert "stale replica" in shown.out + shown.err
         assert "to be cleaned: dirty" not in shown.out
@@ -262,7 +262,7 @@ def test_a_damaged_metadata_log(tmp_path: Path) -> None:
         assert (ran.code, ran.partition["reason"]) == (3, "corrupt")
         assert f"{METADATA_DIRECTORY}/{log()}, position 0, offset 0: checksum" in ran.partition["error"]
         assert "--bootstrap-server" in ran.partition["error"]
-    ran = kcompact("inspect", "--json", "--verify", "--topic", "orders", log_dir)
+    ran = kcompact("verify", "--json", "--topic", "orders", log_dir)
     assert (ran.code, ran.partition["findings"][0]["file"]) == (3, log())
     assert ran.partition["segments"]
 

@@ -1,4 +1,4 @@
-"""`inspect --decode`: the records of Kafka's coordinators, as text and as JSON Lines, and records of others."""
+"""`records --decode`: the records of Kafka's coordinators, as text and as JSON Lines, and records of others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log(log_dir: Path, *records: Record, name: str = "__consumer_offsets-0") -> 
 
 
 def test_text_is_that_of_dump_log_segments(tmp_path: Path) -> None:
-    ran = kcompact("inspect", "--decode", log(tmp_path, Record(0, 5, KEY, VALUE), Record(1, 5, KEY, None)))
+    ran = kcompact("records", "--decode", log(tmp_path, Record(0, 5, KEY, VALUE), Record(1, 5, KEY, None)))
     assert (ran.code, ran.err) == (0, "")
     first, second = ran.out.splitlines()[3:]
     key = 'key: {"type":"1","data":{"group":"g","topic":"t","partition":7}}'
@@ -40,7 +40,7 @@ def test_text_is_that_of_dump_log_segments(tmp_path: Path) -> None:
 
 def test_json_lines(tmp_path: Path) -> None:
     directory = log(tmp_path, Record(0, 5, KEY, VALUE), Record(1, 5, KEY, None))
-    first, second = kcompact("inspect", "--decode", "--json", directory).lines
+    first, second = kcompact("records", "--decode", "--json", directory).lines
     assert first["key"] == {"type": 1, "data": {"group": "g", "topic": "t", "partition": 7}}
     assert first["payload"] == {"version": 0, "data": {"offset": 42, "metadata": "a\x1bb", "commitTimestamp": 0}}
     assert (second["key"], second["payload"]) == (first["key"], None)
@@ -62,7 +62,7 @@ def test_a_record_that_cannot_be_decoded_is_shown_as_it_is(
     record: Record, shown: dict[str, str | None], problem: str, tmp_path: Path
 ) -> None:
     directory = log(tmp_path, record, Record(1, 5, KEY, VALUE))
-    ran = kcompact("inspect", "--decode", "--json", directory)
+    ran = kcompact("records", "--decode", "--json", directory)
     assert ran.code == 0
     bad, good = ran.lines
     assert bad["decodeError"] == problem
@@ -72,13 +72,13 @@ def test_a_record_that_cannot_be_decoded_is_shown_as_it_is(
         f"note: 1 record could not be decoded and is listed without decoding, the first in "
         f"__consumer_offsets-0/{LOG}, offset 0: {problem}\n"
     )
-    assert f"decodeError: {problem}" in kcompact("inspect", "--decode", directory).out
+    assert f"decodeError: {problem}" in kcompact("records", "--decode", directory).out
 
 
 def test_undecodable_records_are_counted(tmp_path: Path) -> None:
     directory = log(tmp_path, *(Record(number, 5, b"\0\x63", b"x") for number in range(3)))
     log(tmp_path, Record(0, 5, b"", b""), name="__transaction_state-0")
-    ran = kcompact("inspect", "--decode", tmp_path)
+    ran = kcompact("records", "--decode", tmp_path)
     assert ran.err.startswith("note: 4 records could not be decoded and are listed without decoding, the first in")
     assert f"{directory.name}/{LOG}, offset 0: record type 99 is unknown" in ran.err
 
@@ -89,25 +89,25 @@ def test_a_single_file_is_decoded_by_the_name_of_its_directory(
 ) -> None:
     directory = log(tmp_path, Record(0, 5, b"\0\0\0\1x" + bytes(20), None), name=name)
     monkeypatch.chdir(directory)
-    (line,) = kcompact("inspect", "--decode", "--json", LOG).lines
+    (line,) = kcompact("records", "--decode", "--json", LOG).lines
     assert line["key"]["type"] == 0
 
 
 def test_records_of_other_topics_are_listed_without_contents(tmp_path: Path) -> None:
     partition(tmp_path)
-    ran = kcompact("inspect", "--decode", "--json", tmp_path)
+    ran = kcompact("records", "--decode", "--json", tmp_path)
     assert ran.code == 0
     assert re.match(
         r"note: --decode has no effect: no log is in a partition directory of __cluster_metadata, ", ran.err
     )
     assert all("key" not in line and "payload" not in line for line in ran.lines)
-    printed = kcompact("inspect", "--decode", "--print-data", "--json", tmp_path)
+    printed = kcompact("records", "--decode", "--print-data", "--json", tmp_path)
     assert printed.lines[0]["key"] == "a"
 
 
 def test_the_example(tmp_path: Path) -> None:
     """Groups of both protocols, a tombstone of each kind, and a transaction."""
-    ran = kcompact("inspect", "--decode", "--json", examples.build("groups", tmp_path / "logs"))
+    ran = kcompact("records", "--decode", "--json", examples.build("groups", tmp_path / "logs"))
     assert (ran.code, ran.err) == (0, "")
     assert all("decodeError" not in line for line in ran.lines)
     assert {line["key"]["type"] for line in ran.lines} == {0, 1, 2, 3, 5, 6, 7, 8}

@@ -19,7 +19,7 @@ BOOTSTRAP = ROOT / "fixtures/logs/broker/before/bootstrap.checkpoint"
 
 
 def lines(path: Path, *options: str) -> list[str]:
-    return kcompact("inspect", "--batches", "--records", *options, path).out.splitlines()
+    return kcompact("records", *options, path).out.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_old_formats(line: str) -> None:
 def test_a_change_of_leader() -> None:
     content = '{"version":0,"leaderId":1,"voters":[{"voterId":1}],"grantingVoters":[{"voterId":1}]}'
     assert lines(METADATA)[3].endswith(f" headerKeys: [] LeaderChange: {content}")
-    as_json = kcompact("inspect", "--records", "--json", METADATA).lines[0]
+    as_json = kcompact("records", "--json", METADATA).lines[0]
     assert as_json["LeaderChange"] == json.loads(content)
 
 
@@ -65,7 +65,7 @@ def test_control_records(kind: int, value: bytes | None, expected: str, tmp_path
 
 
 def test_metadata_records(tmp_path: Path) -> None:
-    decoded = [line for line in kcompact("inspect", "--decode", METADATA).out.splitlines() if "payload: " in line]
+    decoded = [line for line in kcompact("records", "--decode", METADATA).out.splitlines() if "payload: " in line]
     assert decoded[1].endswith(
         ' payload: {"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"metadata.version","featureLevel":30}}'
     )
@@ -73,7 +73,7 @@ def test_metadata_records(tmp_path: Path) -> None:
     path.parent.mkdir()
     values = [None, b"\x02\x02\0", b"\x01\x63\0", b"\x01\x02\x09", b"\x01\x17\0\0rest"]
     path.write_bytes(b"".join(build([Record(offset, 0, None, value)]) for offset, value in enumerate(values)))
-    errors = [line.get("decodeError") for line in kcompact("inspect", "--decode", "--json", path).lines]
+    errors = [line.get("decodeError") for line in kcompact("records", "--decode", "--json", path).lines]
     assert errors == [
         "no value",
         "frame version 2 is unknown",
@@ -88,7 +88,7 @@ def test_snapshots_of_the_metadata_log(tmp_path: Path) -> None:
     snapshot = tmp_path / "00000000000000000042-0000000003.checkpoint"
     snapshot.write_bytes(BOOTSTRAP.read_bytes())
     assert lines(snapshot)[1] == "Snapshot end offset: 42, epoch: 3"
-    assert kcompact("inspect", snapshot).code == kcompact("inspect", "--verify", snapshot).code == 0
+    assert kcompact("inspect", snapshot).code == kcompact("verify", snapshot).code == 0
 
 
 def test_the_first_sequence_number_in_a_snapshot() -> None:

@@ -1,4 +1,4 @@
-"""`inspect --groups`: its table, its JSON, and paths that have no groups."""
+"""`groups`: its table, its JSON, and paths that have no groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def test_the_table(log_dir: Path) -> None:
-    ran = kcompact("inspect", "--groups", log_dir)
+    ran = kcompact("groups", log_dir)
     assert (ran.code, ran.err) == (0, "")
     header, *rows, blank, totals = ran.out.splitlines()
     assert header.split() == "group type partition members offsets tombstones records size live".split()
@@ -37,7 +37,7 @@ def test_the_table(log_dir: Path) -> None:
 
 
 def test_json(log_dir: Path) -> None:
-    entry = kcompact("inspect", "--groups", "--json", log_dir).partition
+    entry = kcompact("groups", "--json", log_dir).partition
     assert (entry["topic"], entry["partition"], entry["error"], entry["exit_code"]) == (
         "__consumer_offsets",
         0,
@@ -56,7 +56,7 @@ def test_a_group_whose_name_would_control_a_terminal(tmp_path: Path) -> None:
     directory.mkdir()
     records = [Record(0, 1, offset_key("a\x1b[31m\u202eb"), offset_value(1)), Record(1, 1, b"\0\x63", b"")]
     (directory / LOG).write_bytes(build(records))
-    ran = kcompact("inspect", "--groups", directory)
+    ran = kcompact("groups", directory)
     assert not CONTROL.search(ran.out)
     assert "not decoded: 1 record, " in ran.out
 
@@ -64,36 +64,29 @@ def test_a_group_whose_name_would_control_a_terminal(tmp_path: Path) -> None:
 def test_damage_of_one_partition_leaves_the_others(log_dir: Path) -> None:
     other = partition(log_dir, "log name=__consumer_offsets-1 now=10:00\n0: a=1")
     flip(log_dir / "__consumer_offsets-0" / LOG, 70)
-    ran = kcompact("inspect", "--groups", "--json", log_dir)
+    ran = kcompact("groups", "--json", log_dir)
     assert ran.code == 3
     damaged, sound = sorted(ran.json["partitions"], key=lambda entry: entry["partition"])
     assert (damaged["exit_code"], damaged["groups"], damaged["undecoded_records"]) == (3, [], None)
     assert "checksum" in damaged["error"]
     assert (sound["exit_code"], sound["undecoded_records"], sound["directory"]) == (0, 1, str(other))
-    shown = kcompact("inspect", "--groups", log_dir)
+    shown = kcompact("groups", log_dir)
     assert shown.code == 3
     assert "checksum" in shown.err
 
 
 @pytest.mark.parametrize("name", ["__transaction_state-0", "orders-0"])
 def test_a_partition_without_groups_is_refused(name: str, tmp_path: Path) -> None:
-    ran = kcompact("inspect", "--groups", partition(tmp_path, f"log name={name} now=10:00\n0: a=1"))
+    ran = kcompact("groups", partition(tmp_path, f"log name={name} now=10:00\n0: a=1"))
     assert (ran.code, ran.out) == (4, "")
-    assert "--groups needs a partition of __consumer_offsets; there is none" in ran.err
+    assert "groups needs a partition of __consumer_offsets; there is none" in ran.err
 
 
 def test_a_file_and_a_missing_path_are_refused(log_dir: Path) -> None:
-    ran = kcompact("inspect", "--groups", log_dir / "__consumer_offsets-0" / LOG)
+    ran = kcompact("groups", log_dir / "__consumer_offsets-0" / LOG)
     assert (ran.code, ran.out) == (4, "")
     assert "needs a partition directory or a log directory" in ran.err
-    missing = kcompact("inspect", "--groups", log_dir / "nothing", log_dir)
+    missing = kcompact("groups", log_dir / "nothing", log_dir)
     assert missing.code == 4
     assert "no such directory" in missing.err
     assert "billing" in missing.out
-
-
-@pytest.mark.parametrize("option", ["--batches", "--records", "--print-data", "--decode", "--verify"])
-def test_options_that_exclude_groups(option: str, log_dir: Path) -> None:
-    ran = kcompact("inspect", "--groups", option, log_dir)
-    assert ran.code == 2
-    assert "--groups excludes" in ran.err

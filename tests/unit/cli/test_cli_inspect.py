@@ -14,7 +14,18 @@ import pytest
 from fixtures import checkout
 from kcompact.cli.output.json import CONTENTS_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS, SEGMENT_FIELDS
 from kcompact.format.batch import Record, build
-from tests.support.command_line import COMPACT, CONTROL, DIRTY, command, digest, environment, flip, kcompact, partition
+from tests.support.command_line import (
+    COMPACT,
+    CONTROL,
+    DIRTY,
+    EVERY_COMMAND,
+    command,
+    digest,
+    environment,
+    flip,
+    kcompact,
+    partition,
+)
 
 CONTRACT = {"base_offset", "size_bytes", "role", "first_timestamp_ms", "largest_timestamp_ms", "last_modified_ms"}
 
@@ -29,8 +40,11 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
         *IDENTITY_FIELDS,
         *PLAN_FIELDS,
         *OUTCOME_FIELDS,
-        *("leftovers", "deleted", "foreign", "findings"),
+        *("leftovers", "deleted", "foreign"),
     }
+    verified = kcompact("verify", "--json", *COMPACT, directory)
+    assert (verified.json["command"], verified.partition["findings"]) == ("verify", [])
+    assert verified.partition.keys() == {*entry.keys(), "findings"}
     assert (entry["topic"], entry["partition"], entry["directory"]) == ("orders", 0, str(directory))
     for segment in entry["segments"]:
         assert segment.keys() == {*SEGMENT_FIELDS, *CONTENTS_FIELDS}
@@ -40,7 +54,6 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
         (3, "dirty", 3, 3),
         (6, "active", 1, 1),
     ]
-    assert entry["findings"] is None
 
 
 @pytest.mark.parametrize(
@@ -88,10 +101,10 @@ def test_batches_as_json_lines(tmp_path: Path) -> None:
 
 def test_records_as_json_lines(tmp_path: Path) -> None:
     directory = partition(tmp_path)
-    lines = kcompact("inspect", "--records", "--json", directory).lines
+    lines = kcompact("records", "--json", directory).lines
     assert list(lines[5]) == ["file", "offset", "CreateTime", "keySize", "valueSize", "sequence", "headerKeys"]
     assert (lines[5]["offset"], lines[5]["keySize"], lines[5]["valueSize"]) == (5, 1, -1)
-    printed = kcompact("inspect", "--print-data", "--json", directory).lines
+    printed = kcompact("records", "--print-data", "--json", directory).lines
     assert (printed[0]["key"], printed[0]["payload"], printed[5]["payload"]) == ("a", "1", None)
 
 
@@ -99,15 +112,15 @@ def test_data_that_is_no_text_is_base64(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     batch = build([Record(6, 1, b"\xff\x00", b"\x1b[31m", ((b"h\x1b", b""),))])
     (directory / "00000000000000000006.log").write_bytes(batch)
-    last = kcompact("inspect", "--print-data", "--json", directory).lines[-1]
+    last = kcompact("records", "--print-data", "--json", directory).lines[-1]
     assert (last["keyBase64"], last["payloadBase64"]) == ("/wA=", "G1szMW0=")
-    shown = kcompact("inspect", "--print-data", directory)
+    shown = kcompact("records", "--print-data", directory)
     assert not CONTROL.search(shown.out)
 
 
 def test_lines_are_those_of_dump_log_segments(tmp_path: Path) -> None:
     log = partition(tmp_path) / "00000000000000000003.log"
-    lines = kcompact("inspect", "--records", log).out.splitlines()
+    lines = kcompact("records", log).out.splitlines()
     assert lines[:2] == ["Dumping 00000000000000000003.log", "Log starting offset: 3"]
     assert re.fullmatch(
         r"baseOffset: 3 lastOffset: 3 count: 1 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 "
@@ -130,17 +143,17 @@ FILES = [
 
 
 @pytest.mark.parametrize(("name", "kind"), FILES)
-@pytest.mark.parametrize("verify", [(), ("--verify",)])
-def test_single_file(name: str, kind: str, verify: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_single_file(name: str, kind: str, command: str, tmp_path: Path) -> None:
     lines = DIRTY.replace("now=10:00", "now=10:00 checkpoint=3 hw=6") + "snapshot 6: pid=7 last=4\n"
     partition(tmp_path, lines)
     path = tmp_path / name.format(p="orders-0")
-    ran = kcompact("inspect", "--json", *verify, path)
+    ran = kcompact(command, "--json", path)
     assert (ran.code, ran.json["partitions"]) == (0, [])
     (look,) = ran.json["files"]
     assert (look["kind"], look["error"]) == (kind, None)
     assert (look["contents"] is not None) == (kind == "log")
-    assert kcompact("inspect", *verify, path).code == 0
+    assert kcompact(command, path).code == 0
 
 
 def test_more_entries_than_memory_can_hold_are_not_listed(tmp_path: Path) -> None:
@@ -160,28 +173,32 @@ def overlap(path: Path) -> None:
 
 
 LOG0, LOG3 = "00000000000000000000.log", "00000000000000000003.log"
-BAD: list[tuple[str, Callable[[Path], Any], str, int, str]] = [
-    ("corrupt batch", lambda d: flip(d / LOG0, 65), "--verify", 3, "checksum"),
-    ("torn segment", lambda d: cut(d / LOG3), "--verify", 3, "not a complete batch"),
-    ("torn active segment", lambda d: cut(d / "00000000000000000006.log"), "--verify", 3, "torn tail"),
-    ("overlapping segments", lambda d: overlap(d / LOG0), "--verify", 3, "overlaps the next segment"),
-    ("torn segment dumped", lambda d: cut(d / LOG3), "--batches", 3, "the file"),
+BAD: list[tuple[str, Callable[[Path], Any], tuple[str, ...], int, str]] = [
+    ("corrupt batch", lambda d: flip(d / LOG0, 65), ("verify",), 3, "checksum"),
+    ("torn segment", lambda d: cut(d / LOG3), ("verify",), 3, "not a complete batch"),
+    ("torn active segment", lambda d: cut(d / "00000000000000000006.log"), ("verify",), 3, "torn tail"),
+    ("overlapping segments", lambda d: overlap(d / LOG0), ("verify",), 3, "overlaps the next segment"),
+    ("torn segment dumped", lambda d: cut(d / LOG3), ("inspect", "--batches"), 3, "the file"),
     (
         "corrupt checkpoint",
         lambda d: (d.parent / "cleaner-offset-checkpoint").write_text("x\n"),
-        "--json",
+        ("inspect", "--json"),
         3,
         "",
     ),
 ]
 
 
-@pytest.mark.parametrize(("damage", "option", "code", "problem"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_damage(damage: Callable[[Path], None], option: str, code: int, problem: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "arguments", "code", "problem"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
+)
+def test_damage(
+    damage: Callable[[Path], None], arguments: tuple[str, ...], code: int, problem: str, tmp_path: Path
+) -> None:
     directory = partition(tmp_path)
     damage(directory)
     before = digest(tmp_path)
-    ran = kcompact("inspect", option, *COMPACT, directory)
+    ran = kcompact(*arguments, *COMPACT, directory)
     assert ran.code == code
     assert problem in ran.out + ran.err
     assert "Traceback" not in ran.out + ran.err
@@ -227,39 +244,40 @@ def test_real_directories_are_sound(name: str, tmp_path: Path) -> None:
     manifest = checkout.read_manifest(name)
     for directory in manifest["directories"]:
         target = checkout.copy_directory(name, directory, tmp_path / directory)
-        ran = kcompact("inspect", "--verify", "--json", "--now", "0", target)
+        ran = kcompact("verify", "--json", "--now", "0", target)
         findings = [each for entry in ran.json["partitions"] for each in entry["findings"] or []]
         assert ran.code == 0, [entry["error"] for entry in ran.json["partitions"]]
         assert [each for each in findings if each["severity"] == "damage"] == []
         assert [entry["foreign"] for entry in ran.json["partitions"] if entry["foreign"]] == []
 
 
-@pytest.mark.parametrize("dump", [["--batches"], ["--records"], ["--batches", "--records"]])
-def test_findings_beside_json_lines(dump: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("lists", [["inspect", "--batches"], ["records"], ["records", "--batches"]])
+def test_damage_in_json_lines(lists: list[str], tmp_path: Path) -> None:
     directory = partition(tmp_path)
     flip(directory / "00000000000000000000.log", 65)
     for target in (directory, directory / "00000000000000000000.log"):
-        ran = kcompact("inspect", "--json", "--verify", *dump, *COMPACT, target)
+        ran = kcompact(*lists, "--json", *COMPACT, target)
         assert ran.code == 3
         assert [each["position"] for each in ran.lines if "unreadable" in each] == [0]
-        assert re.search(r"damage:? .*checksum", ran.err), ran.err
-    sound = kcompact("inspect", "--json", "--verify", *dump, *COMPACT, partition(tmp_path / "sound"))
-    assert (sound.code, "verified: nothing is wrong" in sound.err) == (0, True)
+        verified = kcompact("verify", *COMPACT, target)
+        assert (verified.code, bool(re.search(r"damage:? .*checksum", verified.out))) == (3, True)
+    sound = kcompact("verify", *COMPACT, partition(tmp_path / "sound"))
+    assert (sound.code, "verified: nothing is wrong" in sound.out) == (0, True)
 
 
-@pytest.mark.parametrize("dump", [[], ["--records"], ["--records", "--verify"]])
-def test_a_missing_path_beside_others(dump: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["inspect", "verify", "records"])
+def test_a_missing_path_beside_others(command: str, tmp_path: Path) -> None:
     directory = partition(tmp_path)
     missing = directory / "00000000000000000009.log"
-    ran = kcompact("inspect", *dump, *COMPACT, missing, directory)
+    ran = kcompact(command, *COMPACT, missing, directory)
     assert (ran.code, f"error: {missing}: no such file or directory\n" in ran.err) == (4, True)
-    assert "00000000000000000000.log" in ran.out if dump else "orders-0" in ran.out
+    assert ("00000000000000000000.log" if command == "records" else "orders-0") in ran.out
 
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     directory = partition(tmp_path, "log now=10:00\n0: " + " ".join(f"k{n}=v" for n in range(5000)) + "\n5000: x=1")
     shell = subprocess.Popen(
-        command("inspect", "--records", directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        command("records", directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     )
     assert shell.stdout is not None
     assert shell.stderr is not None
@@ -270,7 +288,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert shell.wait() == 141
 
 
-@pytest.mark.parametrize("arguments", [[], ["inspect"], ["plan"], ["clean"], ["recover"]])
+@pytest.mark.parametrize("arguments", [[], *([name] for name in EVERY_COMMAND)])
 def test_help(arguments: list[str]) -> None:
     ran = kcompact(*arguments, "--help")
     assert ran.code == 0

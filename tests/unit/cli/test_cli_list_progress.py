@@ -1,4 +1,4 @@
-"""The progress of `inspect --records`: where it is shown, how, and where nothing may disturb the list."""
+"""The progress of `records`: where it is shown, how, and where nothing may disturb the list."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_every_list_says_how_far_it_is(
     monkeypatch.setattr(ListProgress, "reached", lambda self, log, position: reached.append((log.name, position)))
     monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     directory = partition(tmp_path / "logs", "log\n0: k1=v k2=v k3=v\n3: k1=w k4=v")
-    ran = kcompact("inspect", *options, "--output", tmp_path / "list.jsonl", directory)
+    ran = kcompact("records", *options, "--output", tmp_path / "list.jsonl", directory)
     assert ran.code == 0
     sizes = [(path.name, path.stat().st_size) for path in sorted(directory.glob("*.log"))]
     assert list(dict.fromkeys(one for one in reached if one in sizes)) == sizes

@@ -28,9 +28,7 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["inspect"], ["inspect", "--verify"], ["plan"], ["recover"], ["clean", "--help"]]
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["inspect"], ["verify"], ["plan"], ["recover"], ["clean", "--help"]])
 def test_reading_commands_load_neither_spark_nor_numba(arguments: list[str], tmp_path: Path) -> None:
     target = [] if "--help" in arguments else [str(partition(tmp_path))]
     ran = subprocess.run(
@@ -96,7 +94,7 @@ def test_nothing_is_imported_from_the_current_directory(python_path: str, tmp_pa
     directory = partition(tmp_path)
     for name in PLANTED[:2] if python_path.startswith(":") else PLANTED:
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} from the current directory')")
-    for arguments in (["inspect", "--verify"], ["clean", "--quiet", "--engine", "in-process", *COMPACT]):
+    for arguments in (["verify"], ["clean", "--quiet", "--engine", "in-process", *COMPACT]):
         ran = subprocess.run(
             [sys.executable, "-m", "kcompact", *arguments, directory.name],
             cwd=tmp_path,

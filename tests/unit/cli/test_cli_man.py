@@ -10,7 +10,7 @@ import pytest
 
 from kcompact.cli.app import main
 from kcompact.cli.output.man_page import page_of
-from tests.support.command_line import kcompact
+from tests.support.command_line import EVERY_COMMAND, kcompact
 
 REQUESTS = {".TH", ".SH", ".B", ".BR", ".PP", ".TP", ".nf", ".fi"}
 SECTIONS = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXAMPLES", "EXIT STATUS", "SEE ALSO"]
@@ -26,7 +26,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def names() -> list[str]:
-    return ["kcompact", *(f"kcompact-{name}" for name in main.commands)]
+    return ["kcompact", *(f"kcompact-{name}" for name in EVERY_COMMAND)]
 
 
 def test_there_is_a_page_for_each_command(pages: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_parts_of_a_page(name: str, pages: Path) -> None:
 
 def test_every_option_has_its_help(pages: Path) -> None:
     page = (pages / "kcompact-clean.1").read_text(encoding="utf-8").replace("\\-", "-")
-    for parameter in main.commands["clean"].params:
+    for parameter in EVERY_COMMAND["clean"].params:
         if isinstance(parameter, click.Option):
             assert re.search(rf"^\.TP\n\\fB.*{parameter.opts[0]}\b.*\n\w", page, re.MULTILINE), parameter.opts
 

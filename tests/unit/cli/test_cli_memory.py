@@ -18,8 +18,8 @@ MEMORY = ("--memory", "2m")
 COMMANDS = {
     "clean": ("clean", "--yes", "--engine", "in-process", *COMPACT, *MEMORY),
     "dry run": ("clean", "--dry-run", "--engine", "in-process", *COMPACT, *MEMORY),
-    "verify": ("inspect", "--verify", *MEMORY),
-    "records": ("inspect", "--records", *MEMORY),
+    "verify": ("verify", *MEMORY),
+    "records": ("records", *MEMORY),
 }
 
 
@@ -85,8 +85,8 @@ def test_the_message_says_which_memory_is_enough(tmp_path: Path) -> None:
     assert "position 0, offset 0: a batch of 3,000,075 bytes: too large for the memory" in refused.partition["error"]
     assert "pass --memory 16m or more" in refused.partition["error"]
     assert clean("--memory", "16m", directory).code == 0
-    assert kcompact("inspect", "--verify", "--memory", "8m", directory).code == 4
-    assert kcompact("inspect", "--verify", "--memory", "16m", directory).code == 0
+    assert kcompact("verify", "--memory", "8m", directory).code == 4
+    assert kcompact("verify", "--memory", "16m", directory).code == 0
 
 
 def test_a_batch_with_holes_and_the_right_checksum_is_no_damage(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_batch_with_holes_and_the_right_checksum_is_no_damage(tmp_path: Path) 
     if log.stat().st_blocks * 512 > len(batch) // 2:
         assert os.geteuid(), "as root, on the machine that checks everything, this test may not be skipped"
         pytest.skip("this file system has no holes")
-    assert kcompact("inspect", "--verify", "--memory", "256m", directory).code == 0
+    assert kcompact("verify", "--memory", "256m", directory).code == 0
     assert clean("--memory", "256m", directory).code == 0
 
 
@@ -115,4 +115,4 @@ def test_one_worker_has_the_memory_of_all(tmp_path: Path, monkeypatch: pytest.Mo
         directory = write(tmp_path / str(number), build([Record(0, DEFAULT_TIME, b"k", value)], codec=codec))
         # A sixteenth would be enough for a batch of 94 KiB.
         assert clean("--memory", "32m", directory).code == 0
-        assert kcompact("inspect", "--verify", "--memory", "32m", directory).code == 0
+        assert kcompact("verify", "--memory", "32m", directory).code == 0

@@ -165,7 +165,7 @@ def test_a_damaged_batch_names_the_next_step(tmp_path: Path) -> None:
     assert ran.code == 3
     assert "\nRestore this segment from a replica or a backup" in ran.err
     assert "Restore this segment" not in ran.out
-    assert "`kcompact inspect --verify DIR` lists all damage" in ran.err
+    assert "`kcompact verify DIR` lists all damage" in ran.err
     assert "`findings(log)` lists all damage" in str(CorruptBatchError(file="x", problem="y"))
 
 

@@ -52,7 +52,7 @@ STATES = {
 def command_lines(directory: Path, out: Path) -> Iterator[tuple[str | Path, ...]]:
     for path in (directory, directory.parent, directory / LOG0, directory / f"x{FORGED}", directory / f"no{FORGED}"):
         yield "inspect", path
-        yield "inspect", "--verify", path
+        yield "verify", path
         yield "inspect", "--batches", path
         yield "inspect", "--json", path
         yield "plan", *COMPACT, path

@@ -1,4 +1,4 @@
-"""`inspect --format`, `--output` and `--limit`: what is written where, what is refused, and lists of damaged logs."""
+"""`records --format`, `--output` and `--limit`: what is written where, what is refused, and lists of damaged logs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def offsets_in(path: Path) -> list[int]:
 )
 def test_records_in_a_file(suffix: str, options: list[str], expected: list[int], tmp_path: Path) -> None:
     target = tmp_path / f"records{suffix}"
-    ran = kcompact("inspect", "--output", target, *options, log(tmp_path))
+    ran = kcompact("records", "--output", target, *options, log(tmp_path))
     assert (ran.code, ran.out) == (0, "")
     assert f"{len(expected)} records written to {target}\n" in ran.err
     assert offsets_in(target) == expected
@@ -81,7 +81,7 @@ def test_several_partitions_and_single_files(tmp_path: Path) -> None:
     lone.parent.mkdir()
     lone.write_bytes((first / FIRST).read_bytes())
     target = tmp_path / "records.parquet"
-    assert kcompact("inspect", "--output", target, first, second, lone).code == 0
+    assert kcompact("records", "--output", target, first, second, lone).code == 0
     frame = polars.read_parquet(target)
     found = frame.select("topic", "partition", "segment").unique(maintain_order=True).rows()
     assert sorted(found, key=str) == sorted(
@@ -92,7 +92,7 @@ def test_several_partitions_and_single_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_decoded_columns(suffix: str, tmp_path: Path) -> None:
     target = tmp_path / f"records{suffix}"
-    ran = kcompact("inspect", "--output", target, "--value-decoder", "int", "--key-decoder", "utf8", log(tmp_path))
+    ran = kcompact("records", "--output", target, "--value-decoder", "int", "--key-decoder", "utf8", log(tmp_path))
     assert ran.code == 0
     assert "6 values could not be decoded as int" in ran.err
     frame = polars.read_parquet(target) if suffix == ".parquet" else polars.read_csv(target)
@@ -108,7 +108,7 @@ def test_no_decoded_value_ends_an_export(suffix: str, tmp_path: Path) -> None:
     batches = [build([Record(number, 1000, b"k", value)]) for number, value in enumerate(values)]
     (directory / FIRST).write_bytes(b"".join(batches))
     target = tmp_path / f"records{suffix}"
-    ran = kcompact("inspect", "--output", target, "--value-decoder", "json", directory)
+    ran = kcompact("records", "--output", target, "--value-decoder", "json", directory)
     assert ran.code == 0
     assert "6 values could not be decoded as json" in ran.err
     assert offsets_in(target) == list(range(len(values)))
@@ -123,8 +123,8 @@ def columns_in_docs() -> set[str]:
 def test_the_docs_have_all_columns_and_their_query_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = log(tmp_path)
     decoders = ("--key-decoder", "utf8", "--value-decoder", "utf8")
-    kcompact("inspect", "--output", tmp_path / "prices.parquet", *decoders, directory)
-    kcompact("inspect", "--output", tmp_path / "sizes.parquet", directory)
+    kcompact("records", "--output", tmp_path / "prices.parquet", *decoders, directory)
+    kcompact("records", "--output", tmp_path / "sizes.parquet", directory)
     found = {*polars.read_parquet_schema(tmp_path / "prices.parquet")}
     assert found | {*polars.read_parquet_schema(tmp_path / "sizes.parquet")} == columns_in_docs()
     (query,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "records.md").read_text(), re.S)
@@ -137,7 +137,7 @@ def test_the_docs_have_all_columns_and_their_query_runs(tmp_path: Path, monkeypa
 
 
 def test_csv_on_standard_output(tmp_path: Path) -> None:
-    ran = kcompact("inspect", "--format", "csv", "--print-data", log(tmp_path))
+    ran = kcompact("records", "--format", "csv", "--print-data", log(tmp_path))
     rows = list(csv.DictReader(io.StringIO(ran.out, newline="")))
     assert [row["key"] for row in rows] == ["a", "b", "c", "d", "a", "b", "e f", "number", "a"]
     assert rows[2]["value_size"] == ""
@@ -145,15 +145,15 @@ def test_csv_on_standard_output(tmp_path: Path) -> None:
 
 def test_json_lines_are_those_of_json(tmp_path: Path) -> None:
     directory = log(tmp_path)
-    by_format = kcompact("inspect", "--format", "jsonl", directory)
-    assert by_format.out == kcompact("inspect", "--records", "--json", directory).out
+    by_format = kcompact("records", "--format", "jsonl", directory)
+    assert by_format.out == kcompact("records", "--json", directory).out
     target = tmp_path / "records.jsonl"
-    kcompact("inspect", "--output", target, directory)
+    kcompact("records", "--output", target, directory)
     assert target.read_text() == by_format.out
 
 
 def test_a_table(tmp_path: Path) -> None:
-    ran = kcompact("inspect", "--format", "table", "--print-data", log(tmp_path))
+    ran = kcompact("records", "--format", "table", "--print-data", log(tmp_path))
     head, *rows = [line.split() for line in ran.out.splitlines()]
     assert head[:4] == ["partition", "offset", "time", "key"]
     assert [row[1] for row in rows] == [str(offset) for offset in OFFSETS]
@@ -163,10 +163,10 @@ def test_a_table(tmp_path: Path) -> None:
 
 def test_a_table_is_bounded(tmp_path: Path) -> None:
     directory = partition(tmp_path / "logs", "log\n0: " + " ".join(f"k{number}=v" for number in range(150)))
-    ran = kcompact("inspect", "--format", "table", directory)
+    ran = kcompact("records", "--format", "table", directory)
     assert len(ran.out.splitlines()) == 101
     assert "--limit N shows more" in ran.err
-    assert len(kcompact("inspect", "--format", "table", "--limit", "120", directory).out.splitlines()) == 121
+    assert len(kcompact("records", "--format", "table", "--limit", "120", directory).out.splitlines()) == 121
 
 
 # What is refused
@@ -185,7 +185,7 @@ def test_a_table_is_bounded(tmp_path: Path) -> None:
     ],
 )
 def test_usage(arguments: list[str], problem: str, tmp_path: Path) -> None:
-    ran = kcompact("inspect", *arguments, log(tmp_path))
+    ran = kcompact("records", *arguments, log(tmp_path))
     assert ran.code == 2
     assert problem in " ".join(ran.err.split())
 
@@ -195,7 +195,7 @@ def test_an_existing_file_and_a_file_in_a_log_are_refused(tmp_path: Path) -> Non
     existing = tmp_path / "records.csv"
     existing.write_text("mine")
     for target, problem in ((existing, "exists already"), (directory / "records.csv", "directory of a log")):
-        ran = kcompact("inspect", "--output", target, directory)
+        ran = kcompact("records", "--output", target, directory)
         assert ran.code == 4
         assert problem in ran.err
     assert existing.read_text() == "mine"
@@ -214,7 +214,7 @@ main(sys.argv[1:])
 def test_without_pyarrow(suffix: str, tmp_path: Path) -> None:
     target = tmp_path / f"records{suffix}"
     ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PYARROW, "inspect", "--output", str(target), str(log(tmp_path))],
+        [sys.executable, "-c", WITHOUT_PYARROW, "records", "--output", str(target), str(log(tmp_path))],
         capture_output=True,
         text=True,
         check=False,
@@ -243,7 +243,7 @@ print(sorted({"pyarrow", "rich"} & sys.modules.keys()))
 @pytest.mark.parametrize("options", [["--print-data"], ["--key", "a", "--since", "0", "--limit", "1", "--json"]])
 def test_a_list_of_few_records_loads_nothing_of_others(options: list[str], tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", LOADED, "inspect", *options, str(log(tmp_path))],
+        [sys.executable, "-c", LOADED, "records", *options, str(log(tmp_path))],
         capture_output=True,
         text=True,
         check=True,
@@ -259,7 +259,7 @@ def test_a_full_disk(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     directory = log(tmp_path)
     monkeypatch.setattr(os, "fsync", fail)
-    ran = kcompact("inspect", "--output", tmp_path / f"records{suffix}", directory)
+    ran = kcompact("records", "--output", tmp_path / f"records{suffix}", directory)
     assert ran.code == 7
     assert [each.name for each in tmp_path.iterdir()] == ["logs"]
 
@@ -272,7 +272,7 @@ def test_a_damaged_log_is_written_without_the_damage(suffix: str, tmp_path: Path
     directory = log(tmp_path)
     flip(directory / FIRST, 65)
     target = tmp_path / f"records{suffix}"
-    ran = kcompact("inspect", "--output", target, directory)
+    ran = kcompact("records", "--output", target, directory)
     assert ran.code == 3
     assert "position 0, offset 0" in ran.err
     assert "bytes up to position" in ran.err
@@ -284,12 +284,12 @@ def test_parts_that_cannot_be_read_are_listed(options: list[str], tmp_path: Path
     directory = log(tmp_path)
     data = (directory / FIRST).read_bytes()
     (directory / FIRST).write_bytes(data[:65] + b"?" + data[66:-5])
-    ran = kcompact("inspect", "--records", "--json", *options, *COMPACT, directory)
+    ran = kcompact("records", "--json", *options, *COMPACT, directory)
     assert ran.code == 3
     parts = [line for line in ran.lines if "unreadable" in line]
     assert [(each["afterOffset"], each["endPosition"]) for each in parts] == [(None, 70), (2, len(data) - 5)]
     assert "2 parts with" in ran.err
-    text = kcompact("inspect", "--records", directory)
+    text = kcompact("records", directory)
     assert f"invalid bytes at the end of {FIRST}" in text.out
 
 
@@ -307,7 +307,7 @@ def test_what_the_disk_does_not_give_back_is_damage(
     for name, length_of in (("pread", int), ("preadv", lambda buffers: sum(map(len, buffers)))):
         monkeypatch.setattr(os, name, failing(getattr(os, name), bad_page, length_of))
     monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
-    ran = kcompact("inspect", "--records", "--json", *options, directory)
+    ran = kcompact("records", "--json", *options, directory)
     assert ran.code == 3
     assert [line["offset"] for line in ran.lines if "offset" in line] == [0, 1, 4][
         1 if "--from-offset" in options else 0 :
@@ -333,17 +333,17 @@ def test_the_offsets_of_a_segment_end_where_the_next_one_starts(tmp_path: Path) 
     directory = log(tmp_path)
     with (directory / FIRST).open("ab") as file:
         file.write(build([Record(6, 1000, b"k", b"v")]))
-    ran = kcompact("inspect", "--records", "--json", directory)
+    ran = kcompact("records", "--json", directory)
     assert ran.code == 3
     assert "last offset 6, but the next segment starts at 4" in ran.err
     assert [line["offset"] for line in ran.lines if "offset" in line] == OFFSETS
-    assert kcompact("inspect", "--records", directory / FIRST).code == 0
+    assert kcompact("records", directory / FIRST).code == 0
 
 
 def test_a_directory_without_a_log_ends_no_list(tmp_path: Path) -> None:
     directory = log(tmp_path)
     (directory.parent / "empty-0").mkdir()
-    ended = kcompact("inspect", "--records", "--json", directory.parent)
+    ended = kcompact("records", "--json", directory.parent)
     assert [json.loads(line)["offset"] for line in ended.out.splitlines()] == OFFSETS
     assert ended.code == 4
     assert "empty-0: not a partition directory: it contains no .log file" in ended.err
@@ -353,7 +353,7 @@ def test_a_directory_without_a_log_ends_no_list(tmp_path: Path) -> None:
 def test_no_file_is_written_when_no_path_is_a_log(tmp_path: Path, suffix: str) -> None:
     directory = log(tmp_path)
     index, output = directory / "00000000000000000000.index", tmp_path / f"records{suffix}"
-    ended = kcompact("inspect", "--records", "--output", output, index, tmp_path / "logs" / "empty-0")
+    ended = kcompact("records", "--output", output, index, tmp_path / "logs" / "empty-0")
     assert ended.code == 4
-    assert "--records need a .log file" in ended.err
+    assert "only .log files and partition directories have batches and records" in ended.err
     assert not output.exists()

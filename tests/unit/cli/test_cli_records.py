@@ -1,4 +1,4 @@
-"""`inspect` as a tool for records: filters, decoders and what they say on standard error."""
+"""`records`: filters, decoders and what they say on standard error."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kcompact.cli.commands.records import DECODER_NAMES
 from kcompact.cli.output.dump import raw_field
 from kcompact.cli.output.field_decoder import DECODERS, FieldDecoder
-from kcompact.cli.record_options import DECODER_NAMES
 from kcompact.format.batch import Record, build
 from kcompact.format.index import OFFSET_ENTRY_BYTES
 from tests.support.command_line import flip, kcompact
@@ -38,7 +38,7 @@ def log_dir(directory: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--records"], ["t-0 0", "t-0 1", "t-0 2", "t-0 3", "t-0 4", "t-0 5", "t-1 0"]),
+        ([], ["t-0 0", "t-0 1", "t-0 2", "t-0 3", "t-0 4", "t-0 5", "t-1 0"]),
         (["--key", "a"], ["t-0 0", "t-0 3", "t-1 0"]),
         (["--key", "hex:61", "--key", "d"], ["t-0 0", "t-0 3", "t-0 5", "t-1 0"]),
         (["--key-prefix", "c"], ["t-0 2"]),
@@ -60,13 +60,13 @@ def test_chosen_records(
     options: list[str], expected: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
-    ran = kcompact("inspect", "--json", *options, log_dir(tmp_path))
+    ran = kcompact("records", "--json", *options, log_dir(tmp_path))
     assert (ran.code, ran.err) == (0, "" if expected else "note: no record matches\n")
     assert [f"{line['file'].split('/')[0]} {line['offset']}" for line in ran.lines] == expected
 
 
 def test_text_has_the_batches_of_chosen_records_only(tmp_path: Path) -> None:
-    lines = kcompact("inspect", "--key", "d", log_dir(tmp_path)).out.splitlines()
+    lines = kcompact("records", "--key", "d", log_dir(tmp_path)).out.splitlines()
     assert [line.split(" lastOffset")[0].split(" CreateTime")[0] for line in lines] == [
         *("Dumping t-0/00000000000000000003.log", "Log starting offset: 3"),
         *("baseOffset: 5", "| offset: 5"),
@@ -84,7 +84,7 @@ def test_text_has_the_batches_of_chosen_records_only(tmp_path: Path) -> None:
     ],
 )
 def test_a_filter_that_matches_nothing_says_so(options: list[str], note: str, tmp_path: Path) -> None:
-    ran = kcompact("inspect", *options, log_dir(tmp_path))
+    ran = kcompact("records", *options, log_dir(tmp_path))
     assert (ran.code, ran.out, ran.err) == (0, "", f"note: {note}\n")
 
 
@@ -95,11 +95,10 @@ def test_a_filter_that_matches_nothing_says_so(options: list[str], note: str, tm
         (["--key-hash", "xyz"], "is not the first 4 to 64 hexadecimal digits"),
         (["--offset", "-1"], "'-1' is not a number from 0 on"),
         (["--decode", "--key-decoder", "hex"], "--decode excludes --key-decoder and --value-decoder"),
-        (["--groups", "--key", "a"], "--groups excludes"),
     ],
 )
 def test_wrong_usage(options: list[str], problem: str, tmp_path: Path) -> None:
-    ran = kcompact("inspect", *options, log_dir(tmp_path))
+    ran = kcompact("records", *options, log_dir(tmp_path))
     assert ran.code == 2
     assert problem in ran.err
 
@@ -115,7 +114,7 @@ def test_an_index_says_where_to_begin_and_a_wrong_one_does_not(tmp_path: Path) -
     for entry, code in ((struct.pack(">ii", 1, batch_bytes), 0), (struct.pack(">ii", 1, 2 * batch_bytes), 3)):
         assert len(entry) == OFFSET_ENTRY_BYTES
         index.write_bytes(entry)
-        assert kcompact("inspect", "--json", "--offset", "2", partition).code == code
+        assert kcompact("records", "--json", "--offset", "2", partition).code == code
 
 
 # Decoders
@@ -178,7 +177,7 @@ def test_every_decoder_is_an_option() -> None:
 
 
 def test_decoders_list_the_data_and_a_failure_is_a_note(tmp_path: Path) -> None:
-    ran = kcompact("inspect", "--json", "--key-decoder", "hex", "--value-decoder", "long", log_dir(tmp_path) / "t-0")
+    ran = kcompact("records", "--json", "--key-decoder", "hex", "--value-decoder", "long", log_dir(tmp_path) / "t-0")
     assert (ran.code, [(line["key"], line["payload"]) for line in ran.lines][:2]) == (0, [("61", "v"), ("62", "v")])
     assert "note: 5 values could not be decoded as long and are listed" in ran.err
 
@@ -200,7 +199,7 @@ def test_latest(
     options: list[str], expected: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
-    ran = kcompact("inspect", "--latest", "--json", *options, log_dir(tmp_path))
+    ran = kcompact("records", "--latest", "--json", *options, log_dir(tmp_path))
     assert (ran.code, ran.err) == (0, "")
     assert [f"{line['file'].split('/')[0]} {line['offset']}" for line in ran.lines] == expected
 
@@ -210,10 +209,10 @@ def test_latest_of_a_damaged_log_is_not_known(tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
     data[40] ^= 1
     log.write_bytes(bytes(data))
-    ran = kcompact("inspect", "--latest", "--json", tmp_path)
+    ran = kcompact("records", "--latest", "--json", tmp_path)
     assert (ran.code, [line["file"] for line in ran.lines]) == (3, ["t-1/00000000000000000000.log"])
     assert ran.err.count("error: ") == 1
-    nothing = kcompact("inspect", "--latest", "--key", "b", tmp_path)
+    nothing = kcompact("records", "--latest", "--key", "b", tmp_path)
     assert (nothing.code, "no record" in nothing.err) == (3, False)
 
 
@@ -221,10 +220,10 @@ def test_latest_of_a_damaged_log_is_not_known(tmp_path: Path) -> None:
 def test_what_could_not_be_read_may_match(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     flip(log_dir(tmp_path) / "t-0" / "00000000000000000003.log", 40)
-    ran = kcompact("inspect", "--key", "nobody", tmp_path)
+    ran = kcompact("records", "--key", "nobody", tmp_path)
     assert (ran.code, ran.err.splitlines()[-1]) == (3, "note: no record that could be read matches")
 
 
 def test_latest_needs_a_directory(tmp_path: Path) -> None:
-    ran = kcompact("inspect", "--latest", log_dir(tmp_path) / "t-0" / "00000000000000000003.log")
+    ran = kcompact("records", "--latest", log_dir(tmp_path) / "t-0" / "00000000000000000003.log")
     assert (ran.code, "--latest needs partition directories" in ran.err) == (4, True)

@@ -110,7 +110,7 @@ def test_damage_is_shown_and_sets_the_exit_code(tmp_path: Path) -> None:
     assert LOG3 in ran.err
     page = Tags((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "corrupt" in page.text
-    assert "kcompact inspect --verify" in page.text
+    assert "kcompact verify" in page.text
     assert "segment 3: read up to byte 0, 0 records" in page.text
 
 

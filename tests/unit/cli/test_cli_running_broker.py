@@ -77,8 +77,8 @@ def test_a_plan_is_real(directory: Path) -> None:
 def test_an_inspection_shows_no_damage(directory: Path) -> None:
     with running_broker(directory.parent):
         ran = kcompact("inspect", *COMPACT, "--json", directory)
-        verified = kcompact("inspect", "--verify", *COMPACT, "--json", directory)
-        dumped = kcompact("inspect", "--records", "--json", directory)
+        verified = kcompact("verify", *COMPACT, "--json", directory)
+        dumped = kcompact("records", "--json", directory)
     assert (ran.code, verified.code, dumped.code) == (0, 0, 0), (ran.err, verified.out, dumped.err)
     assert [line["offset"] for line in dumped.lines] == list(range(7))
     assert [segment["batches"] for segment in ran.partition["segments"]] == [3, 3, 1]

@@ -141,10 +141,10 @@ main()
     ("number", "code", "place", "arguments"),
     [
         (signal.SIGINT, 130, "click.import", ("--version",)),
-        (signal.SIGTERM, 143, "numpy.import", ("inspect", "--keys", "PATH")),
+        (signal.SIGTERM, 143, "numpy.import", ("keys", "PATH")),
         (signal.SIGINT, 130, "kcompact.plan.partitions.plan_partition", ("plan", "PATH")),
         (signal.SIGHUP, 129, "kcompact.plan.partitions.plan_partition", ("clean", "--engine", "in-process", "PATH")),
-        (signal.SIGTERM, 143, "kcompact.inspect.verify.verify_log", ("inspect", "--verify", "PATH")),
+        (signal.SIGTERM, 143, "kcompact.inspect.verify.verify_log", ("verify", "PATH")),
     ],
 )
 def test_a_signal_ends_the_command_and_shows_no_traceback(

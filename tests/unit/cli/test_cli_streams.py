@@ -60,7 +60,7 @@ def test_nothing_is_cleaned_with_standard_output_closed(options: tuple[str, ...]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("arguments", [["inspect"], ["inspect", "--json"], ["inspect", "--records"], ["plan"]])
+@pytest.mark.parametrize("arguments", [["inspect"], ["inspect", "--json"], ["records"], ["plan"]])
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_reading_with_standard_output_closed(arguments: list[str], closed: str, tmp_path: Path) -> None:
     ran = in_shell(closed, *arguments, partition(tmp_path))
@@ -128,7 +128,7 @@ def test_what_is_done_is_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("arguments", [["inspect", "--records"], ["inspect", "--keys"], ["plan"], ["--help"]])
+@pytest.mark.parametrize("arguments", [["records"], ["keys"], ["plan"], ["--help"]])
 def test_a_reader_who_leaves_ends_a_reading_command_as_sigpipe_does(arguments: list[str], tmp_path: Path) -> None:
     code, err = with_a_reader_who_left(*arguments, partition(tmp_path))
     assert (code, [line for line in err.splitlines() if not line.startswith("note: ")]) == (141, [])
@@ -140,7 +140,7 @@ def test_a_reader_who_leaves_ends_a_reading_command_as_sigpipe_does(arguments: l
     [
         ["inspect"],
         ["inspect", "--json"],
-        ["inspect", "--records"],
+        ["records"],
         ["plan"],
         ["recover"],
         ["--version"],

@@ -49,7 +49,7 @@ WIDTHS = (60, 80, 100, 200)
 CLEAN = ("clean", "--dry-run", "--engine", "in-process", *COMPACT)
 TABLES: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = [
     (("inspect", *COMPACT), "base offset", ("base offset", "size", "batches", "records")),
-    (("inspect", "--verify", *COMPACT), "severity", ("position", "offset")),
+    (("verify", *COMPACT), "severity", ("position", "offset")),
     (("plan", *COMPACT), "partition", ("size", "clean", "dirty", "ratio")),
     (CLEAN, "partition  status", ("before", "after", "checkpoint")),
 ]
@@ -76,7 +76,7 @@ def test_a_terminal_shows_the_numbers_of_a_pipe(
     arguments: tuple[str, ...], start: str, numbers: tuple[str, ...], tmp_path: Path
 ) -> None:
     log_dir = checkout.copy_directory("mixed", "before", tmp_path / "logs")
-    if "--verify" in arguments:
+    if "verify" in arguments:
         flip(next(log_dir.glob("*-0/*.log")), 65)
     piped = rows_of(*table(kcompact(*arguments, log_dir).out.splitlines(), start))
     for width, lines in on_terminal(WIDTHS, *arguments, log_dir).items():

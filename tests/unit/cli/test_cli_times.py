@@ -81,7 +81,7 @@ def test_now_counts_back_from_the_clock(text: str, hours: int, tmp_path: Path) -
 
 
 def offsets(directory: Path, *options: str) -> list[int]:
-    ran = kcompact("inspect", "--json", "--records", *options, directory)
+    ran = kcompact("records", "--json", *options, directory)
     assert ran.code == 0, ran.err
     return [line["offset"] for line in ran.lines]
 
@@ -102,7 +102,7 @@ def test_old_keys(tmp_path: Path) -> None:
     directory = partition(tmp_path)
 
     def old(*options: str) -> int:
-        ran = kcompact("inspect", "--keys", "--json", "--now", "2024-01-01T12:00:00Z", *options, directory)
+        ran = kcompact("keys", "--json", "--now", "2024-01-01T12:00:00Z", *options, directory)
         assert ran.code == 0, ran.err
         count = ran.partition["keys"]["old_keys"]
         assert isinstance(count, int)
@@ -110,5 +110,5 @@ def test_old_keys(tmp_path: Path) -> None:
 
     assert (old("--older-than", "1h"), old("--older-than", "3h")) == (3, 0)
     assert (old("--older-than", "2024-01-01T11:00:00Z"), old("--older-than", "2024-01-01T09:00:00Z")) == (3, 0)
-    ran = kcompact("inspect", "--keys", "--now", "2024-01-01T12:00:00Z", "--older-than", "+1h", directory)
+    ran = kcompact("keys", "--now", "2024-01-01T12:00:00Z", "--older-than", "+1h", directory)
     assert (ran.code, "TIME is after --now" in ran.err) == (2, True)

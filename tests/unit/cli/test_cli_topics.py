@@ -12,9 +12,9 @@ COMMANDS = [
     ("plan",),
     ("clean", "--dry-run", "--engine", "in-process"),
     ("inspect",),
-    ("inspect", "--keys"),
-    ("inspect", "--groups"),
-    ("inspect", "--records"),
+    ("keys",),
+    ("groups",),
+    ("records",),
     ("doctor",),
     ("report", "-o", "-"),
 ]

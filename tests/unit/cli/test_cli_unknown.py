@@ -19,8 +19,8 @@ COUNTED_BY_A_CLEANING = (
 )
 
 
-def inspected(*arguments: str | Path) -> dict[str, Any]:
-    return kcompact("inspect", "--json", *COMPACT, *arguments).partition
+def seen(command: str, path: Path) -> dict[str, Any]:
+    return kcompact(command, "--json", *COMPACT, path).partition
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
@@ -38,7 +38,7 @@ def test_a_copy_of_what_is_not_cleaned_has_no_counts(tmp_path: Path) -> None:
 
 
 def test_without_a_plan_nothing_of_the_log_is_known(tmp_path: Path) -> None:
-    entry = inspected(tmp_path / "absent-0")
+    entry = seen("inspect", tmp_path / "absent-0")
     assert (entry["exit_code"], entry["notes"]) == (4, [])
     for name in ("segments", "groups", "leftovers", "deleted", "foreign", "retention"):
         assert entry[name] is None, name
@@ -47,7 +47,7 @@ def test_without_a_plan_nothing_of_the_log_is_known(tmp_path: Path) -> None:
 def test_records_that_no_header_counts(tmp_path: Path) -> None:
     """The header of a compressed batch of format 1 does not say how many records it has."""
     log_dir = checkout.copy_directory("legacy", "before", tmp_path / "logs")
-    headers, verified = (kcompact("inspect", "--json", *how, log_dir).partition for how in ((), ("--verify",)))
+    headers, verified = (seen(command, log_dir) for command in ("inspect", "verify"))
     unknown = [each["base_offset"] for each in headers["segments"] if each["records"] is None]
     assert unknown
     counts = {each["base_offset"]: each["records"] for each in verified["segments"]}
@@ -58,7 +58,7 @@ def test_records_that_no_header_counts(tmp_path: Path) -> None:
 def test_a_segment_that_begins_with_damage_has_no_counts(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     flip(directory / LOG3, 10, 0x7F)
-    first, damaged, _ = inspected(directory)["segments"]
+    first, damaged, _ = seen("inspect", directory)["segments"]
     assert (first["batches"], first["records"]) == (3, 3)
     assert (damaged["batches"], damaged["records"], damaged["empty_batches"]) == (None, None, None)
 
@@ -66,13 +66,13 @@ def test_a_segment_that_begins_with_damage_has_no_counts(tmp_path: Path) -> None
 def test_tombstones_of_a_segment_with_an_unreadable_batch(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     flip(directory / LOG0, -1)
-    first, second, _ = inspected("--verify", directory)["segments"]
+    first, second, _ = seen("verify", directory)["segments"]
     assert (first["tombstones"], first["null_keys"]) == (None, None)
     assert (second["tombstones"], second["null_keys"]) == (1, 0)
 
 
 def test_a_topic_without_a_counted_partition_has_no_sums(tmp_path: Path) -> None:
-    found = kcompact("inspect", "--keys", "--json", *COMPACT, damaged_at_once(tmp_path)).json
+    found = kcompact("keys", "--json", *COMPACT, damaged_at_once(tmp_path)).json
     assert found["partitions"][0]["keys"] is None
     (topic,) = found["topics"]
     assert (topic["directories"], len(topic["incomplete"])) == ([], 1)
@@ -90,7 +90,7 @@ def damaged_at_once(log_dir: Path) -> Path:
 
 def test_the_length_and_the_end_of_transactions(tmp_path: Path) -> None:
     text = "log now=10:00 lone\n0: [a=1^-1](pid=7 epoch=1 txn) [b=1](pid=8 epoch=1 txn) commit(pid=8 epoch=1)\n3: c=1"
-    found = inspected("--transactions", partition(tmp_path, text))["transactions"]
+    found = seen("transactions", partition(tmp_path, text))["transactions"]
     assert found["totals"]["committed"]["longest_ms"] == 0
     assert {found["totals"][state]["longest_ms"] for state in ("aborted", "gone", "emptied", "open")} == {None}
     (opened,) = found["open_transactions"]
@@ -101,13 +101,13 @@ def test_the_length_and_the_end_of_transactions(tmp_path: Path) -> None:
 
 
 def test_gaps_of_a_log_without_rows(tmp_path: Path) -> None:
-    gaps = inspected("--gaps", partition(tmp_path, "log now=10:00\n0: []@0..4(pid=5 epoch=0)\n5:"))["gaps"]
+    gaps = seen("gaps", partition(tmp_path, "log now=10:00\n0: []@0..4(pid=5 epoch=0)\n5:"))["gaps"]
     assert (gaps["missing_offsets"], gaps["missing"]["in_empty_batches"]) == (5, 5)
     assert (gaps["missing_before_first_row"], gaps["missing_after_last_row"]) == (None, None)
 
 
 def test_a_key_without_a_time(tmp_path: Path) -> None:
-    keys = inspected("--keys", partition(tmp_path, "log now=10:00\n0: a=1^-1\n1: b=1"))["keys"]
+    keys = seen("keys", partition(tmp_path, "log now=10:00\n0: a=1^-1\n1: b=1"))["keys"]
     assert {each["latest_timestamp_ms"] for each in keys["most_bytes"]} > {None}
 
 

@@ -68,13 +68,14 @@ def test_these_are_all_libraries_of_extras() -> None:
     "arguments",
     [
         ["inspect", *COMPACT, "PATH"],
-        ["inspect", "--verify", *COMPACT, "PATH"],
-        ["inspect", "--records", "--print-data", "PATH"],
-        ["inspect", "--output", "records.csv", "PATH"],
-        ["inspect", "--latest", *COMPACT, "PATH"],
-        ["inspect", "--keys", *COMPACT, "PATH"],
-        ["inspect", "--keys", "--json", *COMPACT, "PATH"],
-        ["inspect", "--gaps", "--transactions", *COMPACT, "PATH"],
+        ["verify", *COMPACT, "PATH"],
+        ["records", "--print-data", "PATH"],
+        ["records", "--output", "records.csv", "PATH"],
+        ["records", "--latest", *COMPACT, "PATH"],
+        ["keys", *COMPACT, "PATH"],
+        ["keys", "--json", *COMPACT, "PATH"],
+        ["gaps", *COMPACT, "PATH"],
+        ["transactions", *COMPACT, "PATH"],
         ["plan", *COMPACT, "PATH"],
         ["plan", "--explain", *COMPACT, "PATH"],
         ["recover", "PATH"],
@@ -139,7 +140,7 @@ MISSING = {
         "Spark: pyspark is not installed; use --engine in-process, or",
     ),
     "keys on spark": (
-        ["inspect", "--keys", "--engine", "spark", "PATH"],
+        ["keys", "--engine", "spark", "PATH"],
         "Spark: pyspark is not installed; use --engine in-process, or",
     ),
     "report": (
@@ -147,7 +148,7 @@ MISSING = {
         "r.html: a report needs jinja2 and matplotlib (No module named 'jinja2');",
     ),
     "arrow": (
-        ["inspect", "--output", "r.parquet", "PATH"],
+        ["records", "--output", "r.parquet", "PATH"],
         "r.parquet: Parquet and Arrow files need pyarrow (No module named 'pyarrow'); use .csv or .jsonl, or",
     ),
 }
@@ -156,7 +157,7 @@ MISSING = {
 @pytest.mark.long
 @pytest.mark.parametrize(("arguments", "sentence"), MISSING.values(), ids=MISSING)
 def test_a_missing_extra_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    extra = {"clean": "spark", "report": "report"}.get(arguments[0], "spark" if "--keys" in arguments else "arrow")
+    extra = {"records": "arrow", "report": "report"}.get(arguments[0], "spark")
     directory = partition(tmp_path / "logs")
     ran = run(*(str(directory) if word == "PATH" else word for word in arguments), cwd=tmp_path)
     assert ran.returncode == 4

@@ -30,9 +30,9 @@ import click
 import pytest
 
 from fixtures import checkout
-from kcompact.cli.app import main
 from kcompact.host import clock
 from tests.support import examples
+from tests.support.command_line import EVERY_COMMAND
 from tests.support.pages import Block, abridged, blocks, commands, run
 
 ROOT = Path(__file__).parents[3]
@@ -214,7 +214,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
 def test_every_command_and_option_is_in_the_manual() -> None:
     manual = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     missing = []
-    for name, command in main.commands.items():
+    for name, command in EVERY_COMMAND.items():
         if f"kcompact {name}" not in manual:
             missing.append(f"kcompact {name}")
         for parameter in command.params:

@@ -132,17 +132,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         monkeypatch.setattr(os, "fsync", lambda descriptor: None)
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for command, *arguments in (map(str, run) for run in runs(tmp_path, monkeypatch)):
-            words = [*command.split()[:1], *arguments, *command.split()[1:], "--json"]
-            ran = kcompact(*words)
+            ran = kcompact(*command.split(), *arguments, "--json")
             found[command] += ran.lines if command in LINES else [ran.json]
     return found
 
 
-LINES = ("inspect --batches", "inspect --records")
-READING = (
-    *((), ("--verify",), ("--gaps",), ("--transactions",), ("--keys",)),
-    ("--keys", "--print-data", "--prefix", ":", "--older-than", "1s"),
-)
+LINES = ("inspect --batches", "records")
+KEYS = ("keys", "--print-data", "--prefix", ":", "--older-than", "1s")
+READING: tuple[tuple[str, ...], ...] = (("inspect",), ("verify",), ("gaps",), ("transactions",), ("keys",), KEYS)
 
 
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str | Path, ...]]:
@@ -153,8 +150,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str 
     for seed in range(8):
         log_writer.write(log_dsl.parse(random_text(seed)), tmp_path / "random" / str(seed))
     for log in (*logs, *sorted((tmp_path / "random").iterdir())):
-        for options in READING:
-            yield "inspect", *options, *COMPACT, log
+        for words in READING:
+            yield *words, *COMPACT, log
         for command in LINES:
             yield command, log
         yield "plan", "--explain", "--compare", "segment.ms=1", *COMPACT, log
@@ -163,8 +160,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str 
     logs[2:] = [checkout.copy_directory("broker", "before", tmp_path / "broker-files")]
     files = sorted(path for log in logs for path in log.rglob("*") if path.is_file())
     yield "inspect", *files, logs[0] / "absent"
-    yield "inspect", "--verify", *files
-    yield "inspect --groups", examples.build("groups", tmp_path / "groups"), logs[0] / "absent"
+    yield "verify", *files, logs[0] / "absent"
+    yield "groups", examples.build("groups", tmp_path / "groups"), logs[0] / "absent"
     yield "report", "-o", tmp_path / "report.html", *COMPACT, logs[0]
     yield from with_settings(tmp_path / "settings")
     yield from changes(tmp_path / "changed", monkeypatch)
@@ -181,7 +178,7 @@ def with_settings(tmp_path: Path) -> Iterator[tuple[str | Path, ...]]:
     log = partition(log_dir, "log name=binary-0 now=10:00\n0: a=1\n1: b=1\n2: c=1")
     (log / LOG0).write_bytes(build([Record(0, 1_704_100_000_000, b"\xff:\xff", b"1")]))
     options = (*COMPACT, "--broker-config", server_properties(log_dir), "--high-watermark", "leo")
-    yield "inspect", *READING[-1], *options, log
+    yield *KEYS, *options, log
     for limit in ("log.cleaner.io.max.bytes.per.second=1000", "log.cleaner.min.compaction.lag.ms=36000000000"):
         yield "plan", "--explain", "--compare", "min.compaction.lag.ms=0", *options, "--config", limit, log_dir
     for deletes in (("retention.ms=1",), ("retention.ms=360000000000",), ("retention.bytes=1",)):

@@ -1,4 +1,4 @@
-"""`inspect --gaps` and `inspect --transactions`: logs of a few lines, each with what they must say."""
+"""`gaps` and `transactions`: logs of a few lines, each with what they must say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kcompact.cli.commands import history
+from kcompact.cli.commands import gaps, transactions
 from kcompact.cli.entries import InspectedPartition
 from kcompact.cli.output import reading
 from kcompact.format.codec import Codec, compress
@@ -20,6 +20,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.gap_facts import Gaps, Label
 from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transaction_report import State, TransactionReport, log_transaction_report
+from kcompact.log.directory import LogDir
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import examples, log_dsl, log_writer
@@ -296,17 +297,17 @@ def test_how_long_a_transaction_took(
     first: str, marker: str, duration_ms: int | None, took: str, tmp_path: Path
 ) -> None:
     directory = partition(tmp_path, f"log now=12:00\n0: a=1^{first}(pid=7 txn) commit^{marker}(pid=7)")
-    found = kcompact("inspect", "--transactions", "--json", *COMPACT, directory).partition["transactions"]
+    found = kcompact("transactions", "--json", *COMPACT, directory).partition["transactions"]
     (largest,) = found["largest"]
     assert largest["duration_ms"] == duration_ms
     assert [each["duration_ms"] for each in found["longest"]] == ([] if duration_ms is None else [duration_ms])
-    shown = kcompact("inspect", "--transactions", *COMPACT, directory).out
+    shown = kcompact("transactions", *COMPACT, directory).out
     assert any(line.startswith("committed  ") and line.endswith(f"  {took}") for line in shown.splitlines())
 
 
 def test_an_open_transaction_without_a_timestamp_has_no_age(tmp_path: Path) -> None:
     directory = partition(tmp_path, "log lone\n0: a=1^-1(pid=7 txn)")
-    found = kcompact("inspect", "--transactions", "--json", *COMPACT, directory).partition["transactions"]
+    found = kcompact("transactions", "--json", *COMPACT, directory).partition["transactions"]
     (opened,) = found["open_transactions"]
     assert (opened["open_for_ms"], opened["idle_for_ms"], opened["is_hanging"]) == (None, None, True)
 
@@ -351,37 +352,28 @@ def test_markers_by_what_they_wait_for(name: str, tmp_path: Path) -> None:
 
 # The command
 
-HISTORY = ("--gaps", "--transactions")
+HISTORY = ("gaps", "transactions")
 
 
-def test_both_are_in_the_entry_of_a_partition(tmp_path: Path) -> None:
+def test_each_is_in_the_entry_of_a_partition(tmp_path: Path) -> None:
     directory = partition(tmp_path)
-    entry = kcompact("inspect", *HISTORY, "--json", *COMPACT, directory).partition
-    assert {"gaps", "transactions", "segments", "findings"} <= entry.keys()
+    for name, word in (("gaps", "proof"), ("transactions", "committed")):
+        ran = kcompact(name, "--json", *COMPACT, directory)
+        assert ran.json["command"] == name
+        assert ran.partition.keys() == {"topic", "partition", "directory", name, "notes", "error", "exit_code"}
+        assert word in kcompact(name, *COMPACT, directory).out
     assert "gaps" not in kcompact("inspect", "--json", *COMPACT, directory).partition
-    shown = kcompact("inspect", *HISTORY, *COMPACT, directory).out
-    assert "proof" in shown
-    assert "committed" in shown
 
 
-@pytest.mark.parametrize("option", HISTORY)
-@pytest.mark.parametrize("other", ["--batches", "--records", "--print-data", "--decode", "--groups", "--verify"])
-def test_what_excludes_what(option: str, other: str, tmp_path: Path) -> None:
-    ran = kcompact("inspect", option, other, partition(tmp_path))
-    assert ran.code == 2
-    assert "--gaps and --transactions exclude" in ran.err
-
-
-@pytest.mark.parametrize("option", HISTORY)
-def test_a_single_file_is_refused(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", HISTORY)
+def test_a_single_file_is_refused(name: str, tmp_path: Path) -> None:
     directory = partition(tmp_path)
     file = next(directory.glob("*.log"))
-    ran = kcompact("inspect", option, file)
+    ran = kcompact(name, file)
     assert ran.code == 4
-    assert f"{option} needs a partition directory" in ran.err
-    ran = kcompact("inspect", option, "--json", file, directory)
+    assert f"{name} needs a partition directory" in ran.err
+    ran = kcompact(name, "--json", file, directory)
     assert ran.code == 4
-    name = option.removeprefix("--")
     assert [(each["directory"], bool(each[name])) for each in ran.json["partitions"]] == [
         (str(directory), True),
         (str(file), False),
@@ -392,24 +384,24 @@ def test_a_single_file_is_refused(option: str, tmp_path: Path) -> None:
 def test_damage_before_the_first_counted_batch(start: int, tmp_path: Path) -> None:
     directory = partition(tmp_path, f"log now=10:00 start={start}\n0: [a=1]@0..1\n2: [b=1]@2..4 c=1\n6: d=1")
     flip(directory / f"{0:020d}.log", 16)  # The magic of the first batch.
-    found = kcompact("inspect", "--gaps", "--json", *COMPACT, directory).partition["gaps"]
+    found = kcompact("gaps", "--json", *COMPACT, directory).partition["gaps"]
     assert (found["counted_to_offset"], found["evidence"]) == (start, [])
-    shown = kcompact("inspect", "--gaps", *COMPACT, directory).out
+    shown = kcompact("gaps", *COMPACT, directory).out
     assert f"  offsets  none, the log starts at {start}\n" in shown
     assert f"  counted  up to offset {start}, because of damage; the log ends at 7\n" in shown
 
 
-@pytest.mark.parametrize("option", HISTORY)
-def test_damage_is_counted_up_to(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", HISTORY)
+def test_damage_is_counted_up_to(name: str, tmp_path: Path) -> None:
     directory = partition(tmp_path, "log now=10:00\n0: a=1 b=1\n2: [c=1 d=1@4]@2..4 e=1\n6: f=1")
     flip(directory / f"{2:020d}.log", 70)
-    ran = kcompact("inspect", option, "--json", directory)
+    ran = kcompact(name, "--json", directory)
     assert ran.code == 3
     (entry,) = json.loads(ran.out)["partitions"]
-    found = entry[option[2:]]
+    found = entry[name]
     assert found["counted_to_offset"] == 2
     assert "checksum" in entry["error"]
-    shown = kcompact("inspect", option, directory)
+    shown = kcompact(name, directory)
     assert shown.code == 3
     assert "because of damage" in shown.out
 
@@ -419,9 +411,9 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
     with (directory / f"{3:020d}.log").open("ab") as file:
         file.write(bytes(11) + b"\1")
     with running_broker(directory.parent):
-        entry = kcompact("inspect", *HISTORY, "--json", *COMPACT, directory).partition
-    assert (entry["gaps"]["last_gap_offset"], entry["gaps"]["rows"]) == (2, 4)
-    assert entry["transactions"]["open"] == 1
+        gaps, transactions = (kcompact(name, "--json", *COMPACT, directory).partition[name] for name in HISTORY)
+    assert (gaps["last_gap_offset"], gaps["rows"]) == (2, 4)
+    assert transactions["open"] == 1
 
 
 class Terminal(io.StringIO):
@@ -429,15 +421,16 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("option", HISTORY)
-def test_a_bar_on_a_terminal(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", HISTORY)
+def test_a_bar_on_a_terminal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
     monkeypatch.setattr(reading, "LEAST_BYTES", 0)
     plan = plan_partition(directory, log_dsl.parse("log").config, now_ms=0)
+    find = {"gaps": gaps.with_gaps, "transactions": transactions.with_transactions}[name]
     for stream, shows in ((Terminal(), True), (io.StringIO(), False)):
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", stream)
-            history.added(InspectedPartition(directory=directory, plan=plan), {option[2:]}, DEFAULT_MEMORY_BYTES)
+            find(DEFAULT_MEMORY_BYTES, InspectedPartition(directory=directory, plan=plan), LogDir(path=tmp_path))
         assert (f"{directory.name} reading" in stream.getvalue()) == shows
         size = f"{plan.log.size_bytes} B of {plan.log.size_bytes} B"
         assert (size in stream.getvalue()) == shows
@@ -445,8 +438,8 @@ def test_a_bar_on_a_terminal(option: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_long_sentence_goes_on_below_its_beginning(tmp_path: Path) -> None:
     directory = partition(tmp_path, "log now=10:00\n0: a=1 b=1@4\n5: c=1")
-    (lines,) = on_terminal([40], "inspect", *HISTORY, *COMPACT, directory).values()
+    ((lines,), (below,)) = (on_terminal([40], name, *COMPACT, directory).values() for name in HISTORY)
     first = lines.index("  proof  3 of 6 offsets have no record:")
     assert lines[first + 1] == "         compaction has removed them, in"
-    first = lines.index("  last stable   6, the high watermark:")
-    assert lines[first + 1] == "                nothing is held back"
+    first = below.index("  last stable   6, the high watermark:")
+    assert below[first + 1] == "                nothing is held back"

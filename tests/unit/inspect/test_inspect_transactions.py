@@ -36,8 +36,8 @@ def test_each_contradiction_is_damage(wrong: str, tmp_path: Path) -> None:
         return
     assert any(file == path.name and WRONG[wrong].message in problem for file, problem in found), found
     assert {file for file, _ in found} == {path.name}
-    for options in ([], ["--verify"]):
-        shown = kcompact("inspect", *options, "--json", directory)
+    for command in ("inspect", "verify"):
+        shown = kcompact(command, "--json", directory)
         assert shown.code == 3
         assert json.loads(shown.out)["partitions"][0]["reason"] == "corrupt"
 

@@ -167,7 +167,7 @@ def test_turned_off_the_result_is_the_same(tmp_path: Path, monkeypatch: pytest.M
         log_dir = logs(tmp_path / switch)
         ran = command_line.clean(log_dir)
         assert (ran.code, "machine code" in ran.err) == (0, False)
-        found.append((files_of(log_dir), kcompact("inspect", "--verify", *COMPACT, log_dir).code))
+        found.append((files_of(log_dir), kcompact("verify", *COMPACT, log_dir).code))
     assert found[0] == found[1]
 
 

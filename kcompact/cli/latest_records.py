@@ -1,4 +1,4 @@
-"""`inspect --latest`: which records of a partition are the latest of their keys."""
+"""`records --latest`: which records of a partition are the latest of their keys."""
 
 from __future__ import annotations
 

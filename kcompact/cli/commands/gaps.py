@@ -1,0 +1,67 @@
+"""`gaps`: where offsets are missing, and what that proves about compaction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcompact.cli import options
+from kcompact.cli.declaration import command
+
+if TYPE_CHECKING:
+    from kcompact.cli.entries import InspectedPartition
+    from kcompact.log.directory import LogDir
+    from kcompact.plan.options import PlanOptions
+
+
+@command("gaps")
+@options.paths
+@options.memory(what="the batches being read")
+@options.configuration
+@options.json_option
+@options.debug_option
+def gaps_command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
+    """Show where offsets are missing, and what that proves about compaction.
+
+    Offsets are missing between batches, inside of batches, and in batches that lost all records. The facts that follow
+    are proofs or hints: whether, when and up to which offset the partition was compacted.
+
+    Changes nothing and takes no lock.
+
+    \b
+    Examples:
+      kcompact gaps /var/lib/kafka/orders-0
+      kcompact gaps --json /var/lib/kafka | jq '.partitions[].gaps.evidence[].text'
+    """
+    from kcompact.cli.question import Question, ask
+
+    question = Question(
+        command="gaps",
+        read=partial(with_gaps, options.batch_memory(memory_bytes)),
+        fields=_fields,
+        explains=True,
+    )
+    return ask(question, paths, plan_options, as_json=as_json)
+
+
+def with_gaps(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
+    """Return the entry of a partition with its gaps. Raises StorageError."""
+    from kcompact.cli.output.reading import bar_of
+    from kcompact.cli.question import with_contents
+    from kcompact.inspect.gaps import log_gaps
+
+    entry = with_contents(entry, log_dir)
+    plan = entry.plan
+    assert plan is not None
+    with bar_of(entry.directory, plan.log.size_bytes) as advance:
+        found = log_gaps(plan, contents=entry.contents, memory_bytes=memory_bytes, advance=advance)
+    return replace(entry, gaps=found, error=entry.error or found.damage)
+
+
+def _fields(entry: InspectedPartition) -> dict[str, Any]:
+    from kcompact.cli.output.gaps import gaps_fields
+    from kcompact.cli.output.json import history_entry
+
+    return history_entry(entry, gaps=gaps_fields(entry.gaps) if entry.gaps else None)

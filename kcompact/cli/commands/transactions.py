@@ -1,0 +1,69 @@
+"""`transactions`: how transactions ended, which are open or hang, and what waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcompact.cli import options
+from kcompact.cli.declaration import command
+
+if TYPE_CHECKING:
+    from kcompact.cli.entries import InspectedPartition
+    from kcompact.log.directory import LogDir
+    from kcompact.plan.options import PlanOptions
+
+
+@command("transactions")
+@options.paths
+@options.memory(what="the batches being read")
+@options.configuration
+@options.json_option
+@options.debug_option
+def transactions_command(
+    paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool
+) -> int:
+    """Show how transactions ended, and what waits for them.
+
+    Counts committed, aborted, empty, open and hanging transactions, and shows the open, the largest and the longest
+    ones, what the last stable offset holds back, and what markers and tombstones wait for.
+
+    Changes nothing and takes no lock.
+
+    \b
+    Examples:
+      kcompact transactions /var/lib/kafka/payments-0
+      kcompact transactions --json /var/lib/kafka | jq '.partitions[].transactions.open_transactions[]'
+    """
+    from kcompact.cli.question import Question, ask
+
+    question = Question(
+        command="transactions",
+        read=partial(with_transactions, options.batch_memory(memory_bytes)),
+        fields=_fields,
+        explains=True,
+    )
+    return ask(question, paths, plan_options, as_json=as_json)
+
+
+def with_transactions(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
+    """Return the entry of a partition with its transactions. Raises StorageError."""
+    from kcompact.cli.output.reading import bar_of
+    from kcompact.cli.question import with_contents
+    from kcompact.inspect.transaction_report import log_transaction_report
+
+    entry = with_contents(entry, log_dir)
+    plan = entry.plan
+    assert plan is not None
+    with bar_of(entry.directory, plan.log.size_bytes) as advance:
+        found = log_transaction_report(plan, memory_bytes=memory_bytes, advance=advance)
+    return replace(entry, transactions=found, error=entry.error or found.damage)
+
+
+def _fields(entry: InspectedPartition) -> dict[str, Any]:
+    from kcompact.cli.output.json import history_entry
+    from kcompact.cli.output.transactions import transactions_fields
+
+    return history_entry(entry, transactions=transactions_fields(entry.transactions) if entry.transactions else None)

@@ -1,0 +1,68 @@
+"""`verify`: reads and checks every byte."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcompact.cli import options
+from kcompact.cli.declaration import command
+
+if TYPE_CHECKING:
+    from kcompact.cli.entries import InspectedPartition
+    from kcompact.log.directory import LogDir
+    from kcompact.plan.options import PlanOptions
+
+
+@command("verify")
+@options.paths_of_any_kind
+@options.memory(what="the batches being read")
+@options.configuration
+@options.json_option
+@options.debug_option
+def verify_command(
+    paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool
+) -> int:
+    """Read and check every byte.
+
+    Batches, records, indexes, snapshots and checkpoints are checked, and that they agree. Each finding is shown with
+    its file, position and offset, below the segments of its partition. PATH may also be a single file.
+
+    Changes nothing and takes no lock. The exit code is 3 if something is damaged.
+
+    \b
+    Examples:
+      kcompact verify /var/lib/kafka
+      kcompact verify --json /var/lib/kafka | jq '.partitions[].findings[]'
+      kcompact verify /var/lib/kafka/orders-0/00000000000000000000.log
+    """
+    from kcompact.cli.commands.single_files import file_entry
+    from kcompact.cli.output.json import verify_entry
+    from kcompact.cli.question import Question, ask
+
+    for_batches = options.batch_memory(memory_bytes)
+    question = Question(
+        command="verify",
+        read=partial(_verified, for_batches),
+        fields=verify_entry,
+        read_file=partial(file_entry, verify=True, memory_bytes=for_batches),
+    )
+    return ask(question, paths, plan_options, as_json=as_json)
+
+
+def _verified(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
+    """Return the entry of a partition with all findings."""
+    from kcompact.cli.question import error_of
+    from kcompact.inspect.small_files import log_dir_findings
+    from kcompact.inspect.verify import verify_log
+
+    plan = entry.plan
+    assert plan is not None
+    contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
+    findings = (*(entry.findings or ()), *contents.findings, *log_dir_findings(log_dir))
+    error = entry.error or error_of(entry.directory, contents.findings)
+    if error is None:
+        error = next((each.damage for each in contents.segments if each.damage is not None), None)
+    return replace(entry, error=error, contents=contents, findings=findings)

@@ -1,0 +1,181 @@
+"""The frame of `inspect`, `verify`, `gaps` and `transactions`: one question that is asked of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcompact.cli.commands.single_files import is_file, refused_file
+from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
+from kcompact.cli.output import streams
+from kcompact.cli.output.json import document, dumps, file_fields, left_out_fields, note_fields
+from kcompact.errors import (
+    ConfigError,
+    CorruptDataError,
+    CorruptIndexError,
+    CorruptTransactionIndexError,
+    KcompactError,
+    storage_errors,
+)
+from kcompact.format.names import Suffix
+from kcompact.log.directory import LogDir
+from kcompact.log.settled import read_settled
+from kcompact.plan.discovery import LeftOut, left_out
+from kcompact.plan.notes import option_notes, plan_notes
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partitions import LogDirs, named_partitions, noted, plan_despite_damage
+from kcompact.plan.planned import gravest_exit_code
+
+if TYPE_CHECKING:
+    from kcompact.config.resolve import Configured
+    from kcompact.inspect.findings import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a command asks: of each partition that has a plan, and of each single file."""
+
+    command: str
+    read: Callable[[InspectedPartition, LogDir], InspectedPartition]
+    """Returns the entry with what was found. Raises StorageError."""
+    fields: Callable[[InspectedPartition], dict[str, Any]]
+    """Returns the entry as JSON has it."""
+    read_file: Callable[[Path], FileEntry] | None = None
+    """None: all segments of a partition decide, so single files are refused."""
+    explains: bool = False
+    """Whether forecasts are made, which depend on more settings."""
+
+
+def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_json: bool) -> int:
+    """Show the answers of all partitions and files among the paths, and return the exit code."""
+    files = [path for path in paths if is_file(path)]
+    named = [path for path in paths if path not in files]
+    directories, unusable = named_partitions_of(named, options)
+    if question.read_file is None:
+        unusable += [refused_file(path, question.command) for path in files]
+        files = []
+    notes = option_notes(directories, options, explains=question.explains) if named else []
+    streams.tell_notes(notes)
+    entries = list(_entries(question, directories, options))
+    file_entries = [question.read_file(file) for file in files] if question.read_file else []
+    doubts = plan_notes(entries, options)
+    streams.tell_notes(doubts)
+    beside = left_out(named, topics=options.topics)
+    if as_json:
+        content: dict[str, object] = {
+            "notes": note_fields([*notes, *doubts]),
+            "partitions": [question.fields(entry) for entry in (*entries, *unusable)],
+            "left_out": [left_out_fields(each) for each in beside],
+        }
+        if file_entries:
+            content["files"] = [file_fields(entry) for entry in file_entries]
+        streams.echo(dumps(document(question.command, options.now_ms, **content)))
+    else:
+        _show(entries, file_entries, beside)
+        complain_of(unusable)
+    codes = [entry.exit_code for entry in (*entries, *unusable)]
+    return gravest_exit_code([*codes, *(entry.exit_code for entry in file_entries)])
+
+
+def named_partitions_of(paths: Sequence[Path], options: PlanOptions) -> tuple[list[Path], list[InspectedPartition]]:
+    """Return the partition directories among the paths, and an entry with its error for each unusable path."""
+    if not paths:
+        return [], []
+    directories, unusable = named_partitions(paths, topics=options.topics, what="file or directory")
+    return directories, [
+        InspectedPartition(directory=each.directory, error=each.error, is_partition=each.is_partition)
+        for each in unusable
+    ]
+
+
+def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], beside: Sequence[LeftOut]) -> None:
+    from kcompact.cli.output.inspection import show_file, show_inspection
+    from kcompact.cli.output.left_out import show_left_out
+    from kcompact.cli.output.printer import Printer
+
+    printer = Printer()
+    for number, entry in enumerate(entries):
+        if number:
+            printer.line()
+        show_inspection(entry, printer)
+    for number, single in enumerate(file_entries):
+        if number or entries:
+            printer.line()
+        show_file(single, printer)
+    show_left_out(beside, printer)
+
+
+# Partitions
+
+
+def _entries(question: Question, directories: Sequence[Path], options: PlanOptions) -> Iterator[InspectedPartition]:
+    configs = options.configs_of(directories) if directories else {}
+    log_dirs = LogDirs()
+    for directory in directories:
+        try:
+            with storage_errors(directory):
+                log_dir, damage = log_dirs.despite_damage(directory)
+                # Beside a running broker the entry is that of a moment.
+                read = partial(_entry, question, directory, configs[directory], options, damage)
+                yield read_settled(directory, log_dir, read)
+        except ConfigError:
+            raise
+        except KcompactError as problem:
+            yield InspectedPartition.failed(directory, problem)
+
+
+def _entry(
+    question: Question,
+    directory: Path,
+    configured: Configured,
+    options: PlanOptions,
+    damage_beside: CorruptDataError | None,
+    log_dir: LogDir,
+) -> InspectedPartition:
+    """Return the entry of a partition. For damage outside its segments it has both plan and error."""
+    from kcompact.inspect.findings import of_error
+
+    error = configured.problem
+    findings: tuple[Finding, ...] = (of_error(error),) if isinstance(error, CorruptDataError) else ()
+    if damage_beside is not None:
+        error = damage_beside
+        findings += (of_error(damage_beside),)
+    plan, damage = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
+    entry = InspectedPartition(
+        directory=directory, plan=noted(plan, configured.notes), error=error or damage, findings=findings
+    )
+    return question.read(entry, log_dir)
+
+
+def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
+    """Return the entry of a partition with what the headers of its batches say, and with its damage as error."""
+    from kcompact.inspect.contents import log_contents
+    from kcompact.inspect.transactions import log_transaction_findings
+
+    plan, error = entry.plan, entry.error
+    assert plan is not None
+    contents = log_contents(plan.log)
+    if error is None and not any(segment.damage for segment in contents.segments):
+        error = error_of(entry.directory, tuple(log_transaction_findings(plan.log, contents.segments)))
+    return replace(entry, error=error, contents=contents, findings=None)
+
+
+_INDEX_ERRORS = {
+    Suffix.INDEX: CorruptIndexError,
+    Suffix.TIME_INDEX: CorruptIndexError,
+    Suffix.TXN_INDEX: CorruptTransactionIndexError,
+}
+
+
+def error_of(directory: Path, findings: tuple[Finding, ...]) -> CorruptDataError | None:
+    """Return the first finding as an error if it is damage. The findings are sorted, the worst first."""
+    from kcompact.inspect.findings import Severity
+
+    if not findings or findings[0].severity is not Severity.DAMAGE:
+        return None
+    worst = findings[0]
+    kind = next((kind for suffix, kind in _INDEX_ERRORS.items() if worst.file.endswith(suffix)), CorruptDataError)
+    return kind(file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem)
