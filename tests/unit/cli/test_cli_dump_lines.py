@@ -1,4 +1,4 @@
-"""Lines of `inspect --batches` and `--records` that only some logs have, in the words of `kafka-dump-log.sh`.
+"""Lines of `inspect --batches` and `records` that only some logs have, in the words of `kafka-dump-log.sh`.
 
 `tests/oracle/test_dump_log_segments.py` compares them with the tool.
 """
