@@ -174,7 +174,7 @@ def test_why_not(tmp_path: Path) -> None:
 
 
 def test_every_reason_is_explained() -> None:
-    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "why.md").read_text(encoding="utf-8")
     assert [reason.value for reason in kcompact.Reason if reason.value not in page] == []
 
 
