@@ -6,32 +6,31 @@ the topic nor the cluster has may have another value in the broker than Kafka's 
 
 from __future__ import annotations
 
-from kcompact.plan.clean_plan import CleanPlan, Reason
-from kcompact.plan.conditions import Name
+from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason
 from kcompact.plan.deletion import assumed_settings, due_now, retention_applies
 from kcompact.plan.remedies import policy_remedy
 
-_SETTINGS_OF: dict[Name, tuple[str, ...]] = {
-    Name.POLICY: ("cleanup.policy",),
-    Name.CLEANER_ENABLE: ("log.cleaner.enable",),
-    Name.ACTIVE_SEGMENT: ("segment.bytes", "segment.ms", "segment.jitter.ms", "max.compaction.lag.ms"),
-    Name.MIN_LAG: ("min.compaction.lag.ms",),
-    Name.MAX_LAG: ("max.compaction.lag.ms",),
-    Name.RATIO: ("min.cleanable.dirty.ratio",),
-    Name.ORDER: ("log.cleaner.threads",),
-    Name.BUFFER: (
+_SETTINGS_OF: dict[ConditionName, tuple[str, ...]] = {
+    ConditionName.POLICY: ("cleanup.policy",),
+    ConditionName.CLEANER_ENABLE: ("log.cleaner.enable",),
+    ConditionName.ACTIVE_SEGMENT: ("segment.bytes", "segment.ms", "segment.jitter.ms", "max.compaction.lag.ms"),
+    ConditionName.MIN_LAG: ("min.compaction.lag.ms",),
+    ConditionName.MAX_LAG: ("max.compaction.lag.ms",),
+    ConditionName.RATIO: ("min.cleanable.dirty.ratio",),
+    ConditionName.ORDER: ("log.cleaner.threads",),
+    ConditionName.BUFFER: (
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.threads",
         "log.cleaner.io.buffer.load.factor",
     ),
-    Name.THROTTLE: ("log.cleaner.io.max.bytes.per.second",),
-    Name.TOMBSTONES: ("delete.retention.ms",),
-    Name.RETENTION: ("retention.ms", "retention.bytes"),
+    ConditionName.THROTTLE: ("log.cleaner.io.max.bytes.per.second",),
+    ConditionName.TOMBSTONES: ("delete.retention.ms",),
+    ConditionName.RETENTION: ("retention.ms", "retention.bytes"),
 }
 """The settings that each condition of the cleaner asks. The others depend on the log alone."""
 
 
-def assumed_by(plan: CleanPlan, condition: Name) -> tuple[str, ...]:
+def assumed_by(plan: CleanPlan, condition: ConditionName) -> tuple[str, ...]:
     """Return the settings of a condition that are only assumed."""
     return tuple(name for name in _SETTINGS_OF.get(condition, ()) if plan.config.is_assumed(name))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kcompact.config.settings import INT_MAX, TopicConfig
 from kcompact.format.names import INTERNAL_TOPICS, TopicPartition
@@ -24,32 +25,77 @@ from kcompact.log.producer_state import Producer, first_open_transaction_offset
 from kcompact.log.segments import Segment
 
 
-class Reason(enum.StrEnum):
-    """The reason why a partition is cleaned or not."""
+class ConditionName(enum.StrEnum):
+    """What Kafka's cleaner asks of a partition, in the order in which `conditions` shows it.
 
-    DIRTY_RATIO = "dirty-ratio"
-    MAX_COMPACTION_LAG = "max-compaction-lag"
-    FORCED = "forced"
+    A setting's condition has its name.
+    """
 
-    BELOW_RATIO = "below-ratio"
-    EMPTY = "empty"
-    NOTHING_DIRTY = "nothing-dirty"
-    ACTIVE_ONLY = "active-only"
-    MIN_COMPACTION_LAG = "min-compaction-lag"
-    OPEN_TRANSACTION = "open-transaction"
+    POLICY = "cleanup.policy"
+    CLEANER_ENABLE = "log.cleaner.enable"
+    UNCLEANABLE = "uncleanable"
+    INTERNAL = "internal-topic"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+    DIRTY_RECORDS = "dirty-records"
+    LAST_STABLE_OFFSET = "last-stable-offset"
     HIGH_WATERMARK = "high-watermark"
-    RECOVERY_POINT = "recovery-point"
-    POLICY_DELETE = "policy-delete"
-    POLICY_UNKNOWN = "policy-unknown"
-    INTERNAL = "internal"
-    LEFTOVERS = "leftovers"
-    CORRUPT = "corrupt"
-    UNCLEAN_SHUTDOWN = "unclean-shutdown"
-    NOT_A_PARTITION = "not-a-partition"
+    ACTIVE_SEGMENT = "active-segment"
+    MIN_LAG = "min.compaction.lag.ms"
+    MAX_LAG = "max.compaction.lag.ms"
+    RATIO = "min.cleanable.dirty.ratio"
+    ORDER = "order"
+    BUFFER = "log.cleaner.dedupe.buffer.size"
+    THROTTLE = "log.cleaner.io.max.bytes.per.second"
+    TOMBSTONES = "delete.retention.ms"
+    RETENTION = "retention.ms"
+
+
+class Reason(enum.StrEnum):
+    """The reason why a partition is cleaned or not, with the condition that decides then."""
+
+    DIRTY_RATIO = "dirty-ratio", ConditionName.RATIO
+    MAX_COMPACTION_LAG = "max-compaction-lag", ConditionName.MAX_LAG
+    FORCED = "forced", ConditionName.RATIO
+
+    BELOW_RATIO = "below-ratio", ConditionName.RATIO
+    EMPTY = "empty", ConditionName.DIRTY_RECORDS
+    NOTHING_DIRTY = "nothing-dirty", ConditionName.DIRTY_RECORDS
+    ACTIVE_ONLY = "active-only", ConditionName.ACTIVE_SEGMENT
+    MIN_COMPACTION_LAG = "min-compaction-lag", ConditionName.MIN_LAG
+    OPEN_TRANSACTION = "open-transaction", ConditionName.LAST_STABLE_OFFSET
+    HIGH_WATERMARK = "high-watermark", ConditionName.HIGH_WATERMARK
+    RECOVERY_POINT = "recovery-point", ConditionName.CLEAN_SHUTDOWN
+    POLICY_DELETE = "policy-delete", ConditionName.POLICY
+    POLICY_UNKNOWN = "policy-unknown", ConditionName.POLICY
+    INTERNAL = "internal", ConditionName.INTERNAL
+    LEFTOVERS = "leftovers", ConditionName.UNCLEANABLE
+    CORRUPT = "corrupt", ConditionName.UNCLEANABLE
+    UNCLEAN_SHUTDOWN = "unclean-shutdown", ConditionName.CLEAN_SHUTDOWN
+    NOT_A_PARTITION = "not-a-partition", ConditionName.UNCLEANABLE
+
+    condition: ConditionName
+
+    def __new__(cls, value: str, condition: ConditionName) -> Reason:
+        reason = str.__new__(cls, value)
+        reason._value_ = value
+        reason.condition = condition
+        return reason
 
 
 ELIGIBLE = frozenset({Reason.DIRTY_RATIO, Reason.MAX_COMPACTION_LAG, Reason.FORCED})
 """The reasons to clean; all others are reasons not to."""
+
+DELETES_NOTHING = frozenset(
+    {
+        Reason.CORRUPT,
+        Reason.LEFTOVERS,
+        Reason.INTERNAL,
+        Reason.NOT_A_PARTITION,
+        Reason.UNCLEAN_SHUTDOWN,
+        Reason.POLICY_UNKNOWN,
+    }
+)
+"""Verdicts on a partition from which no old segment is deleted either."""
 
 
 class Role(enum.StrEnum):
@@ -61,17 +107,24 @@ class Role(enum.StrEnum):
     ACTIVE = "active"
 
 
+class Bound(NamedTuple):
+    """An offset from which on nothing may be cleaned, and why."""
+
+    offset: int
+    reason: Reason
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsToClean:
     """The cleanable range [`first_dirty_offset`, `first_uncleanable_offset`).
 
-    `bound` is the rule that set `first_uncleanable_offset`. `reset`: the checkpoint is outside the log, and a broker
-    would set it to the log start. Rule: `LogCleanerManager.cleanableOffsets`.
+    The first of the ascending `bounds` has set `first_uncleanable_offset`. `reset`: the checkpoint is outside the log,
+    and a broker would set it to the log start. Rule: `LogCleanerManager.cleanableOffsets`.
     """
 
     first_dirty_offset: int
     first_uncleanable_offset: int
-    bound: Reason
+    bounds: tuple[Bound, ...]
     reset: bool
 
 
@@ -91,7 +144,7 @@ class CleanPlan:
     last_stable_offset: int
     first_dirty_offset: int
     first_uncleanable_offset: int
-    bound: Reason
+    bounds: tuple[Bound, ...]
     checkpoint_reset: bool
     clean_bytes: int
     cleanable_bytes: int
@@ -108,6 +161,15 @@ class CleanPlan:
     def eligible(self) -> bool:
         """Whether the partition is to be cleaned."""
         return self.reason in ELIGIBLE
+
+    @property
+    def bound(self) -> Reason:
+        """The rule that set `first_uncleanable_offset`."""
+        return self.bounds[0].reason
+
+    def bound_by(self, reason: Reason) -> int | None:
+        """Return the offset from which on nothing may be cleaned for this reason; None if the reason does not hold."""
+        return next((bound.offset for bound in self.bounds if bound.reason is reason), None)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -145,20 +207,21 @@ def offsets_to_clean(
     reset = checkpoint is not None and not log.log_start_offset <= checkpoint <= log.log_end_offset
     first_dirty = log.log_start_offset if checkpoint is None or reset else checkpoint
 
-    active_base = log.active_segment.base_offset
-    stable_bound = Reason.OPEN_TRANSACTION if last_stable_offset < high_watermark else Reason.HIGH_WATERMARK
-    bounds = [(active_base, Reason.ACTIVE_ONLY), (last_stable_offset, stable_bound)]
+    bounds = [Bound(log.active_segment.base_offset, Reason.ACTIVE_ONLY)]
+    if last_stable_offset < high_watermark:
+        bounds.append(Bound(last_stable_offset, Reason.OPEN_TRANSACTION))
+    bounds.append(Bound(high_watermark, Reason.HIGH_WATERMARK))
     if log.recovered_from is not None:
-        bounds.append((log.recovered_from, Reason.RECOVERY_POINT))
+        bounds.append(Bound(log.recovered_from, Reason.RECOVERY_POINT))
     if config.min_compaction_lag_ms > 0:
         too_young = first_young_segment(log, first_dirty, config.min_compaction_lag_ms, now_ms)
         if too_young is not None:
-            bounds.append((too_young.base_offset, Reason.MIN_COMPACTION_LAG))
-    offset, bound = min(bounds, key=lambda pair: pair[0])
+            bounds.append(Bound(too_young.base_offset, Reason.MIN_COMPACTION_LAG))
+    bounds.sort(key=lambda bound: bound.offset)  # Of equal ones the first named decides.
     return OffsetsToClean(
         first_dirty_offset=first_dirty,
-        first_uncleanable_offset=uncleanable_from(log, first_dirty, offset),
-        bound=bound,
+        first_uncleanable_offset=uncleanable_from(log, first_dirty, bounds[0].offset),
+        bounds=tuple(bounds),
         reset=reset,
     )
 
@@ -243,7 +306,7 @@ def plan_cleaning(
     force: bool = False,
     include_internal: bool = False,
 ) -> CleanPlan:
-    """Return the plan for one partition.
+    """Return the plan for one partition: the one place where the verdict on it is found.
 
     `high_watermark` None is the log end. `first_unstable_offset` None is the first offset of the oldest transaction
     that `producers` have open, or the log start if that is greater. `force` cleans below the minimum ratio; every other
@@ -265,7 +328,7 @@ def plan_cleaning(
     )
     reason, explanation = (
         _why_not_allowed(log, config, include_internal=include_internal)
-        or _why_nothing_is_cleanable(log, config, offsets, sizes, last_stable)
+        or (None if sizes.cleanable_bytes else _why_nothing_is_cleanable(log, config, offsets))
         or _verdict_by_ratio_and_age(sizes, delay_ms, config, force=force)
     )
     return CleanPlan(
@@ -276,7 +339,7 @@ def plan_cleaning(
         last_stable_offset=last_stable,
         first_dirty_offset=offsets.first_dirty_offset,
         first_uncleanable_offset=offsets.first_uncleanable_offset,
-        bound=offsets.bound,
+        bounds=offsets.bounds,
         checkpoint_reset=offsets.reset,
         clean_bytes=sizes.clean_bytes,
         cleanable_bytes=sizes.cleanable_bytes,
@@ -358,8 +421,16 @@ def _groups_to_clean(
     )
 
 
-def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal: bool) -> tuple[Reason, str] | None:
-    """Return why the partition may not be cleaned at any ratio: a reason and a sentence; None if it may."""
+# The verdict. Each reason is decided here, and nowhere else; `conditions` asks the same functions.
+
+Ruling = tuple[Reason, str]
+"""A reason, and the sentence that explains it."""
+
+UNCLEAN_SHUTDOWN = "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
+
+
+def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal: bool) -> Ruling | None:
+    """Return why the partition may not be cleaned at any ratio; None if it may."""
     topic = log.topic_partition.topic
     if log.damage and not log.needs_recovery:
         return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
@@ -375,49 +446,75 @@ def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal
         problem = "the topic has tiered storage (remote.storage.enable=true), which kcompact does not support"
         return Reason.NOT_A_PARTITION, problem
     if log.needs_recovery:
-        return Reason.UNCLEAN_SHUTDOWN, "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
+        return Reason.UNCLEAN_SHUTDOWN, UNCLEAN_SHUTDOWN
     if config.cleanup_policy is None:
         return Reason.POLICY_UNKNOWN, f"the cleanup.policy of {topic} is unknown"
-    if not config.compacts:
-        return Reason.POLICY_DELETE, f"cleanup.policy is '{config.policy_text}', without compact"
-    return None
+    return why_not_compacted(config)
 
 
-def _verdict_by_ratio_and_age(
-    sizes: _SectionSizes, delay_ms: int, config: TopicConfig, *, force: bool
-) -> tuple[Reason, str]:
-    """Return the verdict, with a sentence, for a log that has a cleanable section."""
-    ratio, minimum = sizes.ratio, config.min_cleanable_dirty_ratio
+def why_not_compacted(config: TopicConfig) -> Ruling | None:
+    """Return why a topic with a known policy is not compacted; None if it is."""
+    if config.compacts:
+        return None
+    return Reason.POLICY_DELETE, f"cleanup.policy is '{config.policy_text}', without compact"
+
+
+def _why_nothing_is_cleanable(log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean) -> Ruling:
+    """Return why the cleanable section is empty."""
+    ruling = why_not_in_closed_segments(log, offsets.first_dirty_offset)
+    if ruling is not None:
+        return ruling
+    bound = offsets.bounds[0]
+    match bound.reason:
+        case Reason.MIN_COMPACTION_LAG:
+            lag_ms = config.min_compaction_lag_ms
+            return bound.reason, f"the dirty segments are younger than min.compaction.lag.ms {lag_ms}"
+        case Reason.OPEN_TRANSACTION:
+            return bound.reason, f"the first dirty segment has an open transaction, from offset {bound.offset}"
+        case Reason.RECOVERY_POINT:
+            return bound.reason, f"a broker recovers all dirty segments, from offset {bound.offset} on"
+    return bound.reason, "no whole dirty segment is below the high watermark"
+
+
+def why_not_in_closed_segments(log: PartitionLog, first_dirty_offset: int) -> Ruling | None:
+    """Return why no closed segment has a dirty record; None if one has."""
+    if log.size_bytes == 0:
+        return Reason.EMPTY, "the log has no batches"
+    active = log.active_segment
+    if any(segment.size_bytes for segment in log.segments_between(first_dirty_offset, active.base_offset)):
+        return None
+    if first_dirty_offset >= log.log_end_offset or active.size_bytes == 0:
+        return Reason.NOTHING_DIRTY, f"the log is clean up to its end, offset {log.log_end_offset}"
+    return Reason.ACTIVE_ONLY, f"all dirty records are in the active segment, which starts at {active.base_offset}"
+
+
+def _verdict_by_ratio_and_age(sizes: _SectionSizes, delay_ms: int, config: TopicConfig, *, force: bool) -> Ruling:
+    """Return the verdict for a log that has a cleanable section."""
+    by_ratio = reason, sentence = ruling_by_ratio(sizes.ratio, config)
+    if reason in ELIGIBLE:
+        return by_ratio
+    by_age = ruling_by_age(delay_ms)
+    if by_age is None and force:
+        return Reason.FORCED, f"{sentence}; --force ignores the ratio"
+    return by_age or by_ratio
+
+
+def ruling_by_ratio(ratio: float, config: TopicConfig) -> Ruling:
+    """Return the verdict by the dirty ratio alone."""
+    minimum = config.min_cleanable_dirty_ratio
     if ratio > minimum:
         return Reason.DIRTY_RATIO, f"ratio {ratio:.4f} is above {minimum}"
-    if delay_ms > 0:
-        return Reason.MAX_COMPACTION_LAG, f"the oldest dirty segment is {delay_ms} ms past max.compaction.lag.ms"
-    if force:
-        return Reason.FORCED, f"ratio {ratio:.4f} is not above {minimum}; --force ignores the ratio"
     return Reason.BELOW_RATIO, f"ratio {ratio:.4f} is not above {minimum}"
 
 
-def _why_nothing_is_cleanable(
-    log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean, sizes: _SectionSizes, last_stable_offset: int
-) -> tuple[Reason, str] | None:
-    """Return the reason, with a sentence, why the cleanable section is empty; None when it is not."""
-    if sizes.cleanable_bytes:
+def ruling_by_age(delay_ms: int) -> Ruling | None:
+    """Return the verdict by the age of the oldest dirty segment alone; None if it is no reason to clean."""
+    if delay_ms <= 0:
         return None
-    if log.size_bytes == 0:
-        return Reason.EMPTY, "the log has no batches"
-    active_base = log.active_segment.base_offset
-    if not any(segment.size_bytes for segment in log.segments_between(offsets.first_dirty_offset, active_base)):
-        if offsets.first_dirty_offset >= log.log_end_offset or log.active_segment.size_bytes == 0:
-            return Reason.NOTHING_DIRTY, f"the log is clean up to its end, offset {log.log_end_offset}"
-        return Reason.ACTIVE_ONLY, f"all dirty records are in the active segment, which starts at {active_base}"
-    if offsets.bound is Reason.MIN_COMPACTION_LAG:
-        lag_ms = config.min_compaction_lag_ms
-        return offsets.bound, f"the dirty segments are younger than min.compaction.lag.ms {lag_ms}"
-    if offsets.bound is Reason.OPEN_TRANSACTION:
-        return offsets.bound, f"the first dirty segment has an open transaction, from offset {last_stable_offset}"
-    if offsets.bound is Reason.RECOVERY_POINT:
-        return offsets.bound, f"a broker recovers all dirty segments, from offset {log.recovered_from} on"
-    return offsets.bound, "no whole dirty segment is below the high watermark"
+    return Reason.MAX_COMPACTION_LAG, f"the oldest dirty segment is {delay_ms} ms past max.compaction.lag.ms"
+
+
+# The order of several partitions
 
 
 def dirtiest_first(plans: Sequence[CleanPlan]) -> list[CleanPlan]:

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 
 from kcompact import readable
 from kcompact.config.settings import LONG_MAX
-from kcompact.plan.clean_plan import CleanPlan, Reason, first_young_segment, oldest_dirty_ms, uncleanable_from
+from kcompact.plan.clean_plan import (
+    UNCLEAN_SHUTDOWN,
+    CleanPlan,
+    ConditionName,
+    Reason,
+    oldest_dirty_ms,
+    ruling_by_age,
+    ruling_by_ratio,
+    uncleanable_from,
+    why_not_compacted,
+    why_not_in_closed_segments,
+)
 from kcompact.plan.cost import UNLIMITED, broker_cost
 from kcompact.plan.deletion import plan_forecast, retention_applies
 from kcompact.plan.forecast import (
@@ -45,28 +56,6 @@ class Verdict(enum.StrEnum):
     """Makes a broker come later, take longer, or keep something until later."""
 
 
-class Name(enum.StrEnum):
-    """The conditions, in the order in which they are asked. A setting's condition has its name."""
-
-    POLICY = "cleanup.policy"
-    CLEANER_ENABLE = "log.cleaner.enable"
-    UNCLEANABLE = "uncleanable"
-    INTERNAL = "internal-topic"
-    CLEAN_SHUTDOWN = "clean-shutdown"
-    DIRTY_RECORDS = "dirty-records"
-    LAST_STABLE_OFFSET = "last-stable-offset"
-    HIGH_WATERMARK = "high-watermark"
-    ACTIVE_SEGMENT = "active-segment"
-    MIN_LAG = "min.compaction.lag.ms"
-    MAX_LAG = "max.compaction.lag.ms"
-    RATIO = "min.cleanable.dirty.ratio"
-    ORDER = "order"
-    BUFFER = "log.cleaner.dedupe.buffer.size"
-    THROTTLE = "log.cleaner.io.max.bytes.per.second"
-    TOMBSTONES = "delete.retention.ms"
-    RETENTION = "retention.ms"
-
-
 Value = str | int | float | bool | None
 
 
@@ -79,7 +68,7 @@ class Condition:
     settings that the condition asks and that are only assumed to have Kafka's defaults.
     """
 
-    name: Name
+    name: ConditionName
     value: Value
     threshold: Value
     verdict: Verdict
@@ -137,44 +126,38 @@ def conditions_of(
 
 
 def _policy(plan: CleanPlan) -> Condition:
-    is_ok = plan.config.compacts
+    ruling = why_not_compacted(plan.config)
+    explanation = "the topic is compacted" if ruling is None else ruling[1]
+    if plan.config.cleanup_policy is None:
+        explanation = "no source has the cleanup.policy of the topic"
     return Condition(
-        name=Name.POLICY,
+        name=ConditionName.POLICY,
         value=plan.config.policy_text,
         threshold="compact",
-        verdict=Verdict.OK if is_ok else Verdict.BLOCKS,
-        explanation="the topic is compacted" if is_ok else _why_not_compacted(plan),
-        remedy=None if is_ok else policy_remedy(plan),
+        verdict=Verdict.OK if ruling is None else Verdict.BLOCKS,
+        explanation=explanation,
+        remedy=None if ruling is None else policy_remedy(plan),
     )
-
-
-def _why_not_compacted(plan: CleanPlan) -> str:
-    if plan.config.cleanup_policy is None:
-        return "no source has the cleanup.policy of the topic"
-    return f"cleanup.policy is '{plan.config.policy_text}', without compact"
 
 
 def _cleaner_enable(plan: CleanPlan) -> Condition:
     is_on = plan.config.log_cleaner_enable
     obstacle = None if plan.eligible else plan.explanation
     return Condition(
-        name=Name.CLEANER_ENABLE,
+        name=ConditionName.CLEANER_ENABLE,
         value=is_on,
         threshold=True,
         verdict=Verdict.OK if is_on else Verdict.BLOCKS,
         explanation="the broker has a cleaner"
         if is_on
         else "the broker's own cleaner is switched off and compacts nothing; kcompact does",
-        remedy=None if is_on else Remedy(name=Name.CLEANER_ENABLE, value=True, obstacle=obstacle),
+        remedy=None if is_on else Remedy(name=ConditionName.CLEANER_ENABLE, value=True, obstacle=obstacle),
     )
-
-
-_UNUSABLE = frozenset({Reason.CORRUPT, Reason.LEFTOVERS, Reason.NOT_A_PARTITION})
 
 
 def _uncleanable(plan: CleanPlan) -> Condition:
     damage = str(plan.log.damage[0]).splitlines()[0] if plan.log.damage else None
-    is_unusable = plan.reason in _UNUSABLE
+    is_unusable = plan.reason.condition is ConditionName.UNCLEANABLE
     verdict, explanation = Verdict.OK, "no damage where the plan looks; verify reads every byte"
     if is_unusable or damage:
         verdict = Verdict.BLOCKS
@@ -190,7 +173,7 @@ def _uncleanable(plan: CleanPlan) -> Condition:
             "log-cleaner.log says so"
         )
     return Condition(
-        name=Name.UNCLEANABLE,
+        name=ConditionName.UNCLEANABLE,
         value=str(Reason.CORRUPT) if damage else str(plan.reason) if is_unusable else None,
         threshold=None,
         verdict=verdict,
@@ -224,23 +207,27 @@ def _internal(plan: CleanPlan) -> Condition | None:
     explanation = f"{topic} is an internal topic of Kafka; kcompact cleans it with --include-internal only"
     if plan.log.is_cluster_metadata:
         explanation = f"{topic} is the metadata log of Kafka, which is cut behind its snapshots and never compacted"
-    return Condition(name=Name.INTERNAL, value=topic, threshold=None, verdict=Verdict.BLOCKS, explanation=explanation)
+    return Condition(
+        name=ConditionName.INTERNAL, value=topic, threshold=None, verdict=Verdict.BLOCKS, explanation=explanation
+    )
 
 
 def _clean_shutdown(plan: CleanPlan) -> Condition:
     log = plan.log
     verdict, explanation = Verdict.OK, "the broker was shut down cleanly"
     if log.needs_recovery:
-        verdict, explanation = Verdict.BLOCKS, "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
+        verdict, explanation = Verdict.BLOCKS, UNCLEAN_SHUTDOWN
     elif log.recovered_from is not None:
-        verdict = _verdict_of_bound(plan, log.recovered_from)
+        verdict = _verdict_of_bound(plan, Reason.RECOVERY_POINT)
         explanation = f"a broker recovers the log from offset {log.recovered_from} on when it starts"
     elif log.log_dir.is_running:
         explanation = "a broker is running"
     elif not log.log_dir.is_log_dir:
         explanation = "no broker has used the directory around the partition"
     value = None if log.log_dir.is_running or not log.log_dir.is_log_dir else log.log_dir.is_clean_shutdown
-    return Condition(name=Name.CLEAN_SHUTDOWN, value=value, threshold=True, verdict=verdict, explanation=explanation)
+    return Condition(
+        name=ConditionName.CLEAN_SHUTDOWN, value=value, threshold=True, verdict=verdict, explanation=explanation
+    )
 
 
 # How much of the log is cleanable
@@ -249,7 +236,8 @@ def _clean_shutdown(plan: CleanPlan) -> Condition:
 def _dirty_records(plan: CleanPlan) -> Condition:
     log = plan.log
     offsets = max(0, log.log_end_offset - plan.first_dirty_offset)
-    is_dirty = bool(_closed_bytes(plan)) or bool(offsets and log.active_segment.size_bytes)
+    reason, explanation = why_not_in_closed_segments(log, plan.first_dirty_offset) or (None, "")
+    is_dirty = reason in (None, Reason.ACTIVE_ONLY)
     if is_dirty:
         explanation = f"offsets {plan.first_dirty_offset} to {log.log_end_offset - 1} were never cleaned"
         if log.checkpoint_offset is None:
@@ -257,12 +245,10 @@ def _dirty_records(plan: CleanPlan) -> Condition:
         elif plan.checkpoint_reset:
             outside = f"the cleaner's checkpoint, offset {log.checkpoint_offset}, is outside the log"
             explanation = f"{outside}, so all offsets from {plan.first_dirty_offset} on count as dirty"
-    elif log.size_bytes:
-        explanation = f"the log is clean up to its end, offset {log.log_end_offset}; without new records it stays so"
-    else:
-        explanation = "the log has no batches"
+    elif reason is Reason.NOTHING_DIRTY:
+        explanation += "; without new records it stays so"
     return Condition(
-        name=Name.DIRTY_RECORDS,
+        name=ConditionName.DIRTY_RECORDS,
         value=offsets,
         threshold=1,
         verdict=Verdict.OK if is_dirty else Verdict.BLOCKS,
@@ -274,9 +260,11 @@ def _closed_bytes(plan: CleanPlan) -> int:
     return sum(segment.size_bytes for segment in closed_dirty_segments(plan))
 
 
-def _verdict_of_bound(plan: CleanPlan, bound: int) -> Verdict:
-    """Return what an offset from which on nothing may be cleaned does to the closed dirty segments."""
-    closed = _closed_bytes(plan)
+def _verdict_of_bound(plan: CleanPlan, reason: Reason) -> Verdict:
+    """Return what the offset from which on nothing may be cleaned for a reason does to the closed dirty segments."""
+    bound, closed = plan.bound_by(reason), _closed_bytes(plan)
+    if bound is None:
+        return Verdict.OK
     limit = uncleanable_from(plan.log, plan.first_dirty_offset, bound)
     cleanable = sum(segment.size_bytes for segment in plan.log.segments_between(plan.first_dirty_offset, limit))
     if cleanable == closed:
@@ -286,9 +274,8 @@ def _verdict_of_bound(plan: CleanPlan, bound: int) -> Verdict:
 
 def _last_stable_offset(plan: CleanPlan, transaction: TransactionState | None) -> Condition:
     stable = plan.last_stable_offset
-    is_open = stable < plan.high_watermark
     explanation = "no transaction is open"
-    if is_open:
+    if plan.bound_by(Reason.OPEN_TRANSACTION) is not None:
         explanation = f"a transaction is open from offset {stable}; nothing from its segment on is cleaned"
         oldest = oldest_open(plan)
         if oldest is not None:
@@ -297,22 +284,26 @@ def _last_stable_offset(plan: CleanPlan, transaction: TransactionState | None) -
                 explanation += f", last record {readable.time(oldest.last_timestamp)}"
         explanation += f"; {how_it_ends(plan, oldest, transaction)}"
     return Condition(
-        name=Name.LAST_STABLE_OFFSET,
+        name=ConditionName.LAST_STABLE_OFFSET,
         value=stable,
         threshold=plan.log.active_segment.base_offset,
-        verdict=_verdict_of_bound(plan, stable) if is_open else Verdict.OK,
+        verdict=_verdict_of_bound(plan, Reason.OPEN_TRANSACTION),
         explanation=explanation,
     )
 
 
 def _high_watermark(plan: CleanPlan) -> Condition:
     watermark, active_base = plan.high_watermark, plan.log.active_segment.base_offset
-    verdict = _verdict_of_bound(plan, watermark)
+    verdict = _verdict_of_bound(plan, Reason.HIGH_WATERMARK)
     explanation = "all closed segments are replicated"
     if verdict is not Verdict.OK:
         explanation = f"records from offset {watermark} on are not known to be on all in-sync replicas"
     return Condition(
-        name=Name.HIGH_WATERMARK, value=watermark, threshold=active_base, verdict=verdict, explanation=explanation
+        name=ConditionName.HIGH_WATERMARK,
+        value=watermark,
+        threshold=active_base,
+        verdict=verdict,
+        explanation=explanation,
     )
 
 
@@ -337,7 +328,7 @@ def _active_segment(plan: CleanPlan) -> Condition:
             sentence = "it is old enough: a broker closes it when it appends the next record"
         forecast = Forecast(at_ms=max(rolls_ms, plan.now_ms), how=How.AT_APPEND, explanation=sentence)
     return Condition(
-        name=Name.ACTIVE_SEGMENT,
+        name=ConditionName.ACTIVE_SEGMENT,
         value=waited_ms,
         threshold=limit_ms,
         verdict=verdict,
@@ -350,18 +341,18 @@ def _active_segment(plan: CleanPlan) -> Condition:
 def _min_lag(plan: CleanPlan) -> Condition:
     """Its value is the age of the first segment that is too young, or else of the youngest."""
     lag_ms, segments = plan.config.min_compaction_lag_ms, closed_dirty_segments(plan)
-    young = first_young_segment(plan.log, plan.first_dirty_offset, lag_ms, plan.now_ms) if lag_ms else None
-    ages = [plan.now_ms - segment.largest_timestamp_ms for segment in ([young] if young else segments)]
-    verdict, explanation, forecast, remedy = Verdict.OK, "no closed segment is too young", None, None
+    young = plan.bound_by(Reason.MIN_COMPACTION_LAG)
+    ages = [plan.now_ms - segment.largest_timestamp_ms for segment in segments if young in (None, segment.base_offset)]
+    verdict, explanation = _verdict_of_bound(plan, Reason.MIN_COMPACTION_LAG), "no closed segment is too young"
+    forecast, remedy = None, None
     if young is not None:
-        verdict = _verdict_of_bound(plan, young.base_offset)
-        explanation = f"segment {young.base_offset} and those after it are younger than min.compaction.lag.ms {lag_ms}"
+        explanation = f"segment {young} and those after it are younger than min.compaction.lag.ms {lag_ms}"
     if verdict is not Verdict.OK:
         blocks = verdict is Verdict.BLOCKS
         remedy = min_lag_remedy(plan, cleans_some=blocks)
         forecast = _lag_forecast(plan, blocks=blocks)
     return Condition(
-        name=Name.MIN_LAG,
+        name=ConditionName.MIN_LAG,
         value=min(ages, default=None),
         threshold=lag_ms,
         verdict=verdict,
@@ -397,8 +388,9 @@ def _max_lag(plan: CleanPlan) -> Condition:
     verdict, forecast, explanation = Verdict.OK, None, "no limit is set"
     if limit_ms < LONG_MAX:
         explanation = "no dirty record in a closed segment is that old"
-        if plan.need_compaction_now:
-            explanation = f"the oldest dirty segment is {plan.max_compaction_delay_ms} ms past max.compaction.lag.ms"
+        ruling = ruling_by_age(plan.max_compaction_delay_ms)
+        if ruling is not None:
+            _, explanation = ruling
             if plan.cleanable_bytes:
                 verdict = Verdict.TRIGGERS
             else:
@@ -407,7 +399,7 @@ def _max_lag(plan: CleanPlan) -> Condition:
             sentence = f"the oldest dirty segment is past max.compaction.lag.ms from {readable.time(at_ms)} on"
             forecast = Forecast(at_ms=at_ms, how=How.BY_ITSELF, explanation=sentence)
     return Condition(
-        name=Name.MAX_LAG,
+        name=ConditionName.MAX_LAG,
         value=age_ms,
         threshold=limit_ms,
         verdict=verdict,
@@ -420,21 +412,22 @@ def _max_lag(plan: CleanPlan) -> Condition:
 def _ratio(plan: CleanPlan) -> Condition:
     ratio, minimum = plan.cleanable_ratio, plan.config.min_cleanable_dirty_ratio
     missing = missing_dirty_bytes(plan)
-    if ratio > minimum:
-        verdict, explanation = Verdict.TRIGGERS, f"ratio {ratio:.4f} is above {minimum}"
+    reason, explanation = ruling_by_ratio(ratio, plan.config)
+    if reason is Reason.DIRTY_RATIO:
+        verdict = Verdict.TRIGGERS
     elif plan.need_compaction_now and plan.cleanable_bytes:
         verdict = Verdict.OK
-        explanation = f"ratio {ratio:.4f} is not above {minimum}, but max.compaction.lag.ms asks at any ratio"
+        explanation += ", but max.compaction.lag.ms asks at any ratio"
     else:
         verdict = Verdict.BLOCKS
         # If a transaction or the lag keeps segments back, newer segments are kept back too.
         where = "in closed segments" if plan.bound is Reason.ACTIVE_ONLY else "that are cleanable"
         more = "no ratio is" if missing is None else f"{readable.size(missing)} more {where} would be enough"
-        explanation = f"ratio {ratio:.4f} is not above {minimum}; {more}"
+        explanation += f"; {more}"
         if not plan.cleanable_bytes:
             explanation = "the ratio is 0 as long as nothing is cleanable"
     return Condition(
-        name=Name.RATIO,
+        name=ConditionName.RATIO,
         value=ratio,
         threshold=minimum,
         verdict=verdict,
@@ -460,7 +453,7 @@ def _order(plan: CleanPlan, rivals: Rivals) -> Condition:
         if rank + rivals.equals > threads:
             verdict = Verdict.DELAYS
             explanation += f"; {readable.counted(threads, 'thread')} of the broker always takes the dirtiest"
-    return Condition(name=Name.ORDER, value=rank, threshold=threads, verdict=verdict, explanation=explanation)
+    return Condition(name=ConditionName.ORDER, value=rank, threshold=threads, verdict=verdict, explanation=explanation)
 
 
 def _later_conditions(plan: CleanPlan, horizons: Horizons | None) -> list[Condition]:
@@ -482,9 +475,9 @@ def _buffer(plan: CleanPlan) -> Condition:
     elif passes > 1:
         verdict, explanation = Verdict.DELAYS, f"up to {passes:,} passes: {keys}"
     if verdict is not Verdict.OK and cost.buffer_bytes_for_one_pass is not None:
-        remedy = Remedy(name=Name.BUFFER, value=cost.buffer_bytes_for_one_pass)
+        remedy = Remedy(name=ConditionName.BUFFER, value=cost.buffer_bytes_for_one_pass)
     return Condition(
-        name=Name.BUFFER, value=passes, threshold=1, verdict=verdict, explanation=explanation, remedy=remedy
+        name=ConditionName.BUFFER, value=passes, threshold=1, verdict=verdict, explanation=explanation, remedy=remedy
     )
 
 
@@ -499,7 +492,7 @@ def _throttle(plan: CleanPlan) -> Condition:
             verdict = Verdict.DELAYS
             explanation += f": about {cost.seconds_throttled:,.0f} seconds for this partition"
     return Condition(
-        name=Name.THROTTLE,
+        name=ConditionName.THROTTLE,
         value=rate if is_limited else None,
         threshold=None,
         verdict=verdict,
@@ -528,7 +521,7 @@ def _tombstones(plan: CleanPlan, horizons: Horizons | None) -> Condition:
     if horizons is not None and not horizons.is_complete:
         explanation += f" (of the first {horizons.batches:,} batches)"
     return Condition(
-        name=Name.TOMBSTONES,
+        name=ConditionName.TOMBSTONES,
         value=value,
         threshold=plan.config.delete_retention_ms,
         verdict=verdict,
@@ -559,7 +552,7 @@ def _retention(plan: CleanPlan) -> Condition:
             sentence = f"segment {left[0].base_offset} is due from {readable.time(at_ms)} on"
             forecast = Forecast(at_ms=at_ms, how=How.BY_ITSELF, explanation=sentence)
     return Condition(
-        name=Name.RETENTION,
+        name=ConditionName.RETENTION,
         value=age_ms,
         threshold=limit_ms,
         verdict=verdict,

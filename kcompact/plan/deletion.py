@@ -20,7 +20,7 @@ from itertools import takewhile
 from kcompact.config.settings import TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import CleanPlan, Reason, planned_again
+from kcompact.plan.clean_plan import DELETES_NOTHING, CleanPlan, planned_again
 
 
 class RetentionReason(enum.StrEnum):
@@ -29,19 +29,6 @@ class RetentionReason(enum.StrEnum):
     LOG_START = "log-start-offset"
     SIZE = "retention.bytes"
     TIME = "retention.ms"
-
-
-_FORBIDDEN = frozenset(
-    {
-        Reason.CORRUPT,
-        Reason.LEFTOVERS,
-        Reason.INTERNAL,
-        Reason.NOT_A_PARTITION,
-        Reason.UNCLEAN_SHUTDOWN,
-        Reason.POLICY_UNKNOWN,
-    }
-)
-"""Verdicts on a partition from which nothing is deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +95,7 @@ def _past_retention(
 
 def retention_applies(plan: CleanPlan) -> bool:
     """Return whether a broker would look for old segments in a partition that kcompact may change."""
-    return plan.reason not in _FORBIDDEN and not plan.log.damage
+    return plan.reason not in DELETES_NOTHING and not plan.log.damage
 
 
 def due_now(plan: CleanPlan) -> tuple[ExpiredSegment, ...]:

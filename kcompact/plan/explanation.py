@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from kcompact import readable
 from kcompact.plan.assumptions import assumed_by
-from kcompact.plan.clean_plan import CleanPlan, Reason
-from kcompact.plan.conditions import ALONE, Condition, Name, Rivals, Verdict, conditions_of
+from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason
+from kcompact.plan.conditions import ALONE, Condition, Rivals, Verdict, conditions_of
 from kcompact.plan.cost import (
     BrokerCost,
     CostHere,
@@ -40,32 +40,10 @@ from kcompact.plan.horizons import Horizons
 from kcompact.plan.open_transactions import TransactionState
 from kcompact.plan.remedies import Remedy, sufficient_min_lag
 
-_DECIDED_BY = {
-    Reason.DIRTY_RATIO: Name.RATIO,
-    Reason.BELOW_RATIO: Name.RATIO,
-    Reason.FORCED: Name.RATIO,
-    Reason.MAX_COMPACTION_LAG: Name.MAX_LAG,
-    Reason.EMPTY: Name.DIRTY_RECORDS,
-    Reason.NOTHING_DIRTY: Name.DIRTY_RECORDS,
-    Reason.ACTIVE_ONLY: Name.ACTIVE_SEGMENT,
-    Reason.MIN_COMPACTION_LAG: Name.MIN_LAG,
-    Reason.OPEN_TRANSACTION: Name.LAST_STABLE_OFFSET,
-    Reason.HIGH_WATERMARK: Name.HIGH_WATERMARK,
-    Reason.RECOVERY_POINT: Name.CLEAN_SHUTDOWN,
-    Reason.UNCLEAN_SHUTDOWN: Name.CLEAN_SHUTDOWN,
-    Reason.POLICY_DELETE: Name.POLICY,
-    Reason.POLICY_UNKNOWN: Name.POLICY,
-    Reason.INTERNAL: Name.INTERNAL,
-    Reason.LEFTOVERS: Name.UNCLEANABLE,
-    Reason.CORRUPT: Name.UNCLEANABLE,
-    Reason.NOT_A_PARTITION: Name.UNCLEANABLE,
-}
-
-
 _GROWS_OUT_OF = frozenset({Reason.ACTIVE_ONLY, Reason.BELOW_RATIO, Reason.MIN_COMPACTION_LAG})
 """Verdicts that more records change."""
 
-_OF_THE_BROKER = frozenset({Name.CLEANER_ENABLE, Name.BUFFER})
+_OF_THE_BROKER = frozenset({ConditionName.CLEANER_ENABLE, ConditionName.BUFFER})
 """What keeps a broker from a partition that kcompact cleans: no time changes that."""
 
 
@@ -79,7 +57,7 @@ class Explanation:
 
     plan: CleanPlan
     conditions: tuple[Condition, ...]
-    decided_by: Name
+    decided_by: ConditionName
     forecasts: tuple[Forecast, ...]
     change_by_setting: Remedy | None
     other_remedies: tuple[Remedy, ...]
@@ -150,19 +128,24 @@ def explain(
 def _remedy(plan: CleanPlan, condition: Condition) -> Remedy | None:
     """Return the setting of a condition: with which the partition is cleaned, else which changes the verdict."""
     remedy = condition.remedy
-    if condition.name is Name.MIN_LAG and remedy is not None and not remedy.makes_eligible and not plan.eligible:
+    if (
+        condition.name is ConditionName.MIN_LAG
+        and remedy is not None
+        and not remedy.makes_eligible
+        and not plan.eligible
+    ):
         return sufficient_min_lag(plan) or remedy
     return remedy
 
 
-def _decided_by(plan: CleanPlan, conditions: Sequence[Condition]) -> Name:
+def _decided_by(plan: CleanPlan, conditions: Sequence[Condition]) -> ConditionName:
     """Return the condition that decides: of the plan, or what keeps a broker from a partition that kcompact cleans."""
     blocking = {condition.name for condition in conditions if condition.verdict is Verdict.BLOCKS}
-    if Name.CLEANER_ENABLE in blocking and plan.config.compacts:
-        return Name.CLEANER_ENABLE
-    if Name.BUFFER in blocking and plan.eligible:
-        return Name.BUFFER
-    return _DECIDED_BY[plan.reason]
+    if ConditionName.CLEANER_ENABLE in blocking and plan.config.compacts:
+        return ConditionName.CLEANER_ENABLE
+    if ConditionName.BUFFER in blocking and plan.eligible:
+        return ConditionName.BUFFER
+    return plan.reason.condition
 
 
 def _forecasts(plan: CleanPlan, growth: Growth | None) -> tuple[Forecast, ...]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from kcompact import readable
 from kcompact.errors import CorruptDataError
-from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.conditions import Condition, Name, Verdict
+from kcompact.plan.clean_plan import CleanPlan, ConditionName
+from kcompact.plan.conditions import Condition, Verdict
 from kcompact.plan.explanation import Explanation, explain
 from kcompact.plan.partition import hint_for
 from kcompact.report.facts import DryRun, PartitionFacts
@@ -54,7 +54,7 @@ def why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
 def _after_dry_run(conditions: Sequence[Condition], dry_run: DryRun | None) -> Sequence[Condition]:
     """Return the conditions, or with damage that only the dry run has found: it decides instead of the others."""
     error = dry_run.error if dry_run is not None else None
-    uncleanable = next((each for each in conditions if each.name is Name.UNCLEANABLE), None)
+    uncleanable = next((each for each in conditions if each.name is ConditionName.UNCLEANABLE), None)
     if not isinstance(error, CorruptDataError) or uncleanable is None or uncleanable.verdict is not Verdict.OK:
         return conditions
     why = f"the dry run found damage: {str(error).splitlines()[0]}"

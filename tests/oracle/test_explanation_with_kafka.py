@@ -14,8 +14,8 @@ import pytest
 
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
-from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.conditions import Condition, Name
+from kcompact.plan.clean_plan import CleanPlan, ConditionName
+from kcompact.plan.conditions import Condition
 from kcompact.plan.explanation import Explanation, explain
 from kcompact.plan.forecast import How, rolls_from_ms
 from kcompact.plan.partition import plan_partition
@@ -154,7 +154,7 @@ def beyond(remedy: Remedy) -> int | float:
 
 
 def active(explanation: Explanation) -> Condition:
-    return next(each for each in explanation.conditions if each.name is Name.ACTIVE_SEGMENT)
+    return next(each for each in explanation.conditions if each.name is ConditionName.ACTIVE_SEGMENT)
 
 
 def rolls(
@@ -197,7 +197,7 @@ def test_settings_that_work_at_the_next_record(logs: list[Written], kafka: RealK
     tried = 0
     for log in logs:
         for remedy in explain(log.plan()).remedies:
-            if not remedy.at_append or remedy.name != Name.MAX_LAG:
+            if not remedy.at_append or remedy.name != ConditionName.MAX_LAG:
                 continue
             value = int(remedy.value)
             for lag_ms, expected in ((value, remedy.makes_eligible), (value + 1, False)):

@@ -10,7 +10,8 @@ from kcompact.cli.output.left_out import lines_of_left_out, show_left_out
 from kcompact.cli.output.plans import FEW, show_notes_and_hints, show_totals
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.config.settings import LONG_MAX
-from kcompact.plan.conditions import Condition, Name, Value, Verdict
+from kcompact.plan.clean_plan import ConditionName
+from kcompact.plan.conditions import Condition, Value, Verdict
 from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.explanation import Explanation, most_keys
@@ -24,7 +25,15 @@ _STYLES = {
     Verdict.DELAYS: "yellow",
     Verdict.TRIGGERS: "green",
 }
-_DURATIONS = frozenset({Name.ACTIVE_SEGMENT, Name.MIN_LAG, Name.MAX_LAG, Name.TOMBSTONES, Name.RETENTION})
+_DURATIONS = frozenset(
+    {
+        ConditionName.ACTIVE_SEGMENT,
+        ConditionName.MIN_LAG,
+        ConditionName.MAX_LAG,
+        ConditionName.TOMBSTONES,
+        ConditionName.RETENTION,
+    }
+)
 LINES_BELOW = 9
 """The lines of the table of reasons, of the totals and of the next command, about."""
 FEWEST_ROWS = 5
@@ -118,11 +127,11 @@ def _shown(condition: Condition, value: Value, *, is_limit: bool = False) -> str
             return str(value).lower()
         case int() if value >= LONG_MAX:
             return "no limit"
-        case float() if condition.name is Name.RATIO and not is_limit:
+        case float() if condition.name is ConditionName.RATIO and not is_limit:
             return f"{value:.4f}"
         case float():
             return f"{value:g}"
-        case int() if condition.name is Name.TOMBSTONES and not is_limit:
+        case int() if condition.name is ConditionName.TOMBSTONES and not is_limit:
             return readable.time(value)
         case int() if condition.name in _DURATIONS:
             return readable.duration(value)

@@ -10,7 +10,8 @@ import pytest
 
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override, parse_override
-from kcompact.plan.conditions import Name, Verdict
+from kcompact.plan.clean_plan import ConditionName
+from kcompact.plan.conditions import Verdict
 from kcompact.plan.explanation import explain_all
 from kcompact.plan.horizons import read_all_horizons
 from kcompact.plan.partition import plan_partition
@@ -21,15 +22,15 @@ class Cause(NamedTuple):
     """A log, the settings if not those of the log, and what is said. `decides` None: the partition is cleaned."""
 
     log: str
-    condition: Name
+    condition: ConditionName
     verdict: Verdict
     sentence: str
-    decides: Name | None = None
+    decides: ConditionName | None = None
     broker: Sequence[str] = ()
     others: str = ""
 
 
-ACTIVE, RATIO, BLOCKS, DELAYS = Name.ACTIVE_SEGMENT, Name.RATIO, Verdict.BLOCKS, Verdict.DELAYS
+ACTIVE, RATIO, BLOCKS, DELAYS = ConditionName.ACTIVE_SEGMENT, ConditionName.RATIO, Verdict.BLOCKS, Verdict.DELAYS
 
 CAUSES = {
     "the active segment never rolls": Cause(
@@ -42,10 +43,10 @@ CAUSES = {
     ),
     "low traffic: nothing rolls, so nothing is dirty": Cause(
         "log now=10:00 checkpoint=3\n0: a=1 b=1 a=2\n3:",
-        Name.DIRTY_RECORDS,
+        ConditionName.DIRTY_RECORDS,
         BLOCKS,
         "the log is clean up to its end, offset 3; without new records it stays so",
-        Name.DIRTY_RECORDS,
+        ConditionName.DIRTY_RECORDS,
     ),
     "the ratio is not exceeded": Cause(
         "log now=10:00 checkpoint=3\n0: a=1 b=1 c=*100\n3: a=2\n4: a=3",
@@ -62,29 +63,29 @@ CAUSES = {
     ),
     "min.compaction.lag.ms": Cause(
         "log now=10:00 min.compaction.lag.ms=1h\n0: a=1 a=2^09:31\n2: a=3",
-        Name.MIN_LAG,
+        ConditionName.MIN_LAG,
         BLOCKS,
         "segment 0 and those after it are younger than min.compaction.lag.ms 3600000; segment 0 is as old as "
         "min.compaction.lag.ms at 2024-01-01T10:31:00Z",
-        Name.MIN_LAG,
+        ConditionName.MIN_LAG,
     ),
     "an open or hanging transaction": Cause(
         "log now=10:00\n0: a=1 a=2(pid=7 txn)\n2: b=1\n3: b=3\nsnapshot 4: pid=7 last=1 seq=0 open=1",
-        Name.LAST_STABLE_OFFSET,
+        ConditionName.LAST_STABLE_OFFSET,
         BLOCKS,
         "a transaction is open from offset 1; nothing from its segment on is cleaned: producer 7, epoch 0",
-        Name.LAST_STABLE_OFFSET,
+        ConditionName.LAST_STABLE_OFFSET,
     ),
     "another partition is always dirtier": Cause(
         "log now=10:00 checkpoint=2\n0: a=1 b=1\n2: a=2 b=2 a=3\n5: c=1",
-        Name.ORDER,
+        ConditionName.ORDER,
         DELAYS,
         "1 partition with 210 B to rewrite comes before it; 1 thread of the broker always takes the dirtiest",
         others="log name=busy-0 now=10:00\n0: a=1 a=2 a=3\n3: c=1",
     ),
     "another partition is as dirty": Cause(
         "log now=10:00\n0: a=1 b=1\n2: a=2 b=2 a=3\n5: c=1",
-        Name.ORDER,
+        ConditionName.ORDER,
         DELAYS,
         "no partition that was read is dirtier; 2 are equal, the order of these is not specified; 1 thread of the "
         "broker always takes the dirtiest",
@@ -92,28 +93,28 @@ CAUSES = {
     ),
     "the map is too small, so several passes are needed": Cause(
         "log now=10:00\n0: a=1@60000\n60001: a=2",
-        Name.BUFFER,
+        ConditionName.BUFFER,
         DELAYS,
         "up to 2 passes: at most 60,001 keys, and the map is full at 40,196",
         broker=["log.cleaner.dedupe.buffer.size=1071922"],
     ),
     "cleanup.policy is not what one thinks": Cause(
         "log now=10:00 cleanup.policy=delete\n0: a=1 a=2\n2: a=3",
-        Name.POLICY,
+        ConditionName.POLICY,
         BLOCKS,
         "cleanup.policy is 'delete', without compact",
-        Name.POLICY,
+        ConditionName.POLICY,
     ),
     "the cleaner died": Cause(
         "log now=10:00\n0: a=1^06:00 a=2^06:01\n2: a=3^06:02 a=4^08:00",
-        Name.UNCLEANABLE,
+        ConditionName.UNCLEANABLE,
         DELAYS,
         "eligible since 2024-01-01T06:02:00Z at the latest, and a broker has gone on writing: unless its cleaner is "
         "far behind, a thread of it has died or has marked the partition uncleanable; its log-cleaner.log says so",
     ),
     "tombstones before their horizon": Cause(
         "log now=10:00 checkpoint=4\n0: b=1@2 a=~@3(horizon=1d09:30)\n4: c=1",
-        Name.TOMBSTONES,
+        ConditionName.TOMBSTONES,
         DELAYS,
         "1 batch that kept tombstones or markers waits for its horizon, the last one 2024-01-02T09:30:00Z; the first "
         "cleaning after it drops them; a cleaning from 2024-01-02T09:30:00Z on drops the first of them",
@@ -121,7 +122,7 @@ CAUSES = {
     ),
     "tombstones before their second pass": Cause(
         "log now=10:00 checkpoint=4\n0: b=1@2 a=~@3(horizon=09:45)\n4: c=1",
-        Name.TOMBSTONES,
+        ConditionName.TOMBSTONES,
         Verdict.OK,
         "horizons that have passed: 1; the next cleaning drops what they have left",
         ACTIVE,
@@ -129,7 +130,7 @@ CAUSES = {
     "a merged segment always holds something young": Cause(
         "log now=3d10:00 cleanup.policy=compact,delete retention.ms=2d checkpoint=4\n"
         "0: a=1 b=1^2d09:00\n4: c=1^3d09:00",
-        Name.RETENTION,
+        ConditionName.RETENTION,
         DELAYS,
         "segment 0 holds records past retention.ms, and one of 2024-01-03T09:00:00Z: a merged segment is deleted as a "
         "whole, when its newest record is old enough; segment 0 is due from 2024-01-05T09:00:00.001Z on",
@@ -137,15 +138,15 @@ CAUSES = {
     ),
     "log.cleaner.enable is off": Cause(
         "log now=10:00\n0: a=1 a=2\n2: a=3",
-        Name.CLEANER_ENABLE,
+        ConditionName.CLEANER_ENABLE,
         BLOCKS,
         "the broker's own cleaner is switched off and compacts nothing; kcompact does",
-        Name.CLEANER_ENABLE,
+        ConditionName.CLEANER_ENABLE,
         broker=["log.cleaner.enable=false"],
     ),
     "throttled": Cause(
         "log now=10:00\n0: a=1 a=2\n2: a=3",
-        Name.THROTTLE,
+        ConditionName.THROTTLE,
         DELAYS,
         "all threads together read and write at most 2 B a second: about 210 seconds for this partition",
         broker=["log.cleaner.io.max.bytes.per.second=2"],
@@ -188,7 +189,7 @@ def test_after_an_unclean_shutdown(
     spec = log_dsl.parse(f"log now=10:00 unclean recovery={recovery}\n0: a=1 a=2\n2: a=3 a=4\n4: a=5")
     directory = log_writer.write(spec, tmp_path)
     (explanation,) = explain_all([plan_partition(directory, spec.config, now_ms=spec.now_ms, unclean=unclean)])
-    found = next(each for each in explanation.conditions if each.name is Name.CLEAN_SHUTDOWN)
+    found = next(each for each in explanation.conditions if each.name is ConditionName.CLEAN_SHUTDOWN)
     assert (found.verdict, found.explanation) == (verdict, sentence)
     assert found.decides == (verdict is BLOCKS)
 
@@ -199,13 +200,15 @@ def test_after_an_unclean_shutdown(
         (
             "__consumer_offsets-0",
             "",
-            Name.INTERNAL,
+            ConditionName.INTERNAL,
             "__consumer_offsets is an internal topic of Kafka",
         ),
-        ("orders-0", ".swap", Name.UNCLEANABLE, "an interrupted swap of a broker left files behind"),
+        ("orders-0", ".swap", ConditionName.UNCLEANABLE, "an interrupted swap of a broker left files behind"),
     ],
 )
-def test_what_only_kcompact_leaves_alone(name: str, text: str, decides: Name, sentence: str, tmp_path: Path) -> None:
+def test_what_only_kcompact_leaves_alone(
+    name: str, text: str, decides: ConditionName, sentence: str, tmp_path: Path
+) -> None:
     spec = log_dsl.parse(f"log name={name} now=10:00\n0: a=1 a=2\n2: a=3")
     directory = log_writer.write(spec, tmp_path)
     if text:

@@ -61,12 +61,12 @@ def test_offsets_to_clean(
         high_watermark=400,
         last_stable_offset=stable,
     )
-    assert (found.first_dirty_offset, found.first_uncleanable_offset, found.bound, found.reset) == expected
+    assert (found.first_dirty_offset, found.first_uncleanable_offset, found.bounds[0].reason, found.reset) == expected
 
 
 def test_the_high_watermark_is_the_bound_without_an_open_transaction() -> None:
     found = offsets_to_clean(log_of(*FOUR), CONFIG, now_ms=NOW, high_watermark=250, last_stable_offset=250)
-    assert (found.first_uncleanable_offset, found.bound) == (200, Reason.HIGH_WATERMARK)
+    assert (found.first_uncleanable_offset, found.bounds[0].reason) == (200, Reason.HIGH_WATERMARK)
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import CleanPlan, Reason, planned_again
+from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason, planned_again
 from kcompact.plan.comparison import compare
-from kcompact.plan.conditions import Condition, Name, Verdict, conditions_of
+from kcompact.plan.conditions import Condition, Verdict, conditions_of
 from kcompact.plan.explanation import Explanation, explain
 from kcompact.plan.forecast import (
     How,
@@ -71,7 +71,7 @@ def plans(draw: st.DrawFn) -> CleanPlan:
     return planned(log, config, now_ms=NOW, producers=producers, high_watermark=watermark)
 
 
-def condition(plan: CleanPlan, name: Name) -> Condition:
+def condition(plan: CleanPlan, name: ConditionName) -> Condition:
     return next(each for each in conditions_of(plan) if each.name is name)
 
 
@@ -84,7 +84,7 @@ def with_setting(plan: CleanPlan, remedy: Remedy, value: object) -> CleanPlan:
         "segment.ms": "segment_ms",
     }
     changes: dict[str, Any] = {
-        fields[remedy.name]: frozenset(str(value).split(",")) if remedy.name == Name.POLICY else value
+        fields[remedy.name]: frozenset(str(value).split(",")) if remedy.name == ConditionName.POLICY else value
     }
     return planned_again(plan, config=replace(plan.config, **changes))
 
@@ -112,7 +112,7 @@ def test_one_condition_decides(plan: CleanPlan) -> None:
 def test_only_a_hanging_transaction_has_to_be_aborted(last_ms: int, advice: str) -> None:
     producer = Producer(producer_id=7, epoch=0, transaction_first_offset=150, last_timestamp=last_ms)
     plan = planned(log_of(segment(0), segment(100), segment(200), end=300), producers={7: producer})
-    assert advice in condition(plan, Name.LAST_STABLE_OFFSET).explanation
+    assert advice in condition(plan, ConditionName.LAST_STABLE_OFFSET).explanation
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_only_a_hanging_transaction_has_to_be_aborted(last_ms: int, advice: str)
 )
 def test_who_says_what_is_dirty(checkpoint: int | None, expected: str) -> None:
     log = log_of(segment(0), segment(100), segment(200), checkpoint=checkpoint, end=300)
-    assert condition(planned(log), Name.DIRTY_RECORDS).explanation == expected
+    assert condition(planned(log), ConditionName.DIRTY_RECORDS).explanation == expected
 
 
 @given(plans())
@@ -134,7 +134,10 @@ def test_each_bound_is_judged_alone(plan: CleanPlan) -> None:
     limited = plan.first_uncleanable_offset < plan.log.active_segment.base_offset and plan.first_dirty_offset < (
         plan.log.active_segment.base_offset
     )
-    bounds = [condition(plan, name) for name in (Name.LAST_STABLE_OFFSET, Name.HIGH_WATERMARK, Name.MIN_LAG)]
+    bounds = [
+        condition(plan, name)
+        for name in (ConditionName.LAST_STABLE_OFFSET, ConditionName.HIGH_WATERMARK, ConditionName.MIN_LAG)
+    ]
     if plan.last_stable_offset == plan.high_watermark:
         assert bounds[0].verdict is Verdict.OK
     cut = any(each.verdict in (Verdict.LIMITS, Verdict.BLOCKS) for each in bounds)
@@ -175,10 +178,10 @@ def test_without_a_forecast_time_alone_changes_nothing(plan: CleanPlan, later_ms
 
 @given(plans())
 def test_a_verdict_changes_at_its_time(plan: CleanPlan) -> None:
-    for name in (Name.MIN_LAG, Name.MAX_LAG):
+    for name in (ConditionName.MIN_LAG, ConditionName.MAX_LAG):
         today = condition(plan, name)
         if today.forecast is None:
-            assert name is Name.MAX_LAG or today.verdict is Verdict.OK
+            assert name is ConditionName.MAX_LAG or today.verdict is Verdict.OK
             continue
         at_ms = today.forecast.at_ms
         assert today.forecast.how is How.BY_ITSELF
@@ -321,7 +324,7 @@ def test_a_setting_changes_the_verdict_and_the_next_value_does_not(plan: CleanPl
             continue
         changed = with_setting(plan, remedy, remedy.value)
         assert changed.eligible == remedy.makes_eligible
-        if today.name is Name.MIN_LAG and today.verdict is Verdict.LIMITS:
+        if today.name is ConditionName.MIN_LAG and today.verdict is Verdict.LIMITS:
             assert _young(changed) != _young(plan)
             assert _young(with_setting(plan, remedy, int(remedy.value) + 1)) == _young(plan)
             continue
@@ -331,7 +334,7 @@ def test_a_setting_changes_the_verdict_and_the_next_value_does_not(plan: CleanPl
             assert condition(with_setting(plan, remedy, beyond), today.name).verdict is today.verdict
 
 
-SETTINGS = {Name.POLICY, Name.MIN_LAG, Name.MAX_LAG, Name.RATIO}
+SETTINGS = {ConditionName.POLICY, ConditionName.MIN_LAG, ConditionName.MAX_LAG, ConditionName.RATIO}
 
 
 def next_value(remedy: Remedy) -> int | float | None:
@@ -347,9 +350,9 @@ def next_value(remedy: Remedy) -> int | float | None:
 @given(plans())
 def test_what_blocks_has_a_setting_if_there_is_one(plan: CleanPlan) -> None:
     for today in conditions_of(plan):
-        if today.verdict is Verdict.BLOCKS and today.name in (Name.POLICY, Name.MIN_LAG):
+        if today.verdict is Verdict.BLOCKS and today.name in (ConditionName.POLICY, ConditionName.MIN_LAG):
             assert today.remedy is not None
-        if today.verdict is Verdict.BLOCKS and today.name is Name.RATIO and plan.cleanable_bytes:
+        if today.verdict is Verdict.BLOCKS and today.name is ConditionName.RATIO and plan.cleanable_bytes:
             assert today.remedy is not None
 
 
@@ -417,7 +420,7 @@ def test_the_settings_that_are_shown(
 
 @given(plans())
 def test_segment_ms_rolls_at_a_record_of_now(plan: CleanPlan) -> None:
-    remedy = condition(plan, Name.ACTIVE_SEGMENT).remedy
+    remedy = condition(plan, ConditionName.ACTIVE_SEGMENT).remedy
     if remedy is None:
         return
     assert rolls_from_ms(with_setting(plan, remedy, remedy.value)) == min(NOW, rolls_from_ms(plan) or NOW)
@@ -437,8 +440,8 @@ def test_the_text_of_a_setting_has_the_same_effect(plan: CleanPlan) -> None:
         again = with_setting(plan, remedy, shown)
         if remedy.at_append:
             assert planned_after_roll(again).eligible == remedy.makes_eligible
-        elif today.name is Name.RATIO:
-            assert condition(again, Name.RATIO).verdict is Verdict.TRIGGERS
+        elif today.name is ConditionName.RATIO:
+            assert condition(again, ConditionName.RATIO).verdict is Verdict.TRIGGERS
         else:
             assert again.eligible >= remedy.makes_eligible
 
@@ -466,7 +469,7 @@ def test_what_is_overdue_is_not_asked_for_another_ratio() -> None:
     log = log_of(segment(0, 1000), segment(100, first=NOW - 60), segment(200), checkpoint=100, end=300)
     plan = planned(log, replace(CONFIG, max_compaction_lag_ms=59))
     assert plan.eligible
-    assert condition(plan, Name.RATIO).remedy is None
+    assert condition(plan, ConditionName.RATIO).remedy is None
 
 
 # How much more
@@ -532,7 +535,7 @@ def test_a_merge_that_keeps_what_is_due() -> None:
     log = log_of(segment(0, first=5, largest=5), segment(100, first=NOW, largest=NOW), segment(200, first=NOW))
     config = replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
     found = explain(planned(log, config))
-    retention = condition(found.plan, Name.RETENTION)
+    retention = condition(found.plan, ConditionName.RETENTION)
     assert retention.verdict is Verdict.DELAYS
     assert retention.explanation == "the cleaning merges segments that are due with younger ones, so they stay"
     assert (found.retention.segments, found.retention.postponed_segments) == (0, 1)
