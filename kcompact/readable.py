@@ -1,13 +1,17 @@
-"""Sizes and times as people read them, and names that a terminal can show on one line."""
+"""Values as people read them: sizes, times, shares, and names and paths that a terminal can show on one line."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 """The units of sizes, each 1024 times the one before."""
+NAMED_AT_MOST = 3
+MAX_SHOWN_CHARS = 4096
+"""A message or a cell that is longer is cut."""
 
 
 def size(count_bytes: int) -> str:
@@ -34,16 +38,41 @@ def time(timestamp_ms: int | None) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{rest:03d}Z" if rest else "Z")
 
 
-_DURATION_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+_DURATION_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(duration_ms: int) -> str:
-    """Return milliseconds in their largest unit, rounded: `7 d`, `1.5 h`, `12 ms`."""
-    for unit_ms, unit in _DURATION_UNITS:
-        if abs(duration_ms) >= unit_ms:
-            rounded = f"{duration_ms / unit_ms:,.1f}".removesuffix(".0")
-            return f"{rounded} {unit}"
-    return f"{duration_ms} ms"
+    """Return milliseconds with their two largest units: `7 d`, `2 h 5 min`, `12 ms`.
+
+    A duration between two timestamps of producers can be negative.
+    """
+    if duration_ms <= -1000:
+        return f"-{duration(-duration_ms)}"
+    if duration_ms < 1000:
+        return f"{duration_ms} ms"
+    rest, parts = duration_ms // 1000, list[str]()
+    for unit_s, name in _DURATION_UNITS:
+        count, rest = divmod(rest, unit_s)
+        if count or parts:
+            parts.append(f"{count:,} {name}" if count else "")
+    return " ".join(filter(None, parts[:2]))
+
+
+def percent(part: float, whole: float) -> str:
+    """Return a share: `12.5 %`, a dash of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def span(least: int, most: int) -> str:
+    """Return a range that includes both ends: `2 to 3`, or the one number."""
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def some_of(names: Sequence[str], *, at_most: int | None = NAMED_AT_MOST) -> str:
+    """Return names with commas; of more than `at_most` only some, and how many more there are. None: all names."""
+    if at_most is None or len(names) <= at_most:
+        return ", ".join(names)
+    return f"{', '.join(names[:at_most])} and {len(names) - at_most:,} more"
 
 
 def counted(count: int, noun: str) -> str:
@@ -81,6 +110,42 @@ def shown(text: object) -> str:
     Unprintable characters, ends of lines too, become `\\xNN`, `\\uNNNN` or `\\UNNNNNNNN`; a backslash stays.
     """
     return _UNSAFE.sub(_escaped, str(text))
+
+
+def safe(text: str | bytes, *, max_chars: int = MAX_SHOWN_CHARS) -> str:
+    """Return text from outside as `shown` does, cut if it is very long. Bytes are read as UTF-8."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogateescape")
+    cut = len(text) - max_chars
+    return shown(text[:max_chars]) + f"... ({cut:,} more)" if cut > 0 else shown(text)
+
+
+def safe_lines(text: str) -> str:
+    """Return text of several lines with each line made safe."""
+    return "\n".join(safe(line) for line in text.split("\n"))
+
+
+def path_from_here(directory: Path) -> str:
+    """Return a path, relative to the working directory if it is below it."""
+    try:
+        return safe(str(directory.relative_to(Path.cwd())))
+    except (ValueError, OSError):
+        return safe(str(directory))
+
+
+def relative_to_here(text: str) -> str:
+    """Return a message with paths below the working directory made relative, not the ends of other paths and URLs."""
+    try:
+        here = shown(f"{Path.cwd()}{os.sep}")
+    except OSError:
+        return text
+    return re.sub(rf"(?<![\w./-]){re.escape(here)}", "", text) if here != "//" else text
+
+
+def within(directory: Path, text: str) -> str:
+    """Return a message about a directory with the path of the directory left out, for where its name is shown."""
+    name = shown(directory)
+    return text.removeprefix(f"{name}: ").replace(f"{name}{os.sep}", "")
 
 
 def shell_word(text: object) -> str:

@@ -87,7 +87,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
         }
         lost = delivered(lambda: streams.echo(dumps(document("keys", options.now_ms, **shown))), only_reads=True)
     else:
-        from kcompact.cli.output.keys import show_keys
+        from kcompact.cli.output.entries import show_keys
 
         def show() -> None:
             show_keys(topics, request.older_than_ms, print_data=request.print_data)

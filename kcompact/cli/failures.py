@@ -55,9 +55,8 @@ def complain(problem: KcompactError, *, traced: bool = False, directories: Seque
     If several `directories` have the error, its message is that about all of them, and some of them are named.
     """
     from kcompact.cli.output import streams
-    from kcompact.cli.output.lists import some_of
-    from kcompact.cli.output.text import relative_to_here, within
     from kcompact.errors import EngineError, NotLoadedError, UnexpectedError
+    from kcompact.readable import relative_to_here, some_of, within
 
     command = click.get_current_context(silent=True)
     is_debugging = command is not None and command.meta.get(DEBUG)
@@ -76,9 +75,9 @@ def complain_of_each(problems: Iterable[tuple[Path, KcompactError]]) -> None:
     On a terminal only the gravest are printed, so that the totals above stay on the screen.
     """
     from kcompact.cli.output import streams
-    from kcompact.cli.output.text import within
     from kcompact.format.names import TopicPartition
     from kcompact.plan.planned import gravest_first
+    from kcompact.readable import within
 
     groups: dict[tuple[type, str], list[tuple[Path, KcompactError]]] = {}
     for directory, problem in problems:

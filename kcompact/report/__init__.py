@@ -12,12 +12,12 @@ The others are functions of values:
 
     facts         what was read of a partition
     replay        the dirty ratio as the log grew, a model
-    parts         sections, tables, numbers: what a page consists of
+    parts         the head of a page and of a partition, and sections with figures
     overview      a partition from its verdict to its settings, and the summary of several
     conditions    section: what decides, what changes that, what a cleaning costs
     segments      sections: the log to scale, segments over time, and their table
     dirty_ratio   section: the dirty ratio as the log grew
-    keys          section: versions of keys, classes of records, keys with most bytes
+    keys          the figure of the keys, beside their view
     history       section: gaps, and what they prove
     batches       sections: codecs, delete horizons, producers
     transactions  section: transactions, and what their markers wait for

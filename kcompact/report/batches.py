@@ -7,12 +7,13 @@ from kcompact.format.codec import Codec
 from kcompact.inspect.batch_kinds import Amount
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.report.facts import PartitionFacts
-from kcompact.report.parts import Cell, Section, Table, cells, shortened
+from kcompact.report.parts import Illustrated, page_section
+from kcompact.views.parts import Cell, Section, Table, row
 
 MOST_PRODUCERS = 20
 
 
-def codec_section(facts: PartitionFacts) -> Section | None:
+def codec_section(facts: PartitionFacts) -> Section | Illustrated | None:
     """Return the section about the codecs; None if no batch was read."""
     kinds = facts.kinds
     if kinds is None or not kinds.codecs:
@@ -22,7 +23,7 @@ def codec_section(facts: PartitionFacts) -> Section | None:
         (
             Cell(text=_codec_name(number)),
             Cell(text=readable.size(amount.size_bytes), share=amount.size_bytes / max(1, total_bytes)),
-            *cells(amount.batches, amount.records, readable.size(amount.size_bytes // max(1, amount.batches))),
+            *row(amount.batches, amount.records, readable.size(amount.size_bytes // max(1, amount.batches))),
         )
         for number, amount in sorted(kinds.codecs.items(), key=lambda item: -item[1].size_bytes)
     ]
@@ -32,14 +33,14 @@ def codec_section(facts: PartitionFacts) -> Section | None:
         rows=tuple(rows),
         numbers=frozenset({"batches", "records", "bytes a batch"}),
     )
-    return Section(title="Codecs", tables=(table,))
+    return page_section(title="Codecs", tables=(table,))
 
 
 def _codec_name(number: int) -> str:
     return Codec(number).name.lower() if number in list(Codec) else f"unknown ({number})"
 
 
-def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | None:
+def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustrated | None:
     """Return the section about delete horizons; None if no batch was read."""
     kinds = facts.kinds
     if kinds is None:
@@ -48,7 +49,7 @@ def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | None:
     for horizon_ms, amount in sorted(kinds.horizons.items()):
         is_over = horizon_ms <= plan.now_ms
         rows.append(
-            cells(
+            row(
                 readable.time(horizon_ms),
                 "over: the next cleaning may remove them" if is_over else "waiting",
                 amount.batches,
@@ -59,7 +60,7 @@ def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | None:
     table = Table(
         caption="Batches by delete horizon",
         columns=("horizon", "state", "batches", "records in them", "set by a cleaning at (hint)"),
-        rows=shortened(rows),
+        rows=tuple(rows),
         numbers=frozenset({"batches", "records in them"}),
     )
     text = (
@@ -74,7 +75,7 @@ def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | None:
             "tombstone of this log has been through a cleaning, or the log has none."
         )
     tables = (*_tombstone_tables(facts), *((table,) if rows else ()))
-    return Section(title="Tombstones and delete horizons", text=(text,), tables=tables)
+    return page_section(title="Tombstones and delete horizons", text=(text,), tables=tables)
 
 
 def _tombstone_tables(facts: PartitionFacts) -> tuple[Table, ...]:
@@ -90,15 +91,13 @@ def _tombstone_tables(facts: PartitionFacts) -> tuple[Table, ...]:
     table = Table(
         caption="Tombstones that are the newest records of their keys",
         columns=("state", "tombstones", "bytes"),
-        rows=tuple(
-            cells(state, tally.number, readable.size(tally.size_bytes)) for state, tally in kinds if tally.number
-        ),
+        rows=tuple(row(state, tally.number, readable.size(tally.size_bytes)) for state, tally in kinds if tally.number),
         numbers=frozenset({"tombstones", "bytes"}),
     )
     return (table,)
 
 
-def producer_section(facts: PartitionFacts, plan: CleanPlan) -> Section | None:
+def producer_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustrated | None:
     """Return the section about producers; None for a log without producer ids."""
     amounts: dict[int, Amount] = {} if facts.kinds is None else dict(facts.kinds.producers)
     without = amounts.pop(-1, None)
@@ -110,7 +109,7 @@ def producer_section(facts: PartitionFacts, plan: CleanPlan) -> Section | None:
     for producer_id in ids[:MOST_PRODUCERS]:
         amount, state = amounts.get(producer_id), plan.producers.get(producer_id)
         rows.append(
-            cells(
+            row(
                 Cell(text=str(producer_id), is_code=True),
                 state and state.epoch,
                 amount and amount.batches,
@@ -130,4 +129,4 @@ def producer_section(facts: PartitionFacts, plan: CleanPlan) -> Section | None:
         remarks.append(f"and {len(ids) - MOST_PRODUCERS:,} more producers")
     if without is not None:
         remarks.append(f"without a producer id: {without.batches:,} batches, {readable.size(without.size_bytes)}")
-    return Section(title="Producers", tables=(table,), remarks=tuple(remarks))
+    return page_section(title="Producers", tables=(table,), remarks=tuple(remarks))

@@ -12,18 +12,18 @@ from kcompact.plan.conditions import Condition, Verdict
 from kcompact.plan.explanation import Explanation, explain
 from kcompact.plan.partition import hint_for
 from kcompact.report.facts import DryRun, PartitionFacts
-from kcompact.report.parts import Cell, Row, Section, Table, cells
+from kcompact.report.parts import Illustrated, page_section
+from kcompact.views.parts import Cell, Section, Table, Tone, row
 
-_MARKS = {
-    Verdict.TRIGGERS: "yes",
-    Verdict.OK: "",
-    Verdict.LIMITS: "some",
-    Verdict.BLOCKS: "no",
-    Verdict.DELAYS: "some",
+_TONES = {
+    Verdict.TRIGGERS: Tone.GOOD,
+    Verdict.LIMITS: Tone.CAUTION,
+    Verdict.BLOCKS: Tone.BAD,
+    Verdict.DELAYS: Tone.CAUTION,
 }
 
 
-def why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
+def why_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustrated:
     """Return the section with the conditions of a broker's cleaner, and which one decides."""
     explanation = facts.explained or explain(plan)
     rows = []
@@ -32,18 +32,18 @@ def why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
         rows.append(
             (
                 Cell(text=str(condition.name), is_code=True),
-                Cell(text=condition.verdict_text, mark=_MARKS[condition.verdict]),
-                *cells(f"{condition.explanation}{later}"),
+                Cell(text=condition.verdict_text, tone=_TONES.get(condition.verdict)),
+                *row(f"{condition.explanation}{later}"),
             )
         )
     conditions = Table(
         caption="Everything that Kafka's cleaner asks",
         columns=("condition", "verdict", "why"),
         rows=tuple(rows),
-        words=frozenset({"why"}),
+        sentences=frozenset({"why"}),
     )
     hint = hint_for(plan)
-    return Section(
+    return page_section(
         title="What decides",
         text=(hint,) if hint and facts.error is None else (),
         tables=(conditions, *_later(explanation), _offsets(plan)),
@@ -64,23 +64,23 @@ def _after_dry_run(conditions: Sequence[Condition], dry_run: DryRun | None) -> S
 
 def _later(explanation: Explanation) -> tuple[Table, ...]:
     """Return the table of what changes the verdict, and of the cost; nothing if there is nothing to say."""
-    rows: list[Row] = []
+    rows: list[tuple[Cell, ...]] = []
     if not explanation.plan.eligible:
-        rows += [cells("by itself", each.explanation) for each in explanation.forecasts]
+        rows += [row("by itself", each.explanation) for each in explanation.forecasts]
         if not explanation.forecasts:
-            rows.append(cells("by itself", "nothing that can be foreseen makes it eligible"))
-    rows += [cells("by a setting", remedy.sentence) for remedy in explanation.remedies]
+            rows.append(row("by itself", "nothing that can be foreseen makes it eligible"))
+    rows += [row("by a setting", remedy.sentence) for remedy in explanation.remedies]
     rows += _cost(explanation)
     table = Table(
         caption="What changes that, and what a cleaning costs",
         columns=("what", "value"),
         rows=tuple(rows),
-        words=frozenset({"value"}),
+        sentences=frozenset({"value"}),
     )
     return (table,) if rows else ()
 
 
-def _cost(explanation: Explanation) -> list[Row]:
+def _cost(explanation: Explanation) -> list[tuple[Cell, ...]]:
     """Return what a broker and kcompact have to do, at most."""
     broker, here, retention = explanation.broker, explanation.here, explanation.retention
     rows = []
@@ -88,21 +88,21 @@ def _cost(explanation: Explanation) -> list[Row]:
         passes = "an unknown number" if broker.passes_at_most is None else f"at most {broker.passes_at_most:,}"
         used = f"{100 * broker.buffer_utilization:.1f} %"
         rows += [
-            cells("a broker rewrites", readable.size(broker.bytes_rewritten)),
-            cells("passes of a broker", passes),
-            cells(
+            row("a broker rewrites", readable.size(broker.bytes_rewritten)),
+            row("passes of a broker", passes),
+            row(
                 "its buffer",
                 f"{readable.size(broker.buffer_bytes)}, {broker.keys_per_pass:,} keys, at most {used} used",
             ),
         ]
     if here.log_bytes_read:
         rows += [
-            cells("kcompact reads", readable.size(here.log_bytes_read)),
-            cells("kcompact needs meanwhile", f"{readable.size(here.peak_extra_disk_bytes)} of free space at most"),
+            row("kcompact reads", readable.size(here.log_bytes_read)),
+            row("kcompact needs meanwhile", f"{readable.size(here.peak_extra_disk_bytes)} of free space at most"),
         ]
     if retention.segments:
         segments = readable.counted(retention.segments, "segment")
-        rows.append(cells("retention would free", f"{readable.size(retention.size_bytes)}, {segments}"))
+        rows.append(row("retention would free", f"{readable.size(retention.size_bytes)}, {segments}"))
     return rows
 
 
@@ -119,6 +119,6 @@ def _offsets(plan: CleanPlan) -> Table:
     return Table(
         caption="Offsets",
         columns=tuple(offsets),
-        rows=(cells(*(None if offset is None else str(offset) for offset in offsets.values())),),
+        rows=(row(*(None if offset is None else str(offset) for offset in offsets.values())),),
         numbers=frozenset(offsets),
     )

@@ -9,8 +9,9 @@ from kcompact import readable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.report import drawing, times
 from kcompact.report.facts import PartitionFacts
-from kcompact.report.parts import Section, Table, cells, shortened
+from kcompact.report.parts import Illustrated, page_section
 from kcompact.report.replay import Rolled, rolled_ratios
+from kcompact.views.parts import Section, Table, row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,7 @@ _ENOUGH = 2
 """A line needs so many points."""
 
 
-def ratio_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section | None:
+def ratio_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section | Illustrated | None:
     """Return the section about the dirty ratio; None for a log in which fewer than two segments were rolled."""
     remaining = _remaining(facts, plan)
     rolled = rolled_ratios(
@@ -41,7 +42,7 @@ def ratio_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section 
         f"{readable.counted(len(cleanings), 'cleaning')} would have come.",
         lambda axes, is_narrow: _draw(axes, rolled, minimum, is_narrow=is_narrow),
     )
-    return Section(
+    return page_section(
         title="Dirty ratio as the log grew",
         text=tuple(_texts(plan, due, remaining)),
         figure=figure,
@@ -78,7 +79,7 @@ def _texts(plan: CleanPlan, due: Rolled | None, remaining: float | None) -> list
 
 def _table(rolled: Sequence[Rolled]) -> Table:
     rows = [
-        cells(
+        row(
             str(each.base_offset),
             times.minute(each.time_ms),
             None if each.ratio is None else f"{each.ratio:.3f}",
@@ -89,7 +90,7 @@ def _table(rolled: Sequence[Rolled]) -> Table:
     return Table(
         caption="At the roll of each segment, UTC; ▼ the model cleans",
         columns=("segment", "rolled", "ratio", "model"),
-        rows=shortened(rows),
+        rows=tuple(rows),
         numbers=frozenset({"segment", "ratio", "model"}),
     )
 

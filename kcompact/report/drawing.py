@@ -89,12 +89,16 @@ _STYLE: Any = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure of the page: its title, what it shows in a sentence, and the SVG for wide and for narrow screens."""
+    """A figure of the page: its title, what it shows in a sentence, and the SVG for wide and for narrow screens.
+
+    `legend`: what the colours mean, which are named for the parts of a log.
+    """
 
     title: str
     description: str
     wide: Markup
     narrow: Markup
+    legend: tuple[tuple[Role, str], ...] = ()
 
 
 def figure(
@@ -107,6 +111,7 @@ def figure(
     left_px: int = 64,
     bottom_px: int = 38,
     top_px: int = 14,
+    legend: tuple[tuple[Role, str], ...] = (),
 ) -> Figure:
     """Return a figure. `draw` draws on axes; its second argument says whether the screen is narrow.
 
@@ -134,7 +139,7 @@ def figure(
             buffer = io.StringIO()
             drawing.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
         drawn.append(_for_page(buffer.getvalue(), f"{name}-{'narrow' if is_narrow else 'wide'}", title, description))
-    return Figure(title=title, description=description, wide=drawn[0], narrow=drawn[1])
+    return Figure(title=title, description=description, wide=drawn[0], narrow=drawn[1], legend=legend)
 
 
 # Axes

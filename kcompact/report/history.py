@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kcompact import readable
 from kcompact.report.facts import PartitionFacts
-from kcompact.report.parts import Cell, Section, Table, cells, percent
+from kcompact.report.parts import Illustrated, page_section
+from kcompact.views.parts import Cell, Section, Table, Tone, row
 
 if TYPE_CHECKING:
     from kcompact.inspect.gap_facts import GapWalk
@@ -14,7 +16,7 @@ _READERS = ("on_disk", "read_uncommitted", "read_committed")
 _NAMES = {"on_disk": "the files", "read_uncommitted": "a consumer", "read_committed": "a read_committed consumer"}
 
 
-def history_section(facts: PartitionFacts) -> Section | None:
+def history_section(facts: PartitionFacts) -> Section | Illustrated | None:
     """Return the section about gaps; None if no offset was counted."""
     gaps = facts.gaps
     if gaps is None or gaps.on_disk.rows == 0:
@@ -25,7 +27,8 @@ def history_section(facts: PartitionFacts) -> Section | None:
     missing = gaps.counts.missing
     rule = "Kafka gives every record the next offset, so compaction has removed those that are missing."
     texts = [
-        f"{gaps.counts.present:,} of {offsets:,} offsets have a record, {percent(gaps.counts.present, offsets)}; "
+        f"{gaps.counts.present:,} of {offsets:,} offsets have a record, "
+        f"{readable.percent(gaps.counts.present, offsets)}; "
         + (f"{missing:,} are missing. {rule}" if missing else "none is missing.")
     ]
     if gaps.counted_to_offset < gaps.log_end_offset:
@@ -34,10 +37,10 @@ def history_section(facts: PartitionFacts) -> Section | None:
         caption="What that proves about compaction",
         columns=("label", "fact"),
         rows=tuple(
-            (Cell(text=str(each.label), mark="yes" if each.label is Label.PROOF else "some"), *cells(each.text))
+            (Cell(text=str(each.label), tone=Tone.GOOD if each.label is Label.PROOF else Tone.CAUTION), *row(each.text))
             for each in gaps.evidence
         ),
-        words=frozenset({"fact"}),
+        sentences=frozenset({"fact"}),
     )
     walks: dict[str, GapWalk] = {}
     for name in _READERS:
@@ -48,7 +51,7 @@ def history_section(facts: PartitionFacts) -> Section | None:
         caption="As a reader sees it",
         columns=("reader", "rows", "gaps", "first gap", "last gap", "its row", "rows since"),
         rows=tuple(
-            cells(
+            row(
                 name,
                 walk.rows,
                 walk.gaps,
@@ -61,7 +64,7 @@ def history_section(facts: PartitionFacts) -> Section | None:
         ),
         numbers=frozenset({"rows", "gaps", "first gap", "last gap", "its row", "rows since"}),
     )
-    return Section(title="Gaps, and what they prove", text=tuple(texts), tables=(facts_table, readers))
+    return page_section(title="Gaps, and what they prove", text=tuple(texts), tables=(facts_table, readers))
 
 
 def _offset(offset: int | None) -> str | None:

@@ -15,10 +15,11 @@ from kcompact.report.conditions import why_section
 from kcompact.report.dirty_ratio import ratio_section
 from kcompact.report.facts import PartitionFacts
 from kcompact.report.history import history_section
-from kcompact.report.keys import keys_section
-from kcompact.report.parts import Cell, PartitionView, Section, Table, Value, cells, percent, shortened
+from kcompact.report.keys import illustrated_keys
+from kcompact.report.parts import Illustrated, KeyFigure, PartitionView, page_section
 from kcompact.report.segments import scale_section, segment_section, time_section
 from kcompact.report.transactions import transaction_section
+from kcompact.views.parts import Cell, Section, Table, row
 
 _MOST_NAMED = 4
 _MOST_LISTED = 1_000
@@ -65,21 +66,21 @@ def _problems(facts: PartitionFacts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(problems))
 
 
-def _values(facts: PartitionFacts, plan: CleanPlan) -> list[Value]:
+def _values(facts: PartitionFacts, plan: CleanPlan) -> list[KeyFigure]:
     size_bytes = plan.log.size_bytes
-    values = [Value(name="size", value=readable.size(size_bytes), remark=_count(plan))]
+    values = [KeyFigure(name="size", value=readable.size(size_bytes), remark=_count(plan))]
     result = None if facts.dry_run is None else facts.dry_run.result
     if result is not None:
         left = size_bytes - result.stats.bytes_read + result.stats.bytes_written
         values.append(
-            Value(
+            KeyFigure(
                 name="after a cleaning",
                 value=readable.size(left),
-                remark=f"saves {readable.size(size_bytes - left)}, {percent(size_bytes - left, size_bytes)}",
+                remark=f"saves {readable.size(size_bytes - left)}, {readable.percent(size_bytes - left, size_bytes)}",
             )
         )
     values.append(
-        Value(
+        KeyFigure(
             name="dirty ratio",
             value=f"{plan.cleanable_ratio:.4f}",
             remark=f"cleaned above {plan.config.min_cleanable_dirty_ratio}",
@@ -88,15 +89,15 @@ def _values(facts: PartitionFacts, plan: CleanPlan) -> list[Value]:
     if facts.contents is not None:
         records = sum(each.counted_records for each in facts.contents.segments)
         remark = "" if result is None else f"{result.stats.messages_written:,} in the cleaned part afterwards"
-        values.append(Value(name="records", value=f"{records:,}", remark=remark))
+        values.append(KeyFigure(name="records", value=f"{records:,}", remark=remark))
     if facts.keys is not None and (factor := facts.keys.counts.duplicate_factor) is not None:
         live = facts.keys.counts.live_keys.number
         remark = f"{factor:.2f} records for each key"
         if facts.keys.problem is not None:
             remark = f"up to offset {facts.keys.counted_to_offset}, where the log is damaged"
-        values.append(Value(name="live keys", value=f"{live:,}", remark=remark))
+        values.append(KeyFigure(name="live keys", value=f"{live:,}", remark=remark))
     policy = plan.config.policy_text or "unknown"
-    values.append(Value(name="cleanup.policy", value=policy, remark=_source(plan, "cleanup.policy")))
+    values.append(KeyFigure(name="cleanup.policy", value=policy, remark=_source(plan, "cleanup.policy")))
     return values
 
 
@@ -108,12 +109,12 @@ def _source(plan: CleanPlan, name: str) -> str:
     return plan.config.source_of(name) if name in plan.config.settings else ""
 
 
-def _sections(facts: PartitionFacts, plan: CleanPlan, name: str, *, print_data: bool) -> list[Section]:
+def _sections(facts: PartitionFacts, plan: CleanPlan, name: str, *, print_data: bool) -> list[Section | Illustrated]:
     found = [
         *((scale_section(facts, plan, name), time_section(plan, name)) if plan.log.size_bytes else ()),
         ratio_section(facts, plan, name),
         why_section(facts, plan),
-        keys_section(facts, name, print_data=print_data),
+        illustrated_keys(facts, name, print_data=print_data),
         horizon_section(facts, plan),
         history_section(facts),
         codec_section(facts),
@@ -125,16 +126,16 @@ def _sections(facts: PartitionFacts, plan: CleanPlan, name: str, *, print_data: 
     return [section for section in found if section is not None]
 
 
-def _settings_section(plan: CleanPlan) -> Section:
+def _settings_section(plan: CleanPlan) -> Section | Illustrated:
     """Return the section with the settings that are not Kafka's defaults or only assumed, and where they come from."""
     fields = config_fields(plan.config)
     rows = [
-        cells(Cell(text=name, is_code=True), Cell(text=str(fields[name]["value"]), is_code=True), _source(plan, name))
+        row(Cell(text=name, is_code=True), Cell(text=str(fields[name]["value"]), is_code=True), _source(plan, name))
         for name in FIELD_NAMES.values()
         if fields[name]["value"] is not None and fields[name]["source"] != Source.DEFAULT
     ]
     assumed = [
-        cells(
+        row(
             Cell(text=name, is_code=True),
             Cell(text=plan.config.text_of(name), is_code=True),
             plan.config.source_of(name),
@@ -145,14 +146,14 @@ def _settings_section(plan: CleanPlan) -> Section:
     if assumed:
         why = f"The assumed settings have Kafka's defaults, because {why_assumed(plan)}."
         text = f"{readable.shown(why)} A broker with other values decides otherwise."
-    table = Table(caption="Settings", columns=("setting", "value", "source"), rows=shortened([*rows, *assumed]))
-    return Section(title="Settings", text=(text,), tables=(table,) if rows or assumed else ())
+    table = Table(caption="Settings", columns=("setting", "value", "source"), rows=(*rows, *assumed))
+    return page_section(title="Settings", text=(text,), tables=(table,) if rows or assumed else ())
 
 
 # Several partitions
 
 
-def summary_values(facts: Sequence[PartitionFacts]) -> tuple[Value, ...]:
+def summary_values(facts: Sequence[PartitionFacts]) -> tuple[KeyFigure, ...]:
     """Return the numbers at the head of a page about several partitions."""
     totals = totals_of(facts)
     saved = [
@@ -161,32 +162,33 @@ def summary_values(facts: Sequence[PartitionFacts]) -> tuple[Value, ...]:
         if each.dry_run is not None and each.dry_run.result is not None
     ]
     values = [
-        Value(name="partitions", value=f"{totals.partitions:,}", remark=f"{totals.to_clean:,} to be cleaned"),
-        Value(name="size", value=readable.size(totals.size_bytes)),
-        Value(name="dirty", value=readable.size(totals.dirty_bytes), remark="in partitions to be cleaned"),
+        KeyFigure(name="partitions", value=f"{totals.partitions:,}", remark=f"{totals.to_clean:,} to be cleaned"),
+        KeyFigure(name="size", value=readable.size(totals.size_bytes)),
+        KeyFigure(name="dirty", value=readable.size(totals.dirty_bytes), remark="in partitions to be cleaned"),
     ]
     if saved:
         count = readable.counted(len(saved), "partition")
-        values.append(Value(name="to be won", value=readable.size(sum(saved)), remark=f"by dry runs of {count}"))
+        values.append(KeyFigure(name="to be won", value=readable.size(sum(saved)), remark=f"by dry runs of {count}"))
     return tuple(values)
 
 
-def summary_sections(facts: Sequence[PartitionFacts], anchors: dict[str, str]) -> tuple[Section, ...]:
+def summary_sections(facts: Sequence[PartitionFacts], anchors: dict[str, str]) -> tuple[Section | Illustrated, ...]:
     """Return the sections about several partitions. `anchors` has the places of those with details, by directory."""
     reasons = [
-        cells(reason, len(those), readable.size(totals_of(those).size_bytes), _named(those))
+        row(reason, len(those), readable.size(totals_of(those).size_bytes), _named(those))
         for reason, those in not_to_clean(facts).items()
     ]
     sections = [
-        Section(
+        page_section(
             title="Partitions, the dirtiest first",
             tables=(
                 Table(
                     caption="Partitions",
                     columns=("partition", "size", "dirty ratio", "clean it", "reason", "why"),
-                    rows=shortened([_row(each, anchors) for each in facts], most=_MOST_LISTED),
+                    rows=tuple(_row(each, anchors) for each in facts),
+                    most_rows=_MOST_LISTED,
                     numbers=frozenset({"size", "dirty ratio"}),
-                    words=frozenset({"why"}),
+                    sentences=frozenset({"why"}),
                 ),
             ),
         )
@@ -197,9 +199,9 @@ def summary_sections(facts: Sequence[PartitionFacts], anchors: dict[str, str]) -
             columns=("reason", "partitions", "size", "such as"),
             rows=tuple(reasons),
             numbers=frozenset({"partitions", "size"}),
-            words=frozenset({"such as"}),
+            sentences=frozenset({"such as"}),
         )
-        sections.append(Section(title="Why partitions are not cleaned", tables=(table,)))
+        sections.append(page_section(title="Why partitions are not cleaned", tables=(table,)))
     return tuple(sections)
 
 
@@ -212,7 +214,7 @@ def _row(facts: PartitionFacts, anchors: dict[str, str]) -> tuple[Cell, ...]:
     plan = facts.plan
     return (
         Cell(text=readable.shown(facts.name), anchor=anchors.get(str(facts.directory), "")),
-        *cells(
+        *row(
             None if plan is None else readable.size(plan.log.size_bytes),
             None if plan is None else Cell(text=f"{plan.cleanable_ratio:.4f}", share=plan.cleanable_ratio),
             "yes" if facts.is_eligible else "no",

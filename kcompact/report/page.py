@@ -6,13 +6,18 @@ every request, in case that a text got around that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from kcompact import readable
+from kcompact.report.drawing import Figure
 from kcompact.report.file import MARK
-from kcompact.report.parts import PageView
+from kcompact.report.parts import Illustrated, PageView
+from kcompact.views.parts import Cell, Items, Lines, Part, Section, Table
 
 
 def rendered(page: PageView) -> str:
@@ -24,9 +29,54 @@ def rendered(page: PageView) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"shown": readable.shown, "rows": _rows, "illustrated": _with_figure}
+    environment.tests |= {
+        "lines": lambda part: isinstance(part, Lines),
+        "items": lambda part: isinstance(part, Items),
+        "table": lambda part: isinstance(part, Table),
+    }
     template = environment.get_template("page.html")
     return template.render(page=page, mark=Markup(MARK), style=Markup(_resource("page.css")))
 
 
 def _resource(name: str) -> str:
     return files("kcompact.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _rows(table: Table) -> Sequence[tuple[Cell, ...]]:
+    """Return the rows that a page shows: of a long table the first, the last, and how many are between them."""
+    if len(table.rows) <= table.most_rows:
+        return table.rows
+    half = table.most_rows // 2
+    between = len(table.rows) - 2 * half
+    middle = (Cell(text=f"… {between:,} more …"), *(Cell(text="") for _ in table.columns[1:]))
+    return (*table.rows[:half], middle, *table.rows[-half:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """The parts of a section above and below the figure, and the table beside it."""
+
+    section: Section
+    above: Sequence[Part]
+    figure: Figure | None = None
+    beside: Table | None = None
+    below: Sequence[Part] = ()
+
+
+def _with_figure(section: Section | Illustrated) -> _Placed:
+    """Return a section with its figure in its place: beside its table, or else below the first sentences."""
+    if isinstance(section, Section):
+        return _Placed(section=section, above=section.parts)
+    parts = section.section.parts
+    tables = {part.caption: number for number, part in enumerate(parts) if isinstance(part, Table)}
+    place = tables.get(section.beside, 1)
+    beside = parts[place] if section.beside in tables else None
+    assert beside is None or isinstance(beside, Table)
+    return _Placed(
+        section=section.section,
+        above=parts[:place],
+        figure=section.figure,
+        beside=beside,
+        below=parts[place + (beside is not None) :],
+    )

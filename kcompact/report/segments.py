@@ -10,7 +10,8 @@ from kcompact import readable
 from kcompact.plan.clean_plan import CleanPlan, Role
 from kcompact.report import drawing, times
 from kcompact.report.facts import PartitionFacts
-from kcompact.report.parts import Cell, Section, Table, cells, percent, shortened
+from kcompact.report.parts import Illustrated, page_section
+from kcompact.views.parts import Cell, Section, Table, row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +28,7 @@ Run = tuple[Role, int, int]
 # To scale
 
 
-def scale_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section:
+def scale_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section | Illustrated:
     """Return the section with the bar of the log, and the bar that a cleaning would leave."""
     before = _runs(plan, plan.log.segments)
     after = _after(facts, plan)
@@ -35,14 +36,16 @@ def scale_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section:
     size_bytes = plan.log.size_bytes
     sums = {role: _sum(before, role) for role in Role}
     rows = [
-        cells(Cell(text=str(role), swatch=str(role)), count, readable.size(size), percent(size, size_bytes))
+        row(Cell(text=str(role), role=role), count, readable.size(size), readable.percent(size, size_bytes))
         for role, (count, size) in sums.items()
         if count
     ]
-    rows.append(cells("now", len(plan.log.segments), readable.size(size_bytes), percent(size_bytes, size_bytes)))
+    rows.append(row("now", len(plan.log.segments), readable.size(size_bytes), readable.percent(size_bytes, size_bytes)))
     if after is not None:
         left = sum(size for _, _, size in after)
-        rows.append(cells("after", sum(count for _, count, _ in after), readable.size(left), percent(left, size_bytes)))
+        rows.append(
+            row("after", sum(count for _, count, _ in after), readable.size(left), readable.percent(left, size_bytes))
+        )
     figure = drawing.figure(
         f"{name}-scale",
         "The log to scale",
@@ -51,7 +54,7 @@ def scale_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section:
         height_px=70 + 62 * len(bars),
         left_px=52,
     )
-    return Section(
+    return page_section(
         title="The log, before and after",
         text=_about_after(facts),
         figure=figure,
@@ -147,7 +150,7 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[str, Sequence[Run]]], *, is_narr
 # Over time
 
 
-def time_section(plan: CleanPlan, name: str) -> Section:
+def time_section(plan: CleanPlan, name: str) -> Section | Illustrated:
     """Return the section with each segment from its first to its largest timestamp."""
     drawn = _spans(plan)
     has_times = times.are_dates([time for _, first, last, _, _ in drawn for time in (first, last)])
@@ -160,7 +163,7 @@ def time_section(plan: CleanPlan, name: str) -> Section:
     remarks = [] if has_times else ["The timestamps are no dates of this era, so the axis shows offsets."]
     if len(drawn) < len(plan.log.segments):
         remarks.append("There are many segments: each bar is several of the same role, as high as their mean size.")
-    return Section(
+    return page_section(
         title="Segments over time",
         text=(
             "Each segment stands from its first to its largest timestamp and is as high as its size. A wide, flat "
@@ -225,7 +228,7 @@ def _role_table(plan: CleanPlan) -> Table:
             firsts = [each.first_batch_max_timestamp_ms for each in those]
             first_ms = min((first for first in firsts if first is not None), default=None)
             last_ms = max(each.largest_timestamp_ms for each in those)
-            rows.append(cells(Cell(text=str(role), swatch=str(role)), times.minute(first_ms), times.minute(last_ms)))
+            rows.append(row(Cell(text=str(role), role=role), times.minute(first_ms), times.minute(last_ms)))
     return Table(
         caption="From the first batch to the largest timestamp, UTC",
         columns=("section", "from", "to"),
@@ -236,7 +239,7 @@ def _role_table(plan: CleanPlan) -> Table:
 # One by one
 
 
-def segment_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
+def segment_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustrated:
     """Return the section with the table of the segments."""
     columns = ("base offset", "role", "size", "batches", "records", "first time", "largest time")
     contents = facts.contents.segments if facts.contents else (None,) * len(plan.log.segments)
@@ -245,9 +248,9 @@ def segment_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
         role = str(plan.role_of(segment))
         damage = "damaged" if counted is not None and counted.damage is not None else ""
         rows.append(
-            cells(
+            row(
                 str(segment.base_offset),
-                Cell(text=f"{role}, {damage}" if damage else role, swatch=role),
+                Cell(text=f"{role}, {damage}" if damage else role, role=plan.role_of(segment)),
                 readable.size(segment.size_bytes),
                 counted and counted.batches,
                 counted and counted.records,
@@ -258,7 +261,7 @@ def segment_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
     table = Table(
         caption="Segments",
         columns=columns,
-        rows=shortened(rows),
+        rows=tuple(rows),
         numbers=frozenset({"base offset", "size", "batches", "records"}),
     )
-    return Section(title="Segments", tables=(table,))
+    return page_section(title="Segments", tables=(table,))

@@ -6,13 +6,14 @@ from kcompact import readable
 from kcompact.inspect.transaction_report import MarkerCounts, Transaction, TransactionReport
 from kcompact.report import times
 from kcompact.report.facts import PartitionFacts
-from kcompact.report.parts import Cell, Row, Section, Table, cells
+from kcompact.report.parts import Illustrated, page_section
+from kcompact.views.parts import Cell, Section, Table, Tone, row
 
 MOST_OPEN = 20
 _NUMBERS = frozenset({"transactions", "records", "size", "producer", "epoch", "first offset"})
 
 
-def transaction_section(facts: PartitionFacts) -> Section | None:
+def transaction_section(facts: PartitionFacts) -> Section | Illustrated | None:
     """Return the section about transactions; None for a log without any."""
     report = facts.transactions
     if report is None or not report.producer_ids:
@@ -21,7 +22,7 @@ def transaction_section(facts: PartitionFacts) -> Section | None:
         caption="How transactions ended",
         columns=("state", "transactions", "records", "size", "longest"),
         rows=tuple(
-            cells(
+            row(
                 str(state),
                 totals.transactions,
                 totals.records,
@@ -43,7 +44,7 @@ def transaction_section(facts: PartitionFacts) -> Section | None:
         texts.append(f"Read up to offset {report.counted_to_offset}, because of damage.")
     more = len(report.open) - MOST_OPEN
     remarks = (f"and {more:,} more open transactions",) if more > 0 else ()
-    return Section(title="Transactions", text=tuple(texts), tables=tuple(tables), remarks=remarks)
+    return page_section(title="Transactions", text=tuple(texts), tables=tuple(tables), remarks=remarks)
 
 
 def _stable(report: TransactionReport) -> str:
@@ -75,12 +76,12 @@ def _open_table(report: TransactionReport) -> Table:
     )
 
 
-def _open_row(transaction: Transaction) -> Row:
-    state, mark = ("hanging", "no") if transaction.is_hanging else ("open", "some")
+def _open_row(transaction: Transaction) -> tuple[Cell, ...]:
+    state, tone = ("hanging", Tone.BAD) if transaction.is_hanging else ("open", Tone.CAUTION)
     if transaction.is_known_to_broker is False:
-        state, mark = "forgotten by the broker", ""
-    return cells(
-        Cell(text=state, mark=mark),
+        state, tone = "forgotten by the broker", Tone.MUTED
+    return row(
+        Cell(text=state, tone=tone),
         str(transaction.producer_id),
         transaction.producer_epoch,
         str(transaction.first_offset),
@@ -91,7 +92,7 @@ def _open_row(transaction: Transaction) -> Row:
     )
 
 
-def _marker_rows(markers: MarkerCounts) -> tuple[Row, ...]:
+def _marker_rows(markers: MarkerCounts) -> tuple[tuple[Cell, ...], ...]:
     last = readable.time(markers.last_horizon_ms)
     kinds = (
         ("the data of their transactions to go", markers.with_data),
@@ -101,4 +102,4 @@ def _marker_rows(markers: MarkerCounts) -> tuple[Row, ...]:
         ("the next cleaning, which removes them", markers.expired),
         ("nothing: they are empty", markers.emptied),
     )
-    return tuple(cells(what, count) for what, count in kinds if count)
+    return tuple(row(what, count) for what, count in kinds if count)

@@ -26,6 +26,7 @@ FOLDERS = [
     {"swap", "doctor", "export"},
     {"engine"},
     {"cleaner"},
+    {"views"},
     {"report"},
     {"cli", "pytest_plugin"},
 ]

@@ -22,7 +22,6 @@ from kcompact.cli.entries import complain_of
 from kcompact.cli.failures import complain, delivered
 from kcompact.cli.output import streams
 from kcompact.cli.output.json import clean_entry, copy_fields, document, dumps, left_out_fields, note_fields
-from kcompact.cli.output.lists import some_of
 from kcompact.cli.output.next_command import command_after
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest, stop_request
@@ -31,6 +30,7 @@ from kcompact.notes import Note, NoteCode
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import running_notes
 from kcompact.plan.options import PlanOptions
+from kcompact.readable import some_of
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer

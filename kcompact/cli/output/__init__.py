@@ -1,8 +1,8 @@
 """What the commands print: text for people, JSON for programs, progress on standard error.
 
 In: entries of `cli.entries`. Out: lines on standard output and standard error.
-Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`, `doctor`, `cleaner`; from `cli`
-`entries` and `signals`.
+Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`, `doctor`, `cleaner`, `views`; from
+`cli` `entries` and `signals`.
 
     inspection     `inspect` for people: tables of segments and findings
     plans          `plan` for people: tables of verdicts, totals, the next command
@@ -23,7 +23,7 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
     groups         `groups`, for people and for programs
     gaps           `gaps`, for people and for programs
     transactions   `transactions`, for people and for programs
-    keys           `keys` for people
+    entries        the entries of `cli.entries` for people, by the views of their values
     keys_json      `keys` for programs
     keys_progress  the progress of `keys`, and of the first reading of `--latest`
     doctor         `doctor`, for people and for programs
@@ -35,7 +35,7 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
     next_command   the command that a person may want to type next
     man_page       a command as a man page
     lists          some names, and how many more there are
-    printer        lines and tables on a terminal or a pipe
-    text           values as escaped text
+    printer        the parts of a view on a terminal or a pipe
+    text           numbers as Java prints them
     streams        the standard streams: closed, full or broken
 """

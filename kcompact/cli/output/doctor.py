@@ -9,9 +9,8 @@ from typing import Any
 
 from kcompact import readable
 from kcompact.cli.output.printer import Printer, cell
-from kcompact.cli.output.text import relative_to_here
 from kcompact.doctor.findings import Finding, Kind, Severity
-from kcompact.readable import counted
+from kcompact.readable import counted, relative_to_here
 
 MOST_SHOWN = 5
 """So many findings of one kind are shown; with --verbose all."""

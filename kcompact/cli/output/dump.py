@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from kcompact.cli.output.text import safe
 from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format import legacy
@@ -27,6 +26,7 @@ from kcompact.kernels import ABORT, COMMIT
 from kcompact.log.batch_headers import marker_of
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
 from kcompact.log.segment_reader import batches
+from kcompact.readable import safe
 
 
 class Decoder(Protocol):

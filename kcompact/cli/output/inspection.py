@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.cli.entries import FileEntry, InspectedPartition
-from kcompact.cli.output import dump, text
+from kcompact.cli.output import dump
 from kcompact.cli.output.explanations import policy_line, role_reason
 from kcompact.cli.output.json import contents_fields
 from kcompact.cli.output.log_bar import ROLE_STYLES, show_bar
@@ -84,7 +84,7 @@ def _show_history(entry: InspectedPartition, printer: Printer) -> None:
 def _show_heading(entry: InspectedPartition, printer: Printer) -> None:
     """Print the name of a partition and its path."""
     heading = cell(entry.name, "bold")
-    printer.line(heading.append(f"  {text.path(entry.directory)}", style="dim"))
+    printer.line(heading.append(f"  {readable.path_from_here(entry.directory)}", style="dim"))
 
 
 def _show_facts(plan: CleanPlan, entry: InspectedPartition, printer: Printer) -> None:
@@ -165,7 +165,7 @@ def _show_findings(findings: Sequence[Finding], printer: Printer) -> None:
 
 def _show_error(entry: InspectedPartition, printer: Printer) -> None:
     if entry.error is not None:
-        printer.lines(f"  error: {text.relative_to_here(str(entry.error))}")
+        printer.lines(f"  error: {readable.relative_to_here(str(entry.error))}")
 
 
 # A single file

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcompact import readable
-from kcompact.cli.output.lists import some_of
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.plan.discovery import LeftOut, LeftOutKind
+from kcompact.readable import some_of
 
 _WHY = {
     LeftOutKind.DELETE: "a broker deletes it",

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kcompact.errors import LogDirLockedError
+from kcompact.readable import NAMED_AT_MOST, some_of
 
 if TYPE_CHECKING:
     from kcompact.errors import KcompactError
     from kcompact.plan.planned import PlannedPartition
-
-NAMED_AT_MOST = 3
 
 
 class _WithError(Protocol):
@@ -25,13 +24,6 @@ Entry = TypeVar("Entry", bound=_WithError)
 def unlocked(entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries for a table: without those whose log directory is locked, which one error says of all."""
     return [each for each in entries if not isinstance(each.error, LogDirLockedError)]
-
-
-def some_of(names: Sequence[str], *, at_most: int | None = NAMED_AT_MOST) -> str:
-    """Return names with commas; of more than `at_most` only some, and how many more there are. None: all names."""
-    if at_most is None or len(names) <= at_most:
-        return ", ".join(names)
-    return f"{', '.join(names[:at_most])} and {len(names) - at_most:,} more"
 
 
 def topics_of(entries: Sequence[PlannedPartition]) -> str:

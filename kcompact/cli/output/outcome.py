@@ -12,11 +12,12 @@ from kcompact.cleaner.partition import CleanResult, Status
 from kcompact.cli.entries import RecoveryEntry, RestoreEntry
 from kcompact.cli.output import text
 from kcompact.cli.output.explanations import amount_of
-from kcompact.cli.output.lists import some_of, unlocked
+from kcompact.cli.output.lists import unlocked
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.errors import CleaningAbortedError
 from kcompact.plan.passes import offset_map_slots
 from kcompact.plan.totals import not_to_clean
+from kcompact.readable import some_of
 from kcompact.swap.recovery import RecoveryReport
 
 _MIB = 1_048_576
@@ -223,7 +224,7 @@ def _remark(entry: PartitionOutcome, *, deletes: str) -> str:
     if isinstance(entry.error, CleaningAbortedError):
         remarks.append("interrupted")
     elif entry.error is not None:
-        problem = entry.error.word or text.within(entry.directory, str(entry.error).splitlines()[0])
+        problem = entry.error.word or readable.within(entry.directory, str(entry.error).splitlines()[0])
         if entry.status == Status.CHECKPOINT_NOT_WRITTEN:
             problem = f"cleaned, but: {problem}"
         elif entry.result is not None and entry.status != Status.FAILED:
@@ -244,7 +245,7 @@ def _remark(entry: PartitionOutcome, *, deletes: str) -> str:
 def show_copy(copied: Copied, printer: Printer) -> None:
     """Print what the output of `--output` is good for, and what a complete copy leaves out."""
     report = copied.report
-    path = text.relative_to_here(text.safe(str(report.path)))
+    path = readable.relative_to_here(readable.safe(str(report.path)))
     printer.line()
     if report.left_out:
         printer.line("not copied:")
@@ -262,9 +263,9 @@ def show_copy(copied: Copied, printer: Printer) -> None:
     if not report.finished:
         printer.line(f"nothing was copied to {path}")
     elif report.is_finished and report.log_dir is not None:
-        printer.line(f"{path} is a complete copy of {text.relative_to_here(text.safe(str(report.log_dir)))}")
+        printer.line(f"{path} is a complete copy of {readable.relative_to_here(readable.safe(str(report.log_dir)))}")
         if report.set_aside:
-            printer.line(f"copied as they are: {text.safe(', '.join(report.set_aside))}")
+            printer.line(f"copied as they are: {readable.safe(', '.join(report.set_aside))}")
     elif report.is_finished and report.is_new:
         printer.line(f"{path} has only the chosen partitions, so no broker can start on it: it has no meta.properties")
     elif report.is_finished:
@@ -293,7 +294,7 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
     if rows:
         printer.table(("partition", "status", "what"), rows, whole=("status",))
     for path in removed:
-        printer.line(f"removed what a killed run had left: {text.relative_to_here(text.safe(str(path)))}")
+        printer.line(f"removed what a killed run had left: {readable.relative_to_here(readable.safe(str(path)))}")
     if len(shown) < len(listed):
         statuses = [entry.status for entry in entries]
         printer.line(_by_status(sorted(statuses, key=lambda status: status == NOTHING_TO_DO)))

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcompact import readable
-from kcompact.cli.output import text
 from kcompact.cli.output.explanations import amount_of
 from kcompact.cli.output.left_out import lines_of_left_out, show_left_out
-from kcompact.cli.output.lists import some_of, topics_of, unlocked
+from kcompact.cli.output.lists import topics_of, unlocked
 from kcompact.cli.output.plan_details import has_details, lines_of_details, show_details
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.notes import Note, NoteCode
@@ -20,6 +19,7 @@ from kcompact.plan.discovery import LeftOut
 from kcompact.plan.notes import hints
 from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
+from kcompact.readable import some_of
 
 FEW = 3
 """So many partitions are always shown with their details."""
@@ -123,7 +123,7 @@ def _show_verdicts(
             cell(f"{plan.cleanable_ratio:.4f}" if plan else None),
             cell("yes" if entry.is_eligible else "no", "green" if entry.is_eligible else ""),
             cell(_reason(entry), "bold red" if entry.error else ""),
-            cell("" if _is_only_named(entry) else text.within(entry.directory, entry.explanation)),
+            cell("" if _is_only_named(entry) else readable.within(entry.directory, entry.explanation)),
         )
         rows.append(dict(zip(VERDICT_COLUMNS, cells, strict=True)))
     shown = printer.table(

@@ -1,7 +1,7 @@
-"""Lines and tables for people: styled by rich on a terminal, plain and complete text anywhere else.
+"""Views as text: styled by rich on a terminal, plain and complete anywhere else.
 
-Text from names, records and errors is escaped with `text.safe` before it is printed. rich receives `Text` objects,
-never strings with markup. Without a terminal a table is as wide as its content, so nothing is cut.
+Text from names, records and errors is escaped here. rich receives `Text` objects, never strings with markup. Without a
+terminal a table is as wide as its content, so nothing is cut.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from kcompact.cli.output import streams, text
+from kcompact import readable
+from kcompact.cli.output import streams
+from kcompact.plan.clean_plan import Role
+from kcompact.views.parts import Cell, Items, Lines, LogScale, Part, Table, Tone
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
 PIPED_WIDTH = 100_000
@@ -25,6 +29,19 @@ NARROWEST_FOLD = 14
 """A column of names is folded at this width before an optional column is left out."""
 NARROWEST_SENTENCE = 24
 """The same for a column of sentences, which would otherwise get very high."""
+
+MAX_CELLS = 60
+"""The cells of the bar of a log."""
+ROLE_STYLES = {Role.CLEAN: "green", Role.DIRTY: "yellow", Role.UNCLEANABLE: "red", Role.ACTIVE: "blue"}
+_CELLS = {Role.CLEAN: "█", Role.DIRTY: "▓", Role.UNCLEANABLE: "▒", Role.ACTIVE: "░"}
+_ASCII_CELLS = {Role.CLEAN: "#", Role.DIRTY: "=", Role.UNCLEANABLE: "-", Role.ACTIVE: "."}
+_STYLES = {
+    Tone.GOOD: "green",
+    Tone.CAUTION: "yellow",
+    Tone.BAD: "bold red",
+    Tone.STRONG: "bold",
+    Tone.MUTED: "dim",
+}
 
 PROMPT_LINES = 2
 """The command line above a report and the prompt below."""
@@ -57,7 +74,7 @@ class Printer:
     def line(self, content: str | Text = "") -> None:
         """Print one line. A string is escaped, a `Text` is escaped already."""
         if isinstance(content, str):
-            streams.echo(text.safe(content), self.stream)
+            streams.echo(readable.safe(content), self.stream)
         else:
             self.show(content)
 
@@ -80,9 +97,9 @@ class Printer:
     def items(self, rows: Iterable[tuple[Text, Text]], *, width: int) -> None:
         """Print a line for each name and sentence. On a terminal a long sentence goes on below its beginning."""
         from rich.padding import Padding
-        from rich.table import Table
+        from rich.table import Table as Grid
 
-        table = Table.grid(padding=(0, 2, 0, 0))
+        table = Grid.grid(padding=(0, 2, 0, 0))
         table.add_column(min_width=width, no_wrap=True)
         table.add_column(overflow="fold")
         for name, sentence in rows:
@@ -111,8 +128,8 @@ class Printer:
         narrowest |= dict.fromkeys(sentences, NARROWEST_SENTENCE) | dict.fromkeys((*numbers, *whole))
         shown, removable = list(columns), [name for name in optional if name in columns]
 
-        def filled(*, folded: bool) -> Table:
-            table = _table(shown, right=right, narrowest=narrowest, folded=folded)
+        def filled(*, folded: bool) -> Grid:
+            table = _old_grid(shown, right=right, narrowest=narrowest, folded=folded)
             for row in rows:
                 table.add_row(*(row[name] for name in shown))
             return table
@@ -125,6 +142,83 @@ class Printer:
         self.show(filled(folded=False), min_width=min_width)
         return shown
 
+    def parts(self, parts: Iterable[Part]) -> None:
+        """Print the parts of a view, each apart from the one above it by an empty line unless it is close to it."""
+        for number, part in enumerate(parts):
+            if number and not part.is_close:
+                self.line()
+            match part:
+                case Lines():
+                    for sentence in part.lines:
+                        self._sentence(sentence, indent=2 if part.is_indented else 0)
+                case Items():
+                    self._items(part)
+                case Table():
+                    self._table(part)
+                case LogScale():
+                    self._log_scale(part.runs)
+
+    def heading(self, name: str, detail: str = "") -> None:
+        """Print the name of a partition, and its path or another detail."""
+        text = styled(name, "bold")
+        self.line(text.append_text(styled(f"  {detail}", "dim")) if detail else text)
+
+    def _sentence(self, sentence: str, *, indent: int) -> None:
+        """Print a sentence. On a terminal a long one goes on below its beginning, with its words whole."""
+        if not self.is_terminal or indent + len(sentence) <= self.width:
+            self.line(" " * indent + sentence)
+            return
+        from rich.padding import Padding
+
+        self.show(Padding(styled(sentence), (0, 0, 0, indent)))
+
+    def _items(self, part: Items) -> None:
+        from rich.padding import Padding
+        from rich.table import Table as Grid
+
+        grid = Grid.grid(padding=(0, 2, 0, 0))
+        grid.add_column(min_width=part.width, no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, sentence in part.items:
+            grid.add_row(_cell(name), styled(sentence))
+        if grid.rows:
+            self.show(Padding(grid, (0, 0, 0, 2)))
+
+    def _table(self, table: Table) -> None:
+        """Print a table, without the optional columns that a narrow terminal has no space for."""
+        if not table.rows:
+            return
+        unlimited = console(self.stream, width=PIPED_WIDTH)
+        removable = [name for name in table.optional if name in table.columns]
+        shown = table
+        min_width = unlimited.measure(_grid(shown, is_folded=True)).maximum
+        while min_width > self.width and removable:
+            shown = shown.without(removable.pop(0))
+            min_width = unlimited.measure(_grid(shown, is_folded=True)).maximum
+        self.show(_grid(shown, is_folded=False), min_width=min_width)
+        if table.below and table.below not in shown.columns:
+            self.line()
+            place = table.columns.index(table.below)
+            for cells in table.rows:
+                if cells[place].text:
+                    self.line(_cell(cells[0]).append(": ").append_text(_cell(cells[place])))
+
+    def _log_scale(self, runs: Sequence[tuple[Role, int]]) -> None:
+        """Print the bar of a log, and what its cells mean. A terminal narrower than the bar gets a shorter bar."""
+        from rich.text import Text
+
+        glyphs = _CELLS if self.has_unicode else _ASCII_CELLS
+        bar, legend, sizes = Text("  ["), Text(), Counter[str]()
+        for role, length in scaled(runs, min(MAX_CELLS, self.width - len("  []"))):
+            bar.append(glyphs[role] * length, style=ROLE_STYLES[role])
+        for role, size_bytes in runs:
+            sizes[role] += size_bytes
+        for role in (role for role in glyphs if role in sizes):
+            legend.append("  ").append(glyphs[role], style=ROLE_STYLES[role])
+            legend.append(f" {role} {readable.size(sizes[role])}")
+        self.line(bar.append("]"))
+        self.line(legend)
+
 
 def console(stream: Any, *, width: int | None = None) -> Console:
     """Return a console that prints text unchanged: no markup, no emoji, no highlighting."""
@@ -133,12 +227,59 @@ def console(stream: Any, *, width: int | None = None) -> Console:
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
-def _table(names: Iterable[str], *, right: frozenset[str], narrowest: Mapping[str, int | None], folded: bool) -> Table:
-    """Return an empty table. `narrowest` is the width at which a column is folded if `folded`; None: it never is."""
-    from rich.table import Table
+def _grid(table: Table, *, is_folded: bool) -> Grid:
+    """Return a table as rich has it. If `is_folded`, its names and sentences are as narrow as they can be."""
+    from rich.table import Table as Grid
+
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1))
+    for name in table.columns:
+        is_whole = name in table.numbers or name in table.whole
+        narrowest = NARROWEST_SENTENCE if name in table.sentences else NARROWEST_FOLD
+        grid.add_column(
+            styled(name),
+            justify="right" if name in table.numbers else "left",
+            header_style="bold",
+            overflow="fold",
+            no_wrap=is_whole,
+            max_width=narrowest if is_folded and not is_whole else None,
+        )
+    for cells in table.rows:
+        grid.add_row(*map(_cell, cells))
+    return grid
+
+
+def scaled(runs: Sequence[tuple[Role, int]], cells: int) -> list[tuple[Role, int]]:
+    """Return the runs in cells that add up to `cells`. A run of one byte or more has at least one cell."""
+    runs = [run for run in runs if run[1]]
+    total_bytes = sum(size_bytes for _, size_bytes in runs)
+    if not total_bytes:
+        return []
+    lengths = [max(1, round(size_bytes * cells / total_bytes)) for _, size_bytes in runs]
+    while sum(lengths) != cells and len(runs) <= cells:
+        widest = max(range(len(lengths)), key=lambda number: lengths[number])
+        lengths[widest] += 1 if sum(lengths) < cells else -1
+    return [(role, length) for (role, _), length in zip(runs, lengths, strict=True)]
+
+
+def styled(text: str, style: str = "") -> Text:
+    """Return a text as rich has it, escaped."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    return Text(readable.safe(text), style=style)
+
+
+def _cell(cell: Cell) -> Text:
+    return styled(cell.text, ROLE_STYLES[cell.role] if cell.role else _STYLES[cell.tone] if cell.tone else "")
+
+
+def _old_grid(
+    names: Iterable[str], *, right: frozenset[str], narrowest: Mapping[str, int | None], folded: bool
+) -> Grid:
+    """Return an empty table. `narrowest` is the width at which a column is folded if `folded`; None: it never is."""
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    table = Grid(box=None, pad_edge=False, padding=(0, 1))
     for name in names:
         justify: Literal["left", "right"] = "right" if name in right else "left"
         table.add_column(
@@ -156,4 +297,4 @@ def cell(value: object, style: str = "") -> Text:
     """Return a value for a table, escaped; None is shown as a dash."""
     from rich.text import Text
 
-    return Text("-" if value is None else text.safe(str(value)), style=style)
+    return Text("-" if value is None else readable.safe(str(value)), style=style)

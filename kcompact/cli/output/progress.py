@@ -14,7 +14,7 @@ from kcompact import readable
 from kcompact.clean.executor import Progress
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cleaner.round import RoundProgress
-from kcompact.cli.output import streams, text
+from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest
 from kcompact.notes import Note
 
@@ -62,7 +62,7 @@ class ProgressBar(RoundProgress):
                 from kcompact.cli.output.progress_bars import Bars
 
                 self._bars = Bars(partitions=len(self._expected_bytes), total_bytes=self._total_bytes)
-            self._bars.begin(directory, f"{text.safe(directory.name)} {_VERBS.get(stage, stage)}", total_bytes)
+            self._bars.begin(directory, f"{readable.safe(directory.name)} {_VERBS.get(stage, stage)}", total_bytes)
 
     def advance(self, directory: Path, stage_bytes: int, round_bytes: int) -> None:
         """Move the bar of a partition forward, and the bar of the round."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact import readable
-from kcompact.cli.output import streams, text
+from kcompact.cli.output import streams
 
 if TYPE_CHECKING:
     from kcompact.cli.output.progress_bars import Bars
@@ -34,7 +34,7 @@ def bar_of(directory: Path, total_bytes: int) -> Iterator[Callable[[int], None]]
     from kcompact.cli.output.progress_bars import Bars
 
     bars = Bars(partitions=1, total_bytes=total_bytes)
-    bars.begin(directory, f"{text.safe(directory.name)} reading", total_bytes)
+    bars.begin(directory, f"{readable.safe(directory.name)} reading", total_bytes)
 
     def advance(done_bytes: int) -> None:
         with suppress(OSError):
@@ -100,7 +100,7 @@ class ListProgress:
         if is_new or directory != earlier:
             rest_bytes = self._done_bytes - step_bytes if is_new else 0
             self._bars.finish(earlier, rest_bytes, done_partitions=list(self._of_directory).index(directory))
-            self._bars.begin(directory, f"{text.safe(directory.name)} reading", self._of_directory[directory])
+            self._bars.begin(directory, f"{readable.safe(directory.name)} reading", self._of_directory[directory])
         self._directory = directory
         self._bars.advance(directory, step_bytes, step_bytes)
 

@@ -20,7 +20,6 @@ from kcompact import kernels
 from kcompact.cli.output.dump import LineForm, header_fields
 from kcompact.cli.output.field_decoder import FieldDecoder
 from kcompact.cli.output.streams import encoded
-from kcompact.cli.output.text import MAX_SHOWN_CHARS
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import NO_TIMESTAMP, Header, Record
 from kcompact.format.codec import Codec
@@ -58,6 +57,7 @@ from kcompact.kernels import (
     Column,
     Table,
 )
+from kcompact.readable import MAX_SHOWN_CHARS
 
 _OUT_BYTES = 4 << 20
 _WORTH_A_CALL = 64

@@ -13,10 +13,9 @@ from typing import TextIO
 
 import click
 
-from kcompact.cli.output.text import safe_lines
 from kcompact.errors import StorageError
 from kcompact.notes import Note
-from kcompact.readable import shown
+from kcompact.readable import safe_lines, shown
 
 OUTPUT = "standard output"
 _WIDTH_UNKNOWN = 80

@@ -15,7 +15,7 @@ from tests.support.command_line import CONTROL, kcompact, partition
 
 @given(st.text() | st.binary())
 def test_safe_text_has_no_control_character(foreign: str | bytes) -> None:
-    shown = text.safe(foreign)
+    shown = readable.safe(foreign)
     assert not CONTROL.search(shown)
     assert "\n" not in shown
     shown.encode()
@@ -35,7 +35,7 @@ def test_safe_text_has_no_control_character(foreign: str | bytes) -> None:
     ],
 )
 def test_safe(foreign: str | bytes, shown: str) -> None:
-    assert text.safe(foreign) == shown
+    assert readable.safe(foreign) == shown
 
 
 NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=40)
@@ -110,4 +110,4 @@ def test_paths_below_the_working_directory_are_relative(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     here = str(tmp_path)
-    assert text.relative_to_here(message.replace("HERE", here)) == shown.replace("HERE", here)
+    assert readable.relative_to_here(message.replace("HERE", here)) == shown.replace("HERE", here)
