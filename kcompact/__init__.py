@@ -14,13 +14,13 @@ TYPE_CHECKING = False  # Not from `typing`: `python -m` would import it from the
 if TYPE_CHECKING:
     from typing import Any
 
+    from kcompact.cleaner.cleaning import CleanOptions as CleanOptions
     from kcompact.cleaner.engines import EngineOptions as EngineOptions
     from kcompact.cleaner.journal import read_journal as read_journal
-    from kcompact.cleaner.options import CleanOptions as CleanOptions
+    from kcompact.cleaner.outcome import CleanResult as CleanResult
     from kcompact.cleaner.outcome import PartitionOutcome as PartitionOutcome
     from kcompact.cleaner.outcome import RoundResult as RoundResult
-    from kcompact.cleaner.partition import CleanResult as CleanResult
-    from kcompact.cleaner.partition import Status as Status
+    from kcompact.cleaner.outcome import Status as Status
     from kcompact.cleaner.partition import clean_partition as clean_partition
     from kcompact.cleaner.round import RoundProgress as RoundProgress
     from kcompact.cleaner.round import clean_log_dir as clean_log_dir
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "BrokerConfig": "config.broker_config",
-    "CleanOptions": "cleaner.options",
+    "CleanOptions": "cleaner.cleaning",
     "CleanPlan": "plan.clean_plan",
-    "CleanResult": "cleaner.partition",
+    "CleanResult": "cleaner.outcome",
     "Cleaner": "cleaner.service",
     "ClientConfig": "config.client.settings",
     "EngineOptions": "cleaner.engines",
@@ -64,7 +64,7 @@ _MODULES = {
     "Reason": "plan.clean_plan",
     "RoundProgress": "cleaner.round",
     "RoundResult": "cleaner.outcome",
-    "Status": "cleaner.partition",
+    "Status": "cleaner.outcome",
     "TopicConfig": "config.settings",
     "TopicPartition": "format.names",
     "batches": "log.segment_reader",

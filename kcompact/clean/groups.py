@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kcompact.clean.accounting import check_parts
-from kcompact.clean.executor import Executor
 from kcompact.clean.job import CleanerStats, WrittenPart
 from kcompact.clean.join import build_indexes, join_parts
 from kcompact.clean.prepare import PreparedClean
@@ -21,30 +20,28 @@ from kcompact.log.files import FileIdentity
 from kcompact.plan.clean_plan import CleanPlan
 
 
-class Written(NamedTuple):
-    """The staged segments of some groups, their counters, and the seconds spent on syncing and reading back."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The staged segments of some groups, and the seconds spent on syncing and reading back; added with `+`."""
 
-    segments: list[CleanedSegment]
-    stats: CleanerStats
-    sync_s: float
-    verify_s: float
+    segments: tuple[CleanedSegment, ...] = ()
+    stats: CleanerStats = field(default_factory=CleanerStats)
+    sync_s: float = 0.0
+    verify_s: float = 0.0
 
-    def plus(self, other: Written) -> Written:
-        """Return the sum of both."""
+    def __add__(self, other: Written) -> Written:
         return Written(
-            [*self.segments, *other.segments],
-            self.stats + other.stats,
-            self.sync_s + other.sync_s,
-            self.verify_s + other.verify_s,
+            segments=(*self.segments, *other.segments),
+            stats=self.stats + other.stats,
+            sync_s=self.sync_s + other.sync_s,
+            verify_s=self.verify_s + other.verify_s,
         )
 
 
-def write_groups(
-    prepared: PreparedClean, groups: Sequence[int], staging: StagingDirectory, executor: Executor
-) -> Written:
+def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: StagingDirectory) -> Written:
     """Write groups into the staging directory: complete segments, synced and read back."""
     job = prepared.job
-    parts = _written(prepared, groups, staging, executor)
+    parts = _written(prepared, groups, staging)
     sync_s, verify_s = sum(part.sync_s for part in parts), sum(part.verify_s for part in parts)
     pace = Pace(Throttle(job.max_bytes_per_second))
     segments = []
@@ -62,15 +59,14 @@ def write_groups(
         sync_s, verify_s = sync_s + joined.sync_s, verify_s + joined.verify_s
         replaces = replaced_files(prepared.plan, number)
         segments.append(CleanedSegment(base_offset=group[0].base_offset, files=joined.files, replaces=replaces))
-    return Written(segments, sum((part.stats for part in parts), CleanerStats()), sync_s, verify_s)
+    stats = sum((part.stats for part in parts), CleanerStats())
+    return Written(segments=tuple(segments), stats=stats, sync_s=sync_s, verify_s=verify_s)
 
 
-def _written(
-    prepared: PreparedClean, groups: Iterable[int], staging: StagingDirectory | None, executor: Executor
-) -> list[WrittenPart]:
+def _written(prepared: PreparedClean, groups: Iterable[int], staging: StagingDirectory | None) -> list[WrittenPart]:
     """Return the parts of some groups, written and accounted for."""
     tasks = prepared.tasks_of(groups)
-    parts = executor.write(prepared.job, tasks, staging)
+    parts = prepared.executor.write(prepared.job, tasks, staging)
     check_parts(prepared.plan, [task for run in tasks for task in run], parts)
     return parts
 
@@ -127,10 +123,10 @@ class Counted(NamedTuple):
     log: PartitionLog
 
 
-def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
+def count_groups(prepared: PreparedClean) -> Counted:
     """Do all the work of a cleaning but write nothing; return what it would have written. Raises as `write_groups`."""
     plan = prepared.plan
-    counted = _counted(prepared, range(len(plan.groups)), executor)
+    counted = _counted(prepared, range(len(plan.groups)))
     cleaned = []
     for group, (parts, _) in zip(plan.groups, counted, strict=True):
         largest = max((int(part.output_table["max_timestamp"].max()) for part in parts if part.outputs), default=-1)
@@ -150,16 +146,14 @@ def count_groups(prepared: PreparedClean, executor: Executor) -> Counted:
     )
 
 
-def count_sizes(prepared: PreparedClean, groups: Sequence[int], executor: Executor) -> list[GroupSize]:
+def count_sizes(prepared: PreparedClean, groups: Sequence[int]) -> list[GroupSize]:
     """Return the exact sizes of some groups, as `count_groups` does of all. Raises as `write_groups`."""
-    return [size for _, size in _counted(prepared, groups, executor)]
+    return [size for _, size in _counted(prepared, groups)]
 
 
-def _counted(
-    prepared: PreparedClean, groups: Sequence[int], executor: Executor
-) -> list[tuple[list[WrittenPart], GroupSize]]:
+def _counted(prepared: PreparedClean, groups: Sequence[int]) -> list[tuple[list[WrittenPart], GroupSize]]:
     """Return the parts that would be written of each group, with its sizes."""
-    plan, written = prepared.plan, _written(prepared, groups, None, executor)
+    plan, written = prepared.plan, _written(prepared, groups, None)
     counted = []
     for number in groups:
         parts = sorted((part for part in written if part.group == number), key=lambda part: part.part)

@@ -88,10 +88,12 @@ class Tuning:
 class PreparedClean:
     """A plan whose survivors are known.
 
-    `tasks` are the parts of all groups. `kept_index` holds the `.txnindex` entries of each group, by its number.
+    `executor` has found them, and writes them. `tasks` are the parts of all groups. `kept_index` holds the `.txnindex`
+    entries of each group, by its number.
     """
 
     plan: CleanPlan
+    executor: Executor
     job: CleanJob
     tasks: tuple[WriteTask, ...]
     kept_index: Mapping[int, Sequence[AbortedTxn]]
@@ -209,6 +211,7 @@ def _prepared(
     task_of = {split.number: number for number, task in enumerate(write_tasks) for split in task}
     return PreparedClean(
         plan=plan,
+        executor=executor,
         job=job,
         tasks=tuple(_parts(groups, task_of, survivors, summaries)),
         kept_index=decisions.kept_index,

@@ -5,13 +5,13 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
 
     partition      the cleaning of one partition, from its plan to the checkpoint; read this first
     round          the cleaning of the partitions of some paths: `clean_log_dir`, and its steps for the command line
-    outcome        what a round did with each partition
-    options        the options of a cleaning
+    outcome        what a round did with each partition: `CleanResult`, `RoundResult`
+    cleaning       what a cleaning is done with: the options, and `Cleaning`, all that one partition is cleaned with
     engines        the engine of a round: this process, or Spark
     side_by_side   small partitions are cleaned at the same time
     locks          the locks of the log directories of a round
     in_use         partitions that a broker uses by another path
-    copies         the output of a round: what it is a copy of, and whether it is finished
+    copies         copies: the output of a round, and the copy of one partition
     journal        lines of JSON about each cleaning, written before and after
     restoring      the way back: puts back what `keep_replaced` has kept
     retention      deletes old segments, after a cleaning or to make space for one

@@ -1,17 +1,35 @@
-"""The output of a round with `output`: what it is a copy of, and whether it is finished."""
+"""Copies with `output`: the output of a round, what it is a copy of, and the copy of one partition."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.outcome import Copied, PartitionOutcome
+from kcompact.clean.groups import map_bytes, write_groups
+from kcompact.clean.job import CleanerStats
+from kcompact.cleaner.cleaning import Cleaning, CleanOptions
+from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Copied, PartitionOutcome, Status
+from kcompact.cleaner.space import StagingSpace, reserved_for_exact_copy
 from kcompact.config.metadata_log import METADATA_DIRECTORY
-from kcompact.errors import CleaningAbortedError, KcompactError, RefusedError, UnfinishedCopyError
+from kcompact.errors import (
+    CleaningAbortedError,
+    CorruptCheckpointError,
+    KcompactError,
+    RefusedError,
+    UnfinishedCopyError,
+)
+from kcompact.notes import NoteCode
+from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.discovery import canonical
 from kcompact.plan.options import PlanOptions
+from kcompact.readable import shell_word
 from kcompact.swap.copy import Output
+from kcompact.swap.copy.journal import MARKER
+
+# --- The output of a round ------------------------------------------------------------------------------
 
 
 def output_of(
@@ -58,3 +76,127 @@ def finish(output: Output, partitions: Sequence[PartitionOutcome], check: Callab
         is_interrupted = all(isinstance(failure, CleaningAbortedError) for failure in failures)
         error = UnfinishedCopyError(path=output.path, missing=report.missing, is_interrupted=is_interrupted)
     return Copied(report=report, error=error)
+
+
+# --- The copy of one partition --------------------------------------------------------------------------
+
+
+def is_left_as_it_is(plan: CleanPlan) -> bool:
+    """Return whether a round of a log directory skips the partition, or copies it as it is, although it is refused.
+
+    These are Kafka's internal topics, and topics of unknown policy that the cluster does not have. Not a topic with
+    tiered storage: the brokers of both copies would delete the same remote segments.
+    """
+    is_stray = any(note.code is NoteCode.STRAY_REPLICA for note in plan.log.notes)
+    return plan.reason is Reason.INTERNAL or (is_stray and plan.reason is Reason.POLICY_UNKNOWN)
+
+
+def copy_partition(cleaning: Cleaning) -> CleanResult:
+    """Copy a partition to the output of a round, or on its own. Raises KcompactError, with the source unchanged."""
+    if cleaning.output is not None:
+        return _copied(cleaning, cleaning.output)
+    assert cleaning.options.output is not None
+    with Output(Path(cleaning.options.output), [cleaning.plan.log.directory], resumable=False) as alone:
+        return _copied(cleaning, alone)
+
+
+def _copied(cleaning: Cleaning, output: Output) -> CleanResult:
+    """Write a copy of the partition, compacted if it is eligible, unless an interrupted run has made the same copy."""
+    plan, progress = cleaning.plan, cleaning.progress
+    recipe, checkpoint_offset = _recipe(cleaning), _checkpoint_of_copy(plan)
+    finished = output.finished(plan.log, recipe, checkpoint_offset=checkpoint_offset)
+    if finished is not None:
+        return _resumed(plan, finished, output)
+    started = time.monotonic()
+    if not plan.eligible:
+        with (
+            reserved_for_exact_copy(plan, output.path, progress),
+            output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished,
+        ):
+            unfinished.fill(check=progress.check)
+            unfinished.outcome = {"status": Status.COPIED}
+        return CleanResult(plan=plan, status=Status.COPIED)
+    prepared = cleaning.prepare()
+    map_s = time.monotonic() - started
+    progress.check()
+    space = StagingSpace(cleaning, prepared)
+    with (
+        space.reserved_for_copy(output.path),
+        output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished,
+    ):
+        written = write_groups(space.prepared, range(len(plan.groups)), unfinished.staging)
+        unfinished.fill(written.segments, progress.check)
+        result = CleanResult(
+            plan=plan,
+            status=Status.CLEANED,
+            stats=written.stats + CleanerStats(map_bytes_read=map_bytes(plan), map_keys=prepared.map_keys),
+            end_offset=plan.first_uncleanable_offset,
+            engine=cleaning.executor.name,
+            times=CleaningTimes(
+                map_s=map_s,
+                sync_s=written.sync_s,
+                verify_s=written.verify_s,
+                elapsed_s=time.monotonic() - started,
+            ),
+        )
+        unfinished.outcome = _outcome(result)
+    return result
+
+
+def _checkpoint_of_copy(plan: CleanPlan) -> int | None:
+    """Return the checkpoint that a cleaning in place would leave, None without an entry."""
+    if plan.eligible:
+        return plan.first_uncleanable_offset
+    is_reset = plan.checkpoint_reset and plan.config.compacts
+    return plan.first_dirty_offset if is_reset else plan.log.checkpoint_offset
+
+
+def _recipe(cleaning: Cleaning) -> dict[str, Any]:
+    """Return everything but the source and the time that the copy of a partition depends on, for its record.
+
+    The source is its files and its entries in the checkpoints.
+    """
+    plan = cleaning.plan
+    if not plan.eligible:
+        return {"end_offset": None, "rebuild_indexes": plan.log.ignores_indexes}
+    settings = {field.name: getattr(plan.config, field.name) for field in fields(plan.config) if field.compare}
+    return {
+        "first_dirty_offset": plan.first_dirty_offset,
+        "end_offset": plan.first_uncleanable_offset,
+        "keep_tombstones": cleaning.options.keep_tombstones,
+        "rebuild_indexes": plan.log.ignores_indexes,
+        "config": settings | {"cleanup_policy": plan.config.policy_text},
+    }
+
+
+def _outcome(result: CleanResult) -> dict[str, Any]:
+    """Return the result of a compacted copy, for its record."""
+    times = result.times
+    return {
+        "status": result.status,
+        "end_offset": result.end_offset,
+        "engine": result.engine,
+        "map_s": times.map_s,
+        "sync_s": times.sync_s,
+        "verify_s": times.verify_s,
+        "elapsed_s": times.elapsed_s,
+        "stats": asdict(result.stats),
+    }
+
+
+def _resumed(plan: CleanPlan, outcome: dict[str, Any], output: Output) -> CleanResult:
+    """Return the result that an interrupted run has recorded. Raises CorruptCheckpointError for a damaged record."""
+    try:
+        known = {**outcome}
+        times = CleaningTimes(**{each.name: known.pop(each.name, 0.0) for each in fields(CleaningTimes)})
+        stats = CleanerStats(**known.pop("stats", {}))
+        status = Status(known.pop("status"))
+        result = CleanResult(plan=plan, status=status, stats=stats, times=times, resumed=True, **known)
+        numbers = [*asdict(stats).values(), *asdict(times).values(), result.end_offset or 0]
+        if any(type(number) not in (int, float) for number in numbers) or type(result.engine) not in (str, type(None)):
+            raise TypeError("not a number")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        problem = f"the record of {plan.log.directory.name} is damaged"
+        hint = f"Pass another --output directory, or remove {shell_word(output.path)} to begin anew."
+        raise CorruptCheckpointError(file=output.path / MARKER, problem=problem, hint=hint) from None
+    return result

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import CleanResult
+from kcompact.cleaner.cleaning import CleanOptions
+from kcompact.cleaner.outcome import CleanResult
 from kcompact.config.settings import config_fields
 from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.host.clock import clock_ms
@@ -130,8 +130,8 @@ class Journal:
 
     def end(self, plan: CleanPlan, result: CleanResult | None, error: KcompactError | None) -> None:
         """Write what a cleaning has done. Raises StorageError."""
-        digests = {file.name: file.crc32c for group in result.kept for file in group.old} if result else {}
-        replaced = result.replaced if result else ()
+        digests = {file.name: file.crc32c for group in result.swapped.kept for file in group.old} if result else {}
+        replaced = result.swapped.replaced if result else ()
         self._append(
             "end",
             plan,

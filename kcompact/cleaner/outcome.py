@@ -2,18 +2,105 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kcompact import readable
+from kcompact.clean.job import CleanerStats
 from kcompact.errors import CleaningAbortedError, KcompactError
 from kcompact.notes import Note
 from kcompact.plan.planned import PlannedPartition, gravest_exit_code
 
 if TYPE_CHECKING:
-    from kcompact.cleaner.partition import CleanResult
+    from pathlib import Path
+
+    from kcompact.clean.staged_files import CleanedSegment
     from kcompact.log.segments import Segment
+    from kcompact.plan.clean_plan import CleanPlan
+    from kcompact.plan.deletion import ExpiredSegment
     from kcompact.swap.copy import CopyReport
+    from kcompact.swap.kept import KeptGroup
+
+
+class Status(enum.StrEnum):
+    """What a round did with a partition. Errors are raised as exceptions.
+
+    A dry run says `copied` of what the run copies as it is. `checkpoint-not-written`: all segments are cleaned and in
+    place, and the next recovery or cleaning writes the checkpoint. `deleted`: retention deleted segments, and nothing
+    was cleaned. `failed` only of a cleaning that failed after retention had deleted segments.
+    """
+
+    CLEANED = "cleaned"
+    CHECKPOINT_NOT_WRITTEN = "checkpoint-not-written"
+    COPIED = "copied"
+    DELETED = "deleted"
+    DRY_RUN = "dry-run"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningTimes:
+    """The seconds that a cleaning took: in all, and until the survivors were known.
+
+    `sync_s` and `verify_s` are the seconds that all workers together spent on syncing and reading back.
+    """
+
+    elapsed_s: float = 0.0
+    map_s: float = 0.0
+    sync_s: float = 0.0
+    verify_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwappedGroups:
+    """The groups that a cleaning has replaced, and `kept`, those whose old files were kept, with their digests."""
+
+    replaced: tuple[CleanedSegment, ...] = ()
+    kept: tuple[KeptGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CleanResult:
+    """The result of a round on one partition.
+
+    `end_offset` is the new checkpoint, or what it should be if it was not written. `expired` are the segments that
+    retention deleted, or would have deleted in a dry run, before the cleaning or after it. `resumed`: an earlier run,
+    which was interrupted, has made this copy. `stopped_by` is the error that the cleaning itself would end with, of a
+    dry run; why it failed after retention had deleted segments; why the checkpoint was not written; or who replaced the
+    staging directory. `notes` are remarks for the user.
+    """
+
+    plan: CleanPlan
+    status: Status
+    stats: CleanerStats = field(default_factory=CleanerStats)
+    end_offset: int | None = None
+    engine: str | None = None
+    times: CleaningTimes = field(default_factory=CleaningTimes)
+    swapped: SwappedGroups = field(default_factory=SwappedGroups)
+    expired: tuple[ExpiredSegment, ...] = ()
+    resumed: bool = False
+    stopped_by: KcompactError | None = None
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the partition."""
+        return self.plan.log.directory
+
+    def __str__(self) -> str:
+        if self.end_offset is None:
+            return f"{self.directory.name}: {self.status}"
+        sizes = f"{readable.size(self.stats.bytes_read)} -> {readable.size(self.stats.bytes_written)}"
+        records = f"{self.stats.messages_read:,} -> {self.stats.messages_written:,} records"
+        end = f"clean up to offset {self.end_offset}"
+        if self.status is Status.CHECKPOINT_NOT_WRITTEN:
+            end = f"the checkpoint should be {self.end_offset}"
+        return f"{self.directory.name}: {self.status}, {sizes}, {records}, {end}"
+
+    def __repr__(self) -> str:
+        return f"<CleanResult {self}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,24 +171,9 @@ class RoundResult:
         return tuple(outcome for outcome in self.partitions if outcome.is_cleaned)
 
     @property
-    def bytes_read(self) -> int:
-        """The bytes of all cleaned segments before the round."""
-        return sum(outcome.result.stats.bytes_read for outcome in self.cleaned if outcome.result)
-
-    @property
-    def bytes_written(self) -> int:
-        """The bytes of all cleaned segments after the round."""
-        return sum(outcome.result.stats.bytes_written for outcome in self.cleaned if outcome.result)
-
-    @property
-    def messages_read(self) -> int:
-        """The records of all cleaned segments before the round."""
-        return sum(outcome.result.stats.messages_read for outcome in self.cleaned if outcome.result)
-
-    @property
-    def messages_written(self) -> int:
-        """The records of all cleaned segments after the round."""
-        return sum(outcome.result.stats.messages_written for outcome in self.cleaned if outcome.result)
+    def stats(self) -> CleanerStats:
+        """The sum of what the cleaned partitions have read and written."""
+        return sum((outcome.result.stats for outcome in self.cleaned if outcome.result), CleanerStats())
 
     @property
     def expired(self) -> tuple[Segment, ...]:
@@ -122,7 +194,8 @@ class RoundResult:
         for outcome in self.partitions:
             counts[outcome.status] = counts.get(outcome.status, 0) + 1
         listed = ", ".join(f"{count:,} {status}" for status, count in counts.items())
-        sizes = f"; {readable.size(self.bytes_read)} -> {readable.size(self.bytes_written)}" if self.bytes_read else ""
+        read, written = self.stats.bytes_read, self.stats.bytes_written
+        sizes = f"; {readable.size(read)} -> {readable.size(written)}" if read else ""
         return f"{readable.counted(len(self.partitions), 'partition')}: {listed}{sizes}"
 
     def __repr__(self) -> str:

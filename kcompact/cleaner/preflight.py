@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import Suffix

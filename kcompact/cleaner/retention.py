@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.in_use import require_unused
-from kcompact.cleaner.options import CleanOptions
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.notes import Note, NoteCode

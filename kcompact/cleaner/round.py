@@ -19,18 +19,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from kcompact.clean.executor import Executor, Progress
-from kcompact.cleaner.copies import finish, output_of, require_space_for_copies
+from kcompact.cleaner.cleaning import Cleaning, CleanOptions
+from kcompact.cleaner.copies import finish, is_left_as_it_is, output_of, require_space_for_copies
 from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions
 from kcompact.cleaner.in_use import UseCheck
 from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.locks import Locks
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.outcome import PartitionOutcome, RoundResult
-from kcompact.cleaner.partition import CleanResult, Status, clean_partition, is_left_as_it_is
+from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult, Status
+from kcompact.cleaner.partition import perform
 from kcompact.cleaner.preflight import storage_notes
 from kcompact.cleaner.side_by_side import small_side_by_side
 from kcompact.config.settings import TopicConfig, parse_override
@@ -46,7 +45,6 @@ from kcompact.errors import (
 from kcompact.host.clock import clock_ms
 from kcompact.host.disk import Disk
 from kcompact.log.directory import LogDir, read_again
-from kcompact.log.lock import LogDirLock
 from kcompact.log.settled import damage_only_if_unchanged, read_settled
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, Reason
@@ -221,22 +219,31 @@ class Round:
             return self._not_reached(outcome, self._full)
         try:
             with storage_errors(outcome.directory):
-                clean = partial(self._settled, outcome.plan, executor, self._locks.of(outcome.directory), progress)
-                result = self._journaled(outcome.plan, clean)
-            return replace(outcome, plan=result.plan or outcome.plan, result=result, error=result.stopped_by)
+                cleaning = Cleaning(
+                    plan=outcome.plan,
+                    executor=executor,
+                    lock=self._locks.of(outcome.directory),
+                    options=self._options,
+                    progress=progress,
+                    output=self._output,
+                    keep=self._keep,
+                )
+                result = self._journaled(cleaning)
+            return replace(outcome, plan=result.plan, result=result, error=result.stopped_by)
         except Exception as problem:
             failure = as_failure(problem)
             if self._output is not None and not self._options.dry_run and isinstance(failure, NotEnoughSpaceError):
                 self._full = failure
             return replace(outcome, error=failure)
 
-    def _journaled(self, plan: CleanPlan, clean: Callable[[], CleanResult]) -> CleanResult:
+    def _journaled(self, cleaning: Cleaning) -> CleanResult:
         """Clean one partition between its lines of the journal. Without the first line nothing is cleaned."""
+        plan = cleaning.plan
         if self._journal is None or not self._would_change(plan):
-            return clean()
+            return self._settled(cleaning)
         self._journal.begin(plan)
         try:
-            result = clean()
+            result = self._settled(cleaning)
         except Exception as problem:
             with suppress(KcompactError):
                 self._journal.end(plan, None, as_failure(problem))
@@ -249,26 +256,19 @@ class Round:
             return replace(result, notes=(*result.notes, note))
         return result
 
-    def _settled(self, plan: CleanPlan, executor: Executor, lock: LogDirLock | None, progress: Progress) -> CleanResult:
+    def _settled(self, cleaning: Cleaning) -> CleanResult:
         """Clean by a plan; beside a running broker, by a new plan if the planned segments were changed meanwhile."""
+        planned = cleaning.plan
 
-        def clean(log_dir: LogDir) -> CleanResult:
-            current = plan
-            if log_dir is not plan.log.log_dir:
-                current = make_plan(plan.log.directory, plan.config, self._plan_options, log_dir=log_dir)
-                current = replace(current, comes_later=plan.comes_later)
+        def clean_current(log_dir: LogDir) -> CleanResult:
+            current = planned
+            if log_dir is not planned.log.log_dir:
+                current = make_plan(planned.log.directory, planned.config, self._plan_options, log_dir=log_dir)
+                current = replace(current, comes_later=planned.comes_later)
             with damage_only_if_unchanged(current.log):
-                return clean_partition(
-                    current,
-                    executor,
-                    lock=lock,
-                    options=self._options,
-                    progress=progress,
-                    output=self._output,
-                    keep=self._keep,
-                )
+                return perform(replace(cleaning, plan=current))
 
-        return read_settled(plan.log.directory, plan.log.log_dir, clean, watches=False)
+        return read_settled(planned.log.directory, planned.log.log_dir, clean_current, watches=False)
 
     def _not_reached(self, outcome: PartitionOutcome, problem: KcompactError) -> PartitionOutcome:
         """Return a partition that is not cleaned because of a problem of the round; skipped if it needs no cleaning."""
@@ -285,7 +285,8 @@ class Round:
 
 
 def _skipped(outcome: PartitionOutcome) -> CleanResult:
-    return CleanResult(directory=outcome.directory, status=Status.SKIPPED, plan=outcome.plan)
+    assert outcome.plan is not None, "what could not be planned has an error"
+    return CleanResult(plan=outcome.plan, status=Status.SKIPPED)
 
 
 @contextmanager

@@ -20,12 +20,13 @@ from types import TracebackType
 from typing import Self
 
 from kcompact.clean.executor import Progress
+from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import CleanResult, clean_partition, reset_checkpoint
+from kcompact.cleaner.outcome import CleanResult
+from kcompact.cleaner.partition import perform, reset_checkpoint
 from kcompact.cleaner.retention import apply_retention
 from kcompact.cleaner.round import with_overrides
 from kcompact.cleaner.states import Event, State
@@ -333,7 +334,7 @@ class Cleaner:
         # Old segments are deleted after each choice, as a broker does, and not only with a cleaning.
         memory_bytes = (self._options.memory_bytes or default_memory_bytes()) // self._thread_count
         options = replace(self._options, apply_retention=False, max_bytes_per_second=None, memory_bytes=memory_bytes)
-        return clean_partition(plan, executor, lock=lock, options=options, progress=progress)
+        return perform(Cleaning(plan=plan, executor=executor, lock=lock, options=options, progress=progress))
 
     def _parallelism(self) -> int:
         return max(1, available_cores() // self._thread_count)

@@ -18,10 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.executor import Progress
 from kcompact.clean.groups import GroupSize, count_sizes, most_sizes, replaced_files
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
+from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.order import Need, best_order, least_free_bytes, least_free_bytes_of_all
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
@@ -263,14 +264,13 @@ def _fitting(output: Path, needed_bytes: int, disk: Disk) -> tuple[None, int] | 
 class StagingSpace:
     """The space for the staged files of one cleaning. `prepared` is what to write, as it fits."""
 
-    def __init__(self, prepared: PreparedClean, executor: Executor, progress: Progress, *, keeps: bool = False) -> None:
+    def __init__(self, cleaning: Cleaning, prepared: PreparedClean) -> None:
         self.prepared = prepared
-        self._keeps = keeps
+        self._keeps = cleaning.options.keep_replaced is not None
         self._plan = prepared.plan
-        self._executor = executor
-        self._progress = progress
+        self._progress = cleaning.progress
         self._left = list(range(len(self._plan.groups)))
-        self._sizes = _Sizes(self._plan, dict(enumerate(most_sizes(prepared))), keeps=keeps, is_exact=False)
+        self._sizes = _Sizes(self._plan, dict(enumerate(most_sizes(prepared))), keeps=self._keeps, is_exact=False)
 
     def require(self) -> None:
         """Raise NotEnoughSpaceError if the groups do not fit in any order that is found."""
@@ -332,7 +332,7 @@ class StagingSpace:
         """Make the sizes exact, then smaller. Return whether that was possible."""
         sizes = {number: self._sizes.sizes[number] for number in self._left}
         if not self._sizes.is_exact:
-            sizes = dict(zip(self._left, count_sizes(self.prepared, self._left, self._executor), strict=True))
+            sizes = dict(zip(self._left, count_sizes(self.prepared, self._left), strict=True))
         elif any(size.appended_bytes for size in sizes.values()):
             sizes = {number: size.joined for number, size in sizes.items()}
             self.prepared = self.prepared.in_whole_groups()

@@ -280,8 +280,8 @@ def clean(
       kcompact clean --broker-config server.properties --topic 'orders*' /var/lib/kafka
       kcompact clean --force --output /backup/compacted orders-0
     """
+    from kcompact.cleaner.cleaning import CleanOptions
     from kcompact.cleaner.engines import EngineOptions
-    from kcompact.cleaner.options import CleanOptions
     from kcompact.cli.commands import clean as command
 
     if yes and ask:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kcompact.plan.planned import PlannedPartition
 
 if TYPE_CHECKING:
-    from kcompact.cleaner.partition import CleanResult
+    from kcompact.cleaner.outcome import CleanResult
     from kcompact.errors import KcompactError
     from kcompact.inspect.batch_kinds import BatchKinds
     from kcompact.inspect.contents import LogContents

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.clean.executor import Progress
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import (

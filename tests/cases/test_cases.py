@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from kcompact.cleaner import partition as cleaner
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import CleanResult, Status
+from kcompact.cleaner.cleaning import CleanOptions
+from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint

@@ -27,6 +27,7 @@ from typing import Any
 
 from kcompact.clean.executor import Executor
 from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
 from kcompact.engine.in_process import InProcess
@@ -82,7 +83,7 @@ class _Cleaned:
     """What kcompact did to a directory: results and refusals by partition, and the plans before."""
 
     plans: dict[str, CleanPlan]
-    results: dict[str, cleaner.CleanResult]
+    results: dict[str, CleanResult]
     refused: dict[str, KcompactError]
 
 
@@ -287,7 +288,7 @@ class _Chains:
                 except KcompactError as problem:
                     cleaned.refused[name] = problem
                     continue
-                if result.status is cleaner.Status.CLEANED:
+                if result.status is Status.CLEANED:
                     cleaned.results[name] = result
         return cleaned
 
@@ -383,7 +384,7 @@ class _Chains:
             snapshots.append({name: path.read_bytes() for name, path in found.items()})
         return snapshots[0] != snapshots[1]
 
-    def stats_differences(self, name: str, turn: Json, result: cleaner.CleanResult) -> list[str]:
+    def stats_differences(self, name: str, turn: Json, result: CleanResult) -> list[str]:
         found = []
         if result.end_offset != turn["end_offset"]:
             found.append(f"{name}: end offset {result.end_offset}, Kafka's {turn['end_offset']}")

@@ -12,6 +12,7 @@ import pytest
 
 from kcompact.clean.executor import Executor
 from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
@@ -30,7 +31,7 @@ def spec_of(seed: int) -> LogSpec:
     return random_spec(seed, records=RECORDS)
 
 
-def clean_with_kcompact(written: Written, log_dir: Path, spec: LogSpec, executor: Executor) -> cleaner.CleanResult:
+def clean_with_kcompact(written: Written, log_dir: Path, spec: LogSpec, executor: Executor) -> CleanResult:
     plan = plan_partition(
         log_dir / f"{spec.topic}-{spec.partition}",
         config_of(spec.topic, written.config),
@@ -57,7 +58,7 @@ def test_the_same_directory_is_left(seed: int, kafka: RealKafka, tmp_path: Path)
     }
     assert differences(ours, theirs, mtimes_ms=mtimes) == []
     if not reply["turns"]:
-        assert result.status is cleaner.Status.SKIPPED
+        assert result.status is Status.SKIPPED
         return
     turn = reply["turns"][0]
     assert result.end_offset == turn["end_offset"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kcompact.cleaner import partition as cleaner
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.retention import apply_retention
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.engine.in_process import InProcess

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.cleaner import partition as cleaner
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.engine.in_process import InProcess
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,

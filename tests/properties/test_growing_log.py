@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.format.batch import Record, build, parse_batches

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +18,8 @@ from kcompact.clean.executor import Progress
 from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.cleaner import partition, round
+from kcompact.cleaner.cleaning import Cleaning
+from kcompact.cleaner.outcome import CleanResult
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark
 from kcompact.errors import (
@@ -88,8 +89,8 @@ def test_fixture_comes_out_as_kafkas(on_spark: OnSpark, name: str, tmp_path: Pat
 
 def test_dry_run_counts_what_a_run_writes(on_spark: OnSpark, plan: CleanPlan, tmp_path: Path) -> None:
     cleaning = prepare_clean(plan, on_spark)
-    counted = count_groups(cleaning, on_spark).stats
-    written = write_groups(cleaning, range(len(plan.groups)), staging_at(tmp_path), on_spark)
+    counted = count_groups(cleaning).stats
+    written = write_groups(cleaning, range(len(plan.groups)), staging_at(tmp_path))
     assert counted == written.stats
 
 
@@ -108,7 +109,7 @@ def test_progress_adds_up(on_spark: OnSpark, plan: CleanPlan) -> None:
 
     progress = Recorder()
     executor = dataclasses.replace(on_spark, progress=progress)
-    count_groups(prepare_clean(plan, executor), executor)
+    count_groups(prepare_clean(plan, executor))
     total = sum(segment.size_bytes for segment in plan.segments)
     assert progress.begun == [("scan", total), ("count", total)]
     assert progress.done == [total, total]
@@ -165,7 +166,7 @@ def test_another_staging_directory_is_not_written_to(
     elif other == "directory":
         made.mkdir()
     with pytest.raises(errors.LogChangedError, match="no longer the directory that kcompact created"):
-        write_groups(cleaning, [0], staging, on_spark)
+        write_groups(cleaning, [0], staging)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -272,12 +273,12 @@ def test_small_partitions_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("started")
 def test_a_fault_is_its_own_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(plan: CleanPlan, *arguments: Any, **options: Any) -> partition.CleanResult:
-        if plan.log.directory.name == "small-1":
+    def faulty(cleaning: Cleaning) -> CleanResult:
+        if cleaning.plan.log.directory.name == "small-1":
             raise ZeroDivisionError("not what anybody expected")
-        return partition.clean_partition(plan, *arguments, **options)
+        return partition.perform(cleaning)
 
-    monkeypatch.setattr(round, "clean_partition", faulty)
+    monkeypatch.setattr(round, "perform", faulty)
     write_logs(tmp_path / "logs", 3)
     ran = kcompact(
         "clean", "--engine", "spark", "--force", "--json", "--high-watermark", "leo", *COMPACT, tmp_path / "logs"

@@ -29,7 +29,7 @@ from kcompact.clean.offset_map import Collector
 from kcompact.clean.scan import read_split
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.clean.write import _clean_split
-from kcompact.cleaner.partition import _resumed
+from kcompact.cleaner.copies import _resumed
 from kcompact.cli.output.dump import LineForm, batch_fields, line
 from kcompact.config.broker_config import check_broker_properties
 from kcompact.config.layers import topic_config

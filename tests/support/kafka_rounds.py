@@ -8,7 +8,7 @@ from typing import Any
 from fixtures import checkout
 from kcompact.clean.executor import Executor
 from kcompact.cleaner import partition as cleaner
-from kcompact.cleaner.partition import CleanResult
+from kcompact.cleaner.outcome import CleanResult
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions

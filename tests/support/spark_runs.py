@@ -142,8 +142,8 @@ def outcome(
     """Return what a cleaning came to: distinct keys, counts and the bytes of every staged file."""
     staging.mkdir()
     cleaning = prepare_clean(plan, executor, tuning=sizes)
-    assert count_groups(cleaning, executor).stats.messages_written > 0
-    done = write_groups(cleaning, range(len(plan.groups)), staging_at(staging), executor)
+    assert count_groups(cleaning).stats.messages_written > 0
+    done = write_groups(cleaning, range(len(plan.groups)), staging_at(staging))
     staged = {file.name: (staging / file.staged_as).read_bytes() for one in done.segments for file in one.files}
     return cleaning.map_keys, done.stats, staged
 

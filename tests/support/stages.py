@@ -37,9 +37,10 @@ def staged(
         plan = replace(plan, log=replace(plan.log, ignores_indexes=True))
     cleaning = prepare_clean(plan, executor, tuning=sizes, keep_tombstones=keep_tombstones)
     with tempfile.TemporaryDirectory() as staging:
-        segments, stats, _, _ = write_groups(cleaning, range(len(plan.groups)), staging_at(staging), executor)
+        written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging))
+        segments, stats = written.segments, written.stats
         files = {}
-        counted = count_groups(cleaning, executor)
+        counted = count_groups(cleaning)
         for segment, size, most in zip(segments, counted.sizes, most_sizes(cleaning), strict=True):
             log, *others = (file.size_bytes for file in segment.files)
             assert (size.log_bytes, size.indexes) == (log, tuple(others)), "the dry run counted other sizes"

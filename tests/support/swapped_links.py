@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import clean_partition
+from kcompact.cleaner.cleaning import Cleaning, CleanOptions
+from kcompact.cleaner.partition import clean_partition, perform
 from kcompact.cleaner.retention import apply_retention
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError
@@ -120,7 +120,8 @@ def copy_partition(scene: Scene, begin: Begin) -> None:
     begin()
     with output:
         options = CleanOptions(output=scene.output)
-        clean_partition(plan_of(scene), InProcess(parallelism=1), lock=None, options=options, output=output)
+        executor = InProcess(parallelism=1)
+        perform(Cleaning(plan=plan_of(scene), executor=executor, lock=None, options=options, output=output))
 
 
 def copy_log_dir(scene: Scene, begin: Begin) -> None:
@@ -129,7 +130,8 @@ def copy_log_dir(scene: Scene, begin: Begin) -> None:
     begin()
     with output:
         options = CleanOptions(output=path)
-        clean_partition(plan_of(scene), InProcess(parallelism=1), lock=None, options=options, output=output)
+        executor = InProcess(parallelism=1)
+        perform(Cleaning(plan=plan_of(scene), executor=executor, lock=None, options=options, output=output))
         output.finish()
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kcompact.cleaner import partition as cleaning
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError, LogChangedError, LogDirLockedError

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.plan.options import PlanOptions

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.journal import default_journal
-from kcompact.cleaner.options import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import Round, begin_round
 from kcompact.cli.commands import consent

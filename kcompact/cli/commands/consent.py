@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcompact import readable
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.output import streams
 from kcompact.cli.output.explanations import amount_of

@@ -25,7 +25,7 @@ from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most
 from kcompact.plan.planned import PlannedPartition
 
 if TYPE_CHECKING:
-    from kcompact.cleaner.partition import CleanResult
+    from kcompact.cleaner.outcome import CleanResult
     from kcompact.inspect.findings import Finding
     from kcompact.inspect.segment_contents import SegmentContents
     from kcompact.log.segments import Segment
@@ -244,7 +244,7 @@ def _counted_fields(plan: CleanPlan, result: CleanResult) -> dict[str, Any]:
         "kafka_passes_at_most": kafka_passes_at_most(plan, map_keys=map_keys),
         "kafka_passes_at_least": kafka_passes_at_least(plan, map_keys=map_keys),
         "engine": result.engine,
-        "elapsed_s": round(result.elapsed_s, 3),
+        "elapsed_s": round(result.times.elapsed_s, 3),
     }
 
 

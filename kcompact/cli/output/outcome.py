@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.cleaner.outcome import Copied, PartitionOutcome, RoundResult
-from kcompact.cleaner.partition import CleanResult, Status
+from kcompact.cleaner.outcome import CleanResult, Copied, PartitionOutcome, RoundResult, Status
 from kcompact.cli.entries import RecoveryEntry, RestoreEntry
 from kcompact.cli.output import text
 from kcompact.cli.output.explanations import amount_of
@@ -99,7 +98,7 @@ def summary(result: CleanResult) -> list[str]:
     assert result.plan is not None, "only a cleaned partition has a summary"
     plan, stats = result.plan, result.stats
     number = text.java_number
-    run_s, mapping_s = result.elapsed_s, result.map_s
+    run_s, mapping_s = result.times.elapsed_s, result.times.map_s
     cleaning_s = run_s - mapping_s
     read, mapped, written = (count / _MIB for count in (stats.bytes_read, stats.map_bytes_read, stats.bytes_written))
 
@@ -190,14 +189,15 @@ def _show_totals(result: RoundResult, printer: Printer, *, deletes: str) -> None
         printer.line(f"retention {deletes} {amount_of(result.expired)}")
     if not result.cleaned:
         return
-    rate = readable.size(round(result.bytes_read / result.elapsed_s)) if result.elapsed_s else "-"
+    stats = result.stats
+    rate = readable.size(round(stats.bytes_read / result.elapsed_s)) if result.elapsed_s else "-"
     printer.line(
-        f"{readable.size(result.bytes_read)} -> {readable.size(result.bytes_written)} "
-        f"({_less(result.bytes_written, result.bytes_read)} smaller) in {result.elapsed_s:,.1f} seconds ({rate}/s)"
+        f"{readable.size(stats.bytes_read)} -> {readable.size(stats.bytes_written)} "
+        f"({_less(stats.bytes_written, stats.bytes_read)} smaller) in {result.elapsed_s:,.1f} seconds ({rate}/s)"
     )
     printer.line(
-        f"{result.messages_read:,} -> {result.messages_written:,} messages "
-        f"({_less(result.messages_written, result.messages_read)} fewer)"
+        f"{stats.messages_read:,} -> {stats.messages_written:,} messages "
+        f"({_less(stats.messages_written, stats.messages_read)} fewer)"
     )
 
 

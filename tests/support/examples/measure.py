@@ -77,8 +77,9 @@ def main() -> None:
     stats = result.stats
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(f"{wanted.engine}, {os.cpu_count()} cores: {stats.messages_read:,} records, {stats.bytes_read >> 20:,} MiB")
-    print(f"  {result.elapsed_s:.1f} s, of which {result.map_s:.1f} s until the survivors were known")
-    print(f"  {stats.messages_read / result.elapsed_s:,.0f} records a second; {stats.messages_written:,} kept")
+    elapsed_s = result.times.elapsed_s
+    print(f"  {elapsed_s:.1f} s, of which {result.times.map_s:.1f} s until the survivors were known")
+    print(f"  {stats.messages_read / elapsed_s:,.0f} records a second; {stats.messages_written:,} kept")
     print(f"  largest resident size of this process {peak:,} MiB")
 
 

@@ -18,8 +18,9 @@ from kcompact.clean.job import OUTPUT_DTYPE, CleanJob, Split, WriteTask, Written
 from kcompact.clean.rules import RecordFate, record_fate
 from kcompact.clean.scan import Scanned
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import Status, clean_partition
+from kcompact.cleaner.cleaning import CleanOptions
+from kcompact.cleaner.outcome import Status
+from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import AccountingError
 from kcompact.format.batch import read_records

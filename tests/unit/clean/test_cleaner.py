@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kcompact.cleaner import partition as cleaner
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import Status
+from kcompact.cleaner.cleaning import CleanOptions
+from kcompact.cleaner.outcome import Status
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan

@@ -10,7 +10,7 @@ import pytest
 
 from kcompact.clean.groups import map_bytes, write_groups
 from kcompact.cleaner import partition as cleaner
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
@@ -42,6 +42,6 @@ def test_snapshots_of_the_bases_that_disappear_go_with_them(tmp_path: Path) -> N
     text = THREE.replace("5: a=2\n", "5: a=2 g=1\n") + "\n8: h=1\nsnapshot 3:\nsnapshot 5:\nsnapshot 6:\nsnapshot 8:"
     cleaning = prepared(text.replace("6: f=1", "7: f=1"), tmp_path / "logs")
     with tempfile.TemporaryDirectory() as staging:
-        (segment,), *_ = write_groups(cleaning, [0], staging_at(staging), InProcess())
+        (segment,) = write_groups(cleaning, [0], staging_at(staging)).segments
     names = {file.name.lstrip("0") for file in segment.replaces if file.name.endswith(".snapshot")}
     assert names == {"3.snapshot", "5.snapshot", "6.snapshot"}

@@ -178,10 +178,10 @@ def bound_and_written(spec: LogSpec, scratch: Path, *, compiled: bool) -> tuple[
     # Two splits, if there are two batches with an index entry between them.
     cleaning = prepare_clean(plan, executor, tuning=Tuning(compiled=compiled, split_bytes=2000, task_bytes=4000))
     (most,) = most_sizes(cleaning)
-    (counted,) = count_groups(cleaning, executor).sizes
+    (counted,) = count_groups(cleaning).sizes
     staging = scratch / "staging"
     staging.mkdir()
-    (segment,) = write_groups(cleaning, [0], staging_at(staging), executor).segments
+    (segment,) = write_groups(cleaning, [0], staging_at(staging)).segments
     log, *others = segment.files
     assert counted.log_bytes == log.size_bytes
     assert counted.indexes == tuple(file.size_bytes for file in others)

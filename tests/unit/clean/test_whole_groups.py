@@ -24,8 +24,8 @@ def test_a_group_written_in_one_part_has_the_same_bytes(tmp_path: Path) -> None:
         staging = tmp_path / name
         staging.mkdir()
         numbers = range(len(plan.groups))
-        found = write_groups(each, numbers, staging_at(staging), executor)
-        sizes = count_groups(each, executor).sizes
+        found = write_groups(each, numbers, staging_at(staging))
+        sizes = count_groups(each).sizes
         files = [(file.name, (staging / file.staged_as).read_bytes()) for one in found.segments for file in one.files]
         written[name] = (files, found.stats, [size.joined for size in sizes], max(len(size.parts) for size in sizes))
     assert written["in parts"][:3] == written["whole"][:3]

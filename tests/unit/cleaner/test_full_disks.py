@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from kcompact.clean.executor import Executor
 from kcompact.clean.groups import GroupSize, count_sizes
 from kcompact.clean.prepare import PreparedClean
 from kcompact.cleaner import partition, space
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import NotEnoughSpaceError
@@ -244,9 +243,9 @@ def test_groups_are_counted_when_the_disk_gets_fuller_during_the_cleaning(
         replace_segments(*arguments, **options)
         disk.leave(LITTLE)
 
-    def count(prepared: PreparedClean, groups: Sequence[int], executor: Executor) -> list[GroupSize]:
+    def count(prepared: PreparedClean, groups: Sequence[int]) -> list[GroupSize]:
         counted.append(groups)
-        return count_sizes(prepared, groups, executor)
+        return count_sizes(prepared, groups)
 
     monkeypatch.setattr(partition, "replace_segments", filled_after)
     monkeypatch.setattr(space, "count_sizes", count)

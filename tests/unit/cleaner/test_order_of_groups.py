@@ -75,7 +75,7 @@ def clean(spec: LogSpec, log_dir: Path, *, later_ms: int = 0) -> PartitionOutcom
 def waiting_groups(spec: LogSpec, directory: Path) -> list[bool]:
     """Return for each group whether it must wait for all groups before it."""
     cleaning = prepare_clean(plan_partition(directory, spec.config, now_ms=spec.now_ms), InProcess(parallelism=1))
-    return [size.keeps_order for size in count_groups(cleaning, InProcess(parallelism=1)).sizes]
+    return [size.keeps_order for size in count_groups(cleaning).sizes]
 
 
 def clean_in_order(

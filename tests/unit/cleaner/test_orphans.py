@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import LogChangedError

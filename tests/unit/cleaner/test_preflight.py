@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.partition import clean_partition
 from kcompact.cleaner.preflight import obstacle
 from kcompact.cleaner.retention import apply_retention

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kcompact.clean import prepare
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import CleanResult, clean_partition
+from kcompact.cleaner.cleaning import CleanOptions
+from kcompact.cleaner.outcome import CleanResult
+from kcompact.cleaner.partition import clean_partition
 from kcompact.cli.output.json import plan_entry
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock

@@ -16,10 +16,10 @@ import kcompact as package
 from kcompact.clean.executor import Progress
 from kcompact.cleaner import engines
 from kcompact.cleaner import round as round_module
+from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.engines import EngineOptions
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.outcome import RoundResult
-from kcompact.cleaner.partition import CleanResult, clean_partition
+from kcompact.cleaner.outcome import CleanResult, RoundResult
+from kcompact.cleaner.partition import perform
 from kcompact.cleaner.round import RoundProgress, clean_log_dir
 from kcompact.cleaner.service import Cleaner
 from kcompact.config.broker_config import BrokerConfig
@@ -33,7 +33,6 @@ from kcompact.errors import (
     UnfinishedCopyError,
 )
 from kcompact.log.lock import is_locked, log_dir_lock
-from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, clean, digest, flip, partition, settings, values
@@ -285,19 +284,20 @@ def test_small_partitions_are_cleaned_side_by_side(
     for name in names:
         partition(tmp_path / "logs", settings(f"name={name}"))
     meeting, running, most = threading.Barrier(min(at_once, 2), timeout=PATIENCE_S), set[str](), 0
-    really = clean_partition
+    really = perform
 
-    def cleaned(plan: CleanPlan, *arguments: Any, **options: Any) -> CleanResult:
+    def cleaned(cleaning: Cleaning) -> CleanResult:
         nonlocal most
-        running.add(plan.log.directory.name)
+        name = cleaning.plan.log.directory.name
+        running.add(name)
         most = max(most, len(running))
         meeting.wait()  # Six partitions meet in pairs.
         try:
-            return really(plan, *arguments, **options)
+            return really(cleaning)
         finally:
-            running.remove(plan.log.directory.name)
+            running.remove(name)
 
-    monkeypatch.setattr(round_module, "clean_partition", cleaned)
+    monkeypatch.setattr(round_module, "perform", cleaned)
     monkeypatch.setattr(engines, "available_cores", lambda: cores)
     options = CleanOptions(max_bytes_per_second=limit)
     result = clean_log_dir(tmp_path / "logs", COMPACT, plan_options=PLAN, options=options)

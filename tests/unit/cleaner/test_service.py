@@ -15,8 +15,9 @@ from kcompact.clean.executor import Reduced
 from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.scan import Scanned
 from kcompact.cleaner import log_pool, service
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import CleanResult, clean_partition
+from kcompact.cleaner.cleaning import Cleaning, CleanOptions
+from kcompact.cleaner.outcome import CleanResult
+from kcompact.cleaner.partition import perform
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.cleaner.service import Cleaner
 from kcompact.cleaner.states import ABORTED, IN_PROGRESS, NONE, paused
@@ -244,12 +245,12 @@ def test_a_plan_made_before_a_truncation_is_not_used_after_it(tmp_path: Path, mo
                     pass
             yield each
 
-    def clean(plan: Any, *arguments: Any, **more: Any) -> CleanResult:
-        cleaned_from.append(plan.first_dirty_offset)
-        return clean_partition(plan, *arguments, **more)
+    def cleaned(cleaning: Cleaning) -> CleanResult:
+        cleaned_from.append(cleaning.plan.first_dirty_offset)
+        return perform(cleaning)
 
     monkeypatch.setattr(log_pool, "plan_partitions", plan)
-    monkeypatch.setattr(service, "clean_partition", clean)
+    monkeypatch.setattr(service, "perform", cleaned)
     cleaner = cleaner_of(tmp_path, {**COMPACT, "min.cleanable.dirty.ratio": "0"})
     with cleaner:
         assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
@@ -438,12 +439,13 @@ def test_a_failed_read_takes_the_log_directory_offline(tmp_path: Path, monkeypat
         for topic in ("orders", "prices"):
             partition(tmp_path / name, settings(f"name={topic}-{name == 'failing':d}"))
 
-    def failing(plan: Any, *arguments: Any, **options: Any) -> CleanResult:
-        if plan.log.directory.parent.name == "failing":
-            raise OSError(5, "Input/output error", str(plan.log.directory))
-        return clean_partition(plan, *arguments, **options)
+    def failing(cleaning: Cleaning) -> CleanResult:
+        directory = cleaning.plan.log.directory
+        if directory.parent.name == "failing":
+            raise OSError(5, "Input/output error", str(directory))
+        return perform(cleaning)
 
-    monkeypatch.setattr(service, "clean_partition", failing)
+    monkeypatch.setattr(service, "perform", failing)
     with Cleaner([tmp_path / "sound", tmp_path / "failing"], COMPACT, clock=lambda: NOW_MS) as cleaner:
         for topic in ("orders", "prices"):
             assert cleaner.await_cleaned(TopicPartition(topic, 0), 6, PATIENCE_S)

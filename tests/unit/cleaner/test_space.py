@@ -13,7 +13,7 @@ import pytest
 from kcompact.clean.executor import Progress
 from kcompact.clean.groups import GroupSize, replaced_files
 from kcompact.cleaner import space
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.cleaner.space import freed_by_deleting, shortage

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import CleanResult, clean_partition
+from kcompact.cleaner.cleaning import CleanOptions
+from kcompact.cleaner.outcome import CleanResult
+from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptDataError
 from kcompact.inspect.verify import verify_log

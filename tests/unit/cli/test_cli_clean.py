@@ -16,7 +16,7 @@ import pytest
 from fixtures import checkout
 from kcompact.clean.job import CleanerStats
 from kcompact.cleaner import engines
-from kcompact.cleaner.partition import CleanResult, Status
+from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status
 from kcompact.cli.commands import consent
 from kcompact.cli.output import outcome
 from kcompact.cli.output.json import CLEAN_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS
@@ -168,13 +168,11 @@ def test_summary_in_kafkas_numbers(tmp_path: Path) -> None:
         invalid_messages=3,
     )
     result = CleanResult(
-        directory=tmp_path,
         status=Status.CLEANED,
         plan=plan,
         stats=stats,
         end_offset=325968881,
-        map_s=484.9,
-        elapsed_s=1554.6,
+        times=CleaningTimes(map_s=484.9, elapsed_s=1554.6),
     )
     assert outcome.summary(result) == [
         "Log cleaner thread 0 cleaned log orders-0 (dirty section = [310715098, 325968881])",

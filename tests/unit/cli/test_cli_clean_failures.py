@@ -15,7 +15,8 @@ import pytest
 
 from fixtures import checkout
 from kcompact.clean import prepare
-from kcompact.cleaner import partition as cleaner
+from kcompact.cleaner import cleaning
+from kcompact.cleaner import partition as partition_module
 from kcompact.errors import LogChangedError, NotEnoughSpaceError
 from kcompact.plan import partitions
 from kcompact.swap import staging
@@ -257,7 +258,7 @@ def test_a_log_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
         os.utime(directory / LOG0)
         return cleaning_
 
-    monkeypatch.setattr(cleaner, "prepare_clean", touched)
+    monkeypatch.setattr(cleaning, "prepare_clean", touched)
     ran = clean(directory)
     assert ran.code == LogChangedError.exit_code
     assert (directory / LOG3).exists()
@@ -306,7 +307,7 @@ def test_a_staging_directory_that_is_replaced_at_the_end(
         monkeypatch.setattr(os, call, replaced)
         staging.discard(*arguments)
 
-    monkeypatch.setattr(cleaner, "discard", begin)
+    monkeypatch.setattr(partition_module, "discard", begin)
     ran = clean(directory)
     if (call, replace) == ("rmdir", Path.mkdir):  # Empty, as the own one was.
         assert ran.code == 0
@@ -325,7 +326,7 @@ def test_a_fault_of_ours_is_one_partitions_failure(tmp_path: Path, monkeypatch: 
             raise ZeroDivisionError("oops")
         return prepare_clean(plan, *arguments, **options)
 
-    monkeypatch.setattr(cleaner, "prepare_clean", fails_once)
+    monkeypatch.setattr(cleaning, "prepare_clean", fails_once)
     ran = clean(*directories)
     assert (ran.code, [entry["status"] for entry in ran.json["partitions"]]) == (1, ["failed", "cleaned"])
     assert "Traceback" not in ran.err

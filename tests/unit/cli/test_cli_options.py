@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cli.commands import clean as clean_command
 from kcompact.cli.option_types import Size
 from tests.support.command_line import COMPACT, digest, kcompact, partition

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cleaner.outcome import PartitionOutcome
-from kcompact.cleaner.partition import CleanResult, Status
+from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, Status
 from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS, SEGMENT_FIELDS, clean_entry
 from kcompact.plan.clean_plan import Reason
 from kcompact.plan.partition import plan_partition
@@ -249,7 +248,7 @@ def test_a_clean_knows_the_keys(
     config = replace(log_dsl.parse(FAR_APART).config, log_cleaner_dedupe_buffer_size=1_100_000)
     plan = plan_partition(directory, config, now_ms=log_dsl.parse(FAR_APART).now_ms)
     status = Status.SKIPPED if end_offset is None else Status.CLEANED
-    result = CleanResult(directory=directory, status=status, plan=plan, end_offset=end_offset)
+    result = CleanResult(status=status, plan=plan, end_offset=end_offset)
     result = replace(result, stats=replace(result.stats, map_keys=map_keys))
     fields = clean_entry(PartitionOutcome(directory=directory, plan=plan, result=result))
     assert (fields["kafka_passes_at_least"], fields["kafka_passes_at_most"]) == (at_least, at_most)

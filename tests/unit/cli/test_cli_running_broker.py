@@ -7,16 +7,15 @@ import shutil
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kcompact.cleaner import partition as partition_module
 from kcompact.cleaner import round as round_module
-from kcompact.cleaner.partition import CleanResult
+from kcompact.cleaner.cleaning import Cleaning
+from kcompact.cleaner.outcome import CleanResult
 from kcompact.log import settled
 from kcompact.log.directory import read_log
-from kcompact.plan.clean_plan import CleanPlan
 from tests.support.command_line import (
     COMPACT,
     COMPACTED,
@@ -213,14 +212,14 @@ def test_what_changes_between_plan_and_cleaning_is_planned_again(
     bases: list[int] | None,
 ) -> None:
     left = iter(changes)
-    inside = partition_module.clean_partition
+    inside = partition_module.perform
 
-    def changed_before(plan: CleanPlan, *arguments: Any, **options: Any) -> CleanResult:
+    def changed_before(cleaning: Cleaning) -> CleanResult:
         for change in islice(left, 1):
             change(directory)
-        return inside(plan, *arguments, **options)
+        return inside(cleaning)
 
-    monkeypatch.setattr(round_module, "clean_partition", changed_before)
+    monkeypatch.setattr(round_module, "perform", changed_before)
     output = tmp_path / "output"
     with running_broker(directory.parent):
         ran = clean("--force", *([mode] if mode == "--dry-run" else [mode, output]), directory.parent)
@@ -241,16 +240,16 @@ def test_what_changes_between_plan_and_cleaning_is_planned_again(
 def test_a_growing_file_that_was_replaced_is_not_copied(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inside, plans = partition_module.clean_partition, []
+    inside, plans = partition_module.perform, []
 
-    def changed_before(plan: CleanPlan, *arguments: Any, **options: Any) -> CleanResult:
-        plans.append(plan)
+    def changed_before(cleaning: Cleaning) -> CleanResult:
+        plans.append(cleaning.plan)
         if len(plans) == 1:
             shutil.copy2(directory / LOG6, directory / "new")
             (directory / "new").rename(directory / LOG6)
-        return inside(plan, *arguments, **options)
+        return inside(cleaning)
 
-    monkeypatch.setattr(round_module, "clean_partition", changed_before)
+    monkeypatch.setattr(round_module, "perform", changed_before)
     with running_broker(directory.parent):
         ran = clean("--force", "--output", tmp_path / "output", directory.parent)
     assert (ran.code, len(plans)) == (0, 2), ran.err

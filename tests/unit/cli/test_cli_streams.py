@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.engines import EngineOptions
-from kcompact.cleaner.options import CleanOptions
 from kcompact.cli.commands import clean as clean_command
 from kcompact.cli.commands import recover as recover_command
 from kcompact.cli.output.progress import ProgressBar

@@ -28,7 +28,7 @@ NAMED_IN = [
     ("kcompact/clean/splits.py", ["legacy_horizon_ms"]),
     ("kcompact/format/codec/__init__.py", ["Codec", "compress", "decompress"]),
     ("kcompact/plan/clean_plan.py", ["CleanPlan"]),
-    ("kcompact/cleaner/partition.py", ["CleanResult"]),
+    ("kcompact/cleaner/outcome.py", ["CleanResult"]),
 ]
 """The functions and classes that the guide names, by file."""
 

@@ -68,7 +68,7 @@ def plan_of(log_dir: Path, *, segments: int = 4, records: int = 200, value: byte
 def staged(plan: CleanPlan, executor: InProcess, staging: Path, sizes: Tuning) -> dict[str, bytes]:
     staging.mkdir()
     cleaning = prepare_clean(plan, executor, tuning=sizes)
-    written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging), executor)
+    written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging))
     return {
         file.name: (staging / file.staged_as).read_bytes() for segment in written.segments for file in segment.files
     }
@@ -395,7 +395,7 @@ def test_a_limited_run_takes_its_time_and_changes_nothing(tmp_path: Path, parall
     staging.mkdir()
     started = time.monotonic()
     cleaning = prepare_clean(plan, executor, max_bytes_per_second=limit, tuning=Tuning(compiled=True))
-    written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging), executor)
+    written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging))
     took_s = time.monotonic() - started
     expected_s = (2 * source + 2 * result) / limit
     assert 2 <= expected_s <= 3

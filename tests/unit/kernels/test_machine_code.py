@@ -87,7 +87,7 @@ CLEANED = """
 import sys
 from pathlib import Path
 from kcompact.cleaner import partition as cleaner
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.plan.partition import plan_partition
 from kcompact.engine.in_process import InProcess
 from tests.support import log_dsl, log_writer

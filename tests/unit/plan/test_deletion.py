@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.cleaner import partition as cleaner
-from kcompact.cleaner.options import CleanOptions
+from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.retention import apply_retention, make_space
 from kcompact.config.broker_config import BrokerConfig
 from kcompact.engine.in_process import InProcess

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cleaner.options import CleanOptions
-from kcompact.cleaner.partition import Status, clean_partition
+from kcompact.cleaner.cleaning import Cleaning, CleanOptions
+from kcompact.cleaner.outcome import Status
+from kcompact.cleaner.partition import clean_partition, perform
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
@@ -35,7 +36,7 @@ def test_the_longest_name(how: str, tmp_path: Path) -> None:
         (out / "other-0").mkdir(parents=True)
     if how == "whole":
         with Output(out, log_dir=directory.parent) as output:
-            clean_partition(plan, InProcess(), lock=None, options=options, output=output)
+            perform(Cleaning(plan=plan, executor=InProcess(), lock=None, options=options, output=output))
             assert output.finish().is_finished
     else:
         clean_partition(plan, InProcess(), lock=None, options=options)

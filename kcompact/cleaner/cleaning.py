@@ -1,12 +1,18 @@
-"""The options of a cleaning."""
+"""What a cleaning is done with: the options of a round, and `Cleaning`, all that one partition is cleaned with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 
+from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
 from kcompact.errors import ConfigError
+from kcompact.log.lock import LogDirLock
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import named_path
+from kcompact.swap.copy import Output
+from kcompact.swap.keep import Keep
 from kcompact.wording import worded
 
 
@@ -58,3 +64,37 @@ class CleanOptions:
     def only_reads(self) -> bool:
         """Return whether the partitions are only read: a dry run, or a copy."""
         return self.dry_run or self.output is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """All that one partition is cleaned with. A round makes it once for each partition.
+
+    `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the output of a
+    round with `options.output`, entered except in a dry run; without it the partition is copied on its own. `keep` is
+    the same for `options.keep_replaced`.
+    """
+
+    plan: CleanPlan
+    executor: Executor
+    lock: LogDirLock | None
+    options: CleanOptions = field(default_factory=CleanOptions)
+    progress: Progress = field(default_factory=Progress)
+    output: Output | None = None
+    keep: Keep | None = None
+
+    @property
+    def held_lock(self) -> LogDirLock:
+        """The lock of a cleaning that changes the partition."""
+        assert self.lock is not None, "a partition is only changed under the lock of its log directory"
+        return self.lock
+
+    def prepare(self) -> PreparedClean:
+        """Return the survivors. Raises as `prepare_clean`."""
+        return prepare_clean(
+            self.plan,
+            self.executor,
+            keep_tombstones=self.options.keep_tombstones,
+            max_bytes_per_second=self.options.max_bytes_per_second,
+            tuning=Tuning(memory_bytes=self.options.memory_bytes),
+        )
