@@ -165,7 +165,7 @@ def _recipe(cleaning: Cleaning) -> dict[str, Any]:
         "end_offset": plan.first_uncleanable_offset,
         "keep_tombstones": cleaning.options.keep_tombstones,
         "rebuild_indexes": plan.log.ignores_indexes,
-        "config": settings | {"cleanup_policy": plan.config.policy_text},
+        "config": settings | {"cleanup_policy": plan.config.policy_text, "release": plan.config.release.version},
     }
 
 
