@@ -26,32 +26,24 @@ from pathlib import Path
 from kcompact.config.settings import ClusterConfig, Source
 from kcompact.errors import CorruptBatchError, CorruptDataError, RefusedError, StaleReplicaError, storage_error
 from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
-from kcompact.format.metadata_record import (
+from kcompact.format.messages.cluster_metadata import MetadataKind, MetadataRecord, ResourceType, read_record
+from kcompact.format.messages.control_records import SNAPSHOT_FOOTER, SNAPSHOT_HEADER, control_type
+from kcompact.format.names import (
     BOOTSTRAP_CHECKPOINT,
-    SNAPSHOT_FOOTER,
-    SNAPSHOT_HEADER,
-    AbortTransaction,
-    BeginTransaction,
-    ConfigRecord,
-    EndTransaction,
-    MetadataRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
-    ResourceType,
-    SnapshotName,
-    TopicRecord,
-    control_type,
-    parse_snapshot_name,
-    read_record,
+    CLUSTER_METADATA_TOPIC,
+    MetadataSnapshotName,
+    Suffix,
+    Temporary,
+    TopicPartition,
+    log_name,
+    parse_file_name,
+    parse_metadata_snapshot_name,
 )
-from kcompact.format.names import CLUSTER_METADATA_TOPIC, Suffix, Temporary, TopicPartition, log_name, parse_file_name
 from kcompact.format.properties import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES,
     PARTITION_METADATA,
     MetaProperties,
-    encode_uuid,
     parse_meta_properties,
     parse_partition_metadata,
 )
@@ -84,7 +76,7 @@ class ClusterMetadata:
     broker_configs: Mapping[int, Mapping[str, str]]
     cluster_defaults: Mapping[str, str]
     end_offset: int
-    snapshot: SnapshotName | None = None
+    snapshot: MetadataSnapshotName | None = None
     notes: tuple[Note, ...] = ()
 
 
@@ -131,13 +123,13 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
     )
 
 
-def _list_files(directory: Path) -> tuple[list[SnapshotName], list[int]]:
+def _list_files(directory: Path) -> tuple[list[MetadataSnapshotName], list[int]]:
     """Return the snapshots, newest first, and the base offsets of the log's segments, ascending."""
     try:
         names = [entry.name for entry in os.scandir(directory)]
     except OSError as problem:
         raise storage_error(directory, problem, operation="list") from None
-    snapshots = [snapshot for name in names if (snapshot := parse_snapshot_name(name))]
+    snapshots = [snapshot for name in names if (snapshot := parse_metadata_snapshot_name(name))]
     files = [file for name in names if (file := parse_file_name(name))]
     bases = [file.base_offset for file in files if file.suffix is Suffix.LOG and file.temporary is Temporary.NO]
     return sorted(snapshots, reverse=True), sorted(bases)
@@ -147,22 +139,22 @@ def _list_files(directory: Path) -> tuple[list[SnapshotName], list[int]]:
 class _State:
     """Topics and settings while records are applied. `configs` has the settings by resource type and resource name."""
 
-    names: dict[bytes, str] = field(default_factory=dict)
-    ids: dict[str, bytes] = field(default_factory=dict)
-    partitions: dict[bytes, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    partitions: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
 
     def apply(self, record: MetadataRecord) -> None:
         """Apply one record; ignore kinds without topics and settings. Raises ValueError for a bad record."""
-        match record:
-            case TopicRecord(name, topic_id):
-                self.names[topic_id] = name
-                self.ids[name] = topic_id
-            case PartitionRecord(partition, topic_id, replicas):
-                self.partitions.setdefault(topic_id, {})[partition] = replicas
-            case PartitionChangeRecord(partition, topic_id, tuple(changed)):
-                self.partitions.setdefault(topic_id, {})[partition] = changed
-            case ConfigRecord(resource_type, resource_name, name, value):
+        fields = record.fields
+        match record.type.number:
+            case MetadataKind.TOPIC:
+                self.names[fields["topicId"]] = fields["name"]
+                self.ids[fields["name"]] = fields["topicId"]
+            case MetadataKind.PARTITION | MetadataKind.PARTITION_CHANGE if "replicas" in fields:
+                self.partitions.setdefault(fields["topicId"], {})[fields["partitionId"]] = tuple(fields["replicas"])
+            case MetadataKind.CONFIG:
+                resource_type, resource_name, name, value = fields.values()
                 if resource_type == ResourceType.BROKER and resource_name and not _is_node_id(resource_name):
                     raise ValueError(f"settings of a broker whose id is {resource_name[:40]!a}, not a number")
                 settings = self.configs.setdefault((resource_type, resource_name), {})
@@ -170,10 +162,10 @@ class _State:
                     settings.pop(name, None)
                 else:
                     settings[name] = value
-            case RemoveTopicRecord(topic_id):
-                name = self.names.pop(topic_id, "")
-                self.partitions.pop(topic_id, None)
-                if self.ids.get(name) == topic_id:
+            case MetadataKind.REMOVE_TOPIC:
+                name = self.names.pop(fields["topicId"], "")
+                self.partitions.pop(fields["topicId"], None)
+                if self.ids.get(name) == fields["topicId"]:
                     del self.ids[name]
                     self.configs.pop((ResourceType.TOPIC, name), None)
             case _:
@@ -183,7 +175,7 @@ class _State:
         """Return the topics by name."""
         return {
             name: ClusterTopic(
-                topic_id=encode_uuid(topic_id),
+                topic_id=topic_id,
                 overrides=self.configs.get((ResourceType.TOPIC, name), {}),
                 partitions=self.partitions.get(topic_id, {}),
             )
@@ -204,8 +196,8 @@ def _is_node_id(text: str) -> bool:
 
 
 def _newest_state(
-    directory: Path, snapshots: Sequence[SnapshotName], notes: list[Note]
-) -> tuple[_State, SnapshotName | None, CorruptDataError | None]:
+    directory: Path, snapshots: Sequence[MetadataSnapshotName], notes: list[Note]
+) -> tuple[_State, MetadataSnapshotName | None, CorruptDataError | None]:
     """Return the state of the newest readable snapshot, that snapshot, and the damage of the newest of all.
 
     Without a readable snapshot the state is empty. Adds a note for each snapshot that is not used.
@@ -251,22 +243,20 @@ def _replay_log(
         end_offset = max(end_offset, batch.header.next_offset)
         for record, kind in _checked(batch, path):
             decoded = None if kind is not None or record.offset < start else _decode(record, batch, path)
-            match decoded:
-                case None:
-                    pass
-                case BeginTransaction():
+            match decoded.type.number if decoded else None:
+                case MetadataKind.BEGIN_TRANSACTION:
                     if transaction is not None:
                         problem = f"a transaction begins inside the transaction of offset {transaction_offset}"
                         raise _corrupt(path, batch, record, problem)
                     transaction, transaction_offset = [], record.offset
-                case EndTransaction() | AbortTransaction():
+                case MetadataKind.END_TRANSACTION | MetadataKind.ABORT_TRANSACTION as end:
                     if transaction is None:
                         raise _corrupt(path, batch, record, "a transaction ends, but none has begun")
-                    if isinstance(decoded, EndTransaction):
+                    if end == MetadataKind.END_TRANSACTION:
                         for entry in transaction:
                             _apply(state, *entry, path)
                     transaction = None
-                case _ if transaction is not None:
+                case _ if transaction is not None and decoded:
                     transaction.append((decoded, record, batch))
                 case _:
                     _apply(state, decoded, record, batch, path)

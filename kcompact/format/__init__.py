@@ -17,11 +17,7 @@ Imports: `errors`.
     java_hash_map      the order in which Kafka writes the entries of an offset checkpoint
     properties         `meta.properties`, `partition.metadata`, `.kafka_cleanshutdown`, Java properties
     text_lines         lines, words and integers of these text files
-    metadata_record    records of a KRaft metadata log: topics, topic ids, settings
-    cluster_metadata   all records of a KRaft metadata log, with their fields
-    control_records    the control records of a KRaft quorum
-    coordinator/       records of Kafka's coordinators: groups, offsets, transactions, state of share groups
-    field_reader       integers and bytes of a message, in order
+    messages/          records of Kafka's internal topics and control records, decoded by their schemas
     block              kcompact's own blocks, which the stages of a cleaning exchange
 
 The functions are pure: no path, no clock, no logging. `docs/formats.md` describes every format.

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 MAX_OFFSET = 2**63 - 1
 MAX_PARTITION = 2**31 - 1
@@ -20,6 +21,8 @@ MAX_NAME_LENGTH = 255
 ANY_OFFSET = range(MAX_OFFSET)
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+"""The file in a log directory with the first records of a new cluster."""
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 """The directory of a log directory that caches indexes of tiered storage. A broker makes it again."""
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -32,6 +35,7 @@ _TOPIC = rf"(?P<topic>[a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})"
 _PARTITION = r"(?P<partition>0|[1-9][0-9]{0,9})"
 _PARTITION_NAME = re.compile(rf"{_TOPIC}-{_PARTITION}")
 _SUFFIXED_NAME = re.compile(rf"{_TOPIC}-{_PARTITION}\.(?P<unique_id>[0-9a-f]{{32}})-(?P<kind>delete|future|stray)")
+_METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _RAFT_FILE = re.compile(r"quorum-state(\.tmp)?|[0-9]{20}-[0-9]{10}(\.checkpoint(\.deleted)?|-[0-9]+\.checkpoint\.part)")
 _FILE_NAME = re.compile(
     r"(?P<base_offset>[0-9]{20})(?P<suffix>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
@@ -223,3 +227,25 @@ def txn_index_name(base_offset: int) -> str:
 def snapshot_name(offset: int) -> str:
     """Return the name of the producer snapshot taken at an offset."""
     return file_name(offset, Suffix.SNAPSHOT)
+
+
+class MetadataSnapshotName(NamedTuple):
+    """A parsed name of a snapshot of the metadata log. It replaces the records of the log below `end_offset`."""
+
+    end_offset: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+
+def parse_metadata_snapshot_name(name: str) -> MetadataSnapshotName | None:
+    """Return the parsed name of a snapshot of the metadata log, or None for any other name.
+
+    A name with `.part` or `.deleted` behind it is another name.
+    Rule: `Snapshots.parse`.
+    """
+    match = _METADATA_SNAPSHOT.fullmatch(name)
+    if match is None or int(match[1]) >= 1 << 63 or int(match[2]) >= 1 << 31:
+        return None
+    return MetadataSnapshotName(end_offset=int(match[1]), epoch=int(match[2]))

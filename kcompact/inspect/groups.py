@@ -20,13 +20,19 @@ from pathlib import Path
 from kcompact import kernels
 from kcompact.errors import storage_errors
 from kcompact.format.batch import Batch, Record, read_records, verify_crc
-from kcompact.format.coordinator.consumer_groups import CONSUMER_GROUP_MEMBER_METADATA, CONSUMER_GROUP_METADATA
-from kcompact.format.coordinator.offset_records import GROUP_METADATA, LEGACY_OFFSET_COMMIT, OFFSET_COMMIT
-from kcompact.format.coordinator.records import decode_value
-from kcompact.format.coordinator.share_groups import SHARE_GROUP_MEMBER_METADATA, SHARE_GROUP_METADATA
-from kcompact.format.coordinator.streams_groups import STREAMS_GROUP_MEMBER_METADATA, STREAMS_GROUP_METADATA
-from kcompact.format.coordinator.topics import decode
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.format.messages.consumer_offsets import (
+    CONSUMER_GROUP_MEMBER_METADATA,
+    CONSUMER_GROUP_METADATA,
+    GROUP_METADATA,
+    LEGACY_OFFSET_COMMIT,
+    OFFSET_COMMIT,
+    SHARE_GROUP_MEMBER_METADATA,
+    SHARE_GROUP_METADATA,
+    STREAMS_GROUP_MEMBER_METADATA,
+    STREAMS_GROUP_METADATA,
+)
+from kcompact.format.messages.coordinators import decode, decode_value
 from kcompact.format.names import CONSUMER_OFFSETS, Suffix, Temporary, parse_file_name
 from kcompact.inspect.group_columns import RECORD_OVERHEAD_BYTES, KeyRecords, summarize
 from kcompact.kernels import COMMIT, MAX_OFFSET, SIZE

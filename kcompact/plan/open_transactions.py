@@ -21,8 +21,7 @@ from typing import Any
 from kcompact import readable
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Record, read_records
-from kcompact.format.coordinator.topics import decode
-from kcompact.format.coordinator.transactions import TRANSACTION_LOG
+from kcompact.format.messages.coordinators import TRANSACTION_LOG, decode
 from kcompact.format.names import TRANSACTION_STATE, DirectoryKind, TopicPartition, parse_directory
 from kcompact.log.directory import LogDir, PartitionLog, partition_directories, read_log
 from kcompact.log.files import open_regular, read_at

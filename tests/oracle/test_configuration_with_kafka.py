@@ -17,7 +17,7 @@ from kafka.admin import ConfigResource
 from fixtures.broker import CLUSTER_ID, Broker, patiently
 from kcompact.config.broker_names import KAFKA_BROKER_NAMES
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_cluster_metadata
-from kcompact.format.metadata_record import parse_snapshot_name
+from kcompact.format.names import parse_metadata_snapshot_name
 from tests.oracle.real_kafka import JVM_OPTIONS, class_path, copy_log_dir, java
 from tests.support.command_line import kcompact, note_texts
 
@@ -129,7 +129,7 @@ def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         kafka = described(broker.address)
         live = planned(broker.log_dir, "--bootstrap-server", broker.address)
     names = [entry.name for entry in (broker.log_dir / METADATA_DIRECTORY).iterdir()]
-    taken = [snapshot for name in names if (snapshot := parse_snapshot_name(name)) and snapshot.end_offset]
+    taken = [snapshot for name in names if (snapshot := parse_metadata_snapshot_name(name)) and snapshot.end_offset]
     assert bool(taken) == bool(request.param)
     return home, kafka, live
 

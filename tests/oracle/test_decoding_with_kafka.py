@@ -11,7 +11,7 @@ import pytest
 
 from kcompact.cli.output.decoding import RecordDecoder
 from kcompact.format.batch import Record
-from kcompact.format.coordinator.topics import RECORD_TYPES
+from kcompact.format.messages.coordinators import RECORD_TYPES
 from tests.oracle.real_kafka import CoordinatorRecord, Json, RealKafka
 
 pytestmark = pytest.mark.oracle

@@ -39,7 +39,7 @@ from kcompact.errors import CorruptCheckpointError, KcompactError, UnexpectedErr
 from kcompact.format import index, properties
 from kcompact.format.batch import parse_batches, read_records
 from kcompact.format.checkpoint import parse_leader_epochs, parse_offset_checkpoint
-from kcompact.format.metadata_record import build_record, read_record
+from kcompact.format.messages.cluster_metadata import read_record
 from kcompact.format.names import TopicPartition
 from kcompact.format.producer_snapshot import parse_snapshot
 from kcompact.inspect import verify
@@ -59,6 +59,7 @@ from tests.support.both_readers import Readers, definition
 from tests.support.command_line import kcompact
 from tests.support.jobs import JOB
 from tests.support.machine_code import switched
+from tests.support.metadata_records import build_record
 from tests.support.mutants import Batches, any_damage, damaged_json, damaged_text, shuffled_entries
 from tests.support.sealed import with_checksum
 

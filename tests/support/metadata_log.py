@@ -11,19 +11,12 @@ from pathlib import Path
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.format import batch
 from kcompact.format.batch import Record
-from kcompact.format.metadata_record import (
-    SNAPSHOT_FOOTER,
-    SNAPSHOT_HEADER,
-    ConfigRecord,
-    MetadataRecord,
-    PartitionRecord,
-    ResourceType,
-    TopicRecord,
-    build_record,
-)
+from kcompact.format.messages.cluster_metadata import ResourceType
+from kcompact.format.messages.control_records import SNAPSHOT_FOOTER, SNAPSHOT_HEADER
 from kcompact.format.properties import MetaProperties
 from tests.support import log_writer
 from tests.support.log_writer import LogSpec
+from tests.support.metadata_records import ConfigRecord, MetadataRecord, PartitionRecord, TopicRecord, build_record
 
 NODE_ID = 1
 ORDERS, USERS, OTHER = (bytes([number]) * 16 for number in (1, 2, 3))

@@ -12,11 +12,9 @@ from typing import Any
 
 from kcompact.cli.output.dump import compact
 from kcompact.format.batch import Record
-from kcompact.format.cluster_metadata import decode_metadata
-from kcompact.format.coordinator.records import Decoded
-from kcompact.format.coordinator.topics import RECORD_TYPES, decode
-from kcompact.format.metadata_record import BOOTSTRAP_CHECKPOINT
-from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
+from kcompact.format.messages.cluster_metadata import decode_metadata
+from kcompact.format.messages.coordinators import RECORD_TYPES, Decoded, decode
+from kcompact.format.names import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA_TOPIC, parse_directory
 
 DECODED_TOPICS = frozenset({*RECORD_TYPES, CLUSTER_METADATA_TOPIC})
 
@@ -44,7 +42,7 @@ class RecordDecoder:
 
     def _metadata(self, record: Record) -> dict[str, Any]:
         decoded = decode_metadata(record.value)
-        fields = {"type": decoded.type, "version": decoded.version, "data": decoded.fields}
+        fields = {"type": decoded.type.name, "version": decoded.version, "data": decoded.fields}
         return {"key": None, "payload": fields if self._as_json else compact(fields)}
 
 

@@ -18,10 +18,9 @@ from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format import legacy
 from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.codec import Codec
-from kcompact.format.control_records import decode_quorum_record
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.format.metadata_record import BOOTSTRAP_CHECKPOINT, parse_snapshot_name
-from kcompact.format.names import ANY_OFFSET, parse_file_name
+from kcompact.format.messages.control_records import decode_quorum_record
+from kcompact.format.names import ANY_OFFSET, BOOTSTRAP_CHECKPOINT, parse_file_name, parse_metadata_snapshot_name
 from kcompact.kernels import ABORT, COMMIT
 from kcompact.log.batch_headers import marker_of
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
@@ -127,7 +126,7 @@ class LineForm:
 
 def _first_line(name: str) -> str:
     """Return what the name of a log says: a segment, or a snapshot of a KRaft metadata log."""
-    snapshot = parse_snapshot_name(name)
+    snapshot = parse_metadata_snapshot_name(name)
     if snapshot is not None:
         return f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
     if name == BOOTSTRAP_CHECKPOINT:

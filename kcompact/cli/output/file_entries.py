@@ -18,8 +18,7 @@ from kcompact.format.checkpoint import (
     parse_leader_epochs,
     parse_offset_checkpoint,
 )
-from kcompact.format.metadata_record import BOOTSTRAP_CHECKPOINT, parse_snapshot_name
-from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, Temporary, parse_file_name, parse_metadata_snapshot_name
 from kcompact.format.producer_snapshot import ENTRY_BYTES as PRODUCER_ENTRY_BYTES
 from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
 from kcompact.format.properties import (
@@ -55,7 +54,7 @@ def kind_of(path: Path) -> str:
     """Return what a single file is: `log`, `index`, ..., or the name of a checkpoint. Raises RefusedError."""
     if path.name in (*_OFFSET_CHECKPOINTS, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, META_PROPERTIES):
         return path.name
-    if parse_snapshot_name(path.name) is not None or path.name == BOOTSTRAP_CHECKPOINT:
+    if parse_metadata_snapshot_name(path.name) is not None or path.name == BOOTSTRAP_CHECKPOINT:
         return METADATA_SNAPSHOT
     parsed = parse_file_name(path.name)
     if parsed is None:

@@ -15,8 +15,8 @@ from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
 )
-from kcompact.format.metadata_record import BOOTSTRAP_CHECKPOINT, parse_snapshot_name
 from kcompact.format.names import (
+    BOOTSTRAP_CHECKPOINT,
     REMOTE_INDEX_CACHE,
     DirectoryKind,
     Suffix,
@@ -24,6 +24,7 @@ from kcompact.format.names import (
     log_name,
     parse_directory,
     parse_file_name,
+    parse_metadata_snapshot_name,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kcompact.log.directory import BROKER_CHECKPOINTS, PartitionLog
@@ -136,7 +137,7 @@ def _why_left_out(name: str, present: Collection[str], *, is_metadata: bool) -> 
         return None
     if name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
         return None
-    if is_metadata and (name == _QUORUM_STATE or parse_snapshot_name(name) is not None):
+    if is_metadata and (name == _QUORUM_STATE or parse_metadata_snapshot_name(name) is not None):
         return None
     if name.endswith(DELETED):
         return _DELETED

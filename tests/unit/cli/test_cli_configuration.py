@@ -19,7 +19,6 @@ from kcompact.config.admin_client import LiveCluster, LiveTopic
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.settings import Source
 from kcompact.errors import ClusterUnreachableError
-from kcompact.format.metadata_record import MetadataRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from kcompact.format.properties import encode_uuid
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl, log_writer
@@ -37,6 +36,7 @@ from tests.support.command_line import (
     settings,
 )
 from tests.support.metadata_log import CLUSTER_ID, ORDERS, OTHER, USERS, batches, log, of_broker, topic, write
+from tests.support.metadata_records import MetadataRecord, PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 
 AT = ("--now", NOW)
 COMPACTED = topic("orders", ORDERS, cleanup_policy="compact", segment_bytes="2000000")

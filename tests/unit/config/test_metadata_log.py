@@ -17,17 +17,7 @@ from kcompact.config.metadata_log import (
 )
 from kcompact.config.settings import Source
 from kcompact.errors import CorruptDataError, RefusedError, StaleReplicaError
-from kcompact.format.metadata_record import (
-    AbortTransaction,
-    BeginTransaction,
-    EndTransaction,
-    FeatureLevelRecord,
-    MetadataRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
-    SnapshotName,
-)
-from kcompact.format.names import TopicPartition
+from kcompact.format.names import MetadataSnapshotName, TopicPartition
 from kcompact.format.properties import encode_uuid
 from tests.support.metadata_log import (
     ORDERS,
@@ -43,10 +33,19 @@ from tests.support.metadata_log import (
     topic,
     write,
 )
+from tests.support.metadata_records import (
+    AbortTransaction,
+    BeginTransaction,
+    EndTransaction,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+)
 
 Rows = Sequence[MetadataRecord | bytes]
 MADE = topic("orders", ORDERS, cleanup_policy="compact")
-EARLY, LATE = str(SnapshotName(3, 1)), str(SnapshotName(6, 2))
+EARLY, LATE = str(MetadataSnapshotName(3, 1)), str(MetadataSnapshotName(6, 2))
 
 
 def read(log_dir: Path, files: dict[str, bytes], *, clean: bool = True) -> ClusterMetadata:

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 
 from kcompact.clean.offset_map import SPLIT_SHIFT
-from kcompact.format import batch, block, checkpoint, index, metadata_record, producer_snapshot, properties
+from kcompact.format import batch, block, checkpoint, index, producer_snapshot, properties
 from kcompact.format.checkpoint import EpochEntry
 from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.index import AbortedTxn
+from kcompact.format.messages.cluster_metadata import MetadataKind, read_record
 from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_file_name
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.format.properties import MetaProperties, PartitionMetadata
 from kcompact.kernels import ABORT
 from kcompact.log.batch_headers import read_marker
+from tests.support.metadata_records import ConfigRecord, build_record, record_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^```((?:hex|text) [^\n]+)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE))
@@ -126,8 +128,8 @@ def width_of(rows: str) -> int:
 def test_every_format_has_a_section() -> None:
     folder = Path(batch.__file__).parent
     files = {path.relative_to(folder.parent.parent).as_posix() for path in folder.glob("*.py")}
-    files -= {f"kcompact/format/{name}.py" for name in ("__init__", "checksum", "text_lines", "field_reader")}
-    folders = {f"kcompact/format/{name}/" for name in ("codec", "coordinator")}
+    files -= {f"kcompact/format/{name}.py" for name in ("__init__", "checksum", "text_lines")}
+    folders = {f"kcompact/format/{name}/" for name in ("codec", "messages")}
     assert {path for path in files | folders if f"`{path}`" not in PAGE} == set()
 
 
@@ -214,14 +216,15 @@ def test_the_other_text_files() -> None:
 
 
 def test_metadata_records() -> None:
-    topic = metadata_record.read_record(example("hex metadata topic"), file="f", position=0, offset=0)
-    assert isinstance(topic, metadata_record.TopicRecord)
-    assert (topic.name, metadata_record.build_record(topic)) == ("orders", example("hex metadata topic"))
-    config = metadata_record.read_record(example("hex metadata config"), file="f", position=0, offset=0)
-    assert config == metadata_record.ConfigRecord(2, "orders", "cleanup.policy", "compact")
+    topic = read_record(example("hex metadata topic"), file="f", position=0, offset=0)
+    assert topic is not None
+    assert (topic.fields["name"], build_record(record_of(topic))) == ("orders", example("hex metadata topic"))
+    config = read_record(example("hex metadata config"), file="f", position=0, offset=0)
+    assert config is not None
+    assert record_of(config) == ConfigRecord(2, "orders", "cleanup.policy", "compact")
     listed = re.findall(r"^\| ([\d, ]+) \| ([\w, ]+) \|", section("KRaft metadata"), re.MULTILINE)
     keys = [int(key) for keys, _ in listed for key in keys.split(",")]
-    assert keys == [int(key) for key in metadata_record.ApiKey]
+    assert keys == [int(key) for key in MetadataKind]
 
 
 def test_the_tables_of_names() -> None:

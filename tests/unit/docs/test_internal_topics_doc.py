@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.config.settings import INTERNAL_TOPIC_SETTINGS
-from kcompact.format.coordinator.topics import RECORD_TYPES, decode
+from kcompact.format.messages.coordinators import RECORD_TYPES, decode
 from kcompact.format.names import CONSUMER_OFFSETS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "internal-topics.md").read_text(encoding="utf-8")

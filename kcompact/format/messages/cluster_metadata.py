@@ -1,16 +1,26 @@
 """All records of `__cluster_metadata` with their fields, as `kafka-dump-log.sh --cluster-metadata-decoder` prints them.
 
-The value of a record begins with three unsigned varints: the version of the frame, 1; the type; and the version of the
-fields that follow. All versions are flexible. `metadata_record` reads from the same bytes the few types that a cleaning
-depends on.
-Rules: `AbstractApiMessageSerde.read`, `MetadataRecordType`, Kafka's schemas of metadata records.
+A metadata log and its snapshots consist of record batches, like the log of any partition. A data record has no key.
+Its value is
+
+    frame version   unsigned varint, 1
+    type            unsigned varint: which kind of record
+    version         unsigned varint: which version of that kind
+    fields          those of the kind, all versions are flexible
+
+A cleaning depends on the records in `MetadataKind`, which say the topics and their settings. They are read strictly,
+because a wrong setting would make a cleaning remove the wrong records.
+Rules: `AbstractApiMessageSerde.read`, `MetadataRecordType`, Kafka's schemas of metadata records; KIP-500 and KIP-631
+(the records), KIP-868 (transactions).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+from typing import NamedTuple
 
-from kcompact.format.coordinator.schema import (
+from kcompact.errors import CorruptBatchError
+from kcompact.format.messages.schema import (
     BOOL,
     BYTES,
     FLOAT64,
@@ -23,34 +33,50 @@ from kcompact.format.coordinator.schema import (
     UUID,
     Array,
     Field,
+    FieldReader,
     Fields,
-    Struct,
+    Message,
+    by_number,
+    read_fields,
     read_struct,
     struct,
 )
-from kcompact.format.field_reader import FieldReader
-from kcompact.format.metadata_record import FRAME_VERSION
+
+FRAME_VERSION = 1
+_SHORT_MAX = (1 << 15) - 1
+_FIRST_FIELDS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataType:
-    """A type of record with its fields in all versions from 0 to `last_version`."""
+class MetadataKind(enum.IntEnum):
+    """The types of records that a cleaning depends on."""
 
-    name: str
-    fields: Struct
-    last_version: int = 0
+    TOPIC = 2
+    PARTITION = 3
+    CONFIG = 4
+    PARTITION_CHANGE = 5
+    REMOVE_TOPIC = 9
+    FEATURE_LEVEL = 12
+    BEGIN_TRANSACTION = 23
+    END_TRANSACTION = 24
+    ABORT_TRANSACTION = 25
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedMetadata:
-    """The fields of one record."""
+class ResourceType(enum.IntEnum):
+    """The resource of a `CONFIG` record. The other types (loggers, groups ...) have no settings of topics."""
 
-    type: str
+    TOPIC = 2
+    BROKER = 4
+
+
+class MetadataRecord(NamedTuple):
+    """One record: its type, the version of its fields, and the fields."""
+
+    type: Message
     version: int
     fields: Fields
 
 
-def decode_metadata(value: bytes | None) -> DecodedMetadata:
+def decode_metadata(value: bytes | None) -> MetadataRecord:
     """Return the fields of a record.
 
     Raises ValueError for a type or version that Kafka does not have, and where bytes contradict the schema.
@@ -58,18 +84,57 @@ def decode_metadata(value: bytes | None) -> DecodedMetadata:
     if value is None:
         raise ValueError("no value")
     reader = FieldReader(value)
+    number, version = _type_and_version(reader)
+    return _decoded(reader, number, version)
+
+
+def read_record(
+    value: bytes | None, *, file: str, position: int, offset: int, key: bytes | None = None
+) -> MetadataRecord | None:
+    """Return a record on which a cleaning depends, None for another type.
+
+    Raises CorruptBatchError; `file`, `position` (of the batch) and `offset` are for its message.
+    """
+    try:
+        if value is None or key is not None:
+            raise ValueError("a metadata record has a value and no key")
+        return _strictly_decoded(FieldReader(value, is_strict=True))
+    except ValueError as problem:
+        raise CorruptBatchError(
+            file=file, position=position, offset=offset, problem=f"metadata record: {problem}"
+        ) from None
+
+
+def _strictly_decoded(reader: FieldReader) -> MetadataRecord | None:
+    number, version = _type_and_version(reader)
+    if max(number, version) > _SHORT_MAX:
+        raise ValueError(f"record type {number}, version {version}: out of range")
+    if number not in _KINDS:
+        return None
+    kind = METADATA_TYPES[number]
+    # Later versions may have more fields, which do not matter here.
+    if number == MetadataKind.PARTITION:
+        first_fields = kind.value.fields[:_FIRST_FIELDS]
+        return MetadataRecord(kind, version, read_fields(reader, first_fields, version, flexible=True))
+    if number == MetadataKind.PARTITION_CHANGE:
+        return MetadataRecord(kind, version, read_struct(reader, kind.value, version, flexible=True))
+    return _decoded(reader, number, version)
+
+
+def _type_and_version(reader: FieldReader) -> tuple[int, int]:
     if (frame := reader.uvarint()) != FRAME_VERSION:
         raise ValueError(f"frame version {frame} is unknown")
-    number, version = reader.uvarint(), reader.uvarint()
+    return reader.uvarint(), reader.uvarint()
+
+
+def _decoded(reader: FieldReader, number: int, version: int) -> MetadataRecord:
     kind = METADATA_TYPES.get(number)
     if kind is None:
         raise ValueError(f"record type {number} is unknown")
-    if version > kind.last_version:
-        raise ValueError(f"version {version} of record type {number} ({kind.name}) is unknown")
-    fields = read_struct(reader, kind.fields, version, flexible=True)
+    fields = kind.read(reader, version)
     if reader.remaining:
         raise ValueError(f"{reader.remaining} bytes after the last field")
-    return DecodedMetadata(kind.name, version, fields)
+    return MetadataRecord(kind, version, fields)
 
 
 _ENDPOINT = struct(
@@ -77,8 +142,9 @@ _ENDPOINT = struct(
 )
 _FEATURE = struct(Field("name", STRING), Field("minSupportedVersion", INT16), Field("maxSupportedVersion", INT16))
 
-METADATA_TYPES = {
-    0: MetadataType(
+METADATA_TYPES = by_number(
+    Message(
+        0,
         "REGISTER_BROKER_RECORD",
         struct(
             Field("brokerId", INT32),
@@ -95,21 +161,24 @@ METADATA_TYPES = {
         ),
         last_version=4,
     ),
-    1: MetadataType(
+    Message(
+        1,
         "UNREGISTER_BROKER_RECORD",
         struct(
             Field("brokerId", INT32),
             Field("brokerEpoch", INT64),
         ),
     ),
-    2: MetadataType(
+    Message(
+        2,
         "TOPIC_RECORD",
         struct(
             Field("name", STRING),
             Field("topicId", UUID),
         ),
     ),
-    3: MetadataType(
+    Message(
+        3,
         "PARTITION_RECORD",
         struct(
             Field("partitionId", INT32),
@@ -128,7 +197,8 @@ METADATA_TYPES = {
         ),
         last_version=2,
     ),
-    4: MetadataType(
+    Message(
+        4,
         "CONFIG_RECORD",
         struct(
             Field("resourceType", INT8),
@@ -137,7 +207,8 @@ METADATA_TYPES = {
             Field("value", STRING, nullable=True),
         ),
     ),
-    5: MetadataType(
+    Message(
+        5,
         "PARTITION_CHANGE_RECORD",
         struct(
             Field("partitionId", INT32),
@@ -154,27 +225,31 @@ METADATA_TYPES = {
         ),
         last_version=2,
     ),
-    7: MetadataType(
+    Message(
+        7,
         "FENCE_BROKER_RECORD",
         struct(
             Field("id", INT32),
             Field("epoch", INT64),
         ),
     ),
-    8: MetadataType(
+    Message(
+        8,
         "UNFENCE_BROKER_RECORD",
         struct(
             Field("id", INT32),
             Field("epoch", INT64),
         ),
     ),
-    9: MetadataType(
+    Message(
+        9,
         "REMOVE_TOPIC_RECORD",
         struct(
             Field("topicId", UUID),
         ),
     ),
-    10: MetadataType(
+    Message(
+        10,
         "DELEGATION_TOKEN_RECORD",
         struct(
             Field("owner", STRING),
@@ -186,7 +261,8 @@ METADATA_TYPES = {
             Field("tokenId", STRING),
         ),
     ),
-    11: MetadataType(
+    Message(
+        11,
         "USER_SCRAM_CREDENTIAL_RECORD",
         struct(
             Field("name", STRING),
@@ -197,14 +273,16 @@ METADATA_TYPES = {
             Field("iterations", INT32),
         ),
     ),
-    12: MetadataType(
+    Message(
+        12,
         "FEATURE_LEVEL_RECORD",
         struct(
             Field("name", STRING),
             Field("featureLevel", INT16),
         ),
     ),
-    14: MetadataType(
+    Message(
+        14,
         "CLIENT_QUOTA_RECORD",
         struct(
             Field("entity", Array(struct(Field("entityType", STRING), Field("entityName", STRING, nullable=True)))),
@@ -213,7 +291,8 @@ METADATA_TYPES = {
             Field("remove", BOOL),
         ),
     ),
-    15: MetadataType(
+    Message(
+        15,
         "PRODUCER_IDS_RECORD",
         struct(
             Field("brokerId", INT32),
@@ -221,7 +300,8 @@ METADATA_TYPES = {
             Field("nextProducerId", INT64),
         ),
     ),
-    17: MetadataType(
+    Message(
+        17,
         "BROKER_REGISTRATION_CHANGE_RECORD",
         struct(
             Field("brokerId", INT32),
@@ -233,7 +313,8 @@ METADATA_TYPES = {
         ),
         last_version=3,
     ),
-    18: MetadataType(
+    Message(
+        18,
         "ACCESS_CONTROL_ENTRY_RECORD",
         struct(
             Field("id", UUID),
@@ -246,52 +327,61 @@ METADATA_TYPES = {
             Field("permissionType", INT8),
         ),
     ),
-    19: MetadataType(
+    Message(
+        19,
         "REMOVE_ACCESS_CONTROL_ENTRY_RECORD",
         struct(
             Field("id", UUID),
         ),
     ),
-    20: MetadataType(
+    Message(
+        20,
         "NO_OP_RECORD",
         struct(),
     ),
-    21: MetadataType(
+    Message(
+        21,
         "ZK_MIGRATION_STATE_RECORD",
         struct(
             Field("zkMigrationState", INT8),
         ),
     ),
-    22: MetadataType(
+    Message(
+        22,
         "REMOVE_USER_SCRAM_CREDENTIAL_RECORD",
         struct(
             Field("name", STRING),
             Field("mechanism", INT8),
         ),
     ),
-    23: MetadataType(
+    Message(
+        23,
         "BEGIN_TRANSACTION_RECORD",
         struct(
             Field("name", STRING, nullable=True, tag=0),
         ),
     ),
-    24: MetadataType(
+    Message(
+        24,
         "END_TRANSACTION_RECORD",
         struct(),
     ),
-    25: MetadataType(
+    Message(
+        25,
         "ABORT_TRANSACTION_RECORD",
         struct(
             Field("reason", STRING, nullable=True, tag=0),
         ),
     ),
-    26: MetadataType(
+    Message(
+        26,
         "REMOVE_DELEGATION_TOKEN_RECORD",
         struct(
             Field("tokenId", STRING),
         ),
     ),
-    27: MetadataType(
+    Message(
+        27,
         "REGISTER_CONTROLLER_RECORD",
         struct(
             Field("controllerId", INT32),
@@ -301,11 +391,14 @@ METADATA_TYPES = {
             Field("features", Array(_FEATURE)),
         ),
     ),
-    28: MetadataType(
+    Message(
+        28,
         "CLEAR_ELR_RECORD",
         struct(
             Field("topicName", STRING),
         ),
     ),
-}
+)
 """The types of records, by number."""
+
+_KINDS = frozenset(map(int, MetadataKind))

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import CorruptBatchError
-from kcompact.format.metadata_record import (
+from kcompact.format.messages.cluster_metadata import read_record
+from kcompact.format.messages.control_records import control_type
+from kcompact.format.names import MetadataSnapshotName, parse_metadata_snapshot_name
+from tests.support.metadata_records import (
     AbortTransaction,
     BeginTransaction,
     ConfigRecord,
@@ -19,12 +22,9 @@ from kcompact.format.metadata_record import (
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
-    SnapshotName,
     TopicRecord,
     build_record,
-    control_type,
-    parse_snapshot_name,
-    read_record,
+    record_of,
     write_uvarint,
 )
 
@@ -32,7 +32,8 @@ ID = bytes(range(16))
 
 
 def read(value: bytes | None, key: bytes | None = None) -> MetadataRecord | None:
-    return read_record(value, key=key, file="f", position=7, offset=42)
+    decoded = read_record(value, key=key, file="f", position=7, offset=42)
+    return None if decoded is None else record_of(decoded)
 
 
 VECTORS: list[tuple[str, MetadataRecord]] = [
@@ -55,7 +56,7 @@ VECTORS: list[tuple[str, MetadataRecord]] = [
     ("01 17 00 01 00 12 12 426f6f747374726170207265636f726473", BeginTransaction()),
     ("01 17 00 00", BeginTransaction()),
     ("01 18 00 00", EndTransaction()),
-    ("01 19 00 01 00 04 03 6e6f21", AbortTransaction()),
+    ("01 19 00 01 00 04 04 6e6f21", AbortTransaction()),
     # Longer than needed; Kafka accepts it too.
     (f"8100 02 8000 07 6f7264657273 {ID.hex()} 00", TopicRecord("orders", ID)),
 ]
@@ -85,16 +86,16 @@ def test_other_kinds_are_passed_over(text: str) -> None:
         ("", "a field of 1 bytes, 0 are left"),
         ("00 02 00", "frame version 0"),
         ("02 02 00", "frame version 2"),
-        ("01 808002 00", "apiKey 32768"),
+        ("01 808002 00", "record type 32768"),
         ("01 02 808002", "version 32768"),
         ("01 ffffffffff 00", "too long"),
-        ("01 02 01 02 61", "version 1 of apiKey 2"),
-        (f"01 02 00 00 {ID.hex()} 00", "null for a string"),
+        ("01 02 01 02 61", "version 1 of record type 2"),
+        (f"01 02 00 00 {ID.hex()} 00", "name is null"),
         (f"01 02 00 02 ff {ID.hex()} 00", "not UTF-8"),
-        (f"01 02 00 ffffffff0f 61 {ID.hex()} 00", "a field of 4294967294 bytes"),
+        (f"01 02 00 ffffffff0f 61 {ID.hex()} 00", "a count of more than 31 bits"),
         (f"01 02 00 02 61 {ID.hex()} 00 00", "1 bytes after the last field"),
         (f"01 02 00 02 61 {ID.hex()} 01 00", "0 are left"),
-        (f"01 02 00 02 61 {ID.hex()} ffffffff7f", "0 are left"),
+        (f"01 02 00 02 61 {ID.hex()} ffffffff7f", "a count of more than 31 bits"),
         ("01 03 00 00000007 00", "a field of 16 bytes"),
     ],
 )
@@ -153,8 +154,8 @@ def test_hostile_bytes(value: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("00000000000000004200-0000000003.checkpoint", SnapshotName(4200, 3)),
-        ("09223372036854775807-2147483647.checkpoint", SnapshotName(2**63 - 1, 2**31 - 1)),
+        ("00000000000000004200-0000000003.checkpoint", MetadataSnapshotName(4200, 3)),
+        ("09223372036854775807-2147483647.checkpoint", MetadataSnapshotName(2**63 - 1, 2**31 - 1)),
         ("09223372036854775808-0000000003.checkpoint", None),
         ("00000000000000004200-2147483648.checkpoint", None),
         ("00000000000000004200-0000000003.checkpoint.part", None),
@@ -163,8 +164,8 @@ def test_hostile_bytes(value: bytes) -> None:
         ("bootstrap.checkpoint", None),
     ],
 )
-def test_snapshot_names(name: str, expected: SnapshotName | None) -> None:
-    assert parse_snapshot_name(name) == expected
+def test_snapshot_names(name: str, expected: MetadataSnapshotName | None) -> None:
+    assert parse_metadata_snapshot_name(name) == expected
     assert expected is None or str(expected) == name
 
 

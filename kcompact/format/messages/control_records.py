@@ -1,0 +1,83 @@
+"""The control records of Kafka: the markers that end transactions, and those of a KRaft quorum.
+
+The key has a version and the type, 2 bytes each. The value of a marker is read by `log.batch_headers`; the value of any
+other type is a flexible message, which begins with its version.
+Rules: `ControlRecordType`, `ControlRecordUtils`, KIP-98, KIP-595 (leaders), KIP-630 (snapshots), KIP-853 (voters).
+"""
+
+from __future__ import annotations
+
+from kcompact.errors import CorruptBatchError
+from kcompact.format.messages.schema import (
+    ANY_VERSION,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UINT16,
+    UUID,
+    Array,
+    Field,
+    FieldReader,
+    Fields,
+    Message,
+    by_number,
+    struct,
+)
+
+_VOTER = struct(Field("voterId", INT32), Field("voterDirectoryId", UUID, since=1))
+_ENDPOINT = struct(Field("name", STRING), Field("host", STRING), Field("port", UINT16))
+_VERSIONS = struct(Field("minSupportedVersion", INT16), Field("maxSupportedVersion", INT16))
+_VOTER_WITH_ENDPOINTS = struct(
+    Field("voterId", INT32),
+    Field("voterDirectoryId", UUID),
+    Field("endpoints", Array(_ENDPOINT)),
+    Field("kRaftVersionFeature", _VERSIONS),
+)
+_VERSION = Field("version", INT16)
+_VERSION_BYTES = 2
+
+SNAPSHOT_HEADER = 3
+SNAPSHOT_FOOTER = 4
+"""The types of the control records that begin and end a snapshot."""
+
+
+def _quorum_type(number: int, name: str, *fields: Field) -> Message:
+    return Message(number, name, struct(_VERSION, *fields), last_version=ANY_VERSION)
+
+
+QUORUM_TYPES = by_number(
+    _quorum_type(
+        2,
+        "LeaderChange",
+        Field("leaderId", INT32),
+        Field("voters", Array(_VOTER)),
+        Field("grantingVoters", Array(_VOTER)),
+    ),
+    _quorum_type(SNAPSHOT_HEADER, "SnapshotHeader", Field("lastContainedLogTimestamp", INT64)),
+    _quorum_type(SNAPSHOT_FOOTER, "SnapshotFooter"),
+    _quorum_type(5, "KRaftVersion", Field("kRaftVersion", INT16)),
+    _quorum_type(6, "KRaftVoters", Field("voters", Array(_VOTER_WITH_ENDPOINTS))),
+)
+"""The types of a quorum by number, with the names that Kafka prints."""
+
+
+def control_type(key: bytes | None, *, file: str, position: int, offset: int) -> int:
+    """Return the type of a control record. Raises CorruptBatchError. Rule: `ControlRecordType.parseTypeId`."""
+    if key is None or len(key) < 4:
+        raise CorruptBatchError(file=file, position=position, offset=offset, problem="a control record without a type")
+    return int.from_bytes(key[2:4], "big", signed=True)
+
+
+def decode_quorum_record(number: int, value: bytes | None) -> tuple[str, Fields] | None:
+    """Return the name and the fields of a control record of a quorum, None for another type.
+
+    Raises ValueError where the bytes contradict the schema.
+    """
+    kind = QUORUM_TYPES.get(number)
+    if kind is None:
+        return None
+    if value is None:
+        raise ValueError("no value")
+    version = FieldReader(value).integer(_VERSION_BYTES)
+    return kind.name, kind.read(FieldReader(value), version)

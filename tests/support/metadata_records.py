@@ -1,0 +1,164 @@
+"""Records of a metadata log for tests: values to bytes. kcompact only reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kcompact.format.messages.cluster_metadata import FRAME_VERSION, MetadataKind
+from kcompact.format.messages.cluster_metadata import MetadataRecord as Decoded
+from kcompact.format.properties import decode_uuid
+
+_CHANGED_REPLICAS = 2
+"""The tag of the field in a record about a changed partition."""
+
+
+class TopicRecord(NamedTuple):
+    """A topic was created."""
+
+    name: str
+    topic_id: bytes
+
+
+class PartitionRecord(NamedTuple):
+    """A partition was created, or exists (in a snapshot): on the brokers `replicas`. Later fields are not parsed."""
+
+    partition: int
+    topic_id: bytes
+    replicas: tuple[int, ...]
+
+
+class PartitionChangeRecord(NamedTuple):
+    """A partition was changed. `replicas` are the brokers that it is on now, None if these stay."""
+
+    partition: int
+    topic_id: bytes
+    replicas: tuple[int, ...] | None
+
+
+class ConfigRecord(NamedTuple):
+    """A setting was set to `value`, or removed when that is None.
+
+    `resource_name` is the topic or the node id of a broker; "" is the default of all brokers.
+    """
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+class RemoveTopicRecord(NamedTuple):
+    """A topic and its settings were deleted."""
+
+    topic_id: bytes
+
+
+class FeatureLevelRecord(NamedTuple):
+    """A feature of the cluster, such as `metadata.version`, was set to a level."""
+
+    name: str
+    level: int
+
+
+class BeginTransaction(NamedTuple):
+    """A transaction begins: its records take effect together at `EndTransaction`."""
+
+
+class EndTransaction(NamedTuple):
+    """The records of the transaction take effect."""
+
+
+class AbortTransaction(NamedTuple):
+    """The records of the transaction are discarded."""
+
+
+MetadataRecord = (
+    TopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | ConfigRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | BeginTransaction
+    | EndTransaction
+    | AbortTransaction
+)
+
+
+def record_of(decoded: Decoded) -> MetadataRecord:
+    """Return what kcompact has read as a value of this module."""
+    fields = decoded.fields
+    topic_id = decode_uuid(fields.get("topicId", "")) or b""
+    replicas = tuple(fields["replicas"]) if "replicas" in fields else None
+    match MetadataKind(decoded.type.number):
+        case MetadataKind.TOPIC:
+            return TopicRecord(fields["name"], topic_id)
+        case MetadataKind.PARTITION:
+            return PartitionRecord(fields["partitionId"], topic_id, replicas or ())
+        case MetadataKind.PARTITION_CHANGE:
+            return PartitionChangeRecord(fields["partitionId"], topic_id, replicas)
+        case MetadataKind.CONFIG:
+            return ConfigRecord(*fields.values())
+        case MetadataKind.REMOVE_TOPIC:
+            return RemoveTopicRecord(topic_id)
+        case MetadataKind.FEATURE_LEVEL:
+            return FeatureLevelRecord(*fields.values())
+        case MetadataKind.BEGIN_TRANSACTION:
+            return BeginTransaction()
+        case MetadataKind.END_TRANSACTION:
+            return EndTransaction()
+        case MetadataKind.ABORT_TRANSACTION:
+            return AbortTransaction()
+
+
+def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
+    """Return the value of a record of version 0, followed by the encoded `tagged` fields, by default none."""
+    body: bytes
+    match record:
+        case TopicRecord(name, topic_id):
+            key, body = MetadataKind.TOPIC, _string(name) + topic_id
+        case PartitionRecord(partition, topic_id, replicas):
+            key, body = (
+                MetadataKind.PARTITION,
+                partition.to_bytes(4, "big", signed=True) + topic_id + _node_ids(replicas),
+            )
+        case PartitionChangeRecord(partition, topic_id, changed):
+            key, body = MetadataKind.PARTITION_CHANGE, partition.to_bytes(4, "big", signed=True) + topic_id
+            if changed is not None:
+                field = _node_ids(changed)
+                tagged = bytes((1, _CHANGED_REPLICAS)) + write_uvarint(len(field)) + field
+        case ConfigRecord(resource_type, resource_name, name, value):
+            key = MetadataKind.CONFIG
+            body = resource_type.to_bytes(1, "big", signed=True) + _string(resource_name) + _string(name)
+            body += b"\0" if value is None else _string(value)
+        case RemoveTopicRecord(topic_id):
+            key, body = MetadataKind.REMOVE_TOPIC, topic_id
+        case FeatureLevelRecord(name, level):
+            key, body = MetadataKind.FEATURE_LEVEL, _string(name) + level.to_bytes(2, "big", signed=True)
+        case BeginTransaction():
+            key, body = MetadataKind.BEGIN_TRANSACTION, b""
+        case EndTransaction():
+            key, body = MetadataKind.END_TRANSACTION, b""
+        case AbortTransaction():
+            key, body = MetadataKind.ABORT_TRANSACTION, b""
+    return bytes((FRAME_VERSION, key, 0)) + body + tagged
+
+
+def write_uvarint(value: int) -> bytes:
+    """Return the shortest encoding of an unsigned integer, seven bits a byte, lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _node_ids(ids: Sequence[int]) -> bytes:
+    return write_uvarint(len(ids) + 1) + b"".join(node_id.to_bytes(4, "big", signed=True) for node_id in ids)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return write_uvarint(len(encoded) + 1) + encoded
