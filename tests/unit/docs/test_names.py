@@ -78,6 +78,12 @@ def test_names_that_do_not_exist_are_found() -> None:
     assert not exists("format.nothing")
 
 
+def test_the_table_of_contents_has_each_page() -> None:
+    contents = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"\]\((\w[\w.-]*\.md)\)", contents))
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
 def test_the_table_of_kernels_has_each_kernel() -> None:
     page = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
     table = page.partition("| definition | kernels |")[2].partition("\n\n")[0]
