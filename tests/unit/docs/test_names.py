@@ -16,6 +16,7 @@ PACKAGE = ROOT / "kcompact"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 NAME = re.compile(rf"`(?:kcompact\.)?((?:{'|'.join(FOLDERS)})(?:\.[A-Za-z]\w*)+)(?:\(\))?`")
+FILE = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w/]+\.py)`")
 NOT_OF_THE_PACKAGE = re.compile(
     r"config\.providers|log\.(?:dirs?|dir\.\w+|cleaner|cleanup|retention|segment|roll)\b|.*\.(?:html|json|md|py|txt|yaml)$"
 )
@@ -69,6 +70,12 @@ def _is_defined(names: dict[str, ast.AST], rest: list[str]) -> bool:
 def test_modules_that_a_page_names_exist(page: Path) -> None:
     named = {name for name in NAME.findall(page.read_text(encoding="utf-8")) if not NOT_OF_THE_PACKAGE.match(name)}
     assert [name for name in sorted(named) if not exists(name)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_of_the_package_that_a_page_names_exist(page: Path) -> None:
+    named = set(FILE.findall(page.read_text(encoding="utf-8")))
+    assert [name for name in sorted(named) if not (PACKAGE / name).exists()] == []
 
 
 def test_names_that_do_not_exist_are_found() -> None:
