@@ -10,6 +10,7 @@ from kcompact import readable
 from kcompact.clean.job import CleanerStats
 from kcompact.errors import CleaningAbortedError, KcompactError
 from kcompact.notes import Note
+from kcompact.plan.passes import kafka_passes_at_most
 from kcompact.plan.planned import PlannedPartition, gravest_exit_code
 
 if TYPE_CHECKING:
@@ -117,6 +118,23 @@ class PartitionOutcome(PlannedPartition):
     def is_cleaned(self) -> bool:
         """Return whether a cleaning, or a dry run, was completed."""
         return self.result is not None and self.result.end_offset is not None
+
+    @property
+    def counted(self) -> CleanResult | None:
+        """Return the result of a cleaning, or of a dry run, that was completed."""
+        return self.result if self.is_cleaned and self.plan is not None else None
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return the assumptions and remarks on the partition, and those of its cleaning."""
+        planned = tuple(self.plan.log.notes) if self.plan else ()
+        return (*planned, *self.result.notes) if self.result else planned
+
+    @property
+    def kafka_passes_at_most(self) -> int | None:
+        """Return the greatest number of passes that Kafka's cleaner may need, for as many keys as were counted."""
+        map_keys = self.counted.stats.map_keys if self.counted else None
+        return kafka_passes_at_most(self.plan, map_keys=map_keys) if self.plan else None
 
     @property
     def is_eligible(self) -> bool:

@@ -17,5 +17,6 @@ Imports: `cleaner` and every other folder.
     signals        Ctrl-C, SIGTERM and SIGHUP
     completion/    what a shell offers when Tab is pressed
     commands/      what each command does: inspect, plan, clean, recover
-    output/        what each command prints: tables, JSON, dumps, progress
+    json/          the JSON of each command, as tables of fields
+    output/        what each command prints for people: tables, dumps, progress
 """

@@ -76,16 +76,17 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
     doubts = [*running_notes(entries), *time_notes(entries, options)]
     streams.tell_notes(doubts)
     if as_json:
-        from kcompact.cli.output.json import document, dumps, left_out_fields, note_fields
-        from kcompact.cli.output.keys_json import keys_entry, topic_entry
+        from kcompact.cli.json.keys import KEYS, WITH_PRINT_DATA
 
-        shown = {
-            "notes": note_fields([*notes, *doubts]),
-            "partitions": [keys_entry(each, request.separator, print_data=request.print_data) for each in entries],
-            "left_out": [left_out_fields(each) for each in left_out(named, topics=options.topics)],
-            "topics": [topic_entry(each, print_data=request.print_data) for each in topics],
-        }
-        lost = delivered(lambda: streams.echo(dumps(document("keys", options.now_ms, **shown))), only_reads=True)
+        text = KEYS.text(
+            {WITH_PRINT_DATA} if request.print_data else set(),
+            now_ms=options.now_ms,
+            notes=[*notes, *doubts],
+            partitions=entries,
+            left_out=left_out(named, topics=options.topics),
+            topics=topics,
+        )
+        lost = delivered(lambda: streams.echo(text), only_reads=True)
     else:
         from kcompact.cli.output.entries import show_keys
 

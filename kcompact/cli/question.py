@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcompact.cli.commands.single_files import is_file, refused_file
 from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
+from kcompact.cli.json.fields import Document
+from kcompact.cli.json.partitions import WITH_FILES
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import document, dumps, file_fields, left_out_fields, note_fields
 from kcompact.errors import (
     ConfigError,
     CorruptDataError,
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
 class Question:
     """What a command asks: of each partition that has a plan, and of each single file."""
 
-    command: str
+    document: Document
+    """What is printed with --json."""
     read: Callable[[InspectedPartition, LogDir], InspectedPartition]
     """Returns the entry with what was found. Raises StorageError."""
-    fields: Callable[[InspectedPartition], dict[str, Any]]
-    """Returns the entry as JSON has it."""
     read_file: Callable[[Path], FileEntry] | None = None
     """None: all segments of a partition decide, so single files are refused."""
     explains: bool = False
@@ -55,7 +55,7 @@ def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_j
     named = [path for path in paths if path not in files]
     directories, unusable = named_partitions_of(named, options)
     if question.read_file is None:
-        unusable += [refused_file(path, question.command) for path in files]
+        unusable += [refused_file(path, question.document.command) for path in files]
         files = []
     notes = option_notes(directories, options, explains=question.explains) if named else []
     streams.tell_notes(notes)
@@ -65,14 +65,9 @@ def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_j
     streams.tell_notes(doubts)
     beside = left_out(named, topics=options.topics)
     if as_json:
-        content: dict[str, object] = {
-            "notes": note_fields([*notes, *doubts]),
-            "partitions": [question.fields(entry) for entry in (*entries, *unusable)],
-            "left_out": [left_out_fields(each) for each in beside],
-        }
-        if file_entries:
-            content["files"] = [file_fields(entry) for entry in file_entries]
-        streams.echo(dumps(document(question.command, options.now_ms, **content)))
+        content = {"partitions": [*entries, *unusable], "left_out": beside, "files": file_entries}
+        given = {WITH_FILES} if file_entries else set[str]()
+        streams.echo(question.document.text(given, now_ms=options.now_ms, notes=[*notes, *doubts], **content))
     else:
         _show(entries, file_entries, beside)
         complain_of(unusable)

@@ -155,6 +155,7 @@ class PrefixCounts:
     Without `is_complete` there are more, and the numbers of the listed rows may be too small.
     """
 
+    separator: bytes
     count: int
     is_complete: bool
     most_records: tuple[PrefixKeys, ...]

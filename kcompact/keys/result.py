@@ -288,6 +288,7 @@ def _prefix_counts(job: KeysJob, chosen: _Chosen, names: Names) -> PrefixCounts:
         )
 
     return PrefixCounts(
+        separator=job.separator,
         count=len(chosen.prefixes),
         is_complete=chosen.prefixes_complete,
         most_records=named(chosen.most_records_prefixes),

@@ -10,8 +10,10 @@ from typing import Self, TypeVar
 from kcompact.errors import CorruptDataError, KcompactError, RecoveryNeededError, RefusedError, StaleReplicaError
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_partition_directory
+from kcompact.notes import Note
 from kcompact.plan.clean_plan import ELIGIBLE, CleanPlan, Reason, dirtiest_first, place
 from kcompact.plan.deletion import plan_at_turn
+from kcompact.plan.passes import kafka_passes_at_most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,16 @@ class PlannedPartition:
     def exit_code(self) -> int:
         """Return the exit code of the error, 0 without one."""
         return self.error.exit_code if self.error else 0
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return the assumptions and remarks on the partition."""
+        return tuple(self.plan.log.notes) if self.plan else ()
+
+    @property
+    def kafka_passes_at_most(self) -> int | None:
+        """Return the greatest number of passes that Kafka's cleaner may need. None if unknown, or without an end."""
+        return kafka_passes_at_most(self.plan) if self.plan else None
 
 
 def _may_be_partition(directory: Path) -> bool:

@@ -21,7 +21,6 @@ from kcompact.cli.declaration import typed_arguments
 from kcompact.cli.entries import complain_of
 from kcompact.cli.failures import complain, delivered
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import clean_entry, copy_fields, document, dumps, left_out_fields, note_fields
 from kcompact.cli.output.next_command import command_after
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest, stop_request
@@ -133,14 +132,11 @@ def _tell_notes(round_: Round, *, without_doubts: bool) -> None:
 
 
 def _print_json(result: RoundResult, beside: Sequence[LeftOut], now_ms: int) -> None:
-    content: dict[str, object] = {
-        "notes": note_fields(result.notes),
-        "partitions": [clean_entry(outcome) for outcome in result.partitions],
-        "left_out": [left_out_fields(each) for each in beside],
-    }
-    if result.copied is not None:
-        content["copy"] = copy_fields(result.copied)
-    streams.echo(dumps(document("clean", now_ms, **content)))
+    from kcompact.cli.json.clean import CLEAN, WITH_OUTPUT
+
+    given = set() if result.copied is None else {WITH_OUTPUT}
+    content = {"notes": result.notes, "partitions": result.partitions, "left_out": beside, "copy": result.copied}
+    streams.echo(CLEAN.text(given, now_ms=now_ms, **content))
 
 
 def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | None) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from kcompact import kernels
 from kcompact.cli.output import streams
-from kcompact.cli.output.doctor import finding_fields, show_findings
-from kcompact.cli.output.json import document, dumps
+from kcompact.cli.output.doctor import show_findings
 from kcompact.doctor.examination import examine
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.planned import gravest_exit_code
@@ -28,8 +27,9 @@ def run(
     state = kernels.state()
     found = examine(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
     if as_json:
-        described = [finding_fields(finding) for finding in found]
-        streams.echo(dumps(document("doctor", options.now_ms, verified=reads_all, findings=described, kernels=state)))
+        from kcompact.cli.json.doctor import DOCTOR
+
+        streams.echo(DOCTOR.text(now_ms=options.now_ms, verified=reads_all, findings=found, kernels=state))
     else:
         from kcompact.cli.output.printer import Printer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcompact.cli import options
 from kcompact.cli.declaration import command
@@ -35,12 +35,12 @@ def gaps_command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_b
       kcompact gaps /var/lib/kafka/orders-0
       kcompact gaps --json /var/lib/kafka | jq '.partitions[].gaps.evidence[].text'
     """
+    from kcompact.cli.json.gaps import GAPS
     from kcompact.cli.question import Question, ask
 
     question = Question(
-        command="gaps",
+        document=GAPS,
         read=partial(with_gaps, options.batch_memory(memory_bytes)),
-        fields=_fields,
         explains=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)
@@ -58,10 +58,3 @@ def with_gaps(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> 
     with bar_of(entry.directory, plan.log.size_bytes) as advance:
         found = log_gaps(plan, contents=entry.contents, memory_bytes=memory_bytes, advance=advance)
     return replace(entry, gaps=found, error=entry.error or found.damage)
-
-
-def _fields(entry: InspectedPartition) -> dict[str, Any]:
-    from kcompact.cli.output.gaps import gaps_fields
-    from kcompact.cli.output.json import history_entry
-
-    return history_entry(entry, gaps=gaps_fields(entry.gaps) if entry.gaps else None)

@@ -53,11 +53,9 @@ def groups_command(
         raise RefusedError(path=paths[0], problem=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none")
     entries = [*(_entry(directory, for_batches) for directory in of_groups), *entries]
     if as_json:
-        from kcompact.cli.output.groups import groups_entry
-        from kcompact.cli.output.json import document, dumps
+        from kcompact.cli.json.groups import GROUPS
 
-        described = [groups_entry(each) for each in entries]
-        streams.echo(dumps(document("groups", plan_options.now_ms, partitions=described)))
+        streams.echo(GROUPS.text(now_ms=plan_options.now_ms, partitions=entries))
     else:
         from kcompact.cli.output.groups import show_groups
 

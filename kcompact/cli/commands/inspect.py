@@ -47,13 +47,12 @@ def inspect_command(
         listing = Listing(with_batches=True, layout="jsonl" if as_json else "text", memory_bytes=for_batches)
         return list_paths(paths, plan_options, listing)
     from kcompact.cli.commands.single_files import file_entry
-    from kcompact.cli.output.json import inspect_entry
+    from kcompact.cli.json.inspect import INSPECT
     from kcompact.cli.question import Question, ask, with_contents
 
     question = Question(
-        command="inspect",
+        document=INSPECT,
         read=with_contents,
-        fields=inspect_entry,
         read_file=partial(file_entry, verify=False, memory_bytes=for_batches),
     )
     return ask(question, paths, plan_options, as_json=as_json)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcompact.cli.declaration import typed_arguments
 from kcompact.cli.entries import complain_of
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import document, dumps, left_out_fields, note_fields, plan_entry
 from kcompact.cli.output.next_command import command_after
+from kcompact.notes import Note
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes, running_notes
 from kcompact.plan.options import PlanOptions
@@ -63,9 +63,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     streams.tell_notes(notes)
     beside = left_out(paths, topics=options.topics)
     if request.as_json:
-        content: dict[str, Any] = {"notes": note_fields(notes)} | _content(shown, request)
-        content["left_out"] = [left_out_fields(each) for each in beside]
-        streams.echo(dumps(document("plan", options.now_ms, **content)))
+        streams.echo(_json(shown, notes, beside, options, request))
     else:
         from kcompact.cli.output.printer import Printer
 
@@ -100,27 +98,31 @@ def _comparisons(
     return {directory: compare(plan, configs[directory].config) for directory, plan in plans.items()}
 
 
-def _content(shown: _Shown, request: Request) -> dict[str, Any]:
-    """Return the partitions for the JSON, and the comparison of all of them."""
-    entries = [plan_entry(each) for each in (*shown.planned, *shown.unusable)]
-    content: dict[str, Any] = {"partitions": entries}
-    if request.explains or request.compared:
-        from kcompact.cli.output.explain_json import buffer_fields, compare_fields, compare_totals, explain_fields
+def _json(
+    shown: _Shown, notes: Sequence[Note], beside: Sequence[LeftOut], options: PlanOptions, request: Request
+) -> str:
+    from kcompact.cli.json.plan import PLAN, WITH_COMPARE, WITH_EXPLAIN, Compared, PlanEntry
+    from kcompact.plan.explanation import most_keys
 
-        for entry, fields in zip((*shown.planned, *shown.unusable), entries, strict=True):
-            explanation = shown.explanations.get(entry.directory)
-            comparison = shown.comparisons.get(entry.directory)
-            if request.explains:
-                fields["explain"] = explain_fields(explanation) if explanation else None
-            if request.compared:
-                fields["compare"] = compare_fields(comparison) if comparison else None
-        if request.explains:
-            content["reasons"] = [asdict(each) for each in totals_by_reason((*shown.planned, *shown.unusable))]
-            content["buffer"] = buffer_fields(shown.explanations.values())
-        if request.compared:
-            settings = [str(each) for each in request.compared]
-            content["compare"] = compare_totals(settings, list(shown.comparisons.values()))
-    return content
+    partitions = (*shown.planned, *shown.unusable)
+    explanations, comparisons = shown.explanations, shown.comparisons
+    given, content = set(), dict[str, object]()
+    if request.explains:
+        given.add(WITH_EXPLAIN)
+        content = {"reasons": totals_by_reason(partitions), "buffer": most_keys(explanations.values())}
+    if request.compared:
+        given.add(WITH_COMPARE)
+        content["compare"] = Compared(request.compared, list(comparisons.values()))
+    return PLAN.text(
+        given,
+        now_ms=options.now_ms,
+        notes=notes,
+        partitions=[
+            PlanEntry(each, explanations.get(each.directory), comparisons.get(each.directory)) for each in partitions
+        ],
+        left_out=beside,
+        **content,
+    )
 
 
 def _show(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, request: Request) -> None:

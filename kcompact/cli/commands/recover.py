@@ -10,8 +10,8 @@ from kcompact.cleaner.in_use import UseCheck
 from kcompact.cleaner.locks import Locks
 from kcompact.cli.entries import RecoveryEntry, complain_of
 from kcompact.cli.failures import delivered
+from kcompact.cli.json.recovery import RECOVER
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import document, dumps, recovery_entry
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.engine.spark.scratch import sweep_scratch
 from kcompact.errors import KcompactError, storage_errors
@@ -44,10 +44,7 @@ def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
 
     def show() -> None:
         if as_json:
-            described = [recovery_entry(entry) for entry in entries]
-            streams.echo(
-                dumps(document("recover", None, partitions=described, removed=[str(path) for path in removed]))
-            )
+            streams.echo(RECOVER.text(partitions=entries, removed=removed))
         else:
             from kcompact.cli.output.outcome import show_recovery
             from kcompact.cli.output.printer import Printer

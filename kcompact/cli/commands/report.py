@@ -11,7 +11,6 @@ from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.declaration import typed_arguments
 from kcompact.cli.entries import complain_of
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import document, dumps, identity_fields, note_fields
 from kcompact.cli.output.next_command import command_after
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import stop_request
@@ -73,15 +72,10 @@ def _tell(
 ) -> None:
     """Print the errors and what was written: a page of so many bytes, or none if no path was a partition."""
     if as_json:
-        entries = [
-            identity_fields(each.directory)
-            | {"error": str(each.error) if each.error else None, "exit_code": each.exit_code}
-            for each in everything
-        ]
-        written = None if size_bytes is None else str(file)
-        streams.echo(
-            dumps(document("report", options.now_ms, file=written, notes=note_fields(notes), partitions=entries))
-        )
+        from kcompact.cli.json.report import REPORT
+
+        written = None if size_bytes is None else file
+        streams.echo(REPORT.text(now_ms=options.now_ms, file=written, notes=notes, partitions=everything))
         return
     complain_of(everything)
     if size_bytes is not None and file != STANDARD_OUTPUT:

@@ -11,8 +11,8 @@ from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.restoring import RestoredPartition, kept_partitions, restore_partition
 from kcompact.cli.entries import RestoreEntry, complain_of
 from kcompact.cli.failures import delivered
+from kcompact.cli.json.recovery import RESTORE
 from kcompact.cli.output import streams
-from kcompact.cli.output.json import document, dumps, restore_entry
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.notes import Note, NoteCode
@@ -31,8 +31,7 @@ def run(kept: Path, *, only_check: bool, as_json: bool) -> int:
 
     def show() -> None:
         if as_json:
-            described = [restore_entry(entry) for entry in entries]
-            streams.echo(dumps(document("restore", None, kept=str(kept), checked=only_check, partitions=described)))
+            streams.echo(RESTORE.text(kept=kept, checked=only_check, partitions=entries))
         else:
             _show(entries)
             if any(entry.status.startswith("restored") for entry in entries):

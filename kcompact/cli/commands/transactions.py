@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcompact.cli import options
 from kcompact.cli.declaration import command
@@ -37,12 +37,12 @@ def transactions_command(
       kcompact transactions /var/lib/kafka/payments-0
       kcompact transactions --json /var/lib/kafka | jq '.partitions[].transactions.open_transactions[]'
     """
+    from kcompact.cli.json.transactions import TRANSACTIONS
     from kcompact.cli.question import Question, ask
 
     question = Question(
-        command="transactions",
+        document=TRANSACTIONS,
         read=partial(with_transactions, options.batch_memory(memory_bytes)),
-        fields=_fields,
         explains=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)
@@ -60,10 +60,3 @@ def with_transactions(memory_bytes: int, entry: InspectedPartition, log_dir: Log
     with bar_of(entry.directory, plan.log.size_bytes) as advance:
         found = log_transaction_report(plan, memory_bytes=memory_bytes, advance=advance)
     return replace(entry, transactions=found, error=entry.error or found.damage)
-
-
-def _fields(entry: InspectedPartition) -> dict[str, Any]:
-    from kcompact.cli.output.json import history_entry
-    from kcompact.cli.output.transactions import transactions_fields
-
-    return history_entry(entry, transactions=transactions_fields(entry.transactions) if entry.transactions else None)

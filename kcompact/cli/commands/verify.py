@@ -39,14 +39,13 @@ def verify_command(
       kcompact verify /var/lib/kafka/orders-0/00000000000000000000.log
     """
     from kcompact.cli.commands.single_files import file_entry
-    from kcompact.cli.output.json import verify_entry
+    from kcompact.cli.json.inspect import VERIFY
     from kcompact.cli.question import Question, ask
 
     for_batches = options.batch_memory(memory_bytes)
     question = Question(
-        command="verify",
+        document=VERIFY,
         read=partial(_verified, for_batches),
-        fields=verify_entry,
         read_file=partial(file_entry, verify=True, memory_bytes=for_batches),
     )
     return ask(question, paths, plan_options, as_json=as_json)

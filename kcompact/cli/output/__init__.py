@@ -1,4 +1,4 @@
-"""What the commands print: text for people, JSON for programs, progress on standard error.
+"""What the commands print for people: text, and progress on standard error. `cli.json` has the JSON.
 
 In: entries of `cli.entries`. Out: lines on standard output and standard error.
 Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`, `doctor`, `cleaner`, `views`; from
@@ -8,25 +8,22 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
     plans          `plan` for people: tables of verdicts, totals, the next command
     plan_details   the details of one plan: groups, checkpoint, retention
     explain        `plan --explain` for people: conditions, forecasts, costs; of many partitions one screen
-    explain_json   `plan --explain` and `plan --compare` for programs
     compare        `plan --compare` for people
     outcome        `clean` and `recover` for people: tables of results, totals
     left_out       the directories that are left out
-    json           every command for programs: the fields of the JSON
-    explanations   sentences and fields that text and JSON share
+    explanations   sentences that text and JSON share
     dump           batches and records as `kafka-dump-log.sh` prints them
     unreadable     the parts that these lists leave out because they cannot be read
     record_sinks   records that become a table, CSV, or a file
     record_lines   the same lines for whole runs of records, by a kernel
     decoding       the records of Kafka's coordinators, decoded
     field_decoder  keys and values, decoded as numbers, JSON and others
-    groups         `groups`, for people and for programs
-    gaps           `gaps`, for people and for programs
-    transactions   `transactions`, for people and for programs
+    groups         `groups`
+    gaps           `gaps`
+    transactions   `transactions`
     entries        the entries of `cli.entries` for people, by the views of their values
-    keys_json      `keys` for programs
     keys_progress  the progress of `keys`, and of the first reading of `--latest`
-    doctor         `doctor`, for people and for programs
+    doctor         `doctor`
     file_entries   the entries of single files: indexes, snapshots, checkpoints
     log_bar        a log drawn to scale
     progress       the progress of all partitions while `clean` runs

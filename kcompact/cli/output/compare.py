@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from kcompact import readable
@@ -85,11 +84,11 @@ def show_comparisons(
 
 
 def _totals(today: Totals, changed: Totals) -> list[str]:
-    before, after = asdict(today), asdict(changed)
+    pairs = ((field, getattr(today, field), getattr(changed, field)) for field in _TOTALS)
     return [
-        f"{label}: {_shown(field, before[field])} today, {_shown(field, after[field])} changed"
-        for field, label in _TOTALS.items()
-        if before[field] or after[field]
+        f"{_TOTALS[field]}: {_shown(field, before)} today, {_shown(field, after)} changed"
+        for field, before, after in pairs
+        if before or after
     ]
 
 

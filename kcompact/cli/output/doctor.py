@@ -1,11 +1,10 @@
-"""Prints the findings of `doctor`: by severity for people, as objects for programs."""
+"""Prints the findings of `doctor`, by severity."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from kcompact import readable
 from kcompact.cli.output.printer import Printer, cell
@@ -18,23 +17,6 @@ _STYLES = {Severity.RECORDS: "bold red", Severity.NOTE: "dim"}
 FINE = "Nothing stops a broker, its cleaner or kcompact."
 FINE_AS_FAR_AS_READ = "Nothing that was read stops a broker, its cleaner or kcompact; some settings are only assumed."
 FINE_BESIDE_BROKER = "A broker is running; nothing was found that stops it or its cleaner."
-
-
-def finding_fields(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON has it."""
-    return {
-        "severity": str(finding.severity),
-        "finding": finding.kind.word,
-        "directory": str(finding.directory),
-        "file": None if finding.file is None else str(finding.file),
-        "position": finding.position,
-        "offset": finding.offset,
-        "size_bytes": finding.size_bytes,
-        "problem": finding.problem,
-        "broker_says": finding.broker_says or None,
-        "next": finding.next_command or None,
-        "exit_code": finding.kind.exit_code,
-    }
 
 
 def show_findings(found: Sequence[Finding], printer: Printer, *, is_quiet: bool) -> None:

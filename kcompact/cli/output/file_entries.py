@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kcompact.cli.json.files import ENTRIES
 from kcompact.errors import RefusedError
 from kcompact.format import index
 from kcompact.format.checkpoint import (
@@ -20,7 +20,7 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, Temporary, parse_file_name, parse_metadata_snapshot_name
 from kcompact.format.producer_snapshot import ENTRY_BYTES as PRODUCER_ENTRY_BYTES
-from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
+from kcompact.format.producer_snapshot import parse_snapshot
 from kcompact.format.properties import (
     META_PROPERTIES,
     PARTITION_METADATA,
@@ -93,70 +93,29 @@ def entries_of(path: Path, *, memory_bytes: int) -> list[dict[str, Any]]:
             problem=f"{count:,} entries are too many to list with the memory that may be used",
             hint="With a greater --memory they are listed.",
         )
-    readers: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "index": lambda: _offset_entries(data, base, file),
-        "timeindex": lambda: _time_entries(data, base, file),
-        "txnindex": lambda: _txn_entries(data, base, file),
-        "snapshot": lambda: _producer_entries(data, file),
-        LEADER_EPOCH_CHECKPOINT: lambda: [
-            {"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in parse_leader_epochs(data, file=file)
-        ],
-        PARTITION_METADATA: lambda: [asdict(parse_partition_metadata(data, file=file))],
-        META_PROPERTIES: lambda: [asdict(parse_meta_properties(data, file=file))],
-    } | dict.fromkeys(_OFFSET_CHECKPOINTS, lambda: _checkpoint_entries(data, file))
-    return readers[kind]()
+    return list(map(ENTRIES[kind].of, _entries(kind, data, base, file)))
 
 
-def _offset_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
-    entries = index.parse_offset_index(data, base_offset=base, file=file)
-    return [{"offset": base + relative, "position": position} for relative, position in entries]
-
-
-def _time_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
-    entries = index.parse_time_index(data, base_offset=base, file=file)
-    return [{"timestamp": timestamp, "offset": base + relative} for timestamp, relative in entries]
-
-
-def _txn_entries(data: bytes, base: int, file: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "version": index.ABORTED_TXN_VERSION,
-            "producerId": entry.producer_id,
-            "firstOffset": entry.first_offset,
-            "lastOffset": entry.last_offset,
-            "lastStableOffset": entry.last_stable_offset,
-        }
-        for entry in index.parse_txn_index(data, base_offset=base, file=file)
-    ]
-
-
-def _producer_entries(data: bytes, file: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "producerId": entry.producer_id,
-            "producerEpoch": entry.producer_epoch,
-            "coordinatorEpoch": entry.coordinator_epoch,
-            "currentTxnFirstOffset": entry.current_txn_first_offset,
-            "lastTimestamp": entry.timestamp,
-            "firstSequence": _first_sequence(entry),
-            "lastSequence": entry.last_sequence,
-            "lastOffset": entry.last_offset,
-            "offsetDelta": entry.offset_delta,
-        }
-        for entry in parse_snapshot(data, file=file)
-    ]
-
-
-def _first_sequence(entry: ProducerEntry) -> int:
-    """Return the sequence number of the first record of the producer's last batch, -1 if no batch is known."""
-    return -1 if entry.last_offset < 0 else (entry.last_sequence - entry.offset_delta) & 0x7FFFFFFF
-
-
-def _checkpoint_entries(data: bytes, file: str) -> list[dict[str, Any]]:
-    return [
-        {"topic": key.topic, "partition": key.partition, "offset": offset}
-        for key, offset in parse_offset_checkpoint(data, file=file).items()
-    ]
+def _entries(kind: str, data: bytes, base: int, file: str) -> Iterable[Any]:
+    """Return the entries as values that `cli.json.files` describes."""
+    match kind:
+        case "index":
+            found = index.parse_offset_index(data, base_offset=base, file=file)
+            return ((base + relative, position) for relative, position in found)
+        case "timeindex":
+            times = index.parse_time_index(data, base_offset=base, file=file)
+            return ((timestamp, base + relative) for timestamp, relative in times)
+        case "txnindex":
+            return index.parse_txn_index(data, base_offset=base, file=file)
+        case "snapshot":
+            return parse_snapshot(data, file=file)
+        case _ if kind == LEADER_EPOCH_CHECKPOINT:
+            return parse_leader_epochs(data, file=file)
+        case _ if kind == PARTITION_METADATA:
+            return [parse_partition_metadata(data, file=file)]
+        case _ if kind == META_PROPERTIES:
+            return [parse_meta_properties(data, file=file)]
+    return parse_offset_checkpoint(data, file=file).items()
 
 
 def is_log(path: Path) -> bool:

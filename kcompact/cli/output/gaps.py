@@ -1,16 +1,13 @@
-"""Prints where offsets of a partition are missing, and what that proves: lines for people, fields for programs."""
+"""Prints where offsets of a partition are missing, and what that proves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from kcompact import readable
-from kcompact.cli.output.json import known
 from kcompact.cli.output.printer import Printer, cell
-from kcompact.inspect.gap_batches import OffsetCounts
-from kcompact.inspect.gap_facts import Evidence, Gaps, GapWalk, Label, SegmentGaps
+from kcompact.inspect.gap_facts import Gaps, GapWalk, Label
 from kcompact.readable import counted
 
 _STYLES = {Label.PROOF: "bold green", Label.HINT: "yellow"}
@@ -24,71 +21,6 @@ _MISSING = {
 """What took offsets, in `OffsetCounts` and in words."""
 
 _COLUMNS = ("reader", "rows", "gaps", "first gap", "last gap", "its row", "its time", "last offset", "rows since")
-
-
-# Fields
-
-
-def gaps_fields(gaps: Gaps) -> dict[str, Any]:
-    """Return the gaps of a partition as JSON has them; the walk over the files is on the top level."""
-    return asdict(gaps.on_disk) | {
-        "log_start_offset": gaps.log_start_offset,
-        "log_end_offset": gaps.log_end_offset,
-        "counted_to_offset": gaps.counted_to_offset,
-        "checkpoint_offset": gaps.checkpoint_offset,
-        "first_dirty_offset": gaps.first_dirty_offset,
-        "missing_before_first_row": gaps.missing_before_first_row,
-        "missing_after_last_row": gaps.missing_after_last_row,
-        **_counts(gaps.counts),
-        "dirty": {"rows": gaps.dirty.rows, "gaps": gaps.dirty.gaps, "missing_offsets": gaps.dirty.missing},
-        "read_uncommitted": asdict(gaps.read_uncommitted),
-        "read_committed": asdict(gaps.read_committed),
-        "segments": [_segment(segment) for segment in gaps.segments],
-        "evidence": [_evidence(fact) for fact in gaps.evidence],
-    }
-
-
-def _counts(counts: OffsetCounts) -> dict[str, Any]:
-    """Return the counts of offsets. Those of batches are in the segments of `inspect`."""
-    return {
-        "present_offsets": counts.present,
-        "data_offsets": counts.data_offsets,
-        "aborted_offsets": counts.aborted_offsets,
-        "control_offsets": counts.control_offsets,
-        "missing_offsets": counts.missing,
-        "missing": _missing(counts),
-        "batches_without_some": counts.batches_without_some,
-        "batches_without_tail": counts.batches_without_tail,
-        "last_missing_offset": known(counts.missing_to),
-        "last_stamped_offset": known(counts.stamped_to),
-        "last_horizon_ms": known(counts.last_horizon_ms),
-    }
-
-
-def _missing(counts: OffsetCounts) -> dict[str, int]:
-    return {name: getattr(counts, name) for name in _MISSING}
-
-
-def _segment(segment: SegmentGaps) -> dict[str, Any]:
-    counts = segment.counts
-    return {
-        "base_offset": segment.base_offset,
-        "end_offset": segment.end_offset,
-        "first_offset": segment.first_offset,
-        "present_offsets": counts.present,
-        "missing_offsets": counts.missing,
-        "missing": _missing(counts),
-        "gaps": segment.gaps,
-        "first_gap_offset": segment.first_gap_offset,
-        "last_gap_offset": segment.last_gap_offset,
-    }
-
-
-def _evidence(fact: Evidence) -> dict[str, Any]:
-    return {"label": str(fact.label), "name": fact.name, "text": fact.text, **fact.values}
-
-
-# Lines
 
 
 def show_gaps(gaps: Gaps, printer: Printer) -> None:

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from kcompact import readable
 from kcompact.cli.entries import GroupsEntry
-from kcompact.cli.output.json import identity_fields
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.inspect.groups import GroupContents, GroupType, LogGroups
 from kcompact.readable import counted
 
 _COLUMNS = ("group", "type", "partition", "members", "offsets", "pending", "tombstones", "records", "size", "live")
 _STYLES = {GroupType.DELETED: "dim", GroupType.UNKNOWN: "yellow"}
-
-
-def groups_entry(entry: GroupsEntry) -> dict[str, Any]:
-    """Return the groups of a partition as JSON has them. Without groups its fields are null."""
-    found = entry.groups
-    return identity_fields(entry.directory) | {
-        "groups": [asdict(each) | {"type": str(each.type)} for each in found.groups] if found else [],
-        "undecoded_records": found.undecoded_records if found else None,
-        "undecoded_bytes": found.undecoded_bytes if found else None,
-        "other_bytes": found.other_bytes if found else None,
-        "error": str(entry.error) if entry.error else None,
-        "exit_code": entry.exit_code,
-    }
 
 
 def show_groups(entries: Sequence[GroupsEntry]) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.cli.entries import FileEntry, InspectedPartition
+from kcompact.cli.json.inspect import FILE
 from kcompact.cli.output import dump
 from kcompact.cli.output.explanations import policy_line, role_reason
-from kcompact.cli.output.json import contents_fields
 from kcompact.cli.output.log_bar import ROLE_STYLES, show_bar
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.errors import CorruptDataError
@@ -177,7 +177,7 @@ def show_file(entry: FileEntry, printer: Printer) -> None:
     for fields in entry.entries or ():
         printer.line("  " + dump.line(fields))
     if entry.contents is not None:
-        counts = {name: value for name, value in contents_fields(entry.contents).items() if value is not None}
+        counts = {name: value for name, value in FILE.of(entry)["contents"].items() if value is not None}
         printer.line("  " + ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in counts.items()))
     for finding in entry.findings or ():
         location = (("position", finding.position), ("offset", finding.offset))

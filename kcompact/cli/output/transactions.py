@@ -1,90 +1,20 @@
-"""Prints the transactions of a partition: tables and lines for people, fields for programs."""
+"""Prints the transactions of a partition."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from kcompact import readable
-from kcompact.cli.output.json import known
+from kcompact.cli.json.transactions import since
 from kcompact.cli.output.printer import Printer, cell
 from kcompact.inspect.transaction_report import MarkerCounts, State, Totals, Transaction, TransactionReport
-from kcompact.log.producer_state import Producer
 from kcompact.readable import counted, size, time
 
 MOST_SHOWN = 20
 """So many open transactions are shown; the JSON has all."""
 _COLUMNS = ("state", "producer", "epoch", "coordinator", "offsets", "marker", "records", "size", "last write", "took")
 _STYLES = {State.OPEN: "yellow", State.ABORTED: "dim"}
-
-
-# Fields
-
-
-def transactions_fields(report: TransactionReport) -> dict[str, Any]:
-    """Return the transactions of a partition as JSON has them."""
-    totals, held = report.totals, report.held_back
-    emptied, gone = totals[State.EMPTIED], totals[State.GONE]
-    return {
-        "committed": totals[State.COMMITTED].transactions,
-        "aborted": totals[State.ABORTED].transactions,
-        "empty": emptied.transactions + gone.transactions,
-        "open": len(report.open),
-        "hanging": len(report.hanging),
-        "last_stable_offset": report.last_stable_offset,
-        "high_watermark": report.high_watermark,
-        "log_end_offset": report.log_end_offset,
-        "counted_to_offset": report.counted_to_offset,
-        "held_back": asdict(held) | {"segments": list(held.segments)},
-        "totals": {str(state): asdict(each) for state, each in totals.items()},
-        "open_transactions": [_transaction(each, report) for each in report.open],
-        "largest": [_transaction(each, report) for each in report.largest],
-        "longest": [_transaction(each, report) for each in report.longest],
-        "producer_ids": report.producer_ids,
-        "producers": [_producer(each, report) for each in report.producers],
-        "markers": asdict(report.markers),
-        "tombstones": asdict(report.tombstones),
-    }
-
-
-def _transaction(transaction: Transaction, report: TransactionReport) -> dict[str, Any]:
-    fields = asdict(transaction) | {
-        "state": str(transaction.state),
-        "coordinator_epoch": known(transaction.coordinator_epoch),
-        "first_timestamp_ms": known(transaction.first_timestamp_ms),
-        "last_timestamp_ms": known(transaction.last_timestamp_ms),
-        "ended_timestamp_ms": known(transaction.ended_timestamp_ms),
-        "duration_ms": transaction.duration_ms,
-    }
-    if transaction.state is State.OPEN:
-        fields["open_for_ms"] = _age_ms(transaction.first_timestamp_ms, report.now_ms)
-        fields["idle_for_ms"] = _age_ms(transaction.last_timestamp_ms, report.now_ms)
-    return fields
-
-
-def _producer(producer: Producer, report: TransactionReport) -> dict[str, Any]:
-    """Return what a broker has of a producer. One with an open transaction does not expire."""
-    last_ms = known(producer.last_timestamp)
-    expires = last_ms is not None and producer.transaction_first_offset is None
-    return {
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.epoch,
-        "coordinator_epoch": known(producer.coordinator_epoch),
-        "last_timestamp_ms": last_ms,
-        "last_sequence": known(producer.last_sequence),
-        "last_data_offset": producer.last_data_offset,
-        "transaction_first_offset": producer.transaction_first_offset,
-        "expires_ms": producer.last_timestamp + report.producer_expiration_ms if expires else None,
-    }
-
-
-def _age_ms(timestamp_ms: int | None, now_ms: int) -> int | None:
-    """Return the time since a timestamp, None for a record without one."""
-    return None if timestamp_ms is None or timestamp_ms < 0 else now_ms - timestamp_ms
-
-
-# Lines
 
 
 def show_transactions(report: TransactionReport, printer: Printer) -> None:
@@ -122,7 +52,7 @@ def _facts(report: TransactionReport) -> Iterator[tuple[str, str]]:
     yield "last stable", _stable(report)
     of_broker = counted(len(report.producers), "producer")
     yield "producers", f"{report.producer_ids:,} with transactions in the log; a broker has {of_broker}"
-    if any(asdict(report.markers).values()):
+    if report.markers != MarkerCounts():
         yield "markers", _markers(report.markers)
     if report.tombstones.total:
         yield "tombstones", _tombstones(report)
@@ -194,7 +124,7 @@ def _cells(transaction: Transaction, report: TransactionReport) -> Sequence[Any]
         state = "forgotten"
     took = transaction.duration_ms
     if transaction.state is State.OPEN:
-        took = _age_ms(transaction.first_timestamp_ms, report.now_ms)
+        took = since(transaction.first_timestamp_ms, report.now_ms)
     style = "bold red" if transaction.is_hanging else _STYLES.get(transaction.state, "")
     return (
         cell(state, style),

@@ -12,7 +12,7 @@ from kcompact.clean import prepare
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.cleaner.partition import clean_partition
-from kcompact.cli.output.json import plan_entry
+from kcompact.cli.json.plan import ENTRY
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
@@ -73,7 +73,7 @@ def checked(plan: CleanPlan) -> CleanPlan:
 
 
 def planned(plan: CleanPlan) -> object:
-    return plan_entry(PlannedPartition(directory=plan.log.directory, plan=plan))
+    return ENTRY.of(PlannedPartition(directory=plan.log.directory, plan=plan))
 
 
 def result(plan: CleanPlan, options: CleanOptions) -> object:

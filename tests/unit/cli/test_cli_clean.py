@@ -18,8 +18,8 @@ from kcompact.clean.job import CleanerStats
 from kcompact.cleaner import engines
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status
 from kcompact.cli.commands import consent
+from kcompact.cli.json.clean import CLEANED
 from kcompact.cli.output import outcome
-from kcompact.cli.output.json import CLEAN_FIELDS, IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS
 from kcompact.engine.spark import context
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.plan.partition import plan_partition
@@ -48,14 +48,9 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     directory = partition(tmp_path)
     ran = clean(directory)
     assert ran.code == 0
-    assert (ran.json["version"], ran.json["command"]) == (1, "clean")
+    assert (ran.json["version"], ran.json["command"]) == (2, "clean")
     entry = ran.partition
-    assert entry.keys() == {
-        *IDENTITY_FIELDS,
-        *PLAN_FIELDS,
-        *OUTCOME_FIELDS,
-        *CLEAN_FIELDS,
-    }
+    assert entry.keys() == CLEANED.names
     assert (entry["status"], entry["engine"], entry["end_offset"]) == ("cleaned", "in-process", 6)
     assert (entry["messages_read"], entry["messages_written"], entry["map_keys"]) == (6, 4, 4)
     assert values(directory) == COMPACTED

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kcompact.cli import counting
-from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS
-from kcompact.cli.output.keys_json import COUNT_FIELDS
+from kcompact.cli.json.keys import COUNTS
+from kcompact.cli.json.partitions import ERROR, IDENTITY
 from kcompact.keys.count import count_keys
 from kcompact.log import settled
 from tests.support.command_line import (
@@ -44,7 +44,7 @@ def keys_of(*arguments: str | Path) -> dict[str, Any]:
 
 def counts_in(fields: dict[str, Any]) -> dict[str, int]:
     """Return the counts that are not zero, without bytes."""
-    return {name: fields[name] for name in COUNT_FIELDS if fields[name]}
+    return {name: fields[name] for name in COUNTS.names if fields[name] and not name.endswith("_bytes")}
 
 
 def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     assert (ran.code, ran.err, digest(tmp_path)) == (0, "", before)
     assert ran.json.keys() == {"version", "command", "now_ms", "notes", "partitions", "left_out", "topics"}
     entry = ran.partition
-    assert entry.keys() == {*IDENTITY_FIELDS, *OUTCOME_FIELDS, "keys", "notes"}
+    assert entry.keys() == IDENTITY.names | ERROR.names | {"keys", "notes"}
     keys = entry["keys"]
-    assert keys.keys() >= {name + suffix for name in COUNT_FIELDS for suffix in ("", "_bytes")}
+    assert keys.keys() >= COUNTS.names
     assert counts_in(keys) == {
         "records": 7,
         "data_records": 7,

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, Status
-from kcompact.cli.output.json import IDENTITY_FIELDS, OUTCOME_FIELDS, PLAN_FIELDS, SEGMENT_FIELDS, clean_entry
+from kcompact.cli.json.clean import CLEANED
+from kcompact.cli.json.partitions import SEGMENT
+from kcompact.cli.json.plan import ENTRY
 from kcompact.plan.clean_plan import Reason
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl
@@ -40,9 +42,9 @@ def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     assert (ran.code, ran.complaints) == (0, "")
     assert ran.json.keys() == {"version", "command", "now_ms", "notes", "partitions", "left_out"}
     entry = ran.partition
-    assert entry.keys() == {*IDENTITY_FIELDS, *PLAN_FIELDS, *OUTCOME_FIELDS}
+    assert entry.keys() == ENTRY.names
     assert entry.keys() >= CONTRACT
-    assert all(segment.keys() == set(SEGMENT_FIELDS) for segment in entry["segments"])
+    assert all(segment.keys() == SEGMENT.names for segment in entry["segments"])
     assert (entry["eligible"], entry["reason"], entry["groups"]) == (True, "dirty-ratio", [[0, 3]])
     assert (entry["cleanable_ratio"], entry["cleanup_policy"]) == (1.0, "compact")
     assert digest(tmp_path) == before
@@ -250,7 +252,7 @@ def test_a_clean_knows_the_keys(
     status = Status.SKIPPED if end_offset is None else Status.CLEANED
     result = CleanResult(status=status, plan=plan, end_offset=end_offset)
     result = replace(result, stats=replace(result.stats, map_keys=map_keys))
-    fields = clean_entry(PartitionOutcome(directory=directory, plan=plan, result=result))
+    fields = CLEANED.of(PartitionOutcome(directory=directory, plan=plan, result=result))
     assert (fields["kafka_passes_at_least"], fields["kafka_passes_at_most"]) == (at_least, at_most)
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.cli.output.explain_json import explain_fields
+from kcompact.cli.json.plan import EXPLANATION
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer
@@ -510,7 +510,7 @@ def test_so_many_dirty_bytes_are_missing(plan: CleanPlan, clean_bytes: int) -> N
 def test_extreme_settings_are_explained(settings: dict[str, Any]) -> None:
     log = log_of(segment(0, 10**15), segment(100), segment(200, first=5), checkpoint=100, end=300)
     found = explain(planned(log, replace(CONFIG, **settings)))
-    assert json.loads(json.dumps(explain_fields(found), allow_nan=False))
+    assert json.loads(json.dumps(EXPLANATION.of(found), allow_nan=False))
     assert all(len(each.explanation) < 400 for each in found.conditions)
 
 
