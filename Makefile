@@ -30,6 +30,9 @@ RELEASE := .venvs/release
 WHEEL := .venvs/wheel
 RELEASE_OPTIONS ?=
 
+# What `make wheel-test` runs.
+WHEEL_TESTS ?= $(TEST)
+
 # Options of `make bench`: BENCH="--quick", see docs/bench.md.
 BENCH ?=
 
@@ -128,7 +131,7 @@ $(NEWEST)/.made: $(STAMP)
 	@touch $@
 
 wheel-test: $(WHEEL)/.installed  ## make test and random logs again, with an installed wheel instead of this checkout
-	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -m pytest -q --import-mode=append $(TEST)
+	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -m pytest -q --import-mode=append $(WHEEL_TESTS)
 	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -m tests.oracle.run --logs $(ORACLE_LOGS) --seed $(SEED)
 
 $(WHEEL)/.installed: $(STAMP) $(shell find kcompact -name '*.py' -o -name '*.html' -o -name '*.css')

@@ -17,7 +17,7 @@ from release import acceptance, libc, tarball
 from release.bare_host import BareHost, give_away
 
 LARGEST_BYTES = 45_000_000
-LONGEST_START_S = 0.25
+MOST_START_CPU_S = 0.25
 
 
 def main() -> None:
@@ -45,11 +45,12 @@ def main() -> None:
             acceptance.check_libraries(host, program, "/data")
         except acceptance.NotAcceptedError as problem:
             sys.exit(f"{arguments.archive}: {problem}")
-        seconds = acceptance.start_seconds(host, program)
+        cpu_s = acceptance.start_cpu_s(host, program)
     size = arguments.archive.stat().st_size
-    print(f"{arguments.archive}: {size / 1e6:.1f} MB, --version takes {seconds:.2f} s, as good as the checkout")
-    if size > LARGEST_BYTES or seconds > LONGEST_START_S:
-        sys.exit(f"more than {LARGEST_BYTES / 1e6:.0f} MB or {LONGEST_START_S} s")
+    print(f"{arguments.archive}: {size / 1e6:.1f} MB, as good as the checkout")
+    print(f"--version takes {cpu_s:.2f} s of processors")
+    if size > LARGEST_BYTES or cpu_s > MOST_START_CPU_S:
+        sys.exit(f"more than {LARGEST_BYTES / 1e6:.0f} MB or {MOST_START_CPU_S} s of processors")
 
 
 if __name__ == "__main__":

@@ -74,11 +74,12 @@ def main() -> None:
             (program,) = config["Entrypoint"]
             with read_only(root, except_for=volume):
                 acceptance.check(host, program, VOLUME, expected)
-                seconds = acceptance.start_seconds(host, program)
+                cpu_s = acceptance.start_cpu_s(host, program)
         except acceptance.NotAcceptedError as problem:
             sys.exit(f"{image}: {problem}")
     size = image.stat().st_size
-    print(f"{image}: {size / 1e6:.1f} MB, --version takes {seconds:.2f} s, as good as the checkout on read-only files")
+    print(f"{image}: {size / 1e6:.1f} MB, as good as the checkout on read-only files")
+    print(f"--version takes {cpu_s:.2f} s of processors")
 
 
 if __name__ == "__main__":
