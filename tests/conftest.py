@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kcompact.kernels.switch import VARIABLE
 from tests.support import crash
+from tests.support.machine_code import switch
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark
@@ -48,6 +50,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help="write the actual output into case files and docs; read the diff"
     )
+
+
+@pytest.fixture(params=[True, False], ids=["kernels", "definitions"])
+def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether kernels do the work. A test with this fixture runs both ways."""
+    monkeypatch.setenv(VARIABLE, switch(compiled=request.param))
+    return bool(request.param)
 
 
 def is_on_spark(node_id: str) -> bool:

@@ -30,7 +30,7 @@ class Reduced(NamedTuple):
 
 def reduce(job: CleanJob, blocks: Iterable[bytes]) -> Reduced:
     """Return the result of one bucket, from all its blocks in any order."""
-    return Reduced(*superseded(blocks, compiled=job.compiled))
+    return Reduced(*superseded(blocks))
 
 
 Job = TypeVar("Job", bound=ScanJob)

@@ -53,7 +53,6 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: Stagin
             sorted((part for part in parts if part.group == number), key=lambda part: part.part),
             config=prepared.plan.config,
             aborted=prepared.kept_index[number],
-            compiled=job.compiled,
             pace=pace,
         )
         sync_s, verify_s = sync_s + joined.sync_s, verify_s + joined.verify_s
@@ -158,7 +157,7 @@ def _counted(prepared: PreparedClean, groups: Sequence[int]) -> list[tuple[list[
     for number in groups:
         parts = sorted((part for part in written if part.group == number), key=lambda part: part.part)
         base_offset = plan.groups[number][0].base_offset
-        indexes = build_indexes(parts, base_offset, plan.config, compiled=prepared.job.compiled)
+        indexes = build_indexes(parts, base_offset, plan.config)
         size = _group_size(prepared, number, [part.size_bytes for part in parts], [len(index) for index in indexes])
         keeps_order = any(part.counts.expired or part.counts.new_horizons for part in parts)
         counted.append((parts, size._replace(keeps_order=keeps_order)))

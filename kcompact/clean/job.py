@@ -100,8 +100,8 @@ class CleanJob:
     """The values that every task of a cleaning needs, besides its splits.
 
     `hash_key` has 16 bytes. `keys_bytes` limits the keys that one task holds in memory, `memory_bytes` what it holds
-    for a batch (`format.limits`): there is enough for `workers` tasks at the same time. With `compiled`, the kernels
-    are used.
+    for a batch (`format.limits`): there is enough for `workers` tasks at the same time. With `kernel_hashes`, keys are
+    hashed as the kernels do it, else as hashlib does: all tasks must do the same, on whatever machine they run.
     """
 
     directory: str
@@ -117,7 +117,7 @@ class CleanJob:
     keys_bytes: int = 64 << 20
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     workers: int = 1
-    compiled: bool = False
+    kernel_hashes: bool = False
     max_bytes_per_second: int | None = None
     release: Release = KAFKA_4_3
 
@@ -146,7 +146,7 @@ class ScanJob(Protocol):
     @property
     def workers(self) -> int: ...
     @property
-    def compiled(self) -> bool: ...
+    def kernel_hashes(self) -> bool: ...
     @property
     def max_bytes_per_second(self) -> int | None: ...
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kcompact import kernels
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.read_back import verify_staged_log
 from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, StagingDirectory, create, sync, write_all
@@ -44,7 +45,6 @@ def join_parts(
     *,
     config: TopicConfig,
     aborted: Sequence[AbortedTxn] = (),
-    compiled: bool = False,
     pace: Pace | None = None,
 ) -> Joined:
     """Stage the files of a group, all synced and read back: log, indexes and, with `aborted`, a `.txnindex`.
@@ -53,18 +53,18 @@ def join_parts(
     Raises CorruptDataError, LogChangedError, NotEnoughSpaceError, RefusedError, StorageError.
     """
     pace = pace or Pace(Throttle(None))
-    offset_index, time_index = build_indexes(parts, base_offset, config, compiled=compiled)
+    offset_index, time_index = build_indexes(parts, base_offset, config)
     contents = {index_name(base_offset): offset_index, time_index_name(base_offset): time_index}
     if aborted:
         contents[txn_index_name(base_offset)] = build_txn_index(aborted)
     with staging.opened() as dir_fd:
-        log, sync_s, verify_s = _joined_log(staging.path, dir_fd, base_offset, parts, pace, compiled=compiled)
+        log, sync_s, verify_s = _joined_log(staging.path, dir_fd, base_offset, parts, pace)
         others = (_staged_bytes(staging.path / name, dir_fd, data) for name, data in contents.items())
         return Joined((log, *others), sync_s, verify_s)
 
 
 def _joined_log(
-    staging: Path, dir_fd: int, base_offset: int, parts: Sequence[WrittenPart], pace: Pace, *, compiled: bool
+    staging: Path, dir_fd: int, base_offset: int, parts: Sequence[WrittenPart], pace: Pace
 ) -> tuple[StagedFile, float, float]:
     """Append the parts to the first one and return the log, synced and read back, and the seconds that both took."""
     first = parts[0]
@@ -74,20 +74,18 @@ def _joined_log(
     path, started = staging / first.name, time.monotonic()
     _append_parts(path, [staging / part.name for part in parts[1:]], dir_fd, pace)
     sync_s = time.monotonic() - started
-    crc, verify_s = verify_staged_log(path, parts, pace, compiled=compiled, dir_fd=dir_fd)
+    crc, verify_s = verify_staged_log(path, parts, pace, dir_fd=dir_fd)
     return replace(log, size_bytes=sum(part.size_bytes for part in parts), crc32c=crc), sync_s, verify_s
 
 
-def build_indexes(
-    parts: Sequence[WrittenPart], base_offset: int, config: TopicConfig, *, compiled: bool
-) -> tuple[bytes, bytes]:
+def build_indexes(parts: Sequence[WrittenPart], base_offset: int, config: TopicConfig) -> tuple[bytes, bytes]:
     """Return the `.index` and the `.timeindex` of a group. Raises RefusedError for a full index.
 
     The kernel always adds the final time entry.
     """
     interval_bytes, max_bytes = config.index_interval_bytes, config.segment_index_bytes
     adds_final_time_entry = config.release.adds_final_time_entry
-    if compiled and adds_final_time_entry:
+    if kernels.in_use() and adds_final_time_entry:
         from kcompact.clean import split_kernels
 
         columns = as_columns(np.concatenate([part.output_table for part in parts]))

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from kcompact import kernels
 from kcompact.clean.key_memory import KeyMemory
 from kcompact.format.block import Bytes, Keys, Rows, pack_keys, pack_rows, unpack_keys
 
@@ -26,9 +26,6 @@ SPLIT_SHIFT = 36
 IN_MAP = 1
 KEY_BYTES = 24
 """The size of one key in a block."""
-
-if TYPE_CHECKING:
-    from kcompact import kernels
 
 Mask = npt.NDArray[np.bool_]
 RecordRefs = npt.NDArray[np.int64]
@@ -58,12 +55,10 @@ def latest(keys: Keys) -> Mask:
     return is_latest
 
 
-def latest_mask(keys: Keys, *, compiled: bool, scratch: kernels.Scratch | None = None) -> Mask:
-    """Return `latest(keys)`, computed by the kernel if `compiled`."""
-    if not compiled:
+def latest_mask(keys: Keys, *, scratch: kernels.Scratch | None = None) -> Mask:
+    """Return `latest(keys)`, computed by the kernel unless the kernels are turned off."""
+    if not kernels.in_use():
         return latest(keys)
-    from kcompact import kernels
-
     is_latest = np.empty(keys.rows, np.uint8)
     kernels.mark_latest(*keys, is_latest, scratch)
     return is_latest.view(np.bool_)
@@ -91,17 +86,15 @@ class Survivors:
     `add` sets the bits of records with a key. `clear` clears the bits of superseded ones; `cleared` counts them.
     """
 
-    def __init__(self, *, compiled: bool) -> None:
+    def __init__(self) -> None:
         self.bitmaps: dict[int, Bytes] = {}
         self.cleared: Counter[int] = Counter()
-        self._compiled = compiled
+        self._by_kernels = kernels.in_use()
 
     def add(self, split: int, records: int, record_refs: RecordRefs) -> None:
         """Set the bits of some rows of a split that has `records` records."""
         bitmap = self.bitmaps.setdefault(split, np.zeros((records + 7) // 8, np.uint8))
-        if self._compiled:
-            from kcompact import kernels
-
+        if self._by_kernels:
             kernels.set_bits(record_refs, split << SPLIT_SHIFT, bitmap)
         else:
             rows = rows_of(record_refs)
@@ -111,9 +104,7 @@ class Survivors:
         """Clear the bits of superseded rows. The record references must rise."""
         for split, split_refs in by_split(record_refs):
             self.cleared[split] += len(split_refs)
-            if self._compiled:
-                from kcompact import kernels
-
+            if self._by_kernels:
                 kernels.clear_bits(split_refs, split << SPLIT_SHIFT, self.bitmaps[split])
             else:
                 rows = rows_of(split_refs)
@@ -156,17 +147,12 @@ class Collector(KeyMemory):
     Record references must rise. To merge rows is to drop the superseded ones.
     """
 
-    def __init__(self, bucket_count: int, limit_bytes: int, *, compiled: bool) -> None:
+    def __init__(self, bucket_count: int, limit_bytes: int) -> None:
         super().__init__(limit_bytes // KEY_BYTES)
-        self.survivors = Survivors(compiled=compiled)
+        self.survivors = Survivors()
         self._bucket_count = bucket_count
-        self._compiled = compiled
         self._keys = NOTHING
-        self._scratch: kernels.Scratch | None = None
-        if compiled:
-            from kcompact import kernels
-
-            self._scratch = kernels.Scratch()
+        self._scratch = kernels.Scratch() if kernels.in_use() else None
 
     def reserve(self, rows: int) -> Keys:
         """Return memory for `rows` more keys."""
@@ -201,11 +187,9 @@ class Collector(KeyMemory):
 
     def _merged_rows(self) -> int:
         held = self._held()
-        is_latest = latest_mask(held, compiled=self._compiled, scratch=self._scratch)
+        is_latest = latest_mask(held, scratch=self._scratch)
         self.survivors.clear(held.record_ref[~is_latest])
-        if self._compiled:
-            from kcompact import kernels
-
+        if self._scratch is not None:
             return int(kernels.keep_latest(is_latest.view(np.uint8), *held))
         kept = take(held, is_latest)
         for column, latest_column in zip(self._keys, kept, strict=True):
@@ -213,7 +197,7 @@ class Collector(KeyMemory):
         return kept.rows
 
     def _packed(self) -> Iterator[tuple[int, bytes]]:
-        for bucket, keys in enumerate(keys_by_bucket(self._held(), self._bucket_count, compiled=self._compiled)):
+        for bucket, keys in enumerate(keys_by_bucket(self._held(), self._bucket_count)):
             if keys.rows:
                 yield bucket, pack_keys(bucket, keys)
 
@@ -222,13 +206,11 @@ def _empty(rows: int) -> Keys:
     return Keys(np.empty(rows, np.uint64), np.empty(rows, np.uint64), np.empty(rows, np.int64))
 
 
-def keys_by_bucket(keys: Keys, bucket_count: int, *, compiled: bool) -> Iterator[Keys]:
+def keys_by_bucket(keys: Keys, bucket_count: int) -> Iterator[Keys]:
     """Yield the rows of each bucket, in order. The bucket depends only on the hash of the key."""
     if bucket_count == 1:
         yield keys
-    elif compiled:
-        from kcompact import kernels
-
+    elif kernels.in_use():
         sorted_keys = _empty(keys.rows)
         starts = kernels.deal(*keys, bucket_count, *sorted_keys)
         for bucket in range(bucket_count):
@@ -239,7 +221,7 @@ def keys_by_bucket(keys: Keys, bucket_count: int, *, compiled: bool) -> Iterator
             yield take(keys, bucket_of == bucket)
 
 
-def superseded(blocks: Iterable[bytes], *, compiled: bool) -> tuple[list[bytes], int, int, int]:
+def superseded(blocks: Iterable[bytes]) -> tuple[list[bytes], int, int, int]:
     """Return the superseded rows of a bucket as blocks, one for each split that has any, and three numbers.
 
     They are the keys in `blocks`, the superseded ones among them, and the different keys in the offset map. `blocks`
@@ -248,7 +230,7 @@ def superseded(blocks: Iterable[bytes], *, compiled: bool) -> tuple[list[bytes],
     parts = sorted((keys for keys in map(unpack_keys, blocks) if keys.rows), key=lambda keys: int(keys.record_ref[0]))
     keys = joined(parts)
     parts.clear()
-    is_latest = latest_mask(keys, compiled=compiled)
+    is_latest = latest_mask(keys)
     map_keys = int(np.count_nonzero(keys.record_ref[is_latest] & IN_MAP))
     superseded_refs = keys.record_ref[~is_latest]
     row_blocks = [pack_rows(split, rows_of(split_refs)) for split, split_refs in by_split(superseded_refs)]

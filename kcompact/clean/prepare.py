@@ -74,14 +74,12 @@ class Tuning:
     """How the work is cut into pieces. No value changes the result.
 
     None means that the value follows from the size of the log. `memory_bytes` is for all workers together.
-    `compiled` says whether the kernels are used; None uses them unless they are turned off.
     """
 
     split_bytes: int = SPLIT_BYTES
     task_bytes: int = TASK_BYTES
     bucket_count: int | None = None
     memory_bytes: int | None = None
-    compiled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +155,12 @@ def prepare_clean(
         keys_bytes=keys_bytes,
         memory_bytes=batch_memory_bytes(budget_bytes, workers),
         workers=workers,
-        compiled=kernels.in_use() if tuning.compiled is None else tuning.compiled,
+        kernel_hashes=kernels.in_use(),
         max_bytes_per_second=max_bytes_per_second,
         release=plan.config.release,
     )
     tasks = _task_count(plan, tuning.task_bytes, workers) if workers == executor.parallelism else workers
-    known = _aborted_and_decisions(plan, compiled=job.compiled)
+    known = _aborted_and_decisions(plan)
     try:
         return _prepared(plan, executor, job, splits, tasks, *known)
     except BatchTooLargeError:
@@ -198,9 +196,9 @@ def _prepared(
     verify_time_indexes(plan, scanned)
     batches = _transactional_batches(plan, scanned)
     if not plan.log.ignores_indexes:
-        verify_transaction_indexes(plan, batches, aborted, compiled=job.compiled)
+        verify_transaction_indexes(plan, batches, aborted)
     if decisions is None:
-        decisions = decide_transactions(plan, batches, aborted, compiled=job.compiled)
+        decisions = decide_transactions(plan, batches, aborted)
         splits = _with_decisions(splits, decisions)
     survivors, map_keys = survivors_of(plan, scanned, list(reduced))
     summaries = {scan.split.number: scan.summary for scan in scanned}
@@ -219,23 +217,21 @@ def _prepared(
     )
 
 
-def _aborted_and_decisions(
-    plan: CleanPlan, *, compiled: bool
-) -> tuple[Mapping[int, Sequence[AbortedTxn]], TransactionDecisions | None]:
+def _aborted_and_decisions(plan: CleanPlan) -> tuple[Mapping[int, Sequence[AbortedTxn]], TransactionDecisions | None]:
     """Return the aborted transactions by segment, and what follows for all transactions if there is an aborted one.
 
     Records of aborted transactions must not enter the offset map, so headers are then read before the scan. Without
     any, the headers that the scan returns are enough.
     """
     if plan.log.ignores_indexes:
-        batches = read_transaction_batches(plan, compiled=compiled)
-        aborted = aborted_of_markers(plan, batches, compiled=compiled)
-        return aborted, decide_transactions(plan, batches, aborted, compiled=compiled)
+        batches = read_transaction_batches(plan)
+        aborted = aborted_of_markers(plan, batches)
+        return aborted, decide_transactions(plan, batches, aborted)
     aborted = aborted_of_indexes(plan)
     if not any(aborted.values()):
         return aborted, None
-    batches = read_transaction_batches(plan, compiled=compiled)
-    return aborted, decide_transactions(plan, batches, aborted, compiled=compiled)
+    batches = read_transaction_batches(plan)
+    return aborted, decide_transactions(plan, batches, aborted)
 
 
 def survivors_of(

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from kcompact import kernels
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.staged_files import READ_BACK_MISMATCH
 from kcompact.errors import CorruptDataError, storage_errors
@@ -24,9 +25,7 @@ from kcompact.log.files import open_regular, read_into
 VERIFY_BYTES = 8 << 20
 
 
-def verify_staged_log(
-    path: Path, parts: Sequence[WrittenPart], pace: Pace, *, compiled: bool, dir_fd: int
-) -> tuple[int, float]:
+def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, dir_fd: int) -> tuple[int, float]:
     """Read a log in the open staging directory back from the disk; return its CRC-32C and the seconds that took.
 
     Raises CorruptDataError if the file differs from what was written. Compared are the checksum of each part, the
@@ -36,7 +35,7 @@ def verify_staged_log(
     rows = np.concatenate([part.output_table for part in parts])
     last_offsets, max_timestamps, sizes = as_columns(rows)
     ends = np.cumsum(sizes)
-    read_batches = _batch_reader(path, compiled=compiled)
+    read_batches = _batch_reader(path)
     # Not more than the file: clearing 32 MiB takes longer than all else that is done with a small segment.
     buffer = bytearray(max(min(VERIFY_BYTES, int(sizes.sum())), int(sizes.max(initial=0))))
     whole, records, previous_offset, position, row = 0, 0, -1, 0, 0
@@ -72,7 +71,7 @@ def verify_staged_log(
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
-def _batch_reader(path: Path, *, compiled: bool) -> Callable[[memoryview, int, int, Columns], int]:
+def _batch_reader(path: Path) -> Callable[[memoryview, int, int, Columns], int]:
     """Return a function that counts the records of staged batches and raises if the batches differ from `expected`.
 
     `expected` are last offsets, greatest timestamps and sizes.
@@ -96,12 +95,12 @@ def _batch_reader(path: Path, *, compiled: bool) -> Callable[[memoryview, int, i
             records += header.records_count
         return records
 
-    if not compiled:
+    if not kernels.in_use():
         return read
     from kcompact.clean import split_kernels
 
-    def read_compiled(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
+    def read_by_kernel(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
         records = split_kernels.verify_batches(data, previous_offset, expected)
         return read(data, position, previous_offset, expected) if records is None else records
 
-    return read_compiled
+    return read_by_kernel

@@ -49,7 +49,7 @@ def scan_splits(
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
-    collector = Collector(job.bucket_count, job.keys_bytes, compiled=job.compiled)
+    collector = Collector(job.bucket_count, job.keys_bytes)
     read = _reader(job)
     summaries = []
     for split in ahead(job, splits):
@@ -66,7 +66,7 @@ def scan_splits(
 
 
 def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
-    if not job.compiled:
+    if not job.kernel_hashes:
         return lambda split, collector: read_split(job, split, collector)
     from kcompact.clean import split_kernels
     from kcompact.log import inflate
@@ -80,7 +80,7 @@ def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
             return summary
         if not collector.rollback(savepoint):
             # Some keys of the split are already merged or sent. The definition rejects the split and raises the error.
-            read_split(job, split, Collector(1, split.size_bytes, compiled=True))
+            read_split(job, split, Collector(1, split.size_bytes))
             raise LogChangedError(path=split.log_name, problem="has changed while it was read")
         return read_split(job, split, collector)
 
@@ -191,7 +191,7 @@ class _SummaryBuilder:
 
 def _hash_function(job: CleanJob) -> Callable[[bytes], bytes]:
     """Return the hash function of keys. It is the same for all splits of a job."""
-    if not job.compiled:
+    if not job.kernel_hashes:
         return lambda key: hashlib.blake2b(key, digest_size=16, key=job.hash_key).digest()
     from kcompact.clean import split_kernels
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kcompact import kernels
 from kcompact.clean.transaction_tracker import Tracker, TransactionTracker
 from kcompact.format import index
 from kcompact.format.index import AbortedTxn, AbortedTxnColumns, OffsetPosition
@@ -35,13 +36,11 @@ from kcompact.log.index_files import build_indexes, read_offset_index
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_batches import (
-    PackedTable,
     PackedTables,
     TransactionBatch,
     of_headers,
-    read_transactions,
+    read_transaction_tables,
     rows_of_all,
-    table_of,
 )
 from kcompact.log.transaction_index import (
     IndexEntry,
@@ -72,34 +71,29 @@ class TransactionDecisions:
 
 
 def decide_transactions(
-    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
+    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> TransactionDecisions:
     """Return the decisions about all transactional and control batches of the plan's segments.
 
     `aborted` are the entries of the transaction indexes, by base offset of the segment.
     Raises CorruptDataError. Rule: `Cleaner.buildOffsetMap`, `Cleaner.cleanSegments`.
     """
-    discardable, kept_index = _discardable_and_kept_index(plan, batches, aborted, compiled=compiled)
+    discardable, kept_index = _discardable_and_kept_index(plan, batches, aborted)
     return TransactionDecisions(
-        excluded_from_map=_excluded_from_map(plan, batches, aborted, compiled=compiled),
+        excluded_from_map=_excluded_from_map(plan, batches, aborted),
         discardable=discardable,
         kept_index=kept_index,
     )
 
 
-def read_transaction_batches(plan: CleanPlan, *, compiled: bool) -> dict[int, PackedTables]:
+def read_transaction_batches(plan: CleanPlan) -> dict[int, PackedTables]:
     """Return the transactional and control batches of each segment, by base offset. Raises CorruptBatchError."""
-    found = {}
-    for segment in plan.segments:
-        path = plan.log.directory / segment.log_name
-        if compiled:
-            from kcompact.log.transaction_kernels import read_transaction_tables
-
-            packed = read_transaction_tables(path, end_position=segment.size_bytes)
-        else:
-            packed = [PackedTable.of(table_of(read_transactions(path, end_position=segment.size_bytes)))]
-        found[segment.base_offset] = PackedTables(packed)
-    return found
+    return {
+        segment.base_offset: read_transaction_tables(
+            plan.log.directory / segment.log_name, end_position=segment.size_bytes
+        )
+        for segment in plan.segments
+    }
 
 
 def aborted_of_indexes(plan: CleanPlan) -> dict[int, Sequence[AbortedTxn]]:
@@ -120,12 +114,12 @@ def _index_path(log: PartitionLog, segment: Segment) -> Path:
     return (log.directory / segment.log_name).with_suffix(Suffix.TXN_INDEX)
 
 
-def aborted_of_markers(plan: CleanPlan, batches: Batches, *, compiled: bool) -> dict[int, Sequence[AbortedTxn]]:
+def aborted_of_markers(plan: CleanPlan, batches: Batches) -> dict[int, Sequence[AbortedTxn]]:
     """Return the entries that the markers of the log give, by base offset of the segment. No `.txnindex` is read.
 
     Raises CorruptDataError.
     """
-    if compiled:
+    if kernels.in_use():
         from kcompact.log import transaction_kernels
 
         followed = transaction_kernels.CompiledTransactions(
@@ -151,15 +145,13 @@ def _all(batches: Batches) -> Iterator[Table]:
     return chain.from_iterable(batches.values())
 
 
-def verify_transaction_indexes(
-    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
-) -> None:
+def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]) -> None:
     """Raise CorruptTransactionIndexError where the indexes contradict the markers of the log.
 
     Raises CorruptBatchError for damage in the segments after the cleanable range.
     """
     log = plan.log
-    judge = (compiled and _judged_by_kernels(plan, batches, aborted)) or _judged(plan, batches, aborted)
+    judge = (kernels.in_use() and _judged_by_kernels(plan, batches, aborted)) or _judged(plan, batches, aborted)
     # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
     later = AbortedTxnColumns.of(
         *(aborted[segment.base_offset] for segment in log.segments[len(plan.segments) :])
@@ -259,9 +251,9 @@ def collect(
     return AbortedTxnColumns(found[is_near])
 
 
-def _tracker(expected: Sequence[AbortedTxn], batches: Batches, *, compiled: bool) -> Tracker:
+def _tracker(expected: Sequence[AbortedTxn], batches: Batches) -> Tracker:
     """Return a tracker that expects these aborted transactions."""
-    if compiled:
+    if kernels.in_use():
         from kcompact.clean.transaction_kernels import CompiledTracker
 
         return CompiledTracker(expected, _all(batches))
@@ -271,12 +263,12 @@ def _tracker(expected: Sequence[AbortedTxn], batches: Batches, *, compiled: bool
 
 
 def _excluded_from_map(
-    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
+    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> dict[int, Column]:
     expected = collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset)
     if not expected:
         return {}
-    tracker = _tracker(expected, batches, compiled=compiled)
+    tracker = _tracker(expected, batches)
     excluded_from_map = {}
     for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset):
         start_offset = map_start(plan.log, segment, plan.first_dirty_offset).offset
@@ -314,11 +306,11 @@ def map_start(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> O
 
 
 def _discardable_and_kept_index(
-    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]], *, compiled: bool
+    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> tuple[dict[int, Column], dict[int, Sequence[AbortedTxn]]]:
     # Kafka adds the entries segment by segment. An entry matters from its first offset on, whenever it is added.
     expected = collect(plan.log, aborted, plan.log.segments[0].base_offset, plan.first_uncleanable_offset)
-    tracker = _tracker(expected, batches, compiled=compiled)
+    tracker = _tracker(expected, batches)
     discardable: dict[int, Column] = {}
     kept_index: dict[int, Sequence[AbortedTxn]] = {}
     for number, group in enumerate(plan.groups):

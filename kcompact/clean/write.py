@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from kcompact import kernels
 from kcompact.clean.batch_fates import decide_batch_fates, table_of
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, RecordCounts, Split, WriteTask, WrittenPart
@@ -48,7 +49,7 @@ def write_part(job: CleanJob, task: WriteTask, staging: StagingDirectory | None,
         if not task.is_only:
             return part
         path = staging.path / output.name
-        _, verify_s = verify_staged_log(path, [part], pace, compiled=job.compiled, dir_fd=dir_fd)
+        _, verify_s = verify_staged_log(path, [part], pace, dir_fd=dir_fd)
         return replace(part, is_verified=True, verify_s=verify_s)
 
 
@@ -91,7 +92,7 @@ def _write(job: CleanJob, task: WriteTask, output: NoFile | PartFile, pace: Pace
 
 def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[FilteredRun]]:
     """Return a function that cleans a split with the kernels, or by the readable definition if they reject it."""
-    if not job.compiled:
+    if not kernels.in_use():
         return lambda split, survivors, unkeyed_or_tombstones: _clean_split(job, split, survivors)
     from kcompact.clean import split_kernels
     from kcompact.log import inflate

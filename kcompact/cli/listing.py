@@ -216,7 +216,8 @@ class _Lister:
 
             self._decoder = FieldDecoder(listing.key_decoder, listing.value_decoder, as_json=listing.as_json)
         self._sizes = {log: file_size(log.path) if log.end_position is None else log.end_position for log in logs}
-        self._compiled = listing.with_records and kernels.in_use()
+        self._by_columns = listing.with_records and kernels.in_use()
+        """Whether lines are made of runs of records, not of one batch after the other."""
         self._progress = ListProgress(
             [(log.path, size_bytes) for log, size_bytes in self._sizes.items()],
             into_file=listing.output is not None or listing.layout == "table",
@@ -240,7 +241,7 @@ class _Lister:
     def _lines(self) -> RunLines:
         from kcompact.cli.output.record_lines import RunLines
 
-        return RunLines(compiled=self._compiled)
+        return RunLines()
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -320,7 +321,7 @@ class _Lister:
             decoder=self._decoder_of(log),
         )
         lists_all = not listing.is_filtered and listing.limit is None
-        if not (self._compiled or listing.latest or (listing.chosen and listing.chosen.transactions)):
+        if not (self._by_columns or listing.latest or (listing.chosen and listing.chosen.transactions)):
             for line in dump_log(form, left_out, self._defined_parts(log), is_filtered=not lists_all):
                 yield streams.encoded(line)
             return
@@ -426,7 +427,6 @@ class _Lister:
             start_position=start_position,
             end_position=end_position,
             memory_bytes=self._listing.memory_bytes,
-            compiled=self._compiled,
         ):
             yield part, None
 
@@ -491,7 +491,7 @@ class _Lister:
             with storage_errors(directory):
                 paths = [directory / name for name in _log_names(directory)]
             later = [path for path in paths if base_offset_of(path) >= first]
-            known, problem = read_outcomes(later or [log.path], compiled=self._compiled)
+            known, problem = read_outcomes(later or [log.path])
             self._outcomes = directory, known
             self._unsure_outcomes = self._unsure_outcomes or problem
         return self._outcomes[1]

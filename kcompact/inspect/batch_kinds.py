@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.batch import CODEC_MASK, Header
+from kcompact.kernels import columns as c
+from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.directory import PartitionLog
-from kcompact.log.segment_reader import headers
 
 _CODEC, _PRODUCER, _HORIZON, _RECORDS, _SIZE = range(5)
 _NO_HORIZON = -1
@@ -61,10 +60,9 @@ def count_kinds(log: PartitionLog) -> BatchKinds:
     """Return the batches of a log by their kinds. Raises StorageError. Damage ends the counting of its segment."""
     counts: tuple[dict[int, Amount], ...] = ({}, {}, {})
     damage = []
-    compiled = kernels.in_use()
     for segment in log.segments:
         try:
-            for rows in _rows(log.directory / segment.log_name, segment.size_bytes, compiled=compiled):
+            for rows in _rows(log.directory / segment.log_name, segment.size_bytes):
                 for column, counted in enumerate(counts):
                     _add(counted, rows, column)
         except (CorruptDataError, RefusedError) as problem:
@@ -85,29 +83,25 @@ def _add(counted: dict[int, Amount], rows: Rows, column: int) -> None:
         counted[value] = counted.get(value, Amount()) + amount
 
 
-def _rows(path: Path, size_bytes: int, *, compiled: bool) -> Iterator[Rows]:
+def _rows(path: Path, size_bytes: int) -> Iterator[Rows]:
     """Yield the batches of a file up to a size. Raises CorruptBatchError, RefusedError, StorageError."""
-    position = 0
-    if compiled:
-        from kcompact.kernels import POSITION, SIZE
-        from kcompact.log.header_table import header_tables
-
-        for table in header_tables(path, end_position=size_bytes):
-            if len(table):
-                position = int(table[-1, POSITION] + table[-1, SIZE])
-                yield _of_table(table)
-    # The kernels stop at damage and at old formats. The definition reads the rest and describes the problem.
-    found = (_row(header) for _, header in headers(path, start_position=position, end_position=size_bytes))
-    while rows := list(islice(found, _ROWS)):
+    rows: list[tuple[int, ...]] = []
+    for part in tables_and_headers(path, end_position=size_bytes):
+        if isinstance(part, tuple):
+            rows.append(_row(part[1]))
+        else:
+            yield _of_table(part)
+        if len(rows) == _ROWS:
+            yield np.array(rows, np.int64)
+            rows.clear()
+    if rows:
         yield np.array(rows, np.int64)
 
 
 def _of_table(table: NDArray[np.int64]) -> Rows:
-    from kcompact.kernels import ATTRIBUTES, BASE_TIMESTAMP, DELETE_HORIZON_BIT, PRODUCER_ID, RECORDS_COUNT, SIZE
-
-    attributes = table[:, ATTRIBUTES]
-    horizons = np.where(attributes & DELETE_HORIZON_BIT, table[:, BASE_TIMESTAMP], _NO_HORIZON)
-    columns = (attributes & CODEC_MASK, table[:, PRODUCER_ID], horizons, table[:, RECORDS_COUNT], table[:, SIZE])
+    attributes = table[:, c.ATTRIBUTES]
+    horizons = np.where(attributes & c.DELETE_HORIZON_BIT, table[:, c.BASE_TIMESTAMP], _NO_HORIZON)
+    columns = (attributes & CODEC_MASK, table[:, c.PRODUCER_ID], horizons, table[:, c.RECORDS_COUNT], table[:, c.SIZE])
     return np.stack(columns, axis=1)
 
 

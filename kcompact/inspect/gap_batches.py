@@ -39,7 +39,7 @@ from kcompact.kernels import (
     Column,
     Table,
 )
-from kcompact.log.header_table import header_tables
+from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.segment_reader import batches, headers
 
 CHUNK_BATCHES = 4096
@@ -81,21 +81,19 @@ def _is_broken(header: Header, log_start_offset: int) -> bool:
     return header.records_count != 0 and (has_start or header.records_count != header.last_offset_delta + 1)
 
 
-def chunks(
-    path: Path, *, end_position: int, log_start_offset: int, memory_bytes: int, compiled: bool
-) -> Iterator[Chunk]:
+def chunks(path: Path, *, end_position: int, log_start_offset: int, memory_bytes: int) -> Iterator[Chunk]:
     """Yield the batches of a segment. Raises CorruptBatchError, RefusedError, StorageError.
 
-    With `compiled` the kernels read them, up to the first batch that they cannot confirm.
+    The kernels read them up to the first batch that they cannot confirm, and the definition reads the rest.
     """
     position = 0
-    if compiled:
-        with suppress(KcompactError):
-            for table in header_tables(path, end_position=end_position):
-                if len(table):
-                    chunk = Chunk(table, _broken_by_kernels(path, table, log_start_offset, memory_bytes))
-                    yield chunk
-                    position = chunk.end_position
+    with suppress(KcompactError):
+        for table in tables_and_headers(path, end_position=end_position):
+            if isinstance(table, tuple):
+                break
+            chunk = Chunk(table, _broken_runs(path, table, log_start_offset, memory_bytes))
+            yield chunk
+            position = chunk.end_position
     yield from _by_definition(path, position, end_position, log_start_offset, memory_bytes)
 
 
@@ -174,7 +172,7 @@ def runs_of(offsets: list[int]) -> Iterator[tuple[int, int]]:
 # By kernels
 
 
-def _broken_by_kernels(path: Path, table: Table, log_start_offset: int, memory_bytes: int) -> Table:
+def _broken_runs(path: Path, table: Table, log_start_offset: int, memory_bytes: int) -> Table:
     """Return the runs of the incomplete batches. Raises CorruptBatchError, BatchTooLargeError, StorageError."""
     wanted = is_broken(table, log_start_offset)
     rows = np.flatnonzero(wanted)
@@ -191,7 +189,6 @@ def _broken_by_kernels(path: Path, table: Table, log_start_offset: int, memory_b
             start_position=start_position,
             end_position=end_position,
             memory_bytes=memory_bytes,
-            compiled=True,
         ):
             is_wanted = wanted[row + run.batch]
             found.append(_runs_of_rows(row + run.batch[is_wanted], run.offset[is_wanted]))

@@ -27,7 +27,6 @@ from kcompact.inspect.gap_batches import Chunk, OffsetCounts, chunks, count, rea
 from kcompact.inspect.gap_facts import Gaps, GapWalk, SegmentGaps
 from kcompact.inspect.gap_walk import Mask, Place, Walk, walk
 from kcompact.inspect.rewrite_hints import evidence
-from kcompact.inspect.transactions import transaction_tables
 from kcompact.kernels import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -40,7 +39,7 @@ from kcompact.kernels import (
 )
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
-from kcompact.log.transaction_batches import PackedTable, PackedTables, rows_of_all
+from kcompact.log.transaction_batches import PackedTables, read_transaction_tables, rows_of_all
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.log.transaction_kernels import CompiledTransactions, ProducerNumbers
 from kcompact.log.transaction_kernels import aborted_by_markers as aborted_by_kernels
@@ -151,20 +150,17 @@ class _Scope:
     committed_end: int
     aborted: _Aborted
     memory_bytes: int
-    compiled: bool
 
     @classmethod
     def of(cls, plan: CleanPlan, contents: LogContents, memory_bytes: int) -> _Scope:
         log = plan.log
-        compiled = kernels.in_use()
         return cls(
             log=log,
             first_dirty_offset=plan.first_dirty_offset,
             uncommitted_end=end_of_uncommitted_view(plan),
             committed_end=end_of_view(plan),
-            aborted=_Aborted.of(log, contents, compiled=compiled),
+            aborted=_Aborted.of(log, contents),
             memory_bytes=memory_bytes,
-            compiled=compiled,
         )
 
     def walks(self, segment: Segment) -> _SegmentWalks:
@@ -179,7 +175,6 @@ class _Scope:
                 end_position=segment.size_bytes,
                 log_start_offset=self.log.log_start_offset,
                 memory_bytes=self.memory_bytes,
-                compiled=self.compiled,
             ):
                 sound, problem = rising(chunk, after_offset=after_offset, end_offset=end_offset, path=path)
                 if len(sound.table):
@@ -263,7 +258,7 @@ class _Scope:
 
 def _counted_segments(scope: _Scope, segments: Sequence[Segment]) -> Iterator[_SegmentWalks]:
     """Return the walks over the segments in order; with kernels several segments are walked at the same time."""
-    if not scope.compiled:
+    if not kernels.in_use():
         return map(scope.walks, segments)
     scope = replace(scope, memory_bytes=scope.memory_bytes // available_cores())
     return in_parallel(_Scope.walks, repeat(scope, len(segments)), segments)
@@ -279,21 +274,21 @@ class _Aborted:
     table: np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
     @classmethod
-    def of(cls, log: PartitionLog, contents: LogContents, *, compiled: bool) -> _Aborted:
+    def of(cls, log: PartitionLog, contents: LogContents) -> _Aborted:
         """Return the aborted transactions by the markers of a log. After damage none is known."""
         if not any(segment.transactional_batches for segment in contents.segments):
             return cls(table=np.empty((0, 3), np.int64))
-        batches: list[PackedTable] = []
+        batches: list[PackedTables] = []
         for segment in log.segments:
             path = log.directory / segment.log_name
             try:
-                batches += transaction_tables(path, segment.size_bytes, compiled=compiled)
+                batches.append(read_transaction_tables(path, end_position=segment.size_bytes))
             except (CorruptDataError, RefusedError):
                 break
-        tables = PackedTables(batches)
+        tables = PackedTables.joined(batches)
         found = AbortedTxnColumns.of(
             aborted_by_kernels(CompiledTransactions(ProducerNumbers.in_tables(tables)), tables)
-            if compiled
+            if kernels.in_use()
             else aborted_by_markers(Transactions(), rows_of_all(tables))
         ).table[:, [ENTRY_PRODUCER_ID, ENTRY_FIRST_OFFSET, ENTRY_LAST_OFFSET]]
         return cls(table=found[np.lexsort((found[:, 1], found[:, 0]))])

@@ -19,7 +19,7 @@ from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, EPOCH, PRODUCER_ID, Column
 from kcompact.log.batch_headers import BatchHeader, read_marker
 from kcompact.log.files import open_regular
 from kcompact.log.past_damage import readable_batches
-from kcompact.log.transaction_batches import of_headers, read_transactions, table_of
+from kcompact.log.transaction_batches import of_headers, read_transaction_tables, table_of
 from kcompact.log.transaction_ends import Outcome, TransactionOutcomes
 
 _OUTCOMES = {
@@ -37,29 +37,22 @@ class Outcomes(NamedTuple):
     problem: KcompactError | None
 
 
-def read_outcomes(paths: Sequence[Path], *, compiled: bool) -> Outcomes:
+def read_outcomes(paths: Sequence[Path]) -> Outcomes:
     """Return how the transactions end whose batches are in these logs, the segments of a partition in their order.
 
     What is readable before and after damage counts. Raises RefusedError, StorageError.
     """
-    tables, problem = [], None
+    tables: list[Table] = []
+    problem: KcompactError | None = None
     for path in paths:
         try:
-            tables += _transactions(path, compiled=compiled)
+            with open_regular(path) as descriptor:
+                end_position = os.fstat(descriptor).st_size
+            tables += read_transaction_tables(path, end_position=end_position)
         except (CorruptDataError, StorageError) as found:
             problem = problem or found
             tables.append(table_of(of_headers(_readable_headers(path))))
     return Outcomes(TransactionOutcomes.of_tables(tables), problem)
-
-
-def _transactions(path: Path, *, compiled: bool) -> list[Table]:
-    with open_regular(path) as descriptor:
-        end_position = os.fstat(descriptor).st_size
-    if compiled:
-        from kcompact.log.transaction_kernels import read_transaction_tables
-
-        return [packed.table for packed in read_transaction_tables(path, end_position=end_position)]
-    return [table_of(read_transactions(path, end_position=end_position))]
 
 
 def _readable_headers(path: Path) -> Iterator[BatchHeader]:

@@ -203,7 +203,6 @@ def record_runs(
     start_position: int = 0,
     end_position: int | None = None,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    compiled: bool = False,
 ) -> Iterator[RecordRun]:
     """Yield the records of a log file from `start_position` to `end_position`, the end of the file by default.
 
@@ -214,7 +213,6 @@ def record_runs(
         start_position=start_position,
         end_position=end_position,
         memory_bytes=memory_bytes,
-        compiled=compiled,
     ):
         if isinstance(part, Unreadable):
             raise part.problem
@@ -228,28 +226,27 @@ def record_parts(
     start_position: int = 0,
     end_position: int | None = None,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    compiled: bool = False,
 ) -> Iterator[RecordRun | Unreadable]:
     """Yield the records of a log file, and the parts that cannot be read, in the order of the file.
 
-    With `compiled` the kernels decode, the definition only what they do not confirm. At most `memory_bytes` are held
+    The kernels decode, the definition only what they do not confirm. At most `memory_bytes` are held
     for a batch. Every batch has its offsets in `offsets` and above those of the batch before it. Raises RefusedError,
     StorageError.
     """
     with open_regular(path) as descriptor:
         end = os.fstat(descriptor).st_size if end_position is None else end_position
-    position, last_offset = start_position, -1
+    position, last_offset, by_kernels = start_position, -1, kernels.in_use()
     while position < end:
-        if compiled:
+        if by_kernels:
             allowed = range(max(offsets.start, last_offset + 1), offsets.stop)
-            for run in _compiled_runs(path, position, end, allowed, memory_bytes):
+            for run in _runs_by_kernels(path, position, end, allowed, memory_bytes):
                 certain = _without_contradiction(run, path, end)
                 if len(certain.table):
                     position, last_offset = certain.end_position, certain.last_offset
                     yield certain
                 if certain is not run:
                     break
-        for part in _defined_parts(path, position, end, offsets, last_offset, memory_bytes, until_full=compiled):
+        for part in _defined_parts(path, position, end, offsets, last_offset, memory_bytes, until_full=by_kernels):
             position = part.end_position
             if isinstance(part, RecordRun):
                 last_offset = part.last_offset
@@ -259,7 +256,7 @@ def record_parts(
 # By kernels
 
 
-def _compiled_runs(path: Path, position: int, end: int, offsets: range, memory_bytes: int) -> Iterator[RecordRun]:
+def _runs_by_kernels(path: Path, position: int, end: int, offsets: range, memory_bytes: int) -> Iterator[RecordRun]:
     """Yield runs up to the first batch that the kernels do not confirm."""
     buffers = Buffers(memory_bytes)
     try:

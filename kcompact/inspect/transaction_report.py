@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.records import RecordRun, record_runs
@@ -186,7 +185,7 @@ def log_transaction_report(
     for path, size_bytes in files:
         position = 0
         try:
-            for run in record_runs(path, end_position=size_bytes, memory_bytes=memory_bytes, compiled=kernels.in_use()):
+            for run in record_runs(path, end_position=size_bytes, memory_bytes=memory_bytes):
                 counter.add_run(run, path)
                 if advance is not None:
                     advance(run.end_position - position)

@@ -8,20 +8,12 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from kcompact import kernels
 from kcompact.errors import CorruptDataError
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.inspect.findings import MOST_LISTED, Finding, of_error
 from kcompact.inspect.segment_contents import SegmentContents
 from kcompact.log.directory import PartitionLog
-from kcompact.log.transaction_batches import (
-    PackedTable,
-    PackedTables,
-    TransactionBatch,
-    read_transactions,
-    rows_of_all,
-    table_of,
-)
+from kcompact.log.transaction_batches import read_transaction_tables, rows_of_all
 from kcompact.log.transaction_index import TransactionIndexJudge, read_transaction_index
 
 
@@ -33,7 +25,6 @@ def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentConten
     if has_index or any(segment.control_batches for segment in contents):
         yield from transaction_findings(
             [(log.directory / segment.log_name, segment.size_bytes) for segment in segments],
-            compiled=kernels.in_use(),
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
         )
@@ -42,7 +33,6 @@ def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentConten
 def transaction_findings(
     logs: Iterable[tuple[Path, int]],
     *,
-    compiled: bool = False,
     log_start_offset: int = 0,
     log_end_offset: int = MAX_OFFSET,
 ) -> Iterator[Finding]:
@@ -56,7 +46,7 @@ def transaction_findings(
     for log, size_bytes in logs:
         path = log.with_suffix(Suffix.TXN_INDEX)
         try:
-            batches = _batches(log, size_bytes, compiled=compiled)
+            batches = rows_of_all(read_transaction_tables(log, end_position=size_bytes))
         except CorruptDataError as problem:
             # Without the markers of this segment, the entries of later ones cannot be judged.
             yield of_error(problem)
@@ -73,19 +63,3 @@ def transaction_findings(
         if one_more is not None:
             yield replace(one_more, problem=f"{one_more.problem}; further contradictions of this log are not listed")
             return
-
-
-def _batches(log: Path, size_bytes: int, *, compiled: bool) -> Iterable[TransactionBatch]:
-    """Return the transactional and the control batches. Raises CorruptDataError, StorageError, RefusedError."""
-    if not compiled:
-        return list(read_transactions(log, end_position=size_bytes))
-    return rows_of_all(PackedTables(transaction_tables(log, size_bytes, compiled=True)))
-
-
-def transaction_tables(log: Path, size_bytes: int, *, compiled: bool) -> Sequence[PackedTable]:
-    """Return the same in one or more tables. Raises the same."""
-    if not compiled:
-        return [PackedTable.of(table_of(read_transactions(log, end_position=size_bytes)))]
-    from kcompact.log.transaction_kernels import read_transaction_tables
-
-    return read_transaction_tables(log, end_position=size_bytes)

@@ -43,7 +43,7 @@ from kcompact.keys.result import result_of
 from kcompact.keys.rows import ROW_BYTES
 from kcompact.keys.state import LogState
 from kcompact.log.batch_size import mean_batch_bytes
-from kcompact.log.transaction_batches import PackedTable, PackedTables, read_transactions, table_of
+from kcompact.log.transaction_batches import PackedTables, read_transaction_tables
 from kcompact.plan.clean_plan import CleanPlan
 
 LEAST_KEYS_BYTES = 4 << 20
@@ -59,14 +59,13 @@ def count_keys(
     executor: Executor,
     options: CountOptions | None = None,
     *,
-    compiled: bool | None = None,
     split_bytes: int | None = None,
 ) -> Counted:
     """Return what the keys of some partitions add up to, each on its own and all together. Reads only.
 
     The plans name the segments and say up to where a `read_committed` reader sees the log. A damaged log is counted up
     to the damage, which its result names as `problem`. Any number of keys is counted in the memory of the options.
-    `compiled` and `split_bytes` are for tests; no value changes the result. Raises ScratchSpaceError, EngineError, and
+    `split_bytes` is for tests; no value changes the result. Raises ScratchSpaceError, EngineError, and
     LogChangedError or StorageError if a running broker has replaced what is counted.
     """
     options = options or CountOptions()
@@ -80,7 +79,7 @@ def count_keys(
                 if state.directory not in known and _may_have_aborted(state):
                     state.learn(transactional_batches(state))
                 known.add(state.directory)
-            counting = _Counting(states, executor, options, workers, compiled, split_bytes)
+            counting = _Counting(states, executor, options, workers, split_bytes)
             scanned, buckets = counting.run()
             news = [state.learn(counting.transactional(number, scanned)) for number, state in enumerate(states)]
             if not any(news):
@@ -117,16 +116,10 @@ def _may_have_aborted(state: LogState) -> bool:
 
 def transactional_batches(state: LogState) -> PackedTables:
     """Return the transactional and control batches of a log. Raises CorruptBatchError."""
-    packed = []
-    for segment in state.segments:
-        path = state.directory / segment.log_name
-        if kernels.in_use():
-            from kcompact.log.transaction_kernels import read_transaction_tables
-
-            packed += read_transaction_tables(path, end_position=segment.size_bytes)
-        else:
-            packed.append(PackedTable.of(table_of(read_transactions(path, end_position=segment.size_bytes))))
-    return PackedTables(packed)
+    return PackedTables.joined(
+        read_transaction_tables(state.directory / segment.log_name, end_position=segment.size_bytes)
+        for segment in state.segments
+    )
 
 
 class _Counting:
@@ -138,7 +131,6 @@ class _Counting:
         executor: Executor,
         options: CountOptions,
         workers: int | None,
-        compiled: bool | None,
         split_bytes: int | None,
     ) -> None:
         budget_bytes = options.memory_bytes or default_memory_bytes()
@@ -169,7 +161,7 @@ class _Counting:
             keys_bytes=keys_bytes,
             memory_bytes=batch_memory_bytes(budget_bytes, workers),
             workers=workers,
-            compiled=kernels.in_use() if compiled is None else compiled,
+            kernel_hashes=kernels.in_use(),
         )
         rows_bytes = _rows_bytes(states, self.job)
         self.job = replace(self.job, table_bytes=min(keys_bytes, max(TABLE_BYTES, rows_bytes // MOST_TABLES)))

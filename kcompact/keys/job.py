@@ -44,7 +44,7 @@ class KeysJob:
     table_bytes: int = 8 << 20
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     workers: int = 1
-    compiled: bool = False
+    kernel_hashes: bool = False
     max_bytes_per_second: int | None = None
     directory: str = ""
 

@@ -78,22 +78,20 @@ def latest_records(
     executor: Executor,
     *,
     memory_bytes: int | None = None,
-    compiled: bool | None = None,
     split_bytes: int | None = None,
 ) -> LatestRecords:
     """Return the latest record of each key. Reads only; any number of keys takes no more memory than that.
 
-    A bit is held for each record. `compiled` and `split_bytes` are for tests; no value changes the result.
+    A bit is held for each record. `split_bytes` is for tests; no value changes the result.
     Raises CorruptDataError, BatchTooLargeError, LogChangedError, StorageError.
     """
     state = LogState.of(plan)
     state.learn(transactional_batches(state))
     budget_bytes = memory_bytes or default_memory_bytes()
-    compiled = kernels.in_use() if compiled is None else compiled
     workers = executor.parallelism
     while True:
         try:
-            return _latest(state, executor, budget_bytes, workers, compiled, split_bytes)
+            return _latest(state, executor, budget_bytes, workers, split_bytes)
         except CorruptIndexError:
             if state.ignores_indexes:
                 raise
@@ -105,7 +103,7 @@ def latest_records(
 
 
 def _latest(
-    state: LogState, executor: Executor, budget_bytes: int, workers: int, compiled: bool, split_bytes: int | None
+    state: LogState, executor: Executor, budget_bytes: int, workers: int, split_bytes: int | None
 ) -> LatestRecords:
     plan, memory_bytes = state.plan, batch_memory_bytes(budget_bytes)
     split_bytes = split_bytes or split_bytes_of([state], budget_bytes // workers)
@@ -128,7 +126,7 @@ def _latest(
         keys_bytes=keys_bytes,
         memory_bytes=batch_memory_bytes(budget_bytes, workers),
         workers=workers,
-        compiled=compiled,
+        kernel_hashes=kernels.in_use(),
         release=plan.config.release,
     )
     tasks = balanced([[split] for split in splits], workers, lambda split: split.size_bytes)

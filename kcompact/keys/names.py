@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kcompact import kernels
 from kcompact.clean.job import Split
 from kcompact.errors import LogChangedError
 from kcompact.format.batch import Batch, Record, read_records
@@ -50,7 +51,7 @@ def _records(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int,
 
 def _batches(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int, Batch]]:
     """Yield the batches that hold these rows, or more of them, each with the row of its first record."""
-    if job.compiled:
+    if kernels.in_use():
         from kcompact.clean import split_kernels
         from kcompact.log.inflate import Buffers
 

@@ -99,7 +99,7 @@ def reduce_keys(job: KeysJob, blocks: Iterable[bytes]) -> BucketRows:
     parts: dict[int, list[Table]] = {}
     for number, table in map(unpack_table, blocks):
         parts.setdefault(number, []).append(table)
-    merger = Merger(compiled=job.compiled)
+    merger = Merger()
     logs, all_keys = {}, []
     for number in sorted(parts):
         keys = np.concatenate(parts.pop(number))

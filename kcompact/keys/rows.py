@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from kcompact import kernels
 from kcompact.clean.key_memory import KeyMemory
 from kcompact.format.block import pack_table
 from kcompact.kernels import KEY_BYTES, KEY_HIGH, KEY_LOW, KEY_REF, KEY_VERSIONS, Column, Table
@@ -47,10 +48,10 @@ def merged(keys: Table) -> Table:
 
 
 class Merger:
-    """Merges tables in place: by the kernel if `compiled`, with memory that is used again in every call."""
+    """Merges tables in place: by the kernel, with memory that is used again in every call, or by the definition."""
 
-    def __init__(self, *, compiled: bool) -> None:
-        self._compiled = compiled
+    def __init__(self) -> None:
+        self._by_kernel = kernels.in_use()
         self._dealt: Table = np.empty((0, 0), np.int64)
         self._slots = np.empty(0, np.int32)
 
@@ -60,12 +61,10 @@ class Merger:
         The rows are then in the order of `order_bits` bits of KEY_LOW, after the highest `used_bits`, which are the
         same in all rows.
         """
-        if not self._compiled:
+        if not self._by_kernel:
             found = merged(keys)
             keys[: len(found)] = found
             return len(found)
-        from kcompact import kernels
-
         rows, columns = keys.shape
         if len(self._dealt) < rows or self._dealt.shape[1] != columns:
             self._dealt = np.empty((rows, columns), np.int64)
@@ -87,12 +86,12 @@ def bucket_starts(keys: Table, bucket_bits: int) -> Column:
 class Collector(KeyMemory):
     """Collects the keys of one log from a task's splits, in at most `limit_bytes`, and merges them."""
 
-    def __init__(self, log: int, *, columns: int, bucket_bits: int, limit_bytes: int, compiled: bool) -> None:
+    def __init__(self, log: int, *, columns: int, bucket_bits: int, limit_bytes: int) -> None:
         super().__init__(limit_bytes // (ROW_BYTES * columns))
         self._log = log
         self._bucket_bits = bucket_bits
         self._keys: Table = np.empty((0, columns), np.int64)
-        self._merger = Merger(compiled=compiled)
+        self._merger = Merger()
 
     def reserve(self, rows: int) -> Table:
         """Return memory for `rows` more keys."""

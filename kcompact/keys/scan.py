@@ -69,13 +69,11 @@ def scan_keys(
 
 
 def _collector(job: KeysJob, log: int) -> Collector:
-    return Collector(
-        log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.table_bytes, compiled=job.compiled
-    )
+    return Collector(log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.table_bytes)
 
 
 def _reader(job: KeysJob) -> Reader:
-    if not job.compiled:
+    if not job.kernel_hashes:
         return read_split
     from kcompact.keys import scan_kernels
     from kcompact.log import inflate
@@ -173,7 +171,7 @@ def kind_of(record: Record, header: Header, now_ms: int) -> int:
 
 def hash_function(job: KeysJob) -> Callable[[bytes], tuple[int, int]]:
     """Return the hash function of keys, as two signed halves, the low one first. It is the same for a whole job."""
-    if job.compiled:
+    if job.kernel_hashes:
         from kcompact.clean import split_kernels
 
         def digest(key: bytes) -> bytes:

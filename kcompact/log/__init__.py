@@ -13,15 +13,14 @@ Imports: `errors`, `format`, `kernels`.
     segment_reader       the batches or headers of a `.log` file between two positions
     past_damage          the batches of a damaged file, before and after the damage
     batch_size           how large the batches of log files probably are
-    many_batches         the batches of a file, verified: by the kernels, and by the definition what is unusual
     batch_headers        headers with their positions and transaction markers
-    batch_runs           the verified batches of a file, run by run, read by a kernel
+    batch_runs           the one reader of batches: by the kernels, and by the definition what is unusual
     header_table         the headers of a file as a table, read by a kernel
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay
     transaction_batches  the transactional and the control batches in columns
     transaction_index    aborted transactions by the markers, and where a `.txnindex` contradicts them
-    transaction_kernels  finds, follows and judges the transactions of a log with kernels
+    transaction_kernels  follows and judges the transactions of a log with kernels
     transaction_ends     how the transactions of a log end, for whole tables of batches
     set_aside            which `.deleted` segments may be the only copy of their records
     per_log_dir          values that the partitions of a log directory share

@@ -16,7 +16,7 @@ from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import ABORT, COMMIT, POSITION
-from kcompact.log.many_batches import runs_and_batches
+from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.segment_reader import batches, headers
 
 _MAX_CONTROL_BYTES = 1 << 20

@@ -1,23 +1,26 @@
-"""The batches of a log file, run by run, read by a kernel: verified, or only their headers.
+"""The batches of a log file, read by the kernels, and by the definition where those are unsure or turned off.
 
-The definitions are `segment_reader.verified_batches` and `segment_reader.headers`. On failure the caller reads with the
-definition, which raises the detailed error. numpy is only imported for the arrays of a run: it takes as long to load as
-a plan of a small log directory.
+`runs_and_batches` verifies them, `tables_and_headers` reads only the headers. The kernels read as far as they can
+(`verified_runs`, `header_runs`). From the first batch that they do not confirm on, the definitions do the work, which
+are `segment_reader.verified_batches` and `segment_reader.headers`, and raise the detailed error. numpy is only imported
+for the arrays of a run: it takes as long to load as a plan of a small log directory.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact import kernels
-from kcompact.format.batch import Batch, read_header
+from kcompact.format.batch import Batch, Header, read_header
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
 from kcompact.kernels import BASE_OFFSET, COLUMNS, FULL, HEADER_BYTES, LAST_OFFSET, POSITION, SIZE
 from kcompact.log.files import open_regular, read_into
+from kcompact.log.segment_reader import headers, verified_batches
 
 if TYPE_CHECKING:
     from kcompact.kernels import Bytes, Column, Table
@@ -80,6 +83,65 @@ class VerifiedRun:
         data = self.data[start : start + int(row[SIZE])]
         position = self.start_position + start
         return Batch(position, read_header(data, file=str(path), position=position), data)
+
+
+def runs_and_batches(
+    path: Path,
+    *,
+    base_offset: int,
+    end_offset: int,
+    end_position: int,
+    start_position: int = 0,
+) -> Iterator[VerifiedRun | Batch]:
+    """Yield the batches between two positions, with the checks of `verified_batches`, and `holds_large` as False.
+
+    The kernels yield runs of at least one batch each. Without kernels, and from the first batch that is damaged, of
+    magic 0 or 1, or larger than the window, batches come one by one from the definition.
+    Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    position, next_offset, epoch = start_position, base_offset, -1
+    if kernels.in_use():
+        with suppress(UnconfirmedError):
+            for run in verified_runs(
+                path,
+                base_offset=base_offset,
+                end_offset=end_offset,
+                start_position=start_position,
+                end_position=end_position,
+                memory_bytes=0,
+            ):
+                if run.count:
+                    yield run
+                    position, next_offset, epoch = run.end_position, run.next_offset, run.epoch
+    yield from verified_batches(
+        path,
+        base_offset=next_offset,
+        end_offset=end_offset,
+        start_position=position,
+        end_position=end_position,
+        epoch=epoch,
+        holds_large=False,
+    )
+
+
+def tables_and_headers(path: Path, *, end_position: int) -> Iterator[Table | tuple[int, Header]]:
+    """Yield the headers of a file: tables i64[n, COLUMNS] of the kernels, then pairs of the definition.
+
+    A pair is a position and a header. Tables have at least one row.
+    Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    position = 0
+    if kernels.in_use():
+        import numpy as np
+
+        for rows, count in header_runs(path, end_position=end_position):
+            if count:
+                position = int(rows[count - 1, POSITION] + rows[count - 1, SIZE])
+                yield np.asarray(rows)[:count]
+    yield from headers(path, start_position=position, end_position=end_position)
+
+
+# By the kernels alone
 
 
 def verified_runs(

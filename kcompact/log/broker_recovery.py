@@ -17,8 +17,8 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Batch, computed_crc_of
 from kcompact.format.legacy import CRC_START, LOG_OVERHEAD_BYTES
 from kcompact.format.names import MAX_OFFSET
+from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, open_regular, read_at
-from kcompact.log.many_batches import runs_and_batches
 from kcompact.notes import Note, NoteCode
 
 _UP_TO_MAGIC_BYTES = 17

@@ -17,9 +17,9 @@ from kcompact.format import index
 from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch
 from kcompact.format.index import OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, open_regular, read_at, read_file
 from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, read_time_index, wrong_entry
-from kcompact.log.many_batches import runs_and_batches
 from kcompact.notes import Note, NoteCode
 
 _TAIL_BYTES = 1 << 20

@@ -18,9 +18,9 @@ from kcompact.format.batch import Batch, legacy_base_offset
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers, verified_producer_headers
+from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.directory import PartitionLog, read_snapshot
 from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
-from kcompact.log.many_batches import runs_and_batches
 from kcompact.log.segments import Segment
 
 

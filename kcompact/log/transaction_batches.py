@@ -1,32 +1,37 @@
 """The transactional and the control batches of a log in columns: all that decides about transactions.
 
 A table i64[n, 4] has a row for each of them, in log order; `kernels` names its columns. `TransactionBatch` is one row.
+`read_transactions` and `of_headers` are the definitions of the kernels that find them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcompact import kernels
 from kcompact.format.names import MAX_OFFSET
-from kcompact.kernels import DATA, NO_RECORD
+from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import BatchHeader, read_headers
+from kcompact.log.files import open_regular
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kcompact.kernels import Table
+    from kcompact.kernels import Bytes, Table
 
 _ROWS = 4096
+_SCANNED_ROWS = 16_384
+_WINDOW_BYTES = 64 << 10
 
 
 class TransactionBatch(NamedTuple):
     """A transactional or a control batch.
 
-    `kind` is that of its marker, such as `kernels.ABORT`; or DATA, or NO_RECORD for a control batch without its record.
+    `kind` is that of its marker, such as `columns.ABORT`; or DATA, or NO_RECORD for a control batch without its record.
     """
 
     base_offset: int
@@ -39,9 +44,9 @@ def of_headers(batches: Iterable[BatchHeader]) -> Iterator[TransactionBatch]:
     """Yield the transactional and the control batches among these."""
     for _, header, marker in batches:
         if header.is_control:
-            kind = NO_RECORD if marker is None else marker.kind
+            kind = c.NO_RECORD if marker is None else marker.kind
         elif header.is_transactional:
-            kind = DATA
+            kind = c.DATA
         else:
             continue
         yield TransactionBatch(header.base_offset, header.last_offset, header.producer_id, kind)
@@ -70,9 +75,7 @@ def table_of(batches: Iterable[TransactionBatch]) -> Table:
     """Return these batches as a table."""
     import numpy as np
 
-    from kcompact.kernels import TXN_COLUMNS
-
-    return np.array(list(batches), np.int64).reshape(-1, TXN_COLUMNS)
+    return np.array(list(batches), np.int64).reshape(-1, c.TXN_COLUMNS)
 
 
 class PackedTable(NamedTuple):
@@ -108,17 +111,15 @@ class PackedTable(NamedTuple):
         """The table that was packed."""
         import numpy as np
 
-        from kcompact.kernels import TXN_BASE_OFFSET, TXN_COLUMNS, TXN_KIND, TXN_LAST_OFFSET, TXN_PRODUCER_ID
-
         if not self.columns:
-            return np.empty((0, TXN_COLUMNS), np.int64)
+            return np.empty((0, c.TXN_COLUMNS), np.int64)
         distances, spans, producer_ids, kinds = (
             column.astype(np.int64) + low for column, low in zip(self.columns, self.lowest[1:], strict=True)
         )
-        table = np.empty((len(kinds), TXN_COLUMNS), np.int64)
-        table[:, TXN_BASE_OFFSET] = np.cumsum(np.append(self.lowest[0], distances))
-        table[:, TXN_LAST_OFFSET] = table[:, TXN_BASE_OFFSET] + spans
-        table[:, TXN_PRODUCER_ID], table[:, TXN_KIND] = producer_ids, kinds
+        table = np.empty((len(kinds), c.TXN_COLUMNS), np.int64)
+        table[:, c.TXN_BASE_OFFSET] = np.cumsum(np.append(self.lowest[0], distances))
+        table[:, c.TXN_LAST_OFFSET] = table[:, c.TXN_BASE_OFFSET] + spans
+        table[:, c.TXN_PRODUCER_ID], table[:, c.TXN_KIND] = producer_ids, kinds
         return table
 
 
@@ -128,5 +129,49 @@ class PackedTables:
     def __init__(self, packed: Iterable[PackedTable]) -> None:
         self._packed = list(packed)
 
+    @classmethod
+    def joined(cls, parts: Iterable[PackedTables]) -> PackedTables:
+        """Return the tables of all parts, in order."""
+        return cls(chain.from_iterable(part._packed for part in parts))
+
     def __iter__(self) -> Iterator[Table]:
         return (each.table for each in self._packed)
+
+
+def read_transaction_tables(path: Path, *, end_position: int) -> PackedTables:
+    """Return what `read_transactions` yields, read by a kernel unless that finds damage or an old format.
+
+    Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    found = _scanned_tables(path, end_position) if kernels.in_use() else None
+    return PackedTables(found or [PackedTable.of(table_of(read_transactions(path, end_position=end_position)))])
+
+
+def _scanned_tables(path: Path, end_position: int) -> list[PackedTable] | None:
+    """Return the same by a kernel, None if it cannot read the file. Raises RefusedError, StorageError."""
+    import numpy as np
+
+    scratch, row = np.empty(_WINDOW_BYTES, np.uint8), np.empty((1, c.COLUMNS), np.int64)
+    found = np.empty((_SCANNED_ROWS, c.TXN_COLUMNS), np.int64)
+    packed, position, code = [], 0, c.FULL
+    with open_regular(path) as descriptor:
+        while code == c.FULL:
+            count, position, code = kernels.scan_transactions(descriptor, position, end_position, scratch, row, found)
+            packed.append(PackedTable.of(found[:count]))
+    return packed if code == c.DONE else None
+
+
+def find_transactions(buffer: Bytes, table: Table, read: Callable[[int], BatchHeader]) -> Table:
+    """Return the transactional and the control batches among those of a table whose bytes are in `buffer`.
+
+    `read` returns the header and the marker of a row by the definition: it is called for unusual control batches.
+    """
+    import numpy as np
+
+    rows = np.flatnonzero(table[:, c.ATTRIBUTES] & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT))
+    found = np.empty((len(rows), c.TXN_COLUMNS), np.int64)
+    if len(rows):
+        kernels.transactional_batches(buffer, table, found)
+    for number in np.flatnonzero(found[:, c.TXN_KIND] == c.UNREAD).tolist():
+        (found[number],) = of_headers([read(int(rows[number]))])
+    return found

@@ -1,86 +1,22 @@
-"""The transactions of a log, found, followed and judged by kernels, from tables of `transaction_batches`.
+"""The transactions of a log, followed and judged by kernels, from tables of `transaction_batches`.
 
-The definitions are `transaction_batches.of_headers` and the classes of `transaction_index`.
+The definitions are the classes of `transaction_index`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from kcompact import kernels
 from kcompact.format.index import AbortedTxn, AbortedTxnColumns
-from kcompact.kernels import (
-    ABORT,
-    ATTRIBUTES,
-    COLUMNS,
-    CONTROL_BIT,
-    DONE,
-    ENDED_AT,
-    FULL,
-    MARKER_COLUMNS,
-    MARKER_FIRST_BATCH,
-    MARKER_LAST_STABLE_OFFSET,
-    MARKER_OFFSET,
-    MARKER_PRODUCER_ID,
-    OPEN_FIRST,
-    OPEN_NEXT,
-    OPEN_PREVIOUS,
-    STABLE_FILE,
-    STABLE_NUMBER,
-    STABLE_OFFSET,
-    TRANSACTIONAL_BIT,
-    TXN_COLUMNS,
-    TXN_KIND,
-    TXN_PRODUCER_ID,
-    UNREAD,
-    Bytes,
-    Column,
-    Table,
-)
-from kcompact.log.batch_headers import BatchHeader
-from kcompact.log.files import open_regular
-from kcompact.log.transaction_batches import PackedTable, of_headers, read_transactions, table_of
+from kcompact.kernels import Column, Table
+from kcompact.kernels import columns as c
 from kcompact.log.transaction_index import Transactions
 
-WINDOW_BYTES = 64 << 10
-TABLE_ROWS = 16_384
-
-ENTRY_COLUMNS = (MARKER_PRODUCER_ID, MARKER_FIRST_BATCH, MARKER_OFFSET, MARKER_LAST_STABLE_OFFSET)
+ENTRY_COLUMNS = (c.MARKER_PRODUCER_ID, c.MARKER_FIRST_BATCH, c.MARKER_OFFSET, c.MARKER_LAST_STABLE_OFFSET)
 """The columns of a table of ABORT markers that make the entries of a `.txnindex`."""
-
-
-def find_transactions(buffer: Bytes, table: Table, read: Callable[[int], BatchHeader]) -> Table:
-    """Return the transactional and the control batches among those of a table whose bytes are in `buffer`.
-
-    `read` returns the header and the marker of a row by the definition: it is called for unusual control batches.
-    """
-    rows = np.flatnonzero(table[:, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT))
-    found = np.empty((len(rows), TXN_COLUMNS), np.int64)
-    if len(rows):
-        kernels.transactional_batches(buffer, table, found)
-    for number in np.flatnonzero(found[:, TXN_KIND] == UNREAD).tolist():
-        (found[number],) = of_headers([read(int(rows[number]))])
-    return found
-
-
-def read_transaction_tables(path: Path, *, end_position: int) -> list[PackedTable]:
-    """Return the transactional and the control batches of a log file, in one or more tables.
-
-    Raises as `read_transactions`, which reads the file if the kernel cannot.
-    """
-    scratch, row = np.empty(WINDOW_BYTES, np.uint8), np.empty((1, COLUMNS), np.int64)
-    found = np.empty((TABLE_ROWS, TXN_COLUMNS), np.int64)
-    packed, position, code = [], 0, FULL
-    with open_regular(path) as descriptor:
-        while code == FULL:
-            count, position, code = kernels.scan_transactions(descriptor, position, end_position, scratch, row, found)
-            packed.append(PackedTable.of(found[:count]))
-    if code != DONE:
-        return [PackedTable.of(table_of(read_transactions(path, end_position=end_position)))]
-    return packed
 
 
 class ProducerNumbers:
@@ -94,7 +30,7 @@ class ProducerNumbers:
     @classmethod
     def in_tables(cls, tables: Iterable[Table]) -> ProducerNumbers:
         """Return the numbers of the producers of these batches."""
-        return cls(table[:, TXN_PRODUCER_ID] for table in tables)
+        return cls(table[:, c.TXN_PRODUCER_ID] for table in tables)
 
     def __len__(self) -> int:
         return len(self._producer_ids)
@@ -115,29 +51,29 @@ class CompiledTransactions:
     def __init__(self, producers: ProducerNumbers, *, start_offset: int = 0) -> None:
         self._producers, self._start_offset = producers, start_offset
         self._state = np.full((len(producers) + 1, 4), -1, np.int64)
-        self._state[-1, [OPEN_NEXT, OPEN_PREVIOUS]] = len(producers)
+        self._state[-1, [c.OPEN_NEXT, c.OPEN_PREVIOUS]] = len(producers)
 
     def abort_markers(self, batches: Table) -> Table:
         """Return the ABORT markers of the next batches, with the fields of `AbortMarker`."""
-        markers = np.empty((np.count_nonzero(batches[:, TXN_KIND] == ABORT), MARKER_COLUMNS), np.int64)
-        producers = self._producers.of(batches[:, TXN_PRODUCER_ID])
+        markers = np.empty((np.count_nonzero(batches[:, c.TXN_KIND] == c.ABORT), c.MARKER_COLUMNS), np.int64)
+        producers = self._producers.of(batches[:, c.TXN_PRODUCER_ID])
         count, _ = kernels.follow_transactions(batches, producers, self._start_offset, self._state, markers)
         return markers[:count]
 
     def as_definition(self) -> Transactions:
         """Return the definition in the same state."""
-        opened, ended = {}, np.flatnonzero(self._state[:-1, ENDED_AT] >= 0).tolist()
+        opened, ended = {}, np.flatnonzero(self._state[:-1, c.ENDED_AT] >= 0).tolist()
         number = ring = len(self._producers)
-        while (number := int(self._state[number, OPEN_NEXT])) != ring:
-            opened[self._producers.id_of(number)] = int(self._state[number, OPEN_FIRST])
-        return Transactions(opened, {self._producers.id_of(each): int(self._state[each, ENDED_AT]) for each in ended})
+        while (number := int(self._state[number, c.OPEN_NEXT])) != ring:
+            opened[self._producers.id_of(number)] = int(self._state[number, c.OPEN_FIRST])
+        return Transactions(opened, {self._producers.id_of(each): int(self._state[each, c.ENDED_AT]) for each in ended})
 
 
 def aborted_by_markers(transactions: CompiledTransactions, batches: Iterable[Table]) -> AbortedTxnColumns:
     """Return the entries that `transaction_index.aborted_by_markers` returns."""
     found = [transactions.abort_markers(table) for table in batches]
     return AbortedTxnColumns.of(
-        *(AbortedTxnColumns(markers[markers[:, MARKER_FIRST_BATCH] >= 0][:, ENTRY_COLUMNS]) for markers in found)
+        *(AbortedTxnColumns(markers[markers[:, c.MARKER_FIRST_BATCH] >= 0][:, ENTRY_COLUMNS]) for markers in found)
     )
 
 
@@ -153,7 +89,7 @@ class CompiledJudge:
     def agrees(self, entries: Sequence[AbortedTxn], batches: Iterable[Table]) -> bool:
         """Return whether the entries of the next segment's index agree with its batches and with what came before."""
         markers = np.concatenate(
-            [np.empty((0, MARKER_COLUMNS), np.int64), *map(self.transactions.abort_markers, batches)]
+            [np.empty((0, c.MARKER_COLUMNS), np.int64), *map(self.transactions.abort_markers, batches)]
         )
         code = kernels.judge_entries(
             markers,
@@ -164,9 +100,9 @@ class CompiledJudge:
             self._stable,
         )
         self._files += 1
-        return bool(code == DONE)
+        return bool(code == c.DONE)
 
     def most_stable(self) -> list[tuple[int, int]]:
         """Return the entries with the greatest last stable offsets: the number of the segment, that of the entry."""
-        known = self._stable[self._stable[:, STABLE_OFFSET] >= 0]
-        return [(file, number) for file, number in known[:, [STABLE_FILE, STABLE_NUMBER]].tolist()]
+        known = self._stable[self._stable[:, c.STABLE_OFFSET] >= 0]
+        return [(file, number) for file, number in known[:, [c.STABLE_FILE, c.STABLE_NUMBER]].tolist()]

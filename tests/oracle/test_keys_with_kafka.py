@@ -21,6 +21,7 @@ from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
 from tests.oracle.odd_logs import odd_spec
 from tests.oracle.real_kafka import Json, RealKafka, Record
+from tests.support.machine_code import switched
 
 pytestmark = pytest.mark.oracle
 
@@ -131,7 +132,8 @@ def test_each_count_is_what_kafkas_readers_see(seed: int, kafka: RealKafka, tmp_
         views = kafka.load(log_dir, isolation="both", **options)["partitions"]
         plans = [plan for plan in plans_of(log_dir, settings) if not plan.log.damage]
         for compiled in (False, True):
-            counted = count_keys(plans, InProcess(), CountOptions(top=3, older_than_ms=DAY), compiled=compiled)
+            with switched(compiled=compiled):
+                counted = count_keys(plans, InProcess(), CountOptions(top=3, older_than_ms=DAY))
             assert not counted.failed
             for found in counted.logs:
                 seen = seen_by_kafka(kafka, found.directory, views[found.directory.name], settings["now_ms"])

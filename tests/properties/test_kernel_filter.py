@@ -143,7 +143,7 @@ def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[byte
             for producer_id in draw(st.sets(st.integers(0, 3)))
             for offsets in [st.sampled_from([one.header.last_offset for one in found])]
         },
-        compiled=True,
+        kernel_hashes=True,
     )
     split = Split(
         log_name=LOG_NAME,
@@ -201,7 +201,7 @@ def test_filter_leaves_other_splits_alone(scratch: Path) -> None:
         JOB,
         directory=str(scratch),
         upper_bound_offset=2,
-        compiled=True,
+        kernel_hashes=True,
     )
     # Fewer bits than records: the file has changed since the scan.
     assert split_kernels.filter_split(job, split, array(b""), 0, Buffers()) is None

@@ -22,9 +22,9 @@ from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
 from kcompact.kernels import ABORT, COMMIT, DATA, HEADER_BYTES, MARKER_COLUMNS, NO_RECORD, Table
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.transaction_batches import PackedTable, TransactionBatch, of_headers, table_of
+from kcompact.log.transaction_batches import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
 from kcompact.log.transaction_index import TransactionIndexJudge, Transactions, aborted_by_markers
-from kcompact.log.transaction_kernels import CompiledJudge, CompiledTransactions, ProducerNumbers, find_transactions
+from kcompact.log.transaction_kernels import CompiledJudge, CompiledTransactions, ProducerNumbers
 from kcompact.log.transaction_kernels import aborted_by_markers as compiled_aborted_by_markers
 from tests.support import strategies
 from tests.support.kernel_inputs import array, same_offsets

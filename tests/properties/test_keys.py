@@ -16,6 +16,7 @@ from kcompact.keys.count import count_keys
 from kcompact.keys.counts import Counted, CountOptions, KeyCounts, LogKeys, PrefixKeys, Tally
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.key_logs import NOW, KeyLog, Known, Plain, end_of_view, plain_count, random_log
+from tests.support.machine_code import switched
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of
 
@@ -138,7 +139,8 @@ def test_how_the_work_is_cut_and_dealt_changes_nothing(
         plan = plan_of(random_log(seed).spec, Path(scratch))
         whole = count(plan, InProcess())
         options = replace(OPTIONS, memory_bytes=memory_bytes)
-        assert count_keys([plan], executor, options, compiled=compiled, split_bytes=split_bytes) == whole
+        with switched(compiled=compiled):
+            assert count_keys([plan], executor, options, split_bytes=split_bytes) == whole
 
 
 @pytest.mark.long
@@ -149,7 +151,8 @@ def test_several_partitions_count_as_each_alone_and_share_keys(
     with tempfile.TemporaryDirectory() as scratch:
         logs = [random_log(seed, name=f"orders-{number}") for number, seed in enumerate(some)]
         plans = [plan_of(log.spec, Path(scratch)) for log in logs]
-        together = count_keys(plans, executor, OPTIONS, compiled=compiled)
+        with switched(compiled=compiled):
+            together = count_keys(plans, executor, OPTIONS)
         assert together.logs == tuple(count(plan, InProcess()).logs[0] for plan in plans)
         keys = [
             set(plain_count(log.records, start_offset=0, stable_offset=plan.last_stable_offset).keys)
@@ -166,13 +169,11 @@ def test_several_partitions_count_as_each_alone_and_share_keys(
         assert [len(each.directories) for each in together.most_shared] == most
 
 
-def count(
-    plan: CleanPlan, executor: Executor, *, compiled: bool | None = None, split_bytes: int | None = None
-) -> Counted:
-    return count_keys([plan], executor, OPTIONS, compiled=compiled, split_bytes=split_bytes)
+def count(plan: CleanPlan, executor: Executor, *, compiled: bool = True, split_bytes: int | None = None) -> Counted:
+    with switched(compiled=compiled):
+        return count_keys([plan], executor, OPTIONS, split_bytes=split_bytes)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_a_count_without_partitions_and_an_empty_log(tmp_path: Path, compiled: bool) -> None:
     assert count_keys([], InProcess()) == Counted()
     empty = random_log(0).spec

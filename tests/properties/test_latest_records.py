@@ -15,6 +15,7 @@ from kcompact.inspect.records import record_runs
 from kcompact.keys.latest import latest_records
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.key_logs import end_of_view, plain_count, random_log
+from tests.support.machine_code import switched
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of
 
@@ -22,7 +23,8 @@ executors = st.one_of(st.just(InProcess()), st.builds(Shuffled, seed=st.integers
 
 
 def latest_offsets(plan: CleanPlan, executor: Executor, *, compiled: bool, split_bytes: int | None) -> list[int]:
-    latest = latest_records(plan, executor, compiled=compiled, split_bytes=split_bytes)
+    with switched(compiled=compiled):
+        latest = latest_records(plan, executor, split_bytes=split_bytes)
     found = []
     for segment in plan.log.segments:
         path = plan.log.directory / segment.log_name

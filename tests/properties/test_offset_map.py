@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from kcompact.clean.offset_map import (
     take,
 )
 from kcompact.format.block import Keys, clear_rows, head, unpack_keys
+from tests.support.machine_code import switched
 
 Row = tuple[int, int, int]
 compiled_or_not = st.booleans()
@@ -60,7 +60,8 @@ def latest_in(rows: list[Row]) -> list[Row]:
 @given(key_rows(), compiled_or_not)
 def test_latest_is_its_definition(rows: list[Row], compiled: bool) -> None:
     keys = keys_of(rows)
-    assert rows_in(take(keys, offset_map.latest_mask(keys, compiled=compiled))) == latest_in(rows)
+    with switched(compiled=compiled):
+        assert rows_in(take(keys, offset_map.latest_mask(keys))) == latest_in(rows)
 
 
 @given(key_rows(), st.integers(0, 40))
@@ -92,10 +93,10 @@ def by_splits(rows: list[Row]) -> dict[int, list[Row]]:
 
 
 def collected(
-    rows: list[Row], *, buckets: int, limit_rows: int, piece: int, compiled: bool
+    rows: list[Row], *, buckets: int, limit_rows: int, piece: int
 ) -> tuple[list[tuple[int, bytes]], Survivors]:
     """Hand rows to a collector, those of a split in pieces; return its blocks and bits."""
-    collector = Collector(buckets, limit_rows * KEY_BYTES, compiled=compiled)
+    collector = Collector(buckets, limit_rows * KEY_BYTES)
     blocks = []
     for split, own in by_splits(rows).items():
         for start in range(0, len(own), piece):
@@ -125,7 +126,8 @@ def survivors_of(survivors: Survivors, rows: list[Row]) -> list[Row]:
 def test_any_pieces_give_the_latest_records(
     rows: list[Row], buckets: int, limit_rows: int, piece: int, compiled: bool, random: object
 ) -> None:
-    blocks, survivors = collected(rows, buckets=buckets, limit_rows=limit_rows, piece=piece, compiled=compiled)
+    with switched(compiled=compiled):
+        blocks, survivors = collected(rows, buckets=buckets, limit_rows=limit_rows, piece=piece)
     by_bucket: dict[int, list[bytes]] = {}
     for bucket, block in blocks:
         keys = unpack_keys(block)
@@ -137,7 +139,8 @@ def test_any_pieces_give_the_latest_records(
     map_keys = 0
     for own in by_bucket.values():
         random.shuffle(own)  # type: ignore[attr-defined]
-        superseded_rows, keys_in, superseded_keys, distinct = superseded(own, compiled=compiled)
+        with switched(compiled=compiled):
+            superseded_rows, keys_in, superseded_keys, distinct = superseded(own)
         map_keys += distinct
         assert keys_in == sum(head(block).rows for block in own)
         set_bits = sum(map(count_bits, survivors.bitmaps.values()))
@@ -151,26 +154,23 @@ def test_any_pieces_give_the_latest_records(
     assert sum(int(np.unpackbits(bitmap).sum()) for bitmap in survivors.bitmaps.values()) == len(expected)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_a_collector_holds_no_more_than_it_may(compiled: bool) -> None:
     rows = [(key, key, split << SPLIT_SHIFT | row << 1 | 1) for split in range(6) for row, key in enumerate(range(20))]
-    blocks, _ = collected(rows, buckets=1, limit_rows=60, piece=10, compiled=compiled)
+    blocks, _ = collected(rows, buckets=1, limit_rows=60, piece=10)
     assert len(blocks) == 1, "twenty keys fit, however often they come"
     distinct = [(record_ref, 0, record_ref) for _, _, record_ref in rows]
-    blocks, _ = collected(distinct, buckets=1, limit_rows=60, piece=10, compiled=compiled)
+    blocks, _ = collected(distinct, buckets=1, limit_rows=60, piece=10)
     assert sum(head(block).rows for _, block in blocks) == len(distinct)
     assert max(head(block).rows for _, block in blocks) <= 60
 
 
 def test_a_collector_takes_more_at_once_than_it_may_hold() -> None:
-    blocks, _ = collected(
-        [(row, 0, row << 1 | 1) for row in range(20)], buckets=2, limit_rows=1, piece=99, compiled=True
-    )
+    blocks, _ = collected([(row, 0, row << 1 | 1) for row in range(20)], buckets=2, limit_rows=1, piece=99)
     assert sum(head(block).rows for _, block in blocks) == 20
 
 
 def test_added_keys_can_be_rolled_back_until_they_are_merged() -> None:
-    collector = Collector(1, 10 * KEY_BYTES, compiled=False)
+    collector = Collector(1, 10 * KEY_BYTES)
     collector.add(0, 8, keys_of([(1, 1, 1), (2, 2, 3)]))
     begin = collector.savepoint()
     second = [(1, 1, 1 << SPLIT_SHIFT | 1), (9, 9, 1 << SPLIT_SHIFT | 3)]
@@ -190,8 +190,13 @@ def test_added_keys_can_be_rolled_back_until_they_are_merged() -> None:
 
 @given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.sets(st.integers(0, 29)), compiled_or_not)
 def test_survivors(records: int, latest_rows: set[int], superseded_rows: set[int], compiled: bool) -> None:
+    with switched(compiled=compiled):
+        agree_on_survivors(records, latest_rows, superseded_rows)
+
+
+def agree_on_survivors(records: int, latest_rows: set[int], superseded_rows: set[int]) -> None:
     latest_rows, superseded_rows = ({row for row in rows if row < records} for rows in (latest_rows, superseded_rows))
-    survivors = Survivors(compiled=compiled)
+    survivors = Survivors()
 
     def record_refs(split: int, rows: set[int]) -> list[int]:
         return [split << SPLIT_SHIFT | row << 1 | row & 1 for row in sorted(rows)]

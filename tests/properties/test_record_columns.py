@@ -17,16 +17,22 @@ from kcompact.inspect import records as records_module
 from kcompact.inspect.records import RecordRun, record_runs
 from kcompact.kernels import ATTRIBUTES, BASE_OFFSET, BASE_SEQUENCE, COLUMNS, LAST_OFFSET, POSITION, SIZE
 from tests.support.kernel_inputs import LOG_NAME, any_batch, any_log_bytes, same_offsets
+from tests.support.machine_code import switched
 
 COMPARED = sorted(set(range(COLUMNS)) - {POSITION, *range(12, COLUMNS)})
 
 
 def read(path: Path, *, compiled: bool, start_position: int = 0) -> tuple[list[object], list[object], str]:
     """Return the batches and the records of a file, and the error at its end."""
+    with switched(compiled=compiled):
+        return _read(path, start_position)
+
+
+def _read(path: Path, start_position: int) -> tuple[list[object], list[object], str]:
     batches: list[object] = []
     records: list[object] = []
     try:
-        for run in record_runs(path, compiled=compiled, start_position=start_position):
+        for run in record_runs(path, start_position=start_position):
             first = len(batches)
             positions = (run.table[:, POSITION] + run.start_position).tolist()
             facts = (positions, run.table[:, COMPARED].tolist(), run.crc.tolist(), run.magic.tolist())
@@ -65,7 +71,6 @@ def one_batch(offset: int, codec: Codec, **fields: Any) -> bytes:
     return build(records, codec=codec, base_sequence=2**31 - 1, producer_id=5, producer_epoch=1, **fields)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "codecs",
     [
@@ -79,7 +84,7 @@ def test_every_field(codecs: list[Codec], compiled: bool, tmp_path: Path) -> Non
     data = b"".join(one_batch(10 * number, codec, log_append_time=number == 1) for number, codec in enumerate(codecs))
     path = written(data, str(tmp_path))
     expected = [record for batch in parse_batches(data, file="") for record in read_records(batch, file="")]
-    (run,) = record_runs(path, compiled=compiled)
+    (run,) = record_runs(path)
     assert [run.record(row) for row in range(len(run))] == expected
     assert run.sequence.tolist() == [2**31 - 1, 0, 2] * len(codecs)
     assert run.batch_column(BASE_OFFSET).tolist() == [10 * number for number in range(len(codecs)) for _ in range(3)]
@@ -95,15 +100,13 @@ def of_positions(path: Path) -> list[int]:
     return [batch.position for batch in parse_batches(path.read_bytes(), file="")]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_a_part_of_a_file(compiled: bool, tmp_path: Path) -> None:
     path = written(b"".join(one_batch(10 * number, Codec.NONE) for number in range(4)), str(tmp_path))
     positions = of_positions(path)
-    runs = list(record_runs(path, start_position=positions[1], end_position=positions[3], compiled=compiled))
+    runs = list(record_runs(path, start_position=positions[1], end_position=positions[3]))
     assert [int(offset) for run in runs for offset in run.offset] == [10, 11, 13, 20, 21, 23]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_a_wrong_checksum_ends_the_records_and_names_the_batch(compiled: bool, tmp_path: Path) -> None:
     data = bytearray(b"".join(one_batch(10 * number, Codec.NONE) for number in range(3)))
     path = written(bytes(data), str(tmp_path))
@@ -112,6 +115,6 @@ def test_a_wrong_checksum_ends_the_records_and_names_the_batch(compiled: bool, t
     path.write_bytes(bytes(data))
     found: list[RecordRun] = []
     with pytest.raises(KcompactError, match=rf"position {positions[1]}, offset 10: checksum 0x"):
-        found.extend(record_runs(path, compiled=compiled))
+        found.extend(record_runs(path))
     assert [len(run.table) for run in found] == [1]
     assert [int(offset) for run in found for offset in run.offset] == [0, 1, 3]

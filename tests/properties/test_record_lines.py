@@ -23,6 +23,7 @@ from kcompact.format.codec import Codec
 from kcompact.inspect.records import RecordRun, record_parts, record_runs
 from kcompact.kernels import FIELD_BINARY, FIELD_NULL, FIELD_TEXT, FIELD_UNDECIDED
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
+from tests.support.machine_code import switched
 
 LABEL = 'ü"\\/\n7770000000000000000.log'
 FIELDS = [None, b"", b"text", b'"quoted\\"', "grün".encode(), b"\xff\0", b"tab\t", b"x" * 4095, b"y" * 5000, b"~ \x7f"]
@@ -55,9 +56,14 @@ def by_definition(form: LineForm) -> tuple[str, str]:
 
 
 def by_runs(form: LineForm, *, compiled: bool) -> tuple[str, str]:
+    with switched(compiled=compiled):
+        return _by_runs(form)
+
+
+def _by_runs(form: LineForm) -> tuple[str, str]:
     lines, left_out = form.heading().encode(), LeftOutParts()
-    writer = RunLines(compiled=compiled)
-    for part in record_parts(form.path, compiled=compiled):
+    writer = RunLines()
+    for part in record_parts(form.path):
         if isinstance(part, RecordRun):
             for piece in writer.of(form, part):
                 lines += piece
@@ -148,8 +154,8 @@ def test_a_kernel_writes_binary_keys_and_values(as_json: bool, tmp_path: Path, m
 def test_logs_share_the_programs_of_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, made = tmp_path / LOG_NAME, list[LineForm]()
     path.write_bytes(build([Record(0, 0, b"k", b"v")]))
-    (run,) = record_runs(path, compiled=True)
-    writer, program = RunLines(compiled=True), record_lines._program
+    (run,) = record_runs(path)
+    writer, program = RunLines(), record_lines._program
 
     def counted(form: LineForm) -> object:
         made.append(form)
@@ -179,12 +185,11 @@ def test_a_line_longer_than_the_space_and_full_space(tmp_path: Path, monkeypatch
     assert by_runs(form, compiled=True) == by_definition(form)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_chosen_records_come_with_their_batches(compiled: bool, tmp_path: Path) -> None:
     path = tmp_path / LOG_NAME
     path.write_bytes(b"".join(build([Record(at, 0, b"k", b"v"), Record(at + 1, 0, b"k", b"v")]) for at in (0, 2, 4)))
-    writer, form = RunLines(compiled=compiled), LineForm(label="a.log", path=path)
-    (run,) = record_runs(path, compiled=compiled)
+    writer, form = RunLines(), LineForm(label="a.log", path=path)
+    (run,) = record_runs(path)
     chosen = np.isin(run.offset, [1, 4, 5])
     lines = b"".join(writer.of(form, run, chosen)).decode().splitlines()
     assert [line.split()[:3][-2:] for line in lines] == [

@@ -15,6 +15,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.format.batch import parse_batches
 from tests.support import reference_cleaner, strategies
 from tests.support.log_writer import LogSpec, SegmentSpec
+from tests.support.machine_code import switched
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of, staged
 
@@ -36,7 +37,6 @@ any_sizes = st.builds(
     task_bytes=st.sampled_from([1, 150, 400, 10**9]),
     bucket_count=st.sampled_from([None, 1, 2, 7]),
     memory_bytes=st.sampled_from([None, 1]),
-    compiled=st.sampled_from([None, True]),
 )
 
 
@@ -49,8 +49,8 @@ def agree(spec: LogSpec, *, keep_tombstones: bool = False, compiled: bool = Fals
         assert plan.eligible == bool(plan.cleanable_bytes)
         if not plan.eligible:
             return expected
-        sizes = Tuning(compiled=compiled)
-        files, stats = staged(plan, InProcess(), sizes=sizes, keep_tombstones=keep_tombstones)
+        with switched(compiled=compiled):
+            files, stats = staged(plan, InProcess(), sizes=Tuning(), keep_tombstones=keep_tombstones)
         assert [[segment.base_offset for segment in group] for group in plan.groups] == expected.groups
     for name in files:
         assert files[name] == expected.files[name], name

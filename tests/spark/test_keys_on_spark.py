@@ -27,14 +27,13 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> list[CleanPlan]:
     return [plan_of(write_log(tmp_path_factory.mktemp("orders"))), *odd]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_a_count_is_that_of_one_process(on_spark: OnSpark, plans: list[CleanPlan], compiled: bool) -> None:
     expected = count_keys(plans, InProcess(), OPTIONS)
     assert expected.shared_keys
-    assert count_keys(plans, on_spark, OPTIONS, compiled=compiled, split_bytes=5_000) == expected
+    assert count_keys(plans, on_spark, OPTIONS, split_bytes=5_000) == expected
     with shared_jobs(on_spark.sc) as jobs:
         sharing = dataclasses.replace(on_spark, shared_jobs=jobs)
-        assert count_keys(plans, sharing, OPTIONS, compiled=compiled) == expected
+        assert count_keys(plans, sharing, OPTIONS) == expected
 
 
 def test_a_count_by_the_shuffle_is_that_of_one_process(

@@ -67,8 +67,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> CleanPlan:
     [
         Tuning(),
         Tuning(split_bytes=1, task_bytes=4_000, bucket_count=1),  # A split is a batch.
-        Tuning(split_bytes=5_000, task_bytes=20_000, bucket_count=7, compiled=True),
-        Tuning(split_bytes=30_000, task_bytes=30_000, bucket_count=3, compiled=False),
+        Tuning(split_bytes=5_000, task_bytes=20_000, bucket_count=7),
+        Tuning(split_bytes=30_000, task_bytes=30_000, bucket_count=3),
     ],
     ids=["default", "smallest", "small", "one-split-a-task"],
 )
@@ -141,14 +141,13 @@ def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, cap
     assert "CorruptBatchError" not in spark_log(on_spark).removeprefix(log_before)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("wrong", ["missing file", "an entry too many", "active segment: missing file"])
 def test_a_wrong_transaction_index_is_refused(wrong: str, compiled: bool, on_spark: OnSpark, tmp_path: Path) -> None:
     directory = log_writer.write(SPEC, tmp_path)
     path = WRONG[wrong].apply(directory)
     plan = plan_partition(directory, SPEC.config, now_ms=SPEC.now_ms)
     with pytest.raises(CorruptTransactionIndexError, match=WRONG[wrong].message) as refused:
-        prepare_clean(plan, on_spark, tuning=Tuning(compiled=compiled))
+        prepare_clean(plan, on_spark, tuning=Tuning())
     assert refused.value.file == str(path)
 
 

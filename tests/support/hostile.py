@@ -121,7 +121,7 @@ class Hostile:
             first_dirty_offset=chance.choice((0, 40, 1 << 32)),
             now_ms=mutants.T + chance.choice((-5, 0, 10**9)),
             delete_retention_ms=chance.choice((0, 1000, 2**63 - 1)),
-            compiled=True,
+            kernel_hashes=True,
         )
         split = Split(
             log_name=LOG_NAME,
@@ -131,7 +131,7 @@ class Hostile:
             end_offset=1 << 62,
             check_index=False,
         )
-        readable, compiled = Collector(1, 1 << 20, compiled=True), Collector(1, 1 << 20, compiled=True)
+        readable, compiled = Collector(1, 1 << 20), Collector(1, 1 << 20)
         summary = split_kernels.scan_split(job, split, compiled, self._buffers)
         try:
             expected = read_split(job, split, readable)

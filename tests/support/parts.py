@@ -37,13 +37,12 @@ INDEXES = TopicConfig(index_interval_bytes=60, segment_index_bytes=10_000)
 DATA = log_dsl.parse(f"log\n{LINE}").segments[0].batches
 
 
-def job_of(source: Path, *, compiled: bool = False) -> CleanJob:
+def job_of(source: Path) -> CleanJob:
     return replace(
         JOB,
         directory=str(source),
         now_ms=DEFAULT_TIME,
         delete_retention_ms=1,
-        compiled=compiled,
     )
 
 
@@ -78,11 +77,9 @@ def tasks_at(*cuts: int, is_only: bool | None = None) -> list[WriteTask]:
     return tasks
 
 
-def parts_of(
-    source: Path, staging: Path | None, *cuts: int, compiled: bool = False, is_only: bool | None = None
-) -> list[WrittenPart]:
+def parts_of(source: Path, staging: Path | None, *cuts: int, is_only: bool | None = None) -> list[WrittenPart]:
     where = None if staging is None else staging_at(staging)
-    job = job_of(source, compiled=compiled)
+    job = job_of(source)
     return [write_part(job, task, where, PACE) for task in tasks_at(*cuts, is_only=is_only)]
 
 

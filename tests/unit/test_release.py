@@ -44,13 +44,12 @@ def test_the_last_batch_of_the_round_stays_empty(next_offset: int) -> None:
     assert KAFKA_4_3.keeps_empty_last_batch(np.array([next_offset]), 100, 250).tolist() == [keeps]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_the_release_decides_about_the_final_time_entry(tmp_path: Path, compiled: bool) -> None:
     source = log_writer.write(log_dsl.parse(f"log\n{LINE}"), tmp_path)
     release = replace(KAFKA_4_3, adds_final_time_entry=False)
-    parts = parts_of(source, None, compiled=compiled)
+    parts = parts_of(source, None)
     (_, with_entry), (_, without) = (
-        build_indexes(parts, 0, replace(INDEXES, index_interval_bytes=1000, release=each), compiled=compiled)
+        build_indexes(parts, 0, replace(INDEXES, index_interval_bytes=1000, release=each))
         for each in (KAFKA_4_3, release)
     )
     assert (len(with_entry), len(without)) == (12, 0)

@@ -109,11 +109,11 @@ class _Program(NamedTuple):
 class RunLines:
     """Writes the lines of runs, of one log after the other."""
 
-    def __init__(self, *, compiled: bool) -> None:
-        self._compiled = compiled
+    def __init__(self) -> None:
+        self._by_kernel = kernels.in_use()
         self._programs: dict[LineForm, _Program | None] = {}
         """The programs of each form, whatever the log."""
-        self._out = np.empty(_OUT_BYTES if compiled else 0, np.uint8)
+        self._out = np.empty(_OUT_BYTES if self._by_kernel else 0, np.uint8)
 
     def of(self, form: LineForm, run: RecordRun, chosen: Mask | None = None) -> Iterator[bytes | memoryview]:
         """Yield pieces of the lines of a run. A piece is valid until the next one.
@@ -122,12 +122,12 @@ class RunLines:
         marker that is too short.
         """
         rows, is_batch = _lines(run, chosen, with_batches=form.with_batches)
-        program = self._program_of(form) if self._compiled else None
+        program = self._program_of(form) if self._by_kernel else None
         if program is None:
             for start in range(0, len(rows), _MOST_DEFINED):
                 yield from _defined(form, run, rows, is_batch, start, start + _MOST_DEFINED)
             return
-        yield from self._by_kernel(form, run, rows, is_batch, program)
+        yield from self._written(form, run, rows, is_batch, program)
 
     def _program_of(self, form: LineForm) -> _Program | None:
         of_any_log = replace(form, label="", path=Path())
@@ -135,7 +135,7 @@ class RunLines:
             self._programs[of_any_log] = _program(of_any_log)
         return self._programs[of_any_log]
 
-    def _by_kernel(
+    def _written(
         self, form: LineForm, run: RecordRun, rows: Column, is_batch: Mask, program: _Program
     ) -> Iterator[bytes | memoryview]:
         values = _record_values(run), _batch_values(run)

@@ -15,9 +15,9 @@ from kcompact.errors import CorruptBatchError, CorruptDataError, LogChangedError
 from kcompact.format.checksum import crc32c
 from kcompact.format.index import MAX_RELATIVE_OFFSET, build_txn_index
 from kcompact.format.names import MAX_OFFSET, Suffix, parse_file_name
+from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.index_files import build_indexes
-from kcompact.log.many_batches import runs_and_batches
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_batches import read_transactions
 from kcompact.log.transaction_index import Transactions, aborted_by_markers

@@ -147,14 +147,13 @@ GROWING: list[tuple[str, Callable[[], list[bytes]], float]] = [
 ]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(("make", "grows_to"), [row[1:] for row in GROWING], ids=[row[0] for row in GROWING])
 def test_how_much_a_log_grows_at_worst(
     make: Callable[[], list[bytes]], grows_to: float, compiled: bool, tmp_path: Path
 ) -> None:
     batches = make()
     before = sum(map(len, batches))
-    bound, written = bound_and_written(log_of(batches), tmp_path, compiled=compiled)
+    bound, written = bound_and_written(log_of(batches), tmp_path)
     assert written >= grows_to * before, f"{written / before:.3f}"
     assert written <= bound
 
@@ -170,13 +169,13 @@ def log_of(batches: Sequence[bytes], *, segment_bytes: int = 1 << 30) -> LogSpec
     return LogSpec(segments=segments, now_ms=NOW, settings=settings)
 
 
-def bound_and_written(spec: LogSpec, scratch: Path, *, compiled: bool) -> tuple[int, int]:
+def bound_and_written(spec: LogSpec, scratch: Path) -> tuple[int, int]:
     """Return the bound of a log's only group, and the size of the `.log` that is written; check all other sizes."""
     directory = log_writer.write(spec, scratch / "logs")
     plan = plan_partition(directory, spec.config, now_ms=spec.now_ms)
     executor = InProcess(parallelism=2)
     # Two splits, if there are two batches with an index entry between them.
-    cleaning = prepare_clean(plan, executor, tuning=Tuning(compiled=compiled, split_bytes=2000, task_bytes=4000))
+    cleaning = prepare_clean(plan, executor, tuning=Tuning(split_bytes=2000, task_bytes=4000))
     (most,) = most_sizes(cleaning)
     (counted,) = count_groups(cleaning).sizes
     staging = scratch / "staging"
@@ -200,7 +199,6 @@ def test_no_codec_makes_more_of_noise(codec: Codec, size_bytes: int) -> None:
 SHAPES = [(count, codec) for count in (1, 2, 10, 100, 1000) for codec in CODECS]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(("count", "codec"), SHAPES, ids=[f"{count}-{codec.name}" for count, codec in SHAPES])
 def test_no_log_grows_more_than_its_bound(count: int, codec: Codec, compiled: bool, tmp_path: Path) -> None:
     """Batches of one size, with all that makes them grow: timestamps, tombstones, names, horizons, gaps."""
@@ -225,6 +223,6 @@ def test_no_log_grows_more_than_its_bound(count: int, codec: Codec, compiled: bo
         horizon = chance.choice([None, None, 0, NOW + HOUR])
         header = next(parse_batches(batch_of(records, codec), file="")).header
         batches.append(batch_format.rebuild(header, records, delete_horizon_ms=horizon))
-    bound, written = bound_and_written(log_of(batches), tmp_path, compiled=compiled)
+    bound, written = bound_and_written(log_of(batches), tmp_path)
     assert written <= bound
     assert read_records(next(parse_batches(batches[0], file="")), file="")

@@ -20,6 +20,8 @@ from kcompact.errors import (
 from kcompact.format.index import AbortedTxn, build_txn_index
 from tests.support.parts import INDEXES, joined, parts_of
 
+pytestmark = pytest.mark.usefixtures("compiled")
+
 ABORTED = AbortedTxn(producer_id=7, first_offset=1, last_offset=3, last_stable_offset=4)
 
 

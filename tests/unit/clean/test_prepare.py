@@ -64,7 +64,6 @@ LITTLE = "a" * 61 + "bcdefghijklmnopqrst"
 MUCH = "a" * 60 + "bcdefghijklmnopqrstu"  # More than a fourth survives.
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     ("keys", "codecs", "parallelism", "tasks"),
     [
@@ -84,7 +83,7 @@ def test_slow_writing_of_a_few_survivors_has_more_tasks_than_workers(
 ) -> None:
     batches = " ".join(f"[{key}=1]({codec})".replace("(none)", "") for key, codec in zip(keys, cycle(codecs)))
     plan = plan_of(log_dsl.parse(f"log now=10:00\n0: {batches}\n80:"), tmp_path / "logs")
-    tuning = Tuning(split_bytes=1, compiled=compiled)
+    tuning = Tuning(split_bytes=1)
     assert len(prepare_clean(plan, InProcess(parallelism=parallelism), tuning=tuning).tasks_of([0])) == tasks
 
 

@@ -35,22 +35,20 @@ def test_a_damaged_part_is_noticed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("compiled", [False, True])
 def test_every_flipped_byte_is_noticed(source: Path, staging: Path, no_sync: None, compiled: bool) -> None:
     (part,) = parts_of(source, staging, is_only=False)
     for position in range(part.size_bytes):
         flip(staging / part.name, position)
         with pytest.raises(CorruptDataError):
-            joined(staging, [part], compiled=compiled)
+            joined(staging, [part])
         flip(staging / part.name, position)
-    joined(staging, [part], compiled=compiled)
+    joined(staging, [part])
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_the_only_part_is_read_back_where_it_is_written(
     source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
-    (part,) = parts_of(source, staging, compiled=compiled)
+    (part,) = parts_of(source, staging)
     assert part.is_verified
     assert [one.is_verified for one in parts_of(source, staging, 2)] == [False, False]
     assert [one.is_verified for one in parts_of(source, None)] == [False]
@@ -60,7 +58,7 @@ def test_the_only_part_is_read_back_where_it_is_written(
 
     monkeypatch.setattr(os, "fsync", sync_and_forget)
     with pytest.raises(CorruptDataError, match="differs from what was written"):
-        parts_of(source, staging, compiled=compiled)
+        parts_of(source, staging)
 
 
 def test_parts_in_the_wrong_order(source: Path, staging: Path) -> None:

@@ -19,14 +19,14 @@ from tests.support.jobs import JOB
 CLEANING = replace(
     JOB,
     upper_bound_offset=3,
-    compiled=True,
+    kernel_hashes=True,
 )
 
 
 def scan(directory: Path) -> None:
     (log,) = directory.glob(f"*0{Suffix.LOG}")
     split = Split(log_name=log.name, start_position=0, end_position=log.stat().st_size, base_offset=0, end_offset=3)
-    scan_split(replace(CLEANING, directory=str(directory)), split, Collector(1, 1000, compiled=True), Buffers())
+    scan_split(replace(CLEANING, directory=str(directory)), split, Collector(1, 1000), Buffers())
 
 
 @pytest.fixture

@@ -40,7 +40,6 @@ def test_damage_stops_the_scan(tmp_path: Path, file: str, position: int, data: b
     assert isinstance(stopped.value, CorruptIndexError) == file.endswith("index")
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["readable", "compiled"])
 def test_no_other_log_is_read_than_the_planned_one(tmp_path: Path, compiled: bool) -> None:
     """The owner of a log directory can exchange a partition for a link while root reads it."""
     plan = plan_of(parse(THREE), tmp_path / "own")
@@ -51,4 +50,4 @@ def test_no_other_log_is_read_than_the_planned_one(tmp_path: Path, compiled: boo
     directory.rename(tmp_path / "away")
     directory.symlink_to(others)
     with pytest.raises(LogChangedError, match="replaced since the plan"):
-        prepare_clean(plan, InProcess(), tuning=Tuning(compiled=compiled))
+        prepare_clean(plan, InProcess(), tuning=Tuning())

@@ -16,12 +16,11 @@ from tests.support.staging import staging_at
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (2, 3), (1, 2, 3, 4), (0, 5)])
-@pytest.mark.parametrize("compiled", [False, True])
 def test_parts_make_one_segment_wherever_they_are_cut(
     source: Path, staging: Path, cuts: tuple[int, ...], compiled: bool
 ) -> None:
-    parts = parts_of(source, staging, *cuts, compiled=compiled)
-    files = joined(staging, parts, compiled=compiled)
+    parts = parts_of(source, staging, *cuts)
+    files = joined(staging, parts)
     found = log_dsl.segment_text(SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],)))
     assert found == "0: a=1@0 [c=1@2]@1..2 b=2@4(lz4) d=~@5^09:30(horizon=09:00:00.001)"
     segment = SegmentSpec(base_offset=0, batches=(files[f"{0:020d}.log"],))

@@ -20,6 +20,7 @@ from kcompact.log.producer_state import first_unstable_offset, load_producers
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
+from tests.support.machine_code import switched
 from tests.support.wrong_indexes import LIES
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -57,7 +58,8 @@ def cleaned(spec: LogSpec, directory: Path, split_bytes: int = 1 << 30, *, compi
     if plan.log.damage:
         raise plan.log.damage[0]
     assert plan.eligible
-    prepare_clean(plan, InProcess(parallelism=1), tuning=Tuning(split_bytes=split_bytes, compiled=compiled))
+    with switched(compiled=compiled):
+        prepare_clean(plan, InProcess(parallelism=1), tuning=Tuning(split_bytes=split_bytes))
     return plan.log
 
 

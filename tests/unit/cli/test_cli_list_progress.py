@@ -17,7 +17,6 @@ from kcompact.cli.output import keys_progress, reading, streams
 from kcompact.cli.output.reading import ListProgress
 from kcompact.host.abrupt_end import undo_all
 from tests.support.command_line import kcompact, partition
-from tests.support.machine_code import switch
 
 LOGS = [(Path("a-0/0.log"), 100), (Path("a-0/7.log"), 60), (Path("b-3/0.log"), 240)]
 END = "(end)"
@@ -115,14 +114,12 @@ def test_ctrl_c_gives_the_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(written) == 1
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("options", [[], ["--key", "k1"], ["--latest"], ["--transaction", "none"], ["--limit", "3"]])
 def test_every_list_says_how_far_it_is(
     options: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached: list[tuple[str, int]] = []
     monkeypatch.setattr(ListProgress, "reached", lambda self, log, position: reached.append((log.name, position)))
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     directory = partition(tmp_path / "logs", "log\n0: k1=v k2=v k3=v\n3: k1=w k4=v")
     ran = kcompact("records", *options, "--output", tmp_path / "list.jsonl", directory)
     assert ran.code == 0

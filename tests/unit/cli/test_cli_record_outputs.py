@@ -21,7 +21,6 @@ from kcompact.format.batch import Record, build
 from kcompact.host.installation import how_to_add
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import COMPACT, ROOT, environment, flip, kcompact, partition
-from tests.support.machine_code import switch
 
 LOG = """
 log
@@ -293,7 +292,6 @@ def test_parts_that_cannot_be_read_are_listed(options: list[str], tmp_path: Path
     assert f"invalid bytes at the end of {FIRST}" in text.out
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("options", [[], ["--from-offset", "1"], ["--transaction", "none"]])
 def test_what_the_disk_does_not_give_back_is_damage(
     options: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -306,7 +304,6 @@ def test_what_the_disk_does_not_give_back_is_damage(
     bad_page = range(-(-start // 4096) * 4096, -(-start // 4096) * 4096 + 4096)  # It has the end of 2 and some of 3.
     for name, length_of in (("pread", int), ("preadv", lambda buffers: sum(map(len, buffers)))):
         monkeypatch.setattr(os, name, failing(getattr(os, name), bad_page, length_of))
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     ran = kcompact("records", "--json", *options, directory)
     assert ran.code == 3
     assert [line["offset"] for line in ran.lines if "offset" in line] == [0, 1, 4][

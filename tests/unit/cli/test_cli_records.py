@@ -16,7 +16,6 @@ from kcompact.cli.output.field_decoder import DECODERS, FieldDecoder
 from kcompact.format.batch import Record, build
 from kcompact.format.index import OFFSET_ENTRY_BYTES
 from tests.support.command_line import flip, kcompact
-from tests.support.machine_code import switch
 
 NAN, INFINITE = struct.pack(">d", float("nan")), struct.pack(">d", float("-inf"))
 
@@ -34,7 +33,6 @@ def log_dir(directory: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -59,7 +57,6 @@ def log_dir(directory: Path) -> Path:
 def test_chosen_records(
     options: list[str], expected: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     ran = kcompact("records", "--json", *options, log_dir(tmp_path))
     assert (ran.code, ran.err) == (0, "" if expected else "note: no record matches\n")
     assert [f"{line['file'].split('/')[0]} {line['offset']}" for line in ran.lines] == expected
@@ -185,7 +182,6 @@ def test_decoders_list_the_data_and_a_failure_is_a_note(tmp_path: Path) -> None:
 # The latest records
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -198,7 +194,6 @@ def test_decoders_list_the_data_and_a_failure_is_a_note(tmp_path: Path) -> None:
 def test_latest(
     options: list[str], expected: list[str], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     ran = kcompact("records", "--latest", "--json", *options, log_dir(tmp_path))
     assert (ran.code, ran.err) == (0, "")
     assert [f"{line['file'].split('/')[0]} {line['offset']}" for line in ran.lines] == expected
@@ -216,9 +211,7 @@ def test_latest_of_a_damaged_log_is_not_known(tmp_path: Path) -> None:
     assert (nothing.code, "no record" in nothing.err) == (3, False)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_what_could_not_be_read_may_match(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     flip(log_dir(tmp_path) / "t-0" / "00000000000000000003.log", 40)
     ran = kcompact("records", "--key", "nobody", tmp_path)
     assert (ran.code, ran.err.splitlines()[-1]) == (3, "note: no record that could be read matches")

@@ -32,6 +32,7 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
 from tests.support.log_writer import DEFAULT_TIME, SegmentSpec
+from tests.support.machine_code import switched
 from tests.support.patience import PATIENCE_S
 from tests.support.staging import staging_at
 
@@ -81,11 +82,10 @@ SMALL = Tuning(split_bytes=1_000, task_bytes=5_000)
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
-@pytest.mark.parametrize("compiled", [False, True])
 def test_any_number_of_threads_stages_the_same(tmp_path: Path, parallelism: int, compiled: bool) -> None:
     plan = plan_of(tmp_path / "logs")
     whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
-    sizes = replace(SMALL, compiled=compiled, bucket_count=3)
+    sizes = replace(SMALL, bucket_count=3)
     assert staged(plan, InProcess(parallelism=parallelism), tmp_path / "parts", sizes) == whole
 
 
@@ -268,8 +268,8 @@ def test_damage_is_the_same_error_whoever_finds_it(
     monkeypatch.setattr(inflate, "RUN_RECORDS", 30)
     problems = []
     for by_kernels in (False, True):
-        with pytest.raises(CorruptBatchError) as stopped:
-            prepare_clean(plan, InProcess(parallelism=2), tuning=replace(sizes, compiled=by_kernels))
+        with switched(compiled=by_kernels), pytest.raises(CorruptBatchError) as stopped:
+            prepare_clean(plan, InProcess(parallelism=2), tuning=sizes)
         problems.append(str(stopped.value))
     assert problems[0] == problems[1]
     assert path.name in problems[0]
@@ -278,7 +278,6 @@ def test_damage_is_the_same_error_whoever_finds_it(
 # --- What does not fit in memory ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("keys_rows", [1, 7, 100])
 def test_keys_that_do_not_fit_go_to_files_that_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_rows: int, compiled: bool
@@ -298,7 +297,7 @@ def test_keys_that_do_not_fit_go_to_files_that_go(
     whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
     assert made == []
     monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 3))
-    found = staged(plan, InProcess(parallelism=2), tmp_path / "parts", replace(SMALL, compiled=compiled))
+    found = staged(plan, InProcess(parallelism=2), tmp_path / "parts", SMALL)
     assert found == whole
     assert len(made) == 1
     assert list(spill.iterdir()) == []
@@ -394,7 +393,7 @@ def test_a_limited_run_takes_its_time_and_changes_nothing(tmp_path: Path, parall
     staging = tmp_path / "limited"
     staging.mkdir()
     started = time.monotonic()
-    cleaning = prepare_clean(plan, executor, max_bytes_per_second=limit, tuning=Tuning(compiled=True))
+    cleaning = prepare_clean(plan, executor, max_bytes_per_second=limit, tuning=Tuning())
     written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging))
     took_s = time.monotonic() - started
     expected_s = (2 * source + 2 * result) / limit

@@ -24,7 +24,6 @@ from kcompact.log.lock import log_dir_lock
 from tests.support.command_line import DIRTY, digest
 from tests.support.damage import cuts_and_flips
 from tests.support.log_dsl import parse
-from tests.support.machine_code import switch
 from tests.support.stages import plan_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -97,14 +96,13 @@ ALTERED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("how", ALTERED)
-@pytest.mark.parametrize("compiled", [False, True], ids=["readable", "compiled"])
 def test_an_altered_spill_file_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, compiled: bool
 ) -> None:
     plan = plan_of(parse(DIRTY), tmp_path / "logs")
     monkeypatch.setattr(prepare, "_key_memory", lambda *_: (24, 2))
     monkeypatch.setattr(in_process._Blocks, "add", spilling(in_process._Blocks.add))
-    sizes = Tuning(compiled=compiled)
+    sizes = Tuning()
     prepare_clean(plan, InProcess(parallelism=1), tuning=sizes)
     really, reads = os.pread, []
 
@@ -117,7 +115,6 @@ def test_an_altered_spill_file_changes_nothing(
         return ALTERED[how](data) if len(reads) == 2 and at == reads[1] else data
 
     monkeypatch.setattr(os, "pread", altered)
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     before = digest(tmp_path)
     with log_dir_lock(plan.log.directory.parent) as lock, pytest.raises(ScratchDamagedError) as raised:
         clean_partition(plan, InProcess(parallelism=1), lock=lock)

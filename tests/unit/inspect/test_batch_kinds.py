@@ -10,7 +10,6 @@ from kcompact.inspect.batch_kinds import Amount, count_kinds
 from kcompact.log.directory import read_log
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import LOG3, flip, partition
-from tests.support.machine_code import switch
 
 LOG = """\
 log now=10:00
@@ -24,9 +23,7 @@ def counts(amounts: dict[int, Amount]) -> dict[int, tuple[int, int]]:
     return {value: (amount.batches, amount.records) for value, amount in amounts.items()}
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_kinds(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     log = read_log(log_writer.write(log_dsl.parse(LOG), tmp_path))
     kinds = count_kinds(log)
     assert counts(kinds.codecs) == {0: (4, 5), 3: (1, 2), 4: (1, 1)}

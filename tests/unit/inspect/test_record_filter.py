@@ -128,14 +128,13 @@ CASES: list[tuple[RecordFilter, Callable[[Row], bool]]] = [
 ]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(("chosen", "is_wanted"), CASES)
 def test_a_filter(chosen: RecordFilter, is_wanted: Callable[[Row], bool], compiled: bool, logs: list[Path]) -> None:
-    outcomes, _ = read_outcomes(logs, compiled=compiled)
+    outcomes, _ = read_outcomes(logs)
     found = [
         run.record(row)
         for log in logs
-        for run in record_runs(log, compiled=compiled)
+        for run in record_runs(log)
         for row in mask_of(chosen, run, outcomes).nonzero()[0].tolist()
     ]
     rows = rows_of(logs)
@@ -162,7 +161,6 @@ def test_what_no_record_can_fulfil(chosen: RecordFilter, problem: str) -> None:
     assert chosen.contradiction() == problem
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     ("segment", "batch", "expected"),
     [
@@ -177,10 +175,10 @@ def test_only_markers_in_damage_are_unknown(
     data = bytearray(logs[segment].read_bytes())
     data[list(parse_batches(bytes(data), file=""))[batch].position + 16] = 9  # The magic.
     logs[segment].write_bytes(bytes(data))
-    outcomes, problem = read_outcomes(logs, compiled=compiled)
+    outcomes, problem = read_outcomes(logs)
     assert isinstance(problem, CorruptDataError)
     opened = RecordFilter(transactions=(Transactional.OPEN,))
-    parts = [part for log in logs for part in record_parts(log, compiled=compiled)]
+    parts = [part for log in logs for part in record_parts(log)]
     runs = [part for part in parts if isinstance(part, RecordRun)]
     found = [int(offset) for run in runs for offset in run.offset[mask_of(opened, run, outcomes)]]
     assert found == expected

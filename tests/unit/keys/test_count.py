@@ -31,12 +31,11 @@ def numbers(counts: KeyCounts) -> dict[str, int]:
     return {name: getattr(counts, name).number for name in KeyCounts.__dataclass_fields__ if getattr(counts, name)[0]}
 
 
-def counted(text: str, tmp_path: Path, *, compiled: bool = False) -> LogKeys:
-    (found,) = count_keys([plan_of(log_dsl.parse(text), tmp_path)], InProcess(), compiled=compiled).logs
+def counted(text: str, tmp_path: Path) -> LogKeys:
+    (found,) = count_keys([plan_of(log_dsl.parse(text), tmp_path)], InProcess()).logs
     return found
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -68,7 +67,7 @@ def counted(text: str, tmp_path: Path, *, compiled: bool = False) -> LogKeys:
     ],
 )
 def test_classes(text: str, expected: dict[str, int], compiled: bool, tmp_path: Path) -> None:
-    found = numbers(counted(f"log now=10:00 lone\n{text}", tmp_path, compiled=compiled).counts)
+    found = numbers(counted(f"log now=10:00 lone\n{text}", tmp_path).counts)
     found.pop("batches")
     assert found == expected
 
@@ -121,7 +120,6 @@ def test_bytes_times_and_bins(tmp_path: Path) -> None:
     assert found.most_bytes[0] == NamedKey(b"a", 1, NINE + 90 * 60_000, False, 2, 19, 10)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     ("name", "position", "end_offset", "live"),
     [(LOG0, -1, 2, 2), (LOG0, 0, 0, 0), (LOG3, -1, 5, 3), (LOG3, 20, 3, 2)],
@@ -131,31 +129,29 @@ def test_damage_ends_the_count(
 ) -> None:
     plan = plan_of(log_dsl.parse("log now=10:00\n0: a=1 b=2 a=3\n3: b=4 c=5 d=6\n6: a=6"), tmp_path)
     flip(plan.log.directory / name, position)
-    (found,) = count_keys([plan], InProcess(), compiled=compiled).logs
+    (found,) = count_keys([plan], InProcess()).logs
     assert (found.counted_to_offset, found.counts.live_keys.number) == (end_offset, live)
     assert isinstance(found.problem, CorruptBatchError)
     assert found.problem.file.endswith(name)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("marker", ["abort", "commit"])
 def test_a_transaction_whose_marker_lies_behind_the_damage_is_open(marker: str, compiled: bool, tmp_path: Path) -> None:
     text = f"0: a=1 [a=2](pid=7 epoch=0 seq=0 txn) b=1\n3: c=1 [{marker}](pid=7 epoch=0)\n5: d=1"
     plan = plan_of(log_dsl.parse(f"log now=10:00\n{text}"), tmp_path)
     flip(plan.log.directory / LOG3, 69)  # The value of c: the headers are sound.
-    (found,) = count_keys([plan], InProcess(), compiled=compiled).logs
+    (found,) = count_keys([plan], InProcess()).logs
     assert (found.committed_end_offset, found.counted_to_offset) == (1, 3)
     assert numbers(found.counts) == {"live_keys": 1, "undecided_records": 2, "batches": 3}
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_damage_of_one_partition_leaves_the_others_alone(compiled: bool, tmp_path: Path) -> None:
     plans = [
         plan_of(log_dsl.parse(f"log now=10:00 name=orders-{number}\n0: a=1 b={number}\n2: c=1"), tmp_path)
         for number in range(3)
     ]
     flip(plans[1].log.directory / LOG0, -1)
-    found = count_keys(plans, InProcess(), compiled=compiled, split_bytes=1)
+    found = count_keys(plans, InProcess(), split_bytes=1)
     assert [each.counts.live_keys.number for each in found.logs] == [3, 1, 3]
     assert [each.problem is None for each in found.logs] == [True, False, True]
     assert (found.distinct_keys, found.shared_keys) == (3, 3)
@@ -176,7 +172,6 @@ def long_log(tmp_path: Path, *, keys: int, count: int = 200) -> CleanPlan:
     return plan_of(spec, tmp_path)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_an_index_with_a_wrong_position_is_not_used(compiled: bool, tmp_path: Path) -> None:
     plan = long_log(tmp_path, keys=50)
     expected = count_keys([plan], InProcess())
@@ -184,14 +179,13 @@ def test_an_index_with_a_wrong_position_is_not_used(compiled: bool, tmp_path: Pa
     entries = np.frombuffer(path.read_bytes(), ">i4").reshape(-1, 2).copy()
     entries[5:-1, 1] -= 1
     path.write_bytes(entries.tobytes())
-    assert count_keys([plan], InProcess(), compiled=compiled, split_bytes=2_000) == expected
+    assert count_keys([plan], InProcess(), split_bytes=2_000) == expected
 
 
 @pytest.mark.parametrize("keys", [1, 7, 2000])
-@pytest.mark.parametrize("compiled", [False, True])
 def test_with_little_memory(keys: int, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = long_log(tmp_path, keys=keys)
-    expected = count_keys([plan], InProcess(), compiled=False)
+    expected = count_keys([plan], InProcess())
     assert (expected.logs[0].keys, expected.logs[0].counts.superseded_records.number) == (keys, 2000 - keys)
     flushed: list[int] = []
 
@@ -203,7 +197,7 @@ def test_with_little_memory(keys: int, compiled: bool, tmp_path: Path, monkeypat
     monkeypatch.setattr("kcompact.keys.count.LEAST_KEYS_BYTES", 56 * 300)
     monkeypatch.setattr(rows.Collector, "_flush", counting)
     options = CountOptions(memory_bytes=1)
-    assert count_keys([plan], InProcess(), options, compiled=compiled, split_bytes=2_000) == expected
+    assert count_keys([plan], InProcess(), options, split_bytes=2_000) == expected
     assert max(flushed) <= 300
     assert (len(flushed) > 3) == (keys == 2000)
 
@@ -212,7 +206,7 @@ def test_more_prefixes_than_are_counted_exactly(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(reduce, "MOST_PREFIXES", 2)
     text = "log now=10:00\n0: " + " ".join(f'"{key}"=1' for key in ("a:1", "a:2", "b:1", "a:3", "b:2", "c:1"))
     options = CountOptions(separator=b":")
-    (found,) = count_keys([plan_of(log_dsl.parse(text), tmp_path)], InProcess(), options, compiled=False).logs
+    (found,) = count_keys([plan_of(log_dsl.parse(text), tmp_path)], InProcess(), options).logs
     assert found.prefixes is not None
     assert (found.prefixes.is_complete, found.prefixes.count) == (False, 2)
     assert [(each.prefix, each.keys) for each in found.prefixes.most_records] == [(b"a", 3), (b"b", 2)]

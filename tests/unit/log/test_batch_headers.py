@@ -43,16 +43,12 @@ def test_the_headers_that_matter_to_producers(
     assert [batch._replace(header=batch.header._replace(crc=0)) for batch in found] == without_crc
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_an_empty_file_has_no_headers(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
+def test_an_empty_file_has_no_headers(compiled: bool, tmp_path: Path) -> None:
     path = segment_of("", tmp_path)
     assert read_producer_headers(path, end_position=0) == []
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_damaged_file_is_an_error(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
+def test_a_damaged_file_is_an_error(compiled: bool, tmp_path: Path) -> None:
     path = segment_of(LINE, tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptBatchError, match="but only"):

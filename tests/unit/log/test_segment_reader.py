@@ -14,7 +14,6 @@ from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import read_log
 from kcompact.log.segment_reader import batches, headers, verified_batches
 from tests.support import log_dsl, log_writer
-from tests.support.machine_code import switch
 
 TEXT = "log index.interval.bytes=100\n0: a=1 b=1^09:10 c=1 d=1^09:05\n4: a=2\n5: a=3 b=3 c=3 d=3"
 FIRST, ACTIVE = f"{0:020d}.log", f"{5:020d}.log"
@@ -112,11 +111,9 @@ def test_a_header_is_found_without_holding_its_batch(large: Path) -> None:
     assert read_log(large.parent).log_end_offset == 3
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_producers_are_found_without_holding_a_batch(
     large: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     size = large.stat().st_size
     found = verified_producer_headers(large, base_offset=0, end_offset=3, end_position=size)
     assert [each.header.base_offset for each in found] == [0, 1, 2]
