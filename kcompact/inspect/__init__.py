@@ -20,7 +20,6 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`.
     transaction_events  the transactional and the control batches of a log in order; the tombstones
     rewrite_hints       the facts that show a compaction, labelled as proofs or hints
     groups              counts members, offsets and bytes of each group of `__consumer_offsets`
-    group_columns       the records of many small batches at once, by key
     findings            one finding, with its severity
     records             the records of a log file as columns, a run of batches at a time
     record_filter       which records are chosen: the conditions, and the decision about one record

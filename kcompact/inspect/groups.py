@@ -8,7 +8,6 @@ Rules: `GroupMetadataManager.replay`, `OffsetMetadataManager.replay` and `replay
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,13 @@ from enum import StrEnum
 from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from kcompact import kernels
 from kcompact.errors import storage_errors
-from kcompact.format.batch import Batch, Record, read_records, verify_crc
+from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.messages.consumer_offsets import (
     CONSUMER_GROUP_MEMBER_METADATA,
@@ -33,12 +35,15 @@ from kcompact.format.messages.consumer_offsets import (
     STREAMS_GROUP_METADATA,
 )
 from kcompact.format.messages.coordinators import decode, decode_value
-from kcompact.format.names import CONSUMER_OFFSETS, Suffix, Temporary, parse_file_name
-from kcompact.inspect.group_columns import RECORD_OVERHEAD_BYTES, KeyRecords, summarize
-from kcompact.kernels import COMMIT, MAX_OFFSET, SIZE
-from kcompact.log.batch_headers import read_marker
-from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
+from kcompact.format.names import CONSUMER_OFFSETS, MAX_OFFSET, Suffix, Temporary, parse_file_name
+from kcompact.inspect.records import RecordRun, runs_by_kernels
+from kcompact.kernels import Column
+from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import Marker, marker_of, read_marker
 from kcompact.log.segment_reader import batches
+
+RECORD_OVERHEAD_BYTES = 7
+"""What a record has beside its key and its value, if its lengths and differences are small."""
 
 _OFFSETS = frozenset({LEGACY_OFFSET_COMMIT.number, OFFSET_COMMIT.number})
 _LEGACY_PREFIX, _OFFSET_PREFIX = (each.number.to_bytes(2, "big") for each in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT))
@@ -136,11 +141,9 @@ def log_groups(directory: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> 
     for path, base_offset in logs.items():
         position = 0
         if kernels.in_use():
-            runs = verified_runs(path, base_offset=base_offset, end_offset=MAX_OFFSET, memory_bytes=memory_bytes)
-            with contextlib.suppress(UnconfirmedError):
-                for run in runs:
-                    counter.add_run(run, path)
-                    position = run.start_position + int(run.table[:, SIZE].sum())
+            for run in runs_by_kernels(path, 0, None, range(base_offset, MAX_OFFSET), memory_bytes):
+                counter.add_run(run, file=str(path))
+                position = run.end_position
         # The definition reads what is unusual, and reports what is wrong.
         for batch in batches(path, start_position=position, memory_bytes=memory_bytes):
             counter.add(batch, file=str(path))
@@ -159,6 +162,20 @@ def _log_files(directory: Path) -> dict[Path, int]:
     return dict(sorted(found.items(), key=itemgetter(1)))
 
 
+class _KeyRecords(NamedTuple):
+    """Records with one key, none of them in a transaction."""
+
+    records: int
+    tombstones: int
+    size_bytes: int
+    """The bytes of the batches that these records take."""
+    newest_offset: int
+    newest_bytes: int
+    newest_value: bytes | None
+    tombstone_offset: int
+    """The offset of the newest tombstone, -1 if there is none."""
+
+
 class GroupCounter:
     """Counts what groups have, batch by batch.
 
@@ -174,35 +191,48 @@ class GroupCounter:
         """By producer id and key the offset and the bytes of the newest record of an open transaction."""
         self._undecoded_records = self._undecoded_bytes = self._other_bytes = 0
 
-    def add_run(self, run: VerifiedRun, path: Path) -> None:
-        """Add the records of verified batches. Definition: `add` for each of them."""
-        by_key, rest = summarize(run.buffer, run.table)
-        for key, records in by_key.items():
+    def add_run(self, run: RecordRun, *, file: str) -> None:
+        """Add the records of verified batches. Definition: `add` for each of them. Raises CorruptBatchError."""
+        attributes, sizes = run.table[:, c.ATTRIBUTES], _shares_of_run(run)
+        is_control = attributes & c.CONTROL_BIT != 0
+        is_plain = attributes & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT) == 0
+        self._other_bytes += int(run.table[is_control | (run.table[:, c.RECORDS_COUNT] == 0), c.SIZE].sum())
+        for key, records in _by_key(run, np.flatnonzero(is_plain[run.batch]), sizes).items():
             self._add_records(key, records)
-        for row in rest.tolist():
-            self.add(run.batch(run.table[row], path), file=str(path))
+        for number in np.flatnonzero(~is_plain).tolist():
+            first, end = np.searchsorted(run.batch, (number, number + 1)).tolist()
+            header, position = run.header(number)
+            if header.is_control:
+                marker = marker_of(run.record(first), header, position, file=file) if first < end else None
+                self._end_transaction(header.producer_id, marker)
+                continue
+            for row, size_bytes in zip(range(first, end), sizes[first:end].tolist(), strict=True):
+                self._add_one(run.record(row), header, size_bytes)
 
     def add(self, batch: Batch, *, file: str) -> None:
         """Add the records of a batch. Raises CorruptBatchError, BatchTooLargeError."""
         header = batch.header
         verify_crc(batch, file=file)
         if header.is_control:
-            self._end_transaction(batch, file=file)
+            self._end_transaction(header.producer_id, read_marker(batch, file=file))
             self._other_bytes += header.size_bytes
             return
         records = read_records(batch, file=file, memory_bytes=self._memory_bytes)
         if not records:
             self._other_bytes += header.size_bytes
         for record, size_bytes in zip(records, shares(header.size_bytes, records), strict=True):
-            if header.is_transactional and record.value is not None:
-                self._add_pending(record.key, header.producer_id, record.offset, size_bytes)
-                continue
-            tombstone_offset = record.offset if record.value is None else -1
-            newest = (record.offset, size_bytes, record.value)
-            one = KeyRecords(1, int(record.value is None), size_bytes, *newest, tombstone_offset)
-            self._add_records(record.key, one)
+            self._add_one(record, header, size_bytes)
 
-    def _add_records(self, key: bytes | None, records: KeyRecords) -> None:
+    def _add_one(self, record: Record, header: Header, size_bytes: int) -> None:
+        """Add a record of a data batch."""
+        if header.is_transactional and record.value is not None:
+            self._add_pending(record.key, header.producer_id, record.offset, size_bytes)
+            return
+        tombstone_offset = record.offset if record.value is None else -1
+        newest = (record.offset, size_bytes, record.value)
+        self._add_records(record.key, _KeyRecords(1, int(record.value is None), size_bytes, *newest, tombstone_offset))
+
+    def _add_records(self, key: bytes | None, records: _KeyRecords) -> None:
         found = self._count(key, records.records, records.size_bytes)
         if found is None:
             return
@@ -239,10 +269,9 @@ class GroupCounter:
         group.keys.append(new := _Key(decoded.type.number))
         return group, new
 
-    def _end_transaction(self, batch: Batch, *, file: str) -> None:
-        marker = read_marker(batch, file=file)
-        pending = self._pending.pop(batch.header.producer_id, {})
-        if marker is not None and marker.kind == COMMIT:
+    def _end_transaction(self, producer_id: int, marker: Marker | None) -> None:
+        pending = self._pending.pop(producer_id, {})
+        if marker is not None and marker.kind == c.COMMIT:
             for name, (offset, size_bytes) in pending.items():
                 found = self._keys[name]
                 assert found is not None
@@ -319,3 +348,47 @@ def shares(batch_bytes: int, records: Sequence[Record]) -> list[int]:
         batch_bytes * end // ends[-1] - batch_bytes * start // ends[-1]
         for start, end in zip([0, *ends], ends, strict=False)
     ]
+
+
+def _shares_of_run(run: RecordRun) -> Column:
+    """Return the bytes of its batch that each record takes. Definition: `shares`."""
+    weights = np.maximum(run.key_size, 0) + np.maximum(run.value_size, 0) + RECORD_OVERHEAD_BYTES
+    total, batch = np.concatenate(([0], np.cumsum(weights))), run.batch
+    first, end = np.searchsorted(batch, batch), np.searchsorted(batch, batch, side="right")
+    size, of_batch = run.batch_column(c.SIZE), total[end] - total[first]
+    starts, ends = total[:-1] - total[first], total[1:] - total[first]
+    found: Column = size * ends // of_batch - size * starts // of_batch
+    return found
+
+
+def _by_key(run: RecordRun, rows: Column, sizes: Column) -> dict[bytes, _KeyRecords]:
+    """Return some records of a run by key. Only the keys, and the newest value of each, become Python objects."""
+    if not len(rows):
+        return {}
+    data = run.data.data
+    numbers: dict[bytes, int] = {}
+    starts, ends = run.key_start[rows], run.key_start[rows] + np.maximum(run.key_size[rows], 0)
+    key = np.array(
+        [
+            numbers.setdefault(bytes(data[start:end]), len(numbers))
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+    )
+    keys, offset, is_tombstone = len(numbers), run.offset[rows], run.value_size[rows] < 0
+    key_bytes, newest, newest_tombstone = np.zeros(keys, np.int64), np.full(keys, -1), np.full(keys, -1)
+    np.add.at(key_bytes, key, sizes[rows])
+    np.maximum.at(newest, key, offset)
+    np.maximum.at(newest_tombstone, key[is_tombstone], offset[is_tombstone])
+    newest_row = np.empty(keys, np.int64)
+    is_newest = offset == newest[key]
+    newest_row[key[is_newest]] = rows[is_newest]
+    columns = (
+        np.bincount(key, minlength=keys).tolist(),
+        np.bincount(key[is_tombstone], minlength=keys).tolist(),
+        key_bytes.tolist(),
+        newest.tolist(),
+        sizes[newest_row].tolist(),
+        [run.value(row) for row in newest_row.tolist()],
+        newest_tombstone.tolist(),
+    )
+    return {name: _KeyRecords(*counts) for name, *counts in zip(numbers, *columns, strict=True)}

@@ -239,7 +239,7 @@ def record_parts(
     while position < end:
         if by_kernels:
             allowed = range(max(offsets.start, last_offset + 1), offsets.stop)
-            for run in _runs_by_kernels(path, position, end, allowed, memory_bytes):
+            for run in runs_by_kernels(path, position, end, allowed, memory_bytes):
                 certain = _without_contradiction(run, path, end)
                 if len(certain.table):
                     position, last_offset = certain.end_position, certain.last_offset
@@ -256,8 +256,10 @@ def record_parts(
 # By kernels
 
 
-def _runs_by_kernels(path: Path, position: int, end: int, offsets: range, memory_bytes: int) -> Iterator[RecordRun]:
-    """Yield runs up to the first batch that the kernels do not confirm."""
+def runs_by_kernels(
+    path: Path, position: int, end: int | None, offsets: range, memory_bytes: int
+) -> Iterator[RecordRun]:
+    """Yield runs up to the first batch that the kernels do not confirm: up to `end`, or to the end of the file."""
     buffers = Buffers(memory_bytes)
     try:
         for verified in verified_runs(

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact import kernels
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
-from kcompact.inspect.group_columns import KeyRecords, summarize
+from kcompact.format.names import log_name
 from kcompact.inspect.groups import GroupContents, GroupCounter, GroupType, LogGroups, log_groups
-from kcompact.kernels import ABORT, COLUMNS, COMMIT, Table
-from kcompact.log.batch_runs import VerifiedRun
+from kcompact.kernels import ABORT, COMMIT
 from tests.support import examples
 from tests.support.coordinator_keys import classic_value, group_key, offset_key, offset_value
 
@@ -200,24 +198,12 @@ def one_by_one(data: bytes) -> LogGroups | str:
 
 
 def at_once(data: bytes) -> LogGroups | str:
-    counter = GroupCounter()
-    try:
-        counter.add_run(verified(data), Path("f"))
-    except CorruptBatchError:
-        return "corrupt"
-    return counter.contents()
-
-
-def verified(data: bytes) -> VerifiedRun:
-    table = table_of(data)
-    return VerifiedRun(data=memoryview(data), rows=table.data, count=len(table), epoch=-1, start_position=0)
-
-
-def table_of(data: bytes) -> Table:
-    table = np.empty((200, COLUMNS), np.int64)
-    count, end, _, _ = kernels.parse_batches(np.frombuffer(data, np.uint8), len(data), 0, 1 << 62, -1, table)
-    assert end == len(data)
-    return table[:count]
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / log_name(0)).write_bytes(data)
+        try:
+            return log_groups(Path(directory))
+        except CorruptBatchError:
+            return "corrupt"
 
 
 @given(BATCHES)
@@ -268,13 +254,15 @@ def test_records_of_other_forms_are_counted_like_one_after_the_other(section: st
     assert at_once(bytes(data)) == one_by_one(bytes(data))
 
 
-def test_the_batches_of_a_coordinator_are_counted_at_once() -> None:
+def test_the_batches_of_a_coordinator_are_counted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The definition is asked for none of them."""
     data = b"".join(batch(offset, "put", KEY, VALUE if offset % 3 else None) for offset in range(100))
     data += build([Record(100 + number, 1, offset_key("g", partition=number), VALUE) for number in range(64)])
-    found, rest = summarize(np.frombuffer(data, np.uint8), table_of(data))
-    assert (len(found), list(rest)) == (64, [])
-    assert found[KEY] == KeyRecords(101, 34, found[KEY].size_bytes, 100, found[KEY].newest_bytes, VALUE, 99)
+    data += batch(164, "txn7", KEY, VALUE) + batch(165, "commit7")
+    (tmp_path / log_name(0)).write_bytes(data)
+    monkeypatch.delattr(GroupCounter, "add")
+    group = only(log_groups(tmp_path))
+    assert (group.records, group.offsets, group.tombstones, group.pending_offsets) == (165, 64, 34, 0)
 
 
 def test_a_segment_with_batches_that_the_columns_refuse(tmp_path: Path) -> None:
