@@ -12,7 +12,7 @@ from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import named_path
 from kcompact.swap.copy import Output
-from kcompact.swap.keep import Keep
+from kcompact.swap.keep_replaced import KeptDirectory
 from kcompact.wording import worded
 
 
@@ -81,7 +81,7 @@ class Cleaning:
     options: CleanOptions = field(default_factory=CleanOptions)
     progress: Progress = field(default_factory=Progress)
     output: Output | None = None
-    keep: Keep | None = None
+    keep: KeptDirectory | None = None
 
     @property
     def held_lock(self) -> LogDirLock:

@@ -27,7 +27,7 @@ from kcompact.plan.discovery import canonical
 from kcompact.plan.options import PlanOptions
 from kcompact.readable import shell_word
 from kcompact.swap.copy import Output
-from kcompact.swap.copy.journal import MARKER
+from kcompact.swap.copy.marker import MARKER
 
 # --- The output of a round ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from kcompact.log.directory import is_running
 from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
 from kcompact.log.per_log_dir import PerLogDir
 from kcompact.notes import Note, NoteCode
-from kcompact.swap.sweep import sweep_log_dir
+from kcompact.swap.copy.unfinished import sweep_log_dir
 
 
 class Locks(PerLogDir[LogDirLock | None]):

@@ -49,8 +49,7 @@ from kcompact.plan.partition import refusal, retention_refusal
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.identity import identity_of
-from kcompact.swap.keep import Keep
-from kcompact.swap.kept import KeptSegments
+from kcompact.swap.keep_replaced import KeptDirectory, KeptLinks
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
@@ -209,18 +208,18 @@ def _shortage(cleaning: Cleaning, sizes: Sequence[GroupSize], freed_bytes: int) 
 
 
 @contextmanager
-def _kept_segments(cleaning: Cleaning) -> Iterator[KeptSegments | None]:
+def _kept_segments(cleaning: Cleaning) -> Iterator[KeptLinks | None]:
     """Yield where the replaced segments are kept, if the options say so: in the directory of a round, or in its own."""
     options, plan, lock = cleaning.options, cleaning.plan, cleaning.held_lock
     if options.keep_replaced is None:
         yield None
         return
     with ExitStack() as stack:
-        keep = cleaning.keep or stack.enter_context(Keep(Path(options.keep_replaced), [plan.log.directory]))
+        keep = cleaning.keep or stack.enter_context(KeptDirectory(Path(options.keep_replaced), [plan.log.directory]))
         yield stack.enter_context(keep.partition(plan, lock))
 
 
-def _written_and_swapped(cleaning: Cleaning, prepared: PreparedClean, kept: KeptSegments | None) -> CleanResult:
+def _written_and_swapped(cleaning: Cleaning, prepared: PreparedClean, kept: KeptLinks | None) -> CleanResult:
     """Write the groups wave by wave, swap them in, write the checkpoint, and remove the staging directory.
 
     The partition directory, the staging directory and the log directory are held open from here on, and everything is
@@ -265,7 +264,7 @@ def _still_there(problem: KcompactError, staging: Path) -> Note:
 
 
 def _swap_in_waves(
-    cleaning: Cleaning, space: StagingSpace, directory: OpenDirectory, staging: str, kept: KeptSegments | None
+    cleaning: Cleaning, space: StagingSpace, directory: OpenDirectory, staging: str, kept: KeptLinks | None
 ) -> Written:
     """Write and swap in all groups, as many at a time as the space holds, and return what was written."""
     plan, lock, check = cleaning.plan, cleaning.held_lock, cleaning.progress.check

@@ -15,7 +15,7 @@ from kcompact.format.names import TopicPartition
 from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import require_checkpoint
-from kcompact.swap.kept import MANIFEST, KeptPartition, read_kept
+from kcompact.swap.kept_manifest import MANIFEST, KeptPartition, read_kept
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.recovery import recover
 from kcompact.swap.restore import Verified, put_back, require_there, verify_kept

@@ -64,7 +64,7 @@ from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_
 from kcompact.plan.planned import PlannedPartition, in_turns
 from kcompact.readable import shown
 from kcompact.swap.copy import Output
-from kcompact.swap.keep import Keep
+from kcompact.swap.keep_replaced import KeptDirectory
 from kcompact.swap.recovery import recover
 
 
@@ -133,7 +133,7 @@ class Round:
         locks: Locks,
         engine: Engine,
         output: Output | None,
-        keep: Keep | None,
+        keep: KeptDirectory | None,
         journal: Journal | None,
     ) -> None:
         self.outcomes = tuple(outcomes)
@@ -310,7 +310,7 @@ def begin_round(
     with ExitStack() as stack:
         directories, unusable = named_partitions(paths, topics=plan_options.topics)
         output = output_of(paths, directories, plan_options, options)
-        keep = None if options.keep_replaced is None else Keep(Path(options.keep_replaced), directories)
+        keep = None if options.keep_replaced is None else KeptDirectory(Path(options.keep_replaced), directories)
         locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
         in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
         planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *map(_outcome, unusable)]
@@ -394,7 +394,7 @@ def _log_dirs_to_change(outcomes: Sequence[PartitionOutcome], options: CleanOpti
     return sorted({outcome.directory.parent for outcome in changed})
 
 
-def _keep_note(keep: Keep, outcomes: Sequence[PartitionOutcome]) -> Note:
+def _keep_note(keep: KeptDirectory, outcomes: Sequence[PartitionOutcome]) -> Note:
     if any(each.is_eligible for each in outcomes):
         return keep.note
     return Note.of(NoteCode.KEEPS_NOTHING, path=shown(keep.path))

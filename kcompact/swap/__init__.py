@@ -12,17 +12,16 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `plan` (only
     replace          replaces one group of segments
     leftovers        finds the files that an interrupted round left
     recovery         finishes or undoes an interrupted round after a crash
-    keep             the directory of `--keep-replaced`: checks it, makes it
-    kept             hard links to the files that a cleaning replaces, and their manifest
+    keep_replaced    the directory of `--keep-replaced`, and its hard links to the files that a cleaning replaces
+    kept_manifest    the manifest of these links
     restore          puts kept segments back
-    sealed_json      JSON with a checksum, and its strict reader
+    sealed_json      JSON with a checksum: its fields are declared once, for the writer and for the strict reader
     identity         binds a manifest to its partition
     foreign          finishes or undoes what a broker's interrupted cleaning has left
     foreign_result   judges the log that this leaves
     checkpoint       writes the cleaner's checkpoint, the last change of a round
     protection       flags and files that are in the way of a replacement
     small_files      writes a small file completely or not at all
-    sweep            removes what killed runs have left in a log directory
     deletion         deletes whole segments by retention
     copy             a folder: writes a compacted copy to another directory
 

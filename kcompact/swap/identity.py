@@ -5,9 +5,9 @@ Inodes and paths are no part of an identity: recovery also has to work in a copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kcompact.errors import CorruptDataError, RefusedError
 from kcompact.format.names import TopicPartition
@@ -21,12 +21,9 @@ from kcompact.format.properties import (
 from kcompact.log.directory import partition_of
 from kcompact.log.files import read_file
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.sealed_json import integer_of, text_of
+from kcompact.swap.sealed_json import NUMBER, TEXT, Document, optional
 
 Parsed = TypeVar("Parsed")
-
-FIELDS = ("topic", "partition", "topic_id", "directory_id")
-"""The fields that bind a manifest to its partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +38,14 @@ class PartitionIdentity:
     directory_id: str | None = None
 
     @property
-    def fields(self) -> dict[str, object]:
-        """The FIELDS of a manifest."""
-        partition = self.topic_partition
-        values = (partition.topic, partition.partition, self.topic_id, self.directory_id)
-        return dict(zip(FIELDS, values, strict=True))
+    def topic(self) -> str:
+        """The topic."""
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        """The number of the partition."""
+        return self.topic_partition.partition
 
     def difference_from(self, present: PartitionIdentity) -> str:
         """Return why a manifest with this identity is not of the partition that is present; "" if it is.
@@ -76,14 +76,16 @@ def identity_of(partition: OpenDirectory, log_dir: OpenDirectory | None) -> Part
     )
 
 
-def identity_from(fields: Mapping[str, Any]) -> PartitionIdentity:
-    """Return the identity that a manifest has. Raises ValueError."""
-    name = f"{text_of(fields['topic'])}-{integer_of(fields['partition'])}"
+def _identity(topic: str, partition: int, topic_id: str | None, directory_id: str | None) -> PartitionIdentity:
+    name = f"{topic}-{partition}"
     topic_partition = TopicPartition.parse(name)
     if topic_partition is None:
         raise ValueError(f"{name!r} is not a partition")
-    topic_id, directory_id = (None if fields[id_] is None else text_of(fields[id_]) for id_ in FIELDS[2:])
     return PartitionIdentity(topic_partition=topic_partition, topic_id=topic_id, directory_id=directory_id)
+
+
+IDENTITY = Document(_identity, topic=TEXT, partition=NUMBER, topic_id=optional(TEXT), directory_id=optional(TEXT))
+"""The fields that bind a manifest to its partition."""
 
 
 def _parsed(directory: OpenDirectory, name: str, parse: Callable[..., Parsed]) -> Parsed | None:

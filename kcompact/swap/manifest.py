@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.checksum import crc32c
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
 from kcompact.format.properties import encode_uuid
 from kcompact.log.files import FileIdentity
-from kcompact.swap.identity import FIELDS, PartitionIdentity, identity_from
-from kcompact.swap.sealed_json import fields_of, integer_of, list_of, sealed, text_of, unsealed
+from kcompact.swap.identity import IDENTITY, PartitionIdentity
+from kcompact.swap.sealed_json import NUMBER, TEXT, TIME, Document, listed, optional, sealed, unsealed
 
 NAME = "manifest.json"
 MAX_BYTES = 1 << 20
@@ -48,22 +48,52 @@ class Manifest:
     groups: tuple[CleanedSegment, ...]
 
 
+class _Part(NamedTuple):
+    """A file with the old files of a group, those that the manifest does not list itself."""
+
+    base_offset: int
+    inputs: tuple[FileIdentity, ...]
+
+
+class _PartMention(NamedTuple):
+    """What the manifest says of a part."""
+
+    name: str
+    size_bytes: int
+    crc32c: int
+
+
+_OUTPUT = Document(StagedFile, name=TEXT, staged_as=TEXT, size_bytes=NUMBER.called("size"), crc32c=NUMBER)
+_INPUT = Document(FileIdentity, name=TEXT, device=NUMBER, inode=NUMBER, size_bytes=NUMBER.called("size"), mtime_ns=TIME)
+_GROUP = Document(
+    CleanedSegment,
+    base_offset=NUMBER,
+    files=listed(_OUTPUT).called("outputs"),
+    replaces=listed(_INPUT).called("inputs"),
+)
+_MANIFEST = Document(
+    Manifest, version=VERSION, pid=NUMBER, identity=IDENTITY, end_offset=optional(NUMBER), groups=listed(_GROUP)
+)
+_PART = Document(_Part, base_offset=NUMBER, inputs=listed(_INPUT))
+_PARTS = listed(Document(_PartMention, name=TEXT, size_bytes=NUMBER.called("size"), crc32c=NUMBER))
+
+
 def encode(manifest: Manifest) -> list[tuple[str, bytes]]:
     """Return the names and contents of the manifest's files, in the order in which they must be written.
 
     Only the last one, NAME, makes the parts before it count.
     """
-    document = _document(manifest)
+    document = _MANIFEST.write(manifest)
     content = sealed(document)
     if len(content) <= MAX_BYTES:
         return [(NAME, content)]
     parts: list[tuple[str, bytes]] = []
-    for group in document["groups"]:
-        inputs, group["inputs"] = group["inputs"], []
-        for start in range(0, len(inputs), _PART_INPUTS):
-            part = {"base_offset": group["base_offset"], "inputs": inputs[start : start + _PART_INPUTS]}
-            parts.append((_part_name(len(parts)), sealed(part)))
-    document["parts"] = [{"name": name, "size": len(content), "crc32c": crc32c(content)} for name, content in parts]
+    for group, fields in zip(manifest.groups, document["groups"], strict=True):
+        fields["inputs"] = []
+        for start in range(0, len(group.replaces), _PART_INPUTS):
+            part = _Part(group.base_offset, group.replaces[start : start + _PART_INPUTS])
+            parts.append((_part_name(len(parts)), sealed(_PART.write(part))))
+    document["parts"] = _PARTS.write([_PartMention(name, len(content), crc32c(content)) for name, content in parts])
     return [*parts, (NAME, sealed(document))]
 
 
@@ -71,14 +101,14 @@ def most_bytes(topic_partition: TopicPartition) -> int:
     """Return the most bytes that a manifest has besides its groups. Parts take more: see `most_bytes_of_group`."""
     any_id = encode_uuid(bytes(16))
     identity = PartitionIdentity(topic_partition=topic_partition, topic_id=any_id, directory_id=any_id)
-    return len(sealed(_document(Manifest(identity=identity, end_offset=2**63, pid=2**32, groups=()))))
+    return len(sealed(_MANIFEST.write(Manifest(identity=identity, end_offset=2**63, pid=2**32, groups=()))))
 
 
 def most_bytes_of_group(group: CleanedSegment) -> int:
     """Return the most bytes that a group adds to the files of a manifest; the values of its staged files may be any."""
-    staged = [{"name": file.name, "staged_as": "x" * 40, "size": 2**63, "crc32c": 2**32} for file in group.files]
+    files = tuple(replace(file, staged_as="x" * 40, size_bytes=2**63, crc32c=2**32) for file in group.files)
     parts = -(-len(group.replaces) // _PART_INPUTS) * _PART_BYTES
-    return len(sealed(_group_document(group) | {"outputs": staged})) + parts
+    return len(sealed(_GROUP.write(replace(group, files=files)))) + parts
 
 
 def is_file_name(name: str) -> bool:
@@ -90,55 +120,19 @@ def _part_name(number: int) -> str:
     return f"manifest-part-{number}.json"
 
 
-def _document(manifest: Manifest) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "pid": manifest.pid,
-        **manifest.identity.fields,
-        "end_offset": manifest.end_offset,
-        "groups": [_group_document(group) for group in manifest.groups],
-    }
-
-
-def _group_document(group: CleanedSegment) -> dict[str, Any]:
-    return {
-        "base_offset": group.base_offset,
-        "outputs": [
-            {"name": file.name, "staged_as": file.staged_as, "size": file.size_bytes, "crc32c": file.crc32c}
-            for file in group.files
-        ],
-        "inputs": [
-            {
-                "name": file.name,
-                "device": file.device,
-                "inode": file.inode,
-                "size": file.size_bytes,
-                "mtime_ns": file.mtime_ns,
-            }
-            for file in group.replaces
-        ],
-    }
-
-
 def decode(content: bytes, read_part: Callable[[str], bytes]) -> Manifest:
     """Return the manifest from the content of NAME. `read_part` returns the content of a part.
 
     Raises ValueError for any document that `encode` does not write.
     """
     document = unsealed(content)
-    names = ("version", "pid", *FIELDS, "end_offset", "groups")
-    parts = list_of(document["parts"]) if isinstance(document, dict) and "parts" in document else None
-    root = fields_of(document, *names) if parts is None else fields_of(document, *names, "parts")
-    if integer_of(root["version"]) != VERSION:
-        raise ValueError(f"version {root['version']}")
-    end_offset = root["end_offset"]
-    more_inputs = _inputs_of_parts(parts or [], read_part)
-    manifest = Manifest(
-        identity=identity_from(root),
-        end_offset=None if end_offset is None else integer_of(end_offset),
-        pid=integer_of(root["pid"]),
-        groups=tuple(_group(value, more_inputs) for value in list_of(root["groups"])),
+    parts = _PARTS.read(document.pop("parts")) if isinstance(document, dict) and "parts" in document else ()
+    more_inputs = _inputs_of_parts(parts, read_part)
+    manifest = _MANIFEST.read(document)
+    groups = (
+        replace(group, replaces=(*group.replaces, *more_inputs.pop(group.base_offset, ()))) for group in manifest.groups
     )
+    manifest = replace(manifest, groups=tuple(groups))
     if more_inputs:
         raise ValueError("a part of no group")
     problem = inconsistency(manifest)
@@ -147,53 +141,22 @@ def decode(content: bytes, read_part: Callable[[str], bytes]) -> Manifest:
     return manifest
 
 
-def _inputs_of_parts(parts: list[object], read_part: Callable[[str], bytes]) -> dict[int, list[FileIdentity]]:
+def _inputs_of_parts(
+    parts: tuple[_PartMention, ...], read_part: Callable[[str], bytes]
+) -> dict[int, list[FileIdentity]]:
     """Return the old files that the parts list, by the base offset of their group."""
     if len(parts) > MAX_PARTS:
         raise ValueError(f"{len(parts)} parts")
     found: dict[int, list[FileIdentity]] = {}
-    for number, value in enumerate(parts):
-        fields = fields_of(value, "name", "size", "crc32c")
-        if fields["name"] != _part_name(number):
-            raise ValueError(f"a part with the name {fields['name']!r}")
-        content = read_part(_part_name(number))
-        if (len(content), crc32c(content)) != (integer_of(fields["size"]), integer_of(fields["crc32c"])):
-            raise ValueError(f"{_part_name(number)} has another content")
-        part = fields_of(unsealed(content), "base_offset", "inputs")
-        found.setdefault(integer_of(part["base_offset"]), []).extend(map(_input, list_of(part["inputs"])))
+    for number, mention in enumerate(parts):
+        if mention.name != _part_name(number):
+            raise ValueError(f"a part with the name {mention.name!r}")
+        content = read_part(mention.name)
+        if (len(content), crc32c(content)) != (mention.size_bytes, mention.crc32c):
+            raise ValueError(f"{mention.name} has another content")
+        part = _PART.read(unsealed(content))
+        found.setdefault(part.base_offset, []).extend(part.inputs)
     return found
-
-
-def _group(value: object, more_inputs: dict[int, list[FileIdentity]]) -> CleanedSegment:
-    """Return a group, and take its old files that are in parts out of `more_inputs`."""
-    fields = fields_of(value, "base_offset", "outputs", "inputs")
-    base_offset = integer_of(fields["base_offset"])
-    return CleanedSegment(
-        base_offset=base_offset,
-        files=tuple(_output(file) for file in list_of(fields["outputs"])),
-        replaces=(*map(_input, list_of(fields["inputs"])), *more_inputs.pop(base_offset, ())),
-    )
-
-
-def _output(value: object) -> StagedFile:
-    fields = fields_of(value, "name", "staged_as", "size", "crc32c")
-    return StagedFile(
-        name=text_of(fields["name"]),
-        staged_as=text_of(fields["staged_as"]),
-        size_bytes=integer_of(fields["size"]),
-        crc32c=integer_of(fields["crc32c"]),
-    )
-
-
-def _input(value: object) -> FileIdentity:
-    fields = fields_of(value, "name", "device", "inode", "size", "mtime_ns")
-    return FileIdentity(
-        name=text_of(fields["name"]),
-        device=integer_of(fields["device"]),
-        inode=integer_of(fields["inode"]),
-        size_bytes=integer_of(fields["size"]),
-        mtime_ns=integer_of(fields["mtime_ns"], least=-(2**63)),
-    )
 
 
 def inconsistency(manifest: Manifest) -> str | None:

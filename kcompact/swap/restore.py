@@ -24,7 +24,7 @@ from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import put_back_checkpoint, read_checkpoint
 from kcompact.swap.identity import identity_of
-from kcompact.swap.kept import (
+from kcompact.swap.kept_manifest import (
     MANIFEST,
     KeptFile,
     KeptGroup,

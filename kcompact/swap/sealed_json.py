@@ -1,16 +1,20 @@
 """JSON that kcompact writes for a later run, and that decides what is renamed and deleted.
 
 A document is one JSON object on one line. Its last field, `crc32c`, is the CRC-32C of all bytes before that field. A
-field that occurs twice is an error. `fields_of` and the functions after it also check names and types, and raise
-ValueError.
+field that occurs twice is an error. A `Document` declares the fields of a dataclass once, for writing and for reading:
+
+    _FILE = Document(StagedFile, name=TEXT, size_bytes=NUMBER.called("size"))
+
+The reader is strict: exactly these fields, each of its type. Everything else raises ValueError.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from kcompact.format.checksum import crc32c
 
@@ -38,36 +42,116 @@ def unsealed(content: bytes) -> object:
     return json.loads(content[: end.start()] + b"}", object_pairs_hook=_object)
 
 
-def fields_of(value: object, *names: str) -> dict[str, Any]:
-    """Return an object that has exactly these fields."""
-    if not isinstance(value, dict) or value.keys() != set(names):
-        raise ValueError(f"expected an object of {', '.join(names)}")
-    return value
-
-
-def list_of(value: object) -> list[object]:
-    """Return a list."""
-    if not isinstance(value, list):
-        raise ValueError("expected a list")
-    return value
-
-
-def text_of(value: object) -> str:
-    """Return a text."""
-    if not isinstance(value, str):
-        raise ValueError("expected a text")
-    return value
-
-
-def integer_of(value: object, *, least: int = 0) -> int:
-    """Return a whole number from `least` to 2**64 - 1."""
-    if type(value) is not int or not least <= value < 2**64:
-        raise ValueError("expected a whole number")
-    return value
-
-
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a field occurs twice")
     return fields
+
+
+# --- The fields -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """How a value is read, with its checks, and written. `key` names its field if the attribute has another name."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] = lambda value: value
+    key: str = ""
+
+    def called(self, key: str) -> Value:
+        """Return the same value under another name."""
+        return replace(self, key=key)
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise ValueError("expected a text")
+    return found
+
+
+def _whole_number(least: int) -> Value:
+    def read(found: object) -> int:
+        if type(found) is not int or not least <= found < 2**64:
+            raise ValueError("expected a whole number")
+        return found
+
+    return Value(read)
+
+
+TEXT = Value(_text)
+NUMBER = _whole_number(0)
+"""A whole number from 0 to 2**64 - 1."""
+TIME = _whole_number(-(2**63))
+"""A time, which may lie before 1970."""
+ANYTHING = Value(lambda found: found)
+"""A value that is only compared, or that its user checks."""
+
+
+def optional(value: Value) -> Value:
+    """Return a value that may be null."""
+    return Value(
+        lambda found: None if found is None else value.read(found),
+        lambda kept: None if kept is None else value.write(kept),
+    )
+
+
+def listed(each: Value | Document[Any]) -> Value:
+    """Return a list of values, which is read as a tuple."""
+
+    def read(found: object) -> tuple[Any, ...]:
+        if not isinstance(found, list):
+            raise ValueError("expected a list")
+        return tuple(map(each.read, found))
+
+    return Value(read, lambda kept: list(map(each.write, kept)))
+
+
+Kept = TypeVar("Kept")
+
+
+class Document(Generic[Kept]):
+    """The fields of a dataclass in a document, in the order in which they are written.
+
+    `make` gets the attributes by their names. A `Document` among the values has its fields beside the others. With
+    `version` the first field is the version of the document; `other_version` is the problem with any other.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Kept],
+        *,
+        version: int | None = None,
+        other_version: str = "version {}",
+        **values: Value | Document[Any],
+    ) -> None:
+        self._make = make
+        self._version = version
+        self._other_version = other_version
+        self._values = values
+        self.names: tuple[str, ...] = () if version is None else ("version",)
+        for name, value in values.items():
+            self.names += value.names if isinstance(value, Document) else (value.key or name,)
+
+    def write(self, kept: Kept) -> dict[str, Any]:
+        """Return the object with these fields."""
+        document: dict[str, Any] = {} if self._version is None else {"version": self._version}
+        for name, value in self._values.items():
+            written = value.write(getattr(kept, name))
+            document |= written if isinstance(value, Document) else {value.key or name: written}
+        return document
+
+    def read(self, found: object) -> Kept:
+        """Return what an object with exactly these fields says. Raises ValueError for anything else."""
+        if not isinstance(found, dict) or found.keys() != set(self.names):
+            raise ValueError(f"expected an object of {', '.join(self.names)}")
+        if self._version is not None and NUMBER.read(found["version"]) != self._version:
+            raise ValueError(self._other_version.format(found["version"]))
+        attributes = {}
+        for name, value in self._values.items():
+            if isinstance(value, Document):
+                attributes[name] = value.read({each: found[each] for each in value.names})
+            else:
+                attributes[name] = value.read(found[value.key or name])
+        return self._make(**attributes)

@@ -19,7 +19,7 @@ from fixtures.broker import (
     patiently,
     produce,
 )
-from kcompact.swap.copy.journal import MARKER
+from kcompact.swap.copy.marker import MARKER
 from tests.support.command_line import flip, kcompact
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]

@@ -52,7 +52,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.swap import manifest, sealed_json
 from kcompact.swap.copy import Output
-from kcompact.swap.copy.journal import Journal, Record, Subject
+from kcompact.swap.copy.marker import CopyMarker, Record, Subject
 from kcompact.swap.identity import PartitionIdentity
 from tests.support import log_writer, metadata_log, mutants, txn_log
 from tests.support.both_readers import Readers, definition
@@ -259,7 +259,7 @@ class Hostile:
         marker.mkdir(exist_ok=True)
         (marker / "copy.json").write_bytes(_damaged_document(chance, _SUBJECT_JSON))
         (marker / "0.json").write_bytes(_damaged_document(chance, _RECORD_JSON))
-        journal = Journal(self.scratch, _SUBJECT)
+        journal = CopyMarker(self.scratch, _SUBJECT)
         try:
             subject, records = journal.read_subject(), journal.records()
         except CorruptCheckpointError:

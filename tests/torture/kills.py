@@ -27,7 +27,7 @@ from unittest import mock
 from kcompact.cleaner import space
 from kcompact.config.settings import LONG_MAX
 from kcompact.log.lock import log_dir_lock
-from kcompact.swap.copy.journal import MARKER
+from kcompact.swap.copy.marker import MARKER
 from kcompact.swap.recovery import recover
 from tests.oracle.real_kafka import RealKafka, build
 from tests.support.command_line import IMPORTED_FROM, digest, environment

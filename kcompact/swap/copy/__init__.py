@@ -7,8 +7,8 @@ Imports: as `swap`.
     output          the output of a round: takes its lock, adds directories, finishes
     target          the checks of an output before anything is written, and its lock
     contents        what a broker keeps of a directory, and what a copy leaves out
-    journal         the marker of an unfinished copy, and what it says is finished
-    added           marks an unfinished directory in an output that brokers may use, and removes it after a crash
+    marker          the marker of an unfinished copy, and what it says is finished
+    unfinished      marks an unfinished directory in an output that brokers may use, and removes it after a crash
     files           copies files with their attributes
     log_dir_files   the files that the partitions of a log directory share
 

@@ -18,7 +18,7 @@ from kcompact.log.files import read_file
 from kcompact.swap.attributes import copy_status, give_to_owner, opened_model
 from kcompact.swap.checkpoint import read_checkpoint
 from kcompact.swap.copy.contents import LOG_DIR_FILES
-from kcompact.swap.copy.journal import Record
+from kcompact.swap.copy.marker import Record
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir

@@ -38,7 +38,6 @@ from kcompact.log.segments import Segment
 from kcompact.readable import shell_word, shown
 from kcompact.swap.attributes import copy_status, copy_times
 from kcompact.swap.checkpoint import write_checkpoint
-from kcompact.swap.copy.added import mark, unmark
 from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
     NotCopied,
@@ -49,17 +48,17 @@ from kcompact.swap.copy.contents import (
     require_regular_files,
 )
 from kcompact.swap.copy.files import build_missing_indexes, fill, is_rebuilt_index
-from kcompact.swap.copy.journal import (
+from kcompact.swap.copy.log_dir_files import give_away, write_chosen, write_clean_shutdown, write_whole
+from kcompact.swap.copy.marker import (
     MARKER,
     RECORD_BYTES,
     RECORD_BYTES_OF_FILE,
-    Journal,
+    CopyMarker,
     Record,
     Subject,
     file_states,
     states_in,
 )
-from kcompact.swap.copy.log_dir_files import give_away, write_chosen, write_clean_shutdown, write_whole
 from kcompact.swap.copy.target import (
     exists_already,
     is_used,
@@ -68,6 +67,7 @@ from kcompact.swap.copy.target import (
     require_unlocked,
     shared_lock,
 )
+from kcompact.swap.copy.unfinished import mark, unmark
 from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_without_links
 from kcompact.swap.replace import require_unchanged
@@ -168,10 +168,10 @@ class Output:
             require_regular_files(each)
         present = _names(self.path)
         self._is_resumable = resumable
-        self._journal: Journal | None = None
+        self._marker: CopyMarker | None = None
         if MARKER in present or (resumable and not present - {LOCK_NAME}):
-            self._journal = Journal(self.path, self._subject())
-            require_unlocked(self._journal.path)
+            self._marker = CopyMarker(self.path, self._subject())
+            require_unlocked(self._marker.path)
         elif log_dir is not None:
             raise RefusedError(
                 path=self.path,
@@ -199,21 +199,21 @@ class Output:
 
     def _require_same_copy(self, present: frozenset[str]) -> None:
         """Read what an interrupted run has finished. Raises RefusedError if it was making another copy."""
-        if self._journal is None:
+        if self._marker is None:
             raise _appeared_meanwhile(self.path)
         remove = f"Pass another --output directory, or remove {shell_word(self.path)} to begin anew."
-        if not self._journal.has_subject():
+        if not self._marker.has_subject():
             if present - {LOCK_NAME, MARKER}:
                 raise RefusedError(
-                    path=self._journal.path,
+                    path=self._marker.path,
                     problem="is left of a copy that is finished",
-                    hint=f"Remove {shell_word(self._journal.path)}, and a broker can start on {shown(self.path)}.",
+                    hint=f"Remove {shell_word(self._marker.path)}, and a broker can start on {shown(self.path)}.",
                 )
             return
-        begun = self._journal.read_subject()
-        if not self._is_resumable or begun != self._journal.subject:
+        begun = self._marker.read_subject()
+        if not self._is_resumable or begun != self._marker.subject:
             raise RefusedError(path=self.path, problem="has an unfinished copy of something else", hint=remove)
-        self._records = self._journal.records()
+        self._records = self._marker.records()
         own = {LOCK_NAME, MARKER, *LOG_DIR_FILES, *(f"{name}.tmp" for name in LOG_DIR_FILES), *self._records}
         for name in sorted(present - own):
             problem = "does not belong to the unfinished copy beside it"
@@ -235,8 +235,8 @@ class Output:
             needed_bytes += SHARED_BLOCKS * block_bytes
             if self._contents is not None:
                 needed_bytes += sum(file.size_bytes for file in self._contents.files)
-        if self._journal is not None:
-            free_bytes += self._journal.unfinished_bytes()
+        if self._marker is not None:
+            free_bytes += self._marker.unfinished_bytes()
         if needed_bytes > free_bytes:
             raise NotEnoughSpaceError(path=self.path, needed_bytes=needed_bytes, free_bytes=free_bytes)
 
@@ -260,23 +260,23 @@ class Output:
     def _begin(self) -> None:
         output = self._hold()
         is_marked_now = False
-        if self._journal is not None:
+        if self._marker is not None:
             with suppress(FileExistsError), _made_in(output, MARKER):
                 is_marked_now = True
-            marker = self._stack.enter_context(self._journal.hold(output))
+            marker = self._stack.enter_context(self._marker.hold(output))
         if is_used(self.path):
             self._stack.enter_context(shared_lock(output))
-        if self._journal is not None:
+        if self._marker is not None:
             self._stack.enter_context(log_dir_lock(marker.path, dir_fd=marker.fd()))
         # Another run may have used the output since the constructor looked. From here on none can begin there.
         present = output.names()
-        if self._journal is not None and is_marked_now and present - {LOCK_NAME, MARKER}:
-            self._journal.remove(output)
+        if self._marker is not None and is_marked_now and present - {LOCK_NAME, MARKER}:
+            self._marker.remove(output)
             raise _appeared_meanwhile(self.path)
         self._require_usable(present)
         self._has_others = any(map(TopicPartition.parse, present))
-        if self._journal is not None:
-            self._journal.begin(output, made_output=self._parent is not None)
+        if self._marker is not None:
+            self._marker.begin(output, made_output=self._parent is not None)
 
     def _hold(self) -> OpenDirectory:
         """Create the output if it is missing and hold it open until the end; a new one is private until it is whole."""
@@ -300,9 +300,9 @@ class Output:
     ) -> None:
         try:
             with suppress(KcompactError), self.open() as output:  # There may be nothing to continue from.
-                is_marked = self._journal is not None and output.status(MARKER) is not None
-                if self._journal is not None and is_marked and not self._journal.records():
-                    self._journal.remove(output)
+                is_marked = self._marker is not None and output.status(MARKER) is not None
+                if self._marker is not None and is_marked and not self._marker.records():
+                    self._marker.remove(output)
                     if self._parent is not None:
                         apply_steps(self._parent, (RemoveDir(self.path.name),))
         finally:
@@ -325,7 +325,7 @@ class Output:
     ) -> Record | None:
         name, files = source.name, contents.files
         record = self._records.get(name)
-        if record is None or self._journal is None:
+        if record is None or self._marker is None:
             return None
         with self.open() as output:
             is_there = output.status(name) is not None
@@ -336,7 +336,7 @@ class Output:
             with self.open() as output:
                 apply_steps(output, (Rename(name, f"{MARKER}/{name}"), SyncDir(), SyncDir(MARKER)))
                 shutil.rmtree(name, dir_fd=output.fd(MARKER))
-        self._journal.forget(name)
+        self._marker.forget(name)
         return None
 
     @contextmanager
@@ -361,7 +361,7 @@ class Output:
             yield unfinished
             if not is_running:
                 require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
-        if self._journal is not None:
+        if self._marker is not None:
             return
         # Last, because a checkpoint must not be ahead of its log.
         with self.open() as output:
@@ -395,7 +395,7 @@ class Output:
         Beside a running broker, `growing` is the active segment of the source.
         """
         partition = TopicPartition.parse(source.name)
-        staged = f"{MARKER}/{source.name}" if self._journal is not None else _marked_for_deletion(source)
+        staged = f"{MARKER}/{source.name}" if self._marker is not None else _marked_for_deletion(source)
         with self.open() as output, ExitStack() as stack:
             if output.status(source.name) is not None:
                 raise exists_already(self.path / source.name)
@@ -403,7 +403,7 @@ class Output:
             try:
                 # Each run makes its own name first and looks for the other then, so of two runs at least one is
                 # refused.
-                if self._journal is None:
+                if self._marker is None:
                     if output.status(MARKER) is not None:
                         raise _appeared_meanwhile(self.path)
                     mark(target, stack)
@@ -414,12 +414,12 @@ class Output:
                 yield unfinished
                 if growing is None:
                     _require_same_files(source, contents.files)
-                if self._journal is None:
+                if self._marker is None:
                     unmark(target)
                 copy_status(opened_source.fd(), target.fd())
                 copy_times(opened_source.fd(), target.fd())
                 apply_steps(target, (SyncDir(),))
-                if self._journal is not None:
+                if self._marker is not None:
                     record = Record(
                         name=source.name,
                         recipe=dict(recipe),
@@ -428,7 +428,7 @@ class Output:
                         source=file_states(contents.files),
                         copy=states_in(target),
                     )
-                    self._journal.write(record)
+                    self._marker.write(record)
                 elif partition is not None:
                     # Before the rename, or records below the log start are readable again if the run is killed in
                     # between. A broker ignores the entries of a partition that is not there.
@@ -464,8 +464,8 @@ class Output:
                 if self._kept(source, {}, {}, contents) is None:
                     with self._new_directory(source, {}, {}, contents) as unfinished:
                         unfinished.fill(check=check)
-            if self._journal is not None:
-                self._complete(self._journal)
+            if self._marker is not None:
+                self._complete(self._marker)
             self._is_finished = True
         return self.report()
 
@@ -476,7 +476,7 @@ class Output:
             path=self.path,
             log_dir=self.log_dir,
             is_finished=self._is_finished,
-            is_new=self._journal is not None,
+            is_new=self._marker is not None,
             finished=tuple(name for name in names if name in self._done),
             missing=tuple(name for name in names if name not in self._done),
             set_aside=tuple(path.name for path in self._set_aside),
@@ -487,18 +487,18 @@ class Output:
         """Return whether a directory is one of those to copy."""
         return directory in self._directories
 
-    def _complete(self, journal: Journal) -> None:
+    def _complete(self, marker: CopyMarker) -> None:
         """Write the files that all directories share, `meta.properties` last, and remove the marker."""
-        records = list(journal.records().values())
+        records = list(marker.records().values())
         with self.open() as output:
             if self.log_dir is None:
                 write_chosen(self._log_dirs, output, records, is_clean=not self._is_beside_broker)
             else:
                 self._require_source_unchanged(self.log_dir)
                 write_whole(self.log_dir, output, records, is_beside_broker=self._is_beside_broker)
-            if journal.made_output or self.log_dir is not None:
+            if marker.made_output or self.log_dir is not None:
                 self._give_away(output)
-            journal.remove(output)
+            marker.remove(output)
 
     def _give_away(self, output: OpenDirectory) -> None:
         above = self.log_dir or self._directories[0].parent

@@ -15,7 +15,8 @@ from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap import recovery
-from kcompact.swap.kept import KeptPartition, KeptSegments, read_kept, untouched_log
+from kcompact.swap.keep_replaced import KeptLinks, untouched_log
+from kcompact.swap.kept_manifest import KeptPartition, read_kept
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.restore import put_back, verify_kept
 from kcompact.swap.steps import Observer, Rename, Step, SyncDir, replacement_steps
@@ -64,7 +65,7 @@ def cleaned(tmp_path: Path, groups: Sequence[Sequence[int]]) -> Kept:
             checkpoint_crc32c=None,
             untouched=tuple(untouched_log(partition, base, is_active=base == max(SEGMENTS)) for base in SEGMENTS),
         )
-        kept = KeptSegments(links, subject)
+        kept = KeptLinks(links, subject)
         kept.keep_checkpoint(top)
         kept.keep(partition, scene.cleaned, lambda: None)
     crash.run_round(scene)

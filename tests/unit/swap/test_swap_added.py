@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.swap.copy.added import mark, remove_unfinished, unmark
+from kcompact.swap.copy.unfinished import mark, remove_unfinished, unmark
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import Step
 

@@ -26,7 +26,7 @@ from kcompact.errors import (
 )
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.swap.copy import Output
-from kcompact.swap.copy.journal import MARKER, Journal
+from kcompact.swap.copy.marker import MARKER, CopyMarker
 from kcompact.swap.staging import discard
 from tests.support.command_line import digest, running_broker
 from tests.support.copies import copy_alone, copy_log_dir, copy_one, dies_in_child, made_by, names
@@ -492,7 +492,7 @@ def test_a_continued_copy_drops_the_shared_files_that_the_source_no_longer_has(
             output.finish()
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Journal, "remove", fails)
+        patched.setattr(CopyMarker, "remove", fails)
         with pytest.raises(StorageError):
             run()
     assert (path / ".kafka_cleanshutdown").exists()

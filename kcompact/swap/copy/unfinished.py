@@ -1,21 +1,28 @@
 """Unfinished directories in an output that brokers may use: their mark, and their removal after a killed run.
 
 Such a directory has the name of one that a broker has marked for deletion. The mark in it tells it from a broker's.
-Its `.lock` is held while it is written.
+Its `.lock` is held while it is written. `sweep_log_dir` removes what killed runs have left in a log directory, besides
+the staging directories: these directories, and a `.tmp` file.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from kcompact.errors import KcompactError, LogDirLockedError
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.names import DirectoryKind, parse_directory
-from kcompact.log.lock import LOCK_NAME, log_dir_lock
-from kcompact.swap.copy.journal import MARKER
+from kcompact.log.lock import LOCK_NAME, LogDirLock, log_dir_lock
+from kcompact.swap.copy.marker import MARKER
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Remove, SyncDir
+
+_UNFINISHED_CHECKPOINT = f"{CLEANER_OFFSET_CHECKPOINT}.tmp"
+"""Only a cleaner writes it, and none is running while the lock is held."""
 
 
 def mark(directory: OpenDirectory, stack: ExitStack) -> None:
@@ -30,6 +37,17 @@ def unmark(directory: OpenDirectory) -> None:
     The mark goes first, durably: with a mark and without a lock, `remove_unfinished` would delete the directory.
     """
     apply_steps(directory, (Remove(MARKER), SyncDir(), Remove(LOCK_NAME)))
+
+
+def sweep_log_dir(log_dir: Path, lock: LogDirLock) -> tuple[str, ...]:
+    """Remove what killed runs have left in a log directory, and return the names. Raises RefusedError, StorageError."""
+    with OpenDirectory(log_dir, fd=lock.directory_fd) as directory:
+        removed = remove_unfinished(directory)
+        status = directory.status(_UNFINISHED_CHECKPOINT)
+        if status is not None and stat.S_ISREG(status.st_mode):
+            apply_steps(directory, (Remove(_UNFINISHED_CHECKPOINT), SyncDir()))
+            removed = (*removed, _UNFINISHED_CHECKPOINT)
+        return removed
 
 
 def remove_unfinished(log_dir: OpenDirectory) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from kcompact.errors import CorruptCheckpointError, RefusedError
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
-from kcompact.swap.sealed_json import fields_of, sealed, unsealed
+from kcompact.swap.sealed_json import ANYTHING, Document, Kept, sealed, unsealed
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
 
@@ -27,7 +27,6 @@ MARKER = ".kcompact-copy"
 VERSION = 2
 
 _SUBJECT = "copy.json"
-_MADE_OUTPUT = "made_output"
 
 RECORD_BYTES = 4096
 """At least the size of a record without its files, and of what `copy.json` and the checkpoints say of its directory."""
@@ -46,8 +45,10 @@ class Subject:
     """What is copied. A copy with another subject is another copy.
 
     `directories` are absolute paths. `log_dirs` maps each log directory to its `meta.properties`, or to null.
+    `made_output`: kcompact created the output, in the run that began the copy or in a later one.
     """
 
+    made_output: bool = field(default=False, compare=False)
     is_whole: bool
     directories: list[str]
     log_dirs: dict[str, str | None]
@@ -69,6 +70,20 @@ class Record:
     copy: FileStates
 
 
+_SUBJECT_FIELDS = Document(
+    Subject,
+    version=VERSION,
+    other_version="it is of another version of kcompact",
+    made_output=ANYTHING,
+    is_whole=ANYTHING,
+    directories=ANYTHING,
+    log_dirs=ANYTHING,
+)
+_RECORD_FIELDS = Document(
+    Record, name=ANYTHING, recipe=ANYTHING, outcome=ANYTHING, offsets=ANYTHING, source=ANYTHING, copy=ANYTHING
+)
+
+
 def file_states(files: Collection[FileIdentity]) -> FileStates:
     """Return the files in the form that a record has, in order of name."""
     return sorted([file.name, file.size_bytes, file.mtime_ns] for file in files)
@@ -81,7 +96,7 @@ def states_in(directory: OpenDirectory | Path) -> FileStates:
     return file_states([FileIdentity.of(name, status) for name, status in found if status is not None])
 
 
-class Journal:
+class CopyMarker:
     """The marker directory of an output. Records have numbers, because the name of a topic can be very long.
 
     `hold` opens the directory; from then on it is reached only through its descriptor.
@@ -120,13 +135,7 @@ class Journal:
 
         Raises CorruptCheckpointError, StorageError.
         """
-        found = self._read(_SUBJECT, "version", _MADE_OUTPUT, *Subject.__dataclass_fields__)
-        if found is None:
-            return None
-        if found.pop("version") != VERSION:
-            raise self._damaged(_SUBJECT, "it is of another version of kcompact")
-        del found[_MADE_OUTPUT]
-        return Subject(**found)
+        return self._read(_SUBJECT, _SUBJECT_FIELDS)
 
     def has_subject(self) -> bool:
         """Return whether the copy was begun. Without a subject, nothing was written yet, or everything is finished."""
@@ -137,15 +146,15 @@ class Journal:
         """Return the record of each finished directory, by its name. Raises CorruptCheckpointError, StorageError."""
         found = {}
         for name, number in self._number_of.items():
-            fields = self._read(f"{number}.json", *Record.__dataclass_fields__)
-            if fields is not None:
-                if fields["name"] != name:
-                    raise self._damaged(f"{number}.json", f"it is the record of {fields['name']}, not of {name}")
-                found[name] = Record(**fields)
+            record = self._read(f"{number}.json", _RECORD_FIELDS)
+            if record is not None:
+                if record.name != name:
+                    raise self._damaged(f"{number}.json", f"it is the record of {record.name}, not of {name}")
+                found[name] = record
         return found
 
-    def _read(self, name: str, *fields: str) -> dict[str, Any] | None:
-        """Return a JSON object with these fields; None if the file is missing.
+    def _read(self, name: str, document: Document[Kept]) -> Kept | None:
+        """Return what a file of the marker says; None if the file is missing.
 
         Raises CorruptCheckpointError for anything else, RefusedError, StorageError.
         """
@@ -153,7 +162,7 @@ class Journal:
             if marker.status(name) is None:
                 return None
             try:
-                return fields_of(unsealed(read_file(self.path / name, dir_fd=marker.fd())), *fields)
+                return document.read(unsealed(read_file(self.path / name, dir_fd=marker.fd())))
             except (ValueError, RecursionError) as error:
                 raise self._damaged(name, str(error)) from error
 
@@ -170,21 +179,23 @@ class Journal:
 
         `made_output`: this run has created the output.
         """
-        begun = self._read(_SUBJECT, "version", _MADE_OUTPUT, *Subject.__dataclass_fields__)
-        self.made_output = made_output or (begun is not None and begun[_MADE_OUTPUT] is True)
+        begun = self.read_subject()
+        self.made_output = made_output or (begun is not None and begun.made_output is True)
         with self.open() as marker:
             for name in marker.names():
                 status = marker.status(name)
                 if status is not None and stat.S_ISDIR(status.st_mode):
                     shutil.rmtree(name, dir_fd=marker.fd())
-            content = {"version": VERSION, _MADE_OUTPUT: self.made_output, **asdict(self.subject)}
-            write_small_file(marker, _SUBJECT, sealed(content), mode=0o600)
+            subject = replace(self.subject, made_output=self.made_output)
+            write_small_file(marker, _SUBJECT, sealed(_SUBJECT_FIELDS.write(subject)), mode=0o600)
         apply_steps(output, (SyncDir(),))
 
     def write(self, record: Record) -> None:
         """Write the record of a directory, durably."""
         with self.open() as marker:
-            write_small_file(marker, f"{self._number_of[record.name]}.json", sealed(asdict(record)), mode=0o600)
+            write_small_file(
+                marker, f"{self._number_of[record.name]}.json", sealed(_RECORD_FIELDS.write(record)), mode=0o600
+            )
 
     def unfinished_bytes(self) -> int:
         """Return the space that `begin` frees: that of the directories which an interrupted run did not finish."""

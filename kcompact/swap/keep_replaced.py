@@ -1,28 +1,43 @@
-"""The directory of `keep_replaced`: checked before a round, made when it begins, and filled partition by partition."""
+"""What `--keep-replaced DIR` keeps: hard links to the files that a cleaning replaces, partition by partition.
+
+    DIR/orders-0/kept.json                   the manifest: what the links are, and what has taken their place
+    DIR/orders-0/00000000000000000000.log    a second name of the old file, under its own name
+    DIR/orders-0/cleaner-offset-checkpoint   a second name of the checkpoint before the cleaning, if there was one
+
+The directory is checked before a round, and made when it begins. The links of a group and the manifest that names them
+are synced before the group is swapped. `restore` reads them.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from kcompact.errors import KcompactError, RefusedError, storage_errors
-from kcompact.format.names import log_bases
+from kcompact.clean.staged_files import CleanedSegment
+from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_errors
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
+from kcompact.format.checksum import crc32c
+from kcompact.format.names import log_bases, log_name
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import nearest_existing
 from kcompact.log.directory import log_dir_around
+from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import shell_word, shown
 from kcompact.swap.identity import identity_of
-from kcompact.swap.kept import MANIFEST, KeptPartition, KeptSegments, untouched_log
+from kcompact.swap.kept_manifest import MANIFEST, KeptFile, KeptGroup, KeptPartition, UntouchedLog, encode
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_without_links
-from kcompact.swap.steps import RemoveDir, SyncDir
+from kcompact.swap.replace import require_unchanged
+from kcompact.swap.small_files import write_small_file
+from kcompact.swap.steps import Remove, RemoveDir, SyncDir
 
 MOST_FILES = 6000
 """The most files of a group that can be kept: a manifest of the swap back holds no more."""
@@ -30,7 +45,7 @@ MOST_FILES = 6000
 _OTHER = "Pass a new or empty directory as --keep-replaced, on the file system of the log and outside of it."
 
 
-class Keep:
+class KeptDirectory:
     """Where a round keeps what it replaces; a `with` block makes the directory and holds it open. Safe for threads.
 
     A directory that the block has made, and in which nothing is kept in the end, is removed again.
@@ -60,7 +75,7 @@ class Keep:
         """What the user should know before a cleaning that replaces something."""
         return Note.of(NoteCode.KEEPS_REPLACED, path=shown(self.path), word=shell_word(self.path))
 
-    def __enter__(self) -> Keep:
+    def __enter__(self) -> KeptDirectory:
         with storage_errors(self.path, "make"):
             self._held = made_without_links(self.path)
             status = os.fstat(self._held.fd())
@@ -83,7 +98,7 @@ class Keep:
                 apply_steps(above, (RemoveDir(self.path.name), SyncDir()))
 
     @contextmanager
-    def partition(self, plan: CleanPlan, lock: LogDirLock) -> Iterator[KeptSegments]:
+    def partition(self, plan: CleanPlan, lock: LogDirLock) -> Iterator[KeptLinks]:
         """Yield the links of one partition. If the block raises before a group was replaced, they are removed.
 
         Raises RefusedError for a group with too many files, StorageError, NotEnoughSpaceError.
@@ -101,7 +116,7 @@ class Keep:
         with storage_errors(self.path / name, "make"):
             os.mkdir(name, 0o700, dir_fd=self._held.fd())
         with self._held.below(name) as directory, OpenDirectory(lock.path.parent, fd=lock.directory_fd) as log_dir:
-            kept = KeptSegments(directory, self._subject(plan, log_dir))
+            kept = KeptLinks(directory, self._subject(plan, log_dir))
             try:
                 apply_steps(self._held, (SyncDir(),))
                 kept.keep_checkpoint(log_dir)
@@ -169,3 +184,103 @@ def _require_same_file_system(path: Path, directories: Collection[Path]) -> None
                 problem=f"is on another file system than {directory}, so no hard link is possible",
                 hint=f"{_OTHER} If the log directory is a mount point, copy it with cp -a, or clean with --output DIR.",
             )
+
+
+# --- One partition --------------------------------------------------------------------------------------
+
+
+def untouched_log(partition: OpenDirectory, base_offset: int, *, is_active: bool) -> UntouchedLog:
+    """Return a segment as it is before a cleaning. Raises LogChangedError, OSError."""
+    name = log_name(base_offset)
+    status = partition.status(name)
+    if status is None:
+        raise LogChangedError(path=partition.path / name, problem="was deleted while it was kept")
+    return UntouchedLog(
+        name=name,
+        inode=status.st_ino,
+        size_bytes=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+        crc32c=partition.digest(name, size_bytes=status.st_size) if is_active else None,
+    )
+
+
+class KeptLinks:
+    """The links of one partition while it is cleaned. `directory` is `DIR/<partition>`, held open."""
+
+    def __init__(self, directory: OpenDirectory, subject: KeptPartition) -> None:
+        self._directory = directory
+        self._subject = subject
+        self.has_swapped = False
+        """Whether a group was replaced, or may have been. Then the links are the only names of its old files."""
+
+    def keep_checkpoint(self, log_dir: OpenDirectory) -> None:
+        """Link the cleaner's checkpoint as it is before the cleaning, if there is one."""
+        if log_dir.status(CLEANER_OFFSET_CHECKPOINT) is not None:
+            self._link(log_dir, CLEANER_OFFSET_CHECKPOINT)
+            content = self._directory.read_from_disk(CLEANER_OFFSET_CHECKPOINT)
+            self._subject = replace(self._subject, checkpoint_crc32c=crc32c(content))
+
+    def keep(self, partition: OpenDirectory, segments: Sequence[CleanedSegment], check: Callable[[], None]) -> None:
+        """Link the old files of groups, sync the links, and write the manifest with their digests.
+
+        Raises RefusedError where the file system does not link a file, LogChangedError for a file that is not that of
+        the plan, StorageError, NotEnoughSpaceError; `check` may raise to stop.
+        """
+        groups = []
+        for segment in segments:
+            require_unchanged(partition, segment.replaces)
+            for identity in segment.replaces:
+                self._link(partition, identity.name)
+            old = tuple(self._described(identity, check) for identity in segment.replaces)
+            groups.append(KeptGroup(base_offset=segment.base_offset, new=segment.files, old=old))
+        apply_steps(self._directory, (SyncDir(),))
+        replaced = {file.name for group in groups for file in group.old}
+        untouched = tuple(log for log in self._subject.untouched if log.name not in replaced)
+        self._subject = replace(self._subject, groups=(*self._subject.groups, *groups), untouched=untouched)
+        write_small_file(self._directory, MANIFEST, encode(self._subject), mode=0o600)
+
+    @property
+    def groups(self) -> tuple[KeptGroup, ...]:
+        """The groups that are in the manifest."""
+        return self._subject.groups
+
+    def _link(self, source: OpenDirectory, name: str) -> None:
+        try:
+            source.link(name, self._directory, name)
+        except FileNotFoundError:
+            raise LogChangedError(path=source.path / name, problem="was deleted while it was kept") from None
+        except OSError as error:
+            raise RefusedError(
+                path=source.path / name,
+                problem=f"cannot be kept by a hard link in {self._directory.path}: {error.strerror}",
+                hint="It was not changed. Pass a --keep-replaced directory on the same file system, and run as the "
+                "user that owns these files (the broker's user).",
+            ) from error
+
+    def _described(self, identity: FileIdentity, check: Callable[[], None]) -> KeptFile:
+        fd = self._directory.open(identity.name, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+            status = os.fstat(fd)
+        finally:
+            os.close(fd)
+        crc32c = self._directory.digest(identity.name, check)
+        if FileIdentity.of(identity.name, status) != identity:
+            path = self._directory.path / identity.name
+            raise LogChangedError(path=path, problem="is another file than that of the plan")
+        return KeptFile(
+            name=identity.name,
+            size_bytes=status.st_size,
+            crc32c=crc32c,
+            mtime_ns=status.st_mtime_ns,
+            uid=status.st_uid,
+            gid=status.st_gid,
+            mode=stat.S_IMODE(status.st_mode),
+        )
+
+    def abandon(self) -> None:
+        """Remove the links, unless a group was replaced: the cleaning has stopped. Raises nothing."""
+        if not self.has_swapped:
+            with suppress(OSError):
+                names = sorted(self._directory.names(), key=lambda name: name != MANIFEST)
+                apply_steps(self._directory, (*map(Remove, names), SyncDir()))
