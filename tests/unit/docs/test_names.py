@@ -85,6 +85,13 @@ def test_names_that_do_not_exist_are_found() -> None:
     assert not exists("format.nothing")
 
 
+def test_the_design_page_tells_what_each_folder_does() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    told = re.findall(r"│  (\w+) ", page) + re.findall(r"`(\w+)`", page.partition("## Which folder does what")[2])
+    modules = {path.stem for path in PACKAGE.glob("[a-z]*.py")}
+    assert {*FOLDERS, *modules} - set(told) == set()
+
+
 def test_the_table_of_contents_has_each_page() -> None:
     contents = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"\]\((\w[\w.-]*\.md)\)", contents))
