@@ -46,7 +46,7 @@ def _run() -> None:
 
     signals.end_at_signals()  # Before the other imports, which take the longest time of a short command.
     from kcompact.cli.app import main as run
-    from kcompact.host.core_dumps import forbid_core_dumps
+    from kcompact.host.process_end import forbid_core_dumps
 
     forbid_core_dumps()
     try:

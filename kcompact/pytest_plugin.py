@@ -45,7 +45,7 @@ def compact() -> Compact:
     # Imported here, so that pytest starts fast where this plugin is installed and not used.
     from kcompact.cleaner.round import clean_log_dir
     from kcompact.config.broker_config import BrokerConfig
-    from kcompact.host.clock import clock_ms
+    from kcompact.host.machine import clock_ms
     from kcompact.plan.options import PlanOptions
 
     def run(

@@ -41,7 +41,7 @@ from kcompact.errors import BatchTooLargeError, CorruptDataError
 from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
 from kcompact.format.limits import MEMORY_FACTOR, batch_memory_bytes
-from kcompact.host.memory import default_memory_bytes
+from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import Column
 from kcompact.log.batch_size import mean_batch_bytes
 from kcompact.log.producer_state import last_records

@@ -25,7 +25,7 @@ class CleanOptions:
     cleaning of a round; None means no journal. With `rebuild_indexes` no index file is read; the plan for
     `clean_partition` then also needs `plan_partition(rebuild_indexes=True)`. `max_bytes_per_second` limits reading and
     writing together; None means no limit. `memory_bytes` is for all workers together; None means
-    `host.memory.default_memory_bytes`. Raises ConfigError for a combination or a number that makes no sense.
+    `host.machine.default_memory_bytes`. Raises ConfigError for a combination or a number that makes no sense.
     """
 
     dry_run: bool = False

@@ -13,7 +13,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.engine.shared_memory import SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError
-from kcompact.host.processors import available_cores
+from kcompact.host.machine import available_cores
 from kcompact.notes import Note, NoteCode
 from kcompact.wording import worded
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from kcompact.errors import PartitionInUseError
 from kcompact.format.names import Suffix
-from kcompact.host import open_files
-from kcompact.host.open_files import Inode, OpenFile, OpenFiles
+from kcompact.host import other_processes
+from kcompact.host.other_processes import Inode, OpenFile, OpenFiles
 from kcompact.notes import Note, NoteCode
 
 _INDEXES = (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
@@ -42,7 +42,7 @@ class UseCheck:
     """
 
     def __init__(self, *, only_notes: bool = False, changes: bool = True) -> None:
-        open_files.forget_look()  # Of an earlier run of this process.
+        other_processes.forget_look()  # Of an earlier run of this process.
         self._only_notes = only_notes
         self._changes = changes
         self._brokers: dict[OpenFile, list[str]] = {}
@@ -97,9 +97,9 @@ def _looked_up(directory: Path) -> tuple[OpenFiles, list[tuple[str, OpenFile]]]:
                 inodes[entry.name] = (status.st_dev, status.st_ino)
                 newest_ms = max(newest_ms, status.st_ctime_ns // 1_000_000)
     devices = {device for device, _ in inodes.values()}
-    seen = open_files.recent_look(devices)
+    seen = other_processes.recent_look(devices)
     if newest_ms >= seen.clock_ms - _CLOCK_TICK_MS and any(seen.of(inode) for inode in inodes.values()):
         # The file may be newer than the look, and have the inode number of a file that has been deleted since.
-        open_files.forget_look()
-        seen = open_files.recent_look(devices)
+        other_processes.forget_look()
+        seen = other_processes.recent_look(devices)
     return seen, [(name, use) for name, inode in sorted(inodes.items()) for use in seen.of(inode)]

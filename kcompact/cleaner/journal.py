@@ -20,7 +20,7 @@ from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.config.settings import config_fields
 from kcompact.errors import KcompactError, RefusedError, storage_errors
-from kcompact.host.clock import clock_ms
+from kcompact.host.machine import clock_ms
 from kcompact.host.user_directories import state_directory
 from kcompact.log.directory import log_dir_around
 from kcompact.log.files import open_regular

@@ -42,8 +42,8 @@ from kcompact.errors import (
     as_failure,
     storage_errors,
 )
-from kcompact.host.clock import clock_ms
 from kcompact.host.disk import Disk
+from kcompact.host.machine import clock_ms
 from kcompact.log.directory import LogDir, read_again
 from kcompact.log.settled import damage_only_if_unchanged, read_settled
 from kcompact.notes import Note, NoteCode

@@ -44,9 +44,7 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.format.names import TopicPartition
-from kcompact.host.clock import clock_ms
-from kcompact.host.memory import default_memory_bytes
-from kcompact.host.processors import available_cores
+from kcompact.host.machine import available_cores, clock_ms, default_memory_bytes
 from kcompact.host.throttle import Throttle
 from kcompact.log.directory import read_again
 from kcompact.log.lock import LogDirLock

@@ -376,7 +376,7 @@ def doctor(
     """
     from kcompact.cli.commands import doctor as command
     from kcompact.format.limits import batch_memory_bytes
-    from kcompact.host.memory import default_memory_bytes
+    from kcompact.host.machine import default_memory_bytes
 
     return command.run(
         paths,

@@ -74,7 +74,7 @@ def memory(*, what: str) -> Callable[[Command], Command]:
 def batch_memory(memory_bytes: int | None) -> int:
     """Return what may be held for a batch, with this value of --memory."""
     from kcompact.format.limits import batch_memory_bytes
-    from kcompact.host.memory import default_memory_bytes
+    from kcompact.host.machine import default_memory_bytes
 
     return batch_memory_bytes(memory_bytes or default_memory_bytes())
 
@@ -211,7 +211,7 @@ def configuration(command: Command, *, needs_kernels: bool = True) -> Command:
         from kcompact.config import broker_search
         from kcompact.config.broker_file import read_broker_config
         from kcompact.config.settings import parse_override
-        from kcompact.host.clock import clock_ms
+        from kcompact.host.machine import clock_ms
         from kcompact.kernels import switch
         from kcompact.plan.options import PlanOptions
 

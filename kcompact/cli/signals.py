@@ -15,7 +15,7 @@ import signal
 from contextlib import contextmanager, suppress
 
 # Not in the handler: a signal can come while the main thread imports the same module, which is not complete then.
-from kcompact.host.abrupt_end import undo_all
+from kcompact.host.process_end import undo_all
 
 TYPE_CHECKING = False  # Not from `typing`, which takes longer to import than all that is needed here.
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from kcompact.config.layers import merged_config
 from kcompact.config.settings import FIELD_NAMES
 from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError
 from kcompact.format.properties import MAX_SMALL_FILE_BYTES
-from kcompact.host.processes import Process, processes_with
+from kcompact.host.other_processes import Process, processes_with
 from kcompact.log.files import open_regular, read_at
 
 SWITCH = "KCOMPACT_BROKER_SEARCH"

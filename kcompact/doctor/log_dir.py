@@ -15,7 +15,7 @@ from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_c
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.host.disk import Disk
-from kcompact.host.open_files import is_suspended
+from kcompact.host.other_processes import is_suspended
 from kcompact.log.directory import BROKER_CHECKPOINTS, LogDir, is_log_dir, read_log_dir
 from kcompact.log.files import read_file
 from kcompact.log.lock import LOCK_NAME, holder_in_words, lock_holder

@@ -19,7 +19,7 @@ from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
 from kcompact.engine.shared_memory import POLL_S, SharedMemory
 from kcompact.errors import RefusedError
-from kcompact.host.processors import available_cores
+from kcompact.host.machine import available_cores
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.files import read_at
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kcompact.errors import NotEnoughSpaceError, RefusedError, storage_errors
-from kcompact.host.abrupt_end import undone_at_abrupt_end
+from kcompact.host.process_end import undone_at_abrupt_end
 from kcompact.log.directory import is_partition_directory, log_dir_around
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)

@@ -4,17 +4,12 @@ In: environment variables, `/proc`, `/sys`, a monotonic clock. Out: sizes in byt
 threads.
 Imports: `readable`.
 
-    abrupt_end        what is undone when the process ends at once
-    access            what this process may do with files
-    clock             the wall clock
-    core_dumps        forbids core dumps
+    access            what this process may do with files; flags that forbid to change a file
     disk              the free space and the kind of a file system, and mounts over files
-    file_flags        flags that forbid to change a file, and projects
     installation      how kcompact was installed, and what adds an extra
-    memory            how much memory a cleaning may use
-    open_files        which other processes have files open
-    processes         the command lines of other processes
-    processors        the processors of this process, and work on all of them
+    machine           the memory a cleaning may use, the processors, the wall clock
+    other_processes   which other processes have files open, and their command lines
+    process_end       what is undone when the process ends at once; no core dumps
     throttle          the limit of `--max-bytes-per-second`
     user_directories  this user's directories, for machine code and for the journal
 """

@@ -1,17 +1,21 @@
 """What this process may do with files, found out without trying: nothing is written.
 
-The answers are those of permissions, owners, mounts and the flags of files. Only trying shows what else can be in the
-way: a security module, a file server that does not trust root.
+The answers are those of permissions, owners, mounts and the flags of files. The flags immutable and append-only keep
+even root from changing a file; a project can keep root from renaming it. Only trying shows what else can be in the way:
+a security module, a file server that does not trust root.
 """
 
 from __future__ import annotations
 
+import array
 import errno
+import fcntl
 import os
 import stat
+import struct
 from pathlib import Path
+from typing import NamedTuple
 
-from kcompact.host.file_flags import flag_of_directory
 from kcompact.readable import shell_word
 
 _CHOWN, _FOWNER = 0, 3
@@ -59,3 +63,58 @@ def may_change_owners() -> bool:
     except (OSError, StopIteration):
         return os.geteuid() == 0
     return bool(capabilities >> _CHOWN & 1 and capabilities >> _FOWNER & 1)
+
+
+# Flags and projects of files
+
+_GET_FLAGS = 0x80086601
+"""FS_IOC_GETFLAGS of 64-bit Linux. Its size is that of a long, but the kernel writes an int."""
+_FLAGS = {0x10: "immutable", 0x20: "append-only"}
+
+_GET_ATTRIBUTES = 0x801C581F
+"""FS_IOC_FSGETXATTR."""
+_ATTRIBUTES = struct.Struct("IIII12x")
+"""struct fsxattr: flags, extent size, number of extents, project."""
+_INHERITS_PROJECT = 0x200
+
+
+class Project(NamedTuple):
+    """The project that a file counts for in quotas. New files in a directory get its project if it `is_inherited`."""
+
+    number: int
+    is_inherited: bool
+
+
+def project_of(fd: int) -> Project:
+    """Return the project of an open file or directory; number 0 also where the file system has no projects."""
+    try:
+        found = fcntl.ioctl(fd, _GET_ATTRIBUTES, bytes(_ATTRIBUTES.size))
+    except OSError:
+        return Project(0, is_inherited=False)
+    flags, _, _, number = _ATTRIBUTES.unpack(found)
+    return Project(number, is_inherited=bool(flags & _INHERITS_PROJECT))
+
+
+def protecting_flag(fd: int) -> str | None:
+    """Return the flag that protects an open file or directory: `immutable` or `append-only`; None without one.
+
+    None also where the file system has no such flags.
+    """
+    found = array.array("i", [0, 0])
+    try:
+        fcntl.ioctl(fd, _GET_FLAGS, found)
+    except OSError:
+        return None
+    return next((name for bit, name in _FLAGS.items() if found[0] & bit), None)
+
+
+def flag_of_directory(directory: Path) -> str | None:
+    """Return the `protecting_flag` of a directory, None if it cannot be opened."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return protecting_flag(fd)
+    finally:
+        os.close(fd)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
-from kcompact.host.processors import in_parallel
+from kcompact.host.machine import in_parallel
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.segment_contents import BatchCounter, SegmentContents, contents_of_rows
 from kcompact.log.batch_runs import header_runs

@@ -21,7 +21,7 @@ from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.batch import read_records
 from kcompact.format.index import AbortedTxnColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.host.processors import available_cores, in_parallel
+from kcompact.host.machine import available_cores, in_parallel
 from kcompact.inspect.contents import LogContents, log_contents
 from kcompact.inspect.gap_batches import Chunk, OffsetCounts, chunks, count, read_batch, rising
 from kcompact.inspect.gap_facts import Gaps, GapWalk, SegmentGaps

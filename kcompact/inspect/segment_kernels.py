@@ -14,7 +14,7 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.errors import KcompactError
-from kcompact.host.processors import available_cores
+from kcompact.host.machine import available_cores
 from kcompact.inspect.segment_contents import SegmentContents, contents_of_rows
 from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.kernels import (

@@ -26,7 +26,7 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_header, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, parse_file_name
-from kcompact.host.processors import in_parallel
+from kcompact.host.machine import in_parallel
 from kcompact.inspect.contents import LogContents
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import verify_indexes

@@ -35,7 +35,7 @@ from kcompact.errors import (
 )
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.format.names import Suffix
-from kcompact.host.memory import default_memory_bytes
+from kcompact.host.machine import default_memory_bytes
 from kcompact.keys.counts import Counted, CountOptions
 from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
 from kcompact.keys.reduce import COUNTING, BucketRows

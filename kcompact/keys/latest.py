@@ -28,7 +28,7 @@ from kcompact.clean.prepare import (
 )
 from kcompact.errors import BatchTooLargeError, CorruptIndexError
 from kcompact.format.limits import batch_memory_bytes
-from kcompact.host.memory import default_memory_bytes
+from kcompact.host.machine import default_memory_bytes
 from kcompact.inspect.records import Mask, RecordRun
 from kcompact.kernels import BASE_OFFSET, Bytes, Column
 from kcompact.keys.count import split_bytes_of, transactional_batches

@@ -36,7 +36,7 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.host.access import remedy, why_not_writable
-from kcompact.host.open_files import command_of, is_suspended
+from kcompact.host.other_processes import command_of, is_suspended
 
 LOCK_NAME = ".lock"
 

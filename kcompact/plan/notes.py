@@ -10,7 +10,7 @@ from kcompact.config.broker_config import BrokerConfig
 from kcompact.config.settings import FIELD_NAMES, Override, is_used, unknown_cleaner_names
 from kcompact.errors import RefusedError
 from kcompact.format.names import parse_directory
-from kcompact.host.clock import clock_ms
+from kcompact.host.machine import clock_ms
 from kcompact.log.lock import holder_in_words
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.assumptions import deciding_assumptions

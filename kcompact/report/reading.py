@@ -19,7 +19,7 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.format.limits import batch_memory_bytes
-from kcompact.host.memory import default_memory_bytes
+from kcompact.host.machine import default_memory_bytes
 from kcompact.inspect.batch_kinds import count_kinds
 from kcompact.inspect.contents import log_contents
 from kcompact.inspect.gaps import log_gaps

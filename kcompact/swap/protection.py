@@ -7,8 +7,8 @@ import stat
 from collections.abc import Iterable
 
 from kcompact.errors import RefusedError
+from kcompact.host.access import project_of, protecting_flag
 from kcompact.host.disk import covered_names
-from kcompact.host.file_flags import project_of, protecting_flag
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory
 

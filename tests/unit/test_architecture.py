@@ -57,7 +57,7 @@ ONLY_IN = {
     "cryptography": {"config.client.stores"},
     "urllib": {"config.client.tokens", "host.installation"},
     "pyarrow": {"export.arrow"},
-    "fcntl": {"log.lock", "host.file_flags"},
+    "fcntl": {"log.lock", "host.access"},
     "filelock": {"engine.spark.scratch"},
     "platformdirs": {"host.user_directories"},
     "subprocess": {
@@ -97,17 +97,17 @@ MAY_OPEN_FILES = {
     "log.lock",
     # Through descriptors of directories that are held open.
     *("clean.staged_files", "clean.join", "swap.open_directory"),
-    *("host.file_flags", "host.disk"),  # Directories, to ask about them; `/proc`.
+    *("host.access", "host.disk"),  # Directories, to ask about them; `/proc`.
     *("cleaner.journal", "export.files"),  # Files of their own.
     "report.page",  # The template and the style sheet of the package.
     "host.installation",  # The metadata of the package.
-    *("host.access", "host.memory", "host.open_files", "host.processes"),  # `/proc` and `/sys`.
+    *("host.access", "host.machine", "host.other_processes"),  # `/proc` and `/sys`.
     *("engine.spark", "kernels", "cli.output.streams", "cli.commands.man_pages"),  # Files of their own; streams.
 }
 """Modules that open files themselves. A plain `open` follows links and waits for a pipe."""
 MAY_EVALUATE = {"kernels.build"}
 """Makes the functions that numba compiles, from names in its own table."""
-MAY_READ_WALL_CLOCK = {"host.clock"}
+MAY_READ_WALL_CLOCK = {"host.machine"}
 MAY_PRINT = {"cli"}
 
 RENAMES_OR_DELETES = {

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from kcompact import readable
 from kcompact.cli.output.printer import console
-from kcompact.host.abrupt_end import undone_at_abrupt_end
+from kcompact.host.process_end import undone_at_abrupt_end
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -19,7 +19,7 @@ from urllib.parse import quote_plus, unquote, urlsplit
 
 from kcompact.config.client.tls import ssl_context
 from kcompact.errors import ClusterUnreachableError, ConfigError
-from kcompact.host.clock import clock_ms
+from kcompact.host.machine import clock_ms
 from kcompact.log.files import read_file
 
 _ENDPOINT = "sasl.oauthbearer.token.endpoint.url"

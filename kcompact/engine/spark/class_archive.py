@@ -27,7 +27,7 @@ from pathlib import Path
 import kcompact
 from kcompact.engine.spark.scratch import try_lock
 from kcompact.format.checksum import crc32c
-from kcompact.host.clock import clock_ms
+from kcompact.host.machine import clock_ms
 from kcompact.host.user_directories import cache_directory
 
 MAKING_S = 300.0

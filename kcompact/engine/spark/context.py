@@ -30,7 +30,7 @@ from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.prerequisites import check_prerequisites
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.errors import RefusedError
-from kcompact.host.abrupt_end import undone_at_abrupt_end
+from kcompact.host.process_end import undone_at_abrupt_end
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext

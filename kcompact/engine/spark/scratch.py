@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kcompact.host.abrupt_end import undone_at_abrupt_end
+from kcompact.host.process_end import undone_at_abrupt_end
 
 PREFIX = "kcompact-spark-"
 _LOCK = "owner.lock"

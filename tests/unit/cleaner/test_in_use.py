@@ -12,7 +12,7 @@ import pytest
 
 from kcompact.cleaner import in_use
 from kcompact.cleaner.in_use import UseCheck, require_unused
-from kcompact.host import open_files
+from kcompact.host import other_processes
 from tests.support.command_line import COMPACT, COMPACTED, LOG0, clean, digest, kcompact, partition, settings, values
 from tests.support.holders import held
 
@@ -31,7 +31,7 @@ def by_another_path(directory: Path, other: Path) -> Path:
 @pytest.fixture
 def strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the processes that a test starts count, although they are children of this process, which runs kcompact."""
-    monkeypatch.setattr(open_files, "_descends_from", lambda process, ancestor: False)
+    monkeypatch.setattr(other_processes, "_descends_from", lambda process, ancestor: False)
 
 
 @pytest.mark.usefixtures("strangers")
@@ -85,9 +85,9 @@ def test_own_processes_do_not_count(tmp_path: Path) -> None:
     with held(directory / LOG0, "write") as pid:
         require_unused(directory)
         file = (directory / LOG0).stat()
-        open_files.forget_look()
-        assert open_files.look({file.st_dev}).of((file.st_dev, file.st_ino)) == []
-        assert open_files.command_of(pid).startswith("python")
+        other_processes.forget_look()
+        assert other_processes.look({file.st_dev}).of((file.st_dev, file.st_ino)) == []
+        assert other_processes.command_of(pid).startswith("python")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_own_processes_do_not_count(tmp_path: Path) -> None:
 def test_how_long_a_look_is_used(
     duration_s: float, age_s: float, is_recent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = replace(open_files.look(()), looked_at=1000.0, duration_s=duration_s)
+    seen = replace(other_processes.look(()), looked_at=1000.0, duration_s=duration_s)
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + age_s)
     assert seen.is_recent == is_recent
 
@@ -109,11 +109,11 @@ def test_a_process_is_asked_for_its_name_once(tmp_path: Path, monkeypatch: pytes
         asked.append(process)
         return "java"
 
-    monkeypatch.setattr(open_files, "command_of", command_of)
-    found: dict[open_files.Inode, open_files.OpenFile] = {}
-    monkeypatch.setattr(open_files, "_SEGMENT_FILE", re.compile(rb".*held-\d", re.DOTALL))
+    monkeypatch.setattr(other_processes, "command_of", command_of)
+    found: dict[other_processes.Inode, other_processes.OpenFile] = {}
+    monkeypatch.setattr(other_processes, "_SEGMENT_FILE", re.compile(rb".*held-\d", re.DOTALL))
     held = [(tmp_path / f"held-{number}").open("wb") for number in range(3)]
-    open_files._look_at_descriptors(os.getpid(), frozenset({tmp_path.stat().st_dev}), found)
+    other_processes._look_at_descriptors(os.getpid(), frozenset({tmp_path.stat().st_dev}), found)
     assert {use.command for use in found.values()} == {"java"}
     assert (len(found), asked) == (len(held), [os.getpid()])
     for file in held:
@@ -126,7 +126,7 @@ def test_a_partition_is_listed_once_before_a_run(tmp_path: Path, monkeypatch: py
     listed: list[Path] = []
     real = in_use._looked_up
 
-    def looked_up(each: Path) -> tuple[open_files.OpenFiles, list[tuple[str, open_files.OpenFile]]]:
+    def looked_up(each: Path) -> tuple[other_processes.OpenFiles, list[tuple[str, other_processes.OpenFile]]]:
         listed.append(each)
         return real(each)
 
@@ -138,14 +138,14 @@ def test_a_partition_is_listed_once_before_a_run(tmp_path: Path, monkeypatch: py
 @pytest.mark.usefixtures("no_sync")
 def test_one_look_serves_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[set[int]] = []
-    real = open_files.look
+    real = other_processes.look
 
-    def look(devices: set[int]) -> open_files.OpenFiles:
+    def look(devices: set[int]) -> other_processes.OpenFiles:
         looks.append(devices)
         return real(devices)
 
-    monkeypatch.setattr(open_files, "look", look)
-    monkeypatch.setattr(open_files, "RECENT_S", 60.0)
+    monkeypatch.setattr(other_processes, "look", look)
+    monkeypatch.setattr(other_processes, "RECENT_S", 60.0)
     for number in range(10):
         partition(tmp_path, settings(f"name=orders-{number}"))
     ran = clean(tmp_path)
@@ -156,20 +156,20 @@ def test_one_look_serves_many_partitions(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_broker_that_starts_during_the_cleaning_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
     before = digest(directory)
-    monkeypatch.setattr(open_files, "RECENT_S", 0.0)
-    monkeypatch.setattr(open_files, "PAUSE_RATIO", 0)
-    real = open_files.look
+    monkeypatch.setattr(other_processes, "RECENT_S", 0.0)
+    monkeypatch.setattr(other_processes, "PAUSE_RATIO", 0)
+    real = other_processes.look
     looks: list[set[int]] = []
 
-    def look(devices: set[int]) -> open_files.OpenFiles:
+    def look(devices: set[int]) -> other_processes.OpenFiles:
         looks.append(devices)
         seen = real(devices)
         if len(looks) > 1:
             status = (directory / LOG0).stat()
-            seen.files[status.st_dev, status.st_ino] = [open_files.OpenFile(77, "java", True, False)]
+            seen.files[status.st_dev, status.st_ino] = [other_processes.OpenFile(77, "java", True, False)]
         return seen
 
-    monkeypatch.setattr(open_files, "look", look)
+    monkeypatch.setattr(other_processes, "look", look)
     ran = clean(directory)
     assert ran.code == 5
     assert "java (process 77)" in ran.err
@@ -179,10 +179,10 @@ def test_a_broker_that_starts_during_the_cleaning_is_noticed(tmp_path: Path, mon
 def test_a_file_that_is_newer_than_the_look_is_looked_at_again(tmp_path: Path) -> None:
     """It can have the inode number of a file that a process had open when it was deleted."""
     directory = partition(tmp_path)
-    open_files.forget_look()
+    other_processes.forget_look()
     status = (directory / LOG0).stat()
-    stale = open_files.recent_look({status.st_dev})
-    stale.files[status.st_dev, status.st_ino] = [open_files.OpenFile(77, "java", True, False)]
+    stale = other_processes.recent_look({status.st_dev})
+    stale.files[status.st_dev, status.st_ino] = [other_processes.OpenFile(77, "java", True, False)]
     os.utime(directory / LOG0)  # It has changed after the look, however long that took.
     require_unused(directory)
 
@@ -198,15 +198,15 @@ def test_a_file_that_is_newer_than_the_look_is_looked_at_again(tmp_path: Path) -
 def test_what_is_not_seen_is_said_once(
     seen: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_files.is_in_container.cache_clear()
+    other_processes.is_in_container.cache_clear()
     for name, value in seen.items():
-        monkeypatch.setattr(open_files, name, value)
+        monkeypatch.setattr(other_processes, name, value)
     check = UseCheck()
     for number in range(3):
         check.look_at(partition(tmp_path, settings(f"name=orders-{number}")))
     (note,) = check.notes
     assert words in note.text
-    open_files.is_in_container.cache_clear()
+    other_processes.is_in_container.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -215,5 +215,5 @@ def test_processes_of_other_users_are_not_seen(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         os.setuid(65534)
-        os._exit(0 if any("of root" in unseen for unseen in open_files.look({0}).unseen) else 1)
+        os._exit(0 if any("of root" in unseen for unseen in other_processes.look({0}).unseen) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

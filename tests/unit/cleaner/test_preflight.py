@@ -21,7 +21,7 @@ from kcompact.cleaner.retention import apply_retention
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError, RefusedError, StorageError
 from kcompact.host import access
-from kcompact.host.file_flags import Project, project_of
+from kcompact.host.access import Project, project_of
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition

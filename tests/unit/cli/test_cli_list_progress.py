@@ -15,7 +15,7 @@ import pytest
 
 from kcompact.cli.output import keys_progress, reading, streams
 from kcompact.cli.output.reading import ListProgress
-from kcompact.host.abrupt_end import undo_all
+from kcompact.host.process_end import undo_all
 from tests.support.command_line import kcompact, partition
 
 LOGS = [(Path("a-0/0.log"), 100), (Path("a-0/7.log"), 60), (Path("b-3/0.log"), 240)]

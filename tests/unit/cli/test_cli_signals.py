@@ -228,7 +228,7 @@ SCRATCH = """
 import os, signal, subprocess, sys, time
 from kcompact.cli import signals
 from kcompact.engine.spark.scratch import private_directory
-from kcompact.host.abrupt_end import undone_at_abrupt_end
+from kcompact.host.process_end import undone_at_abrupt_end
 with signals.stop_request() as stop, private_directory(None) as directory:
     writer = subprocess.Popen(["sh", "-c", f"while :; do : > {directory}/file; done"])
     with undone_at_abrupt_end(writer.kill):

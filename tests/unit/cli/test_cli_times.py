@@ -17,7 +17,7 @@ CLOCK_MS = 1_704_103_200_000  # 2024-01-01T10:00:00Z, the time of the records of
 
 @pytest.fixture(autouse=True)
 def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcompact.host.clock.time.time_ns", lambda: CLOCK_MS * 1_000_000)
+    monkeypatch.setattr("kcompact.host.machine.time.time_ns", lambda: CLOCK_MS * 1_000_000)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ import click
 import pytest
 
 from fixtures import checkout
-from kcompact.host import clock
+from kcompact.host import machine
 from tests.support import examples
 from tests.support.command_line import EVERY_COMMAND
 from tests.support.pages import Block, abridged, blocks, commands, run
@@ -158,7 +158,7 @@ def test_examples(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for kind, words in session.directives:
         if kind == "clock":
             now_ns = int(datetime.fromisoformat(words).timestamp()) * 1_000_000_000
-            monkeypatch.setattr(clock, "time", SimpleNamespace(time_ns=lambda now_ns=now_ns: now_ns))
+            monkeypatch.setattr(machine, "time", SimpleNamespace(time_ns=lambda now_ns=now_ns: now_ns))
     check(session, tmp_path, rewrite=rewrite, in_process=True)
 
 

@@ -1,4 +1,4 @@
-"""`host.memory`: the memory limit, from files such as Linux has in `/proc` and `/sys`."""
+"""`host.machine`: the memory limit, from files such as Linux has in `/proc` and `/sys`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.host.memory import default_memory_bytes, memory_limit_bytes
+from kcompact.host.machine import default_memory_bytes, memory_limit_bytes
 
 GIB = 1 << 30
 MEMINFO = "MemTotal:        8388608 kB\nMemFree:         1000000 kB\n"

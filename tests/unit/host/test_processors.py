@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kcompact.host.processors import in_parallel
+from kcompact.host.machine import in_parallel
 
 
 def test_work_that_is_not_waited_for_is_cancelled() -> None:

@@ -1,7 +1,11 @@
-"""What has to be undone when this process ends at once, without the usual end of its `with` blocks."""
+"""The end of this process: what has to be undone when it comes at once, and that it leaves no core dump.
+
+At an abrupt end no `with` block ends as usual. A core dump would hold keys and values of records.
+"""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -27,3 +31,9 @@ def undo_all() -> None:
     for action in reversed(list(_actions.values())):
         with suppress(Exception):
             action()
+
+
+def forbid_core_dumps() -> None:
+    """Forbid core dumps of this process and of all processes that it starts. Raises nothing."""
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

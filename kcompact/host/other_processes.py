@@ -1,11 +1,13 @@
-"""Which other processes have files open, and how: found in `/proc`, whatever path the files were opened by.
+"""The other processes of this machine, found in `/proc`: the files they have open, their command lines.
 
 A lock keeps out a broker that uses the same `.lock`. A broker that reaches a partition through a bind mount or another
 path locks another `.lock`, but its descriptors lead to the same files. A running broker has every `.log` of a partition
-open for writing, and maps the indexes that it has used.
+open for writing, and maps the indexes that it has used. Only files with names of segments are looked at, so a look is
+fast and waits for no file server of other programs. This process and its descendants (Spark's JVM, the Python workers)
+do not count.
 
-Only files with names of segments are looked at, so a look is fast and waits for no file server of other programs. This
-process and its descendants (Spark's JVM, the Python workers) do not count.
+Another process may have another root (a container) and another working directory. `/proc/PID/root` and `/proc/PID/cwd`
+lead there, for root and for the user of the process.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from kcompact.host.clock import clock_ms
+from kcompact.host.machine import clock_ms
+
+# Their open files
 
 PROC = Path("/proc")
 RECENT_S = 1.0
@@ -289,3 +293,48 @@ def is_in_container() -> bool:
         return os.readlink(PROC / "self" / "ns" / "pid") != _FIRST_PID_NAMESPACE  # noqa: PTH115 - `os` as above
     except OSError:
         return False
+
+
+# Their command lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process with the id of its user and its command line."""
+
+    pid: int
+    user_id: int
+    arguments: tuple[str, ...]
+
+    @property
+    def root(self) -> Path | None:
+        """The root directory of the process; None if this user may not look there."""
+        return self._directory("root")
+
+    @property
+    def working_directory(self) -> Path | None:
+        """The working directory of the process; None if this user may not look there."""
+        return self._directory("cwd")
+
+    def _directory(self, name: str) -> Path | None:
+        path = PROC / str(self.pid) / name
+        with suppress(OSError):
+            path.stat()
+            return path
+        return None
+
+
+def processes_with(*words: str) -> Iterator[Process]:
+    """Yield the other processes whose command line contains one of the words, in the order of their ids."""
+    wanted = [os.fsencode(word) for word in words]
+    try:
+        pids = sorted(int(name) for name in os.listdir(PROC) if name.isdigit())  # noqa: PTH208 - only the names
+    except OSError:
+        return
+    for pid in pids:
+        directory = PROC / str(pid)
+        with suppress(OSError):  # It has ended, or it is hidden.
+            line = (directory / "cmdline").read_bytes()
+            if pid != os.getpid() and any(word in line for word in wanted):
+                arguments = tuple(os.fsdecode(argument) for argument in line.split(b"\0")[:-1])
+                yield Process(pid=pid, user_id=directory.stat().st_uid, arguments=arguments)

@@ -1,14 +1,19 @@
-"""How much memory this process may use: the machine's memory, or the smallest limit of its control groups.
+"""The memory, the processors and the clock of this machine, as far as this process may use them.
 
-A container is a control group. Each group from the process's own group up to the root may have a limit. A group that
-the process cannot see is ignored. Systems other than Linux have no control groups and no `/proc`.
+A container is a control group. Each group from the process's own group up to the root may have a memory limit, and the
+smallest one counts. A group that the process cannot see is ignored. Systems other than Linux have no control groups and
+no `/proc`. Only this module reads the wall clock: every decision takes its time as an argument.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+# Memory
 
 DEFAULT_DIVISOR = 4
 """Without `--memory` a cleaning uses the memory limit divided by this number."""
@@ -65,3 +70,36 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return []
+
+
+# Processors
+
+Result = TypeVar("Result")
+
+
+def available_cores() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def in_parallel(work: Callable[..., Result], *arguments: Iterable[object]) -> Iterator[Result]:
+    """Yield the results of `work` in order, as `map` does, with one thread for each usable processor.
+
+    Kernels release the interpreter's lock, so threads run at the same time. Work that has not begun is cancelled when
+    the caller stops iterating.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # The start of most commands does not need it.
+
+    pool = ThreadPoolExecutor(available_cores())
+    try:
+        yield from pool.map(work, *arguments)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+# The wall clock
+
+
+def clock_ms() -> int:
+    """Return the clock's time in Unix milliseconds."""
+    return time.time_ns() // 1_000_000
