@@ -22,7 +22,7 @@ def kafka_logs(tmp_path: Path) -> Path:
 def test_a_compaction_changes_no_price(kafka_logs: Path, compact: Compact) -> None:
     before = newest_prices(kafka_logs / "fruit-prices-0")
     result = compact(kafka_logs, now=NOW)
-    assert result.bytes_written < result.bytes_read
+    assert result.stats.bytes_written < result.stats.bytes_read
     assert newest_prices(kafka_logs / "fruit-prices-0") == before == {"lime": "$1.79"}
 
 
