@@ -21,8 +21,7 @@ from kcompact.plan.clean_plan import CleanPlan, Reason, dirtiest_first
 from kcompact.plan.discovery import partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
-from kcompact.plan.partitions import plan_partitions
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition, plan_partitions
 
 WAIT_S = 0.1
 """The longest wait between two looks at something that may change without a notice, such as a file."""

@@ -11,7 +11,7 @@ from kcompact.clean.job import CleanerStats
 from kcompact.errors import CleaningAbortedError, KcompactError
 from kcompact.notes import Note
 from kcompact.plan.passes import kafka_passes_at_most
-from kcompact.plan.planned import PlannedPartition, gravest_exit_code
+from kcompact.plan.walk import PlannedPartition, gravest_exit_code
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,7 @@ from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult,
 from kcompact.cleaner.partition import perform
 from kcompact.cleaner.preflight import storage_notes
 from kcompact.cleaner.side_by_side import small_side_by_side
-from kcompact.config.settings import TopicConfig, parse_override
+from kcompact.config.settings import parse_override
 from kcompact.errors import (
     CleaningAbortedError,
     ConfigError,
@@ -59,9 +59,8 @@ from kcompact.plan.notes import (
     time_notes,
 )
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partition import refusal, retention_refusal
-from kcompact.plan.partitions import LogDirs, make_plan, named_partitions, plan_partitions
-from kcompact.plan.planned import PlannedPartition, in_turns
+from kcompact.plan.partition import make_plan, refusal, retention_refusal
+from kcompact.plan.walk import LogDirs, Planner, in_turns, named_partitions, walk_partitions
 from kcompact.readable import shown
 from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
@@ -308,12 +307,12 @@ def begin_round(
     if options.rebuild_indexes:
         plan_options = replace(plan_options, rebuild_indexes=True)
     with ExitStack() as stack:
-        directories, unusable = named_partitions(paths, topics=plan_options.topics)
+        directories, unusable = named_partitions(paths, PartitionOutcome, topics=plan_options.topics)
         output = output_of(paths, directories, plan_options, options)
         keep = None if options.keep_replaced is None else KeptDirectory(Path(options.keep_replaced), directories)
         locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
         in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
-        planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *map(_outcome, unusable)]
+        planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *unusable]
         planned = [replace(each, applies_retention=options.apply_retention) for each in planned]
         named = {canonical(path) for path in paths}
         outcomes = in_turns(
@@ -404,12 +403,6 @@ def _removed_note(path: Path) -> Note:
     return Note.of(NoteCode.LEFT_FILES_REMOVED, path=shown(path))
 
 
-def _outcome(planned: PlannedPartition) -> PartitionOutcome:
-    return PartitionOutcome(
-        directory=planned.directory, plan=planned.plan, error=planned.error, is_partition=planned.is_partition
-    )
-
-
 def _planned(
     directories: Sequence[Path],
     options: PlanOptions,
@@ -418,11 +411,13 @@ def _planned(
     uninterrupted: Callable[[], AbstractContextManager[None]],
 ) -> list[PartitionOutcome]:
     """Lock, recover and plan each partition that no broker uses."""
+    planner = Planner(directories, options)
     recovered: dict[Path, str] = {}
 
-    def planner(directory: Path, config: TopicConfig, log_dirs: LogDirs) -> CleanPlan:
-        lock = locks.of(directory)
-        if lock is not None or not log_dirs.of(directory).is_running:
+    def visit(directory: Path) -> PartitionOutcome:
+        planner.require_settings(directory)
+        lock, log_dir = locks.of(directory), None
+        if lock is not None or not planner.log_dirs.of(directory).is_running:
             in_use.look_at(directory)
         if lock is not None:
             with uninterrupted():
@@ -430,12 +425,12 @@ def _planned(
             if report.changed:
                 recovered[directory] = report.action
                 # Recovery may have written the checkpoint, so the log directory is read again.
-                log_dirs = LogDirs()
-        plan = make_plan(directory, config, options, log_dir=log_dirs.of(directory))
-        return plan if plan.log.log_dir.is_log_dir else _noted_as_copy(plan)
+                log_dir = LogDirs().of(directory)
+        plan = planner.plan(directory, log_dir=log_dir)
+        return PartitionOutcome.of(plan if plan.log.log_dir.is_log_dir else _noted_as_copy(plan))
 
-    planned = plan_partitions(directories, options, planner)
-    return [replace(_outcome(each), recovered=recovered.get(each.directory)) for each in planned]
+    outcomes = walk_partitions(directories, visit, PartitionOutcome.failed)
+    return [replace(each, recovered=recovered.get(each.directory)) for each in outcomes]
 
 
 def _noted_as_copy(plan: CleanPlan) -> CleanPlan:

@@ -18,18 +18,16 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.keys_progress import KeysProgress
 from kcompact.cli.signals import stop_request
 from kcompact.config.resolve import Configured
-from kcompact.errors import ConfigError, CorruptDataError, KcompactError, storage_errors
+from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.names import Suffix, parse_directory
 from kcompact.keys.count import count_keys
 from kcompact.keys.counts import CountOptions
 from kcompact.log.directory import LogDir
 from kcompact.log.settled import read_settled
-from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import left_out
 from kcompact.plan.notes import option_notes, running_notes, time_notes
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import LogDirs, named_partitions, noted, plan_despite_damage
-from kcompact.plan.planned import gravest_exit_code
+from kcompact.plan.walk import LogDirs, Planner, gravest_exit_code, named_partitions, walk_partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +46,8 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
     """Count the keys of the partitions among the paths, topic by topic, and return the exit code."""
     files = [path for path in paths if is_file(path)]
     named = [path for path in paths if path not in files]
-    directories, unusable = named_partitions(named, topics=options.topics) if named else ([], [])
-    unusable += [refused_file(path, "keys") for path in files]
+    directories, unusable = named_partitions(named, KeysEntry, topics=options.topics)
+    unusable += [refused_file(path, "keys", KeysEntry) for path in files]
     notes = option_notes(directories, options)
     streams.tell_notes(notes)
     count = CountOptions(
@@ -71,8 +69,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: KeysRequest, *, as
             topics = list(_topics(directories, options, count, executors(progress), progress)) if directories else []
         finally:
             progress.end()
-    failed = [KeysEntry(directory=each.directory, error=each.error) for each in unusable]
-    entries = [*(entry for topic in topics for entry in topic.entries), *failed]
+    entries = [*(entry for topic in topics for entry in topic.entries), *unusable]
     doubts = [*running_notes(entries), *time_notes(entries, options)]
     streams.tell_notes(doubts)
     if as_json:
@@ -156,8 +153,9 @@ def _topic(
     progress: Progress,
     _: LogDir,
 ) -> TopicKeys:
-    log_dirs = LogDirs()
-    entries = {directory: _planned(directory, configs[directory], options, log_dirs) for directory in directories}
+    planner = Planner(directories, options, configs)
+    visit = partial(planner.planned_despite_damage, entry=KeysEntry)
+    entries = {entry.directory: entry for entry in map(_counted, walk_partitions(directories, visit, KeysEntry.failed))}
     plans = [entry.plan for entry in entries.values() if entry.plan is not None]
     counted = count_keys(plans, executor, count)
     for keys in counted.logs:
@@ -169,25 +167,9 @@ def _topic(
     return TopicKeys(topic=topic, entries=tuple(entries.values()), counted=counted)
 
 
-def _planned(directory: Path, configured: Configured, options: PlanOptions, log_dirs: LogDirs) -> KeysEntry:
-    """Return the entry of a partition with its plan. For damage that leaves a plan it has both plan and error."""
-    try:
-        with storage_errors(directory):
-            log_dir, damage_beside = log_dirs.despite_damage(directory)
-            plan, found = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
-    except ConfigError:
-        raise
-    except KcompactError as problem:
-        return KeysEntry.failed(directory, problem)
-    return KeysEntry(
-        directory=directory,
-        plan=_without_producers(noted(plan, configured.notes), found),
-        error=damage_beside or configured.problem or found,
-    )
-
-
-def _without_producers(plan: CleanPlan, damage: KcompactError | None) -> CleanPlan:
-    """Return a plan that says of its damage, so that the count looks for open transactions itself."""
-    if isinstance(damage, CorruptDataError) and not plan.log.damage:
-        return replace(plan, log=replace(plan.log, damage=(damage,)))
-    return plan
+def _counted(entry: KeysEntry) -> KeysEntry:
+    """Return an entry whose plan says of its damage, so that the count looks for open transactions itself."""
+    plan, damage = entry.plan, entry.plan_damage
+    if plan is None or plan.log.damage or not isinstance(damage, CorruptDataError):
+        return entry
+    return replace(entry, plan=replace(plan, log=replace(plan.log, damage=(damage,))))

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcompact.cli.failures import complain_of_each
-from kcompact.errors import KcompactError
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 
 if TYPE_CHECKING:
     from kcompact.inspect.contents import LogContents
@@ -69,47 +68,34 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """One partition and its error, if there is one."""
-
-    directory: Path
-    error: KcompactError | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code of the error, 0 without one."""
-        return self.error.exit_code if self.error else 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsEntry(_Entry):
+class GroupsEntry(PlannedPartition):
     """One partition in the report of `groups`, with its groups or its error."""
 
     groups: LogGroups | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryEntry(_Entry):
+class RecoveryEntry(PlannedPartition):
     """One partition in the report of `recover`. Without a report the recovery has failed."""
 
-    status: str
+    status: str = "failed"
     report: RecoveryReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreEntry(_Entry):
+class RestoreEntry(PlannedPartition):
     """One partition in the report of `restore`. `files` and `size_bytes` are what is, or is to be, put back.
 
     `not_restored` are the base offsets of the groups that cannot be put back. What is not known is None.
     """
 
-    status: str
+    status: str = "failed"
     files: int | None = None
     size_bytes: int | None = None
     checkpoint: int | None = None
     not_restored: tuple[int, ...] | None = None
 
 
-def complain_of(entries: Sequence[PlannedPartition | GroupsEntry | RecoveryEntry | RestoreEntry]) -> None:
+def complain_of(entries: Sequence[PlannedPartition]) -> None:
     """Print the errors of entries on standard error."""
     complain_of_each((entry.directory, entry.error) for entry in entries if entry.error is not None)

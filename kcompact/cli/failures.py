@@ -76,7 +76,7 @@ def complain_of_each(problems: Iterable[tuple[Path, KcompactError]]) -> None:
     """
     from kcompact.cli.output import streams
     from kcompact.format.names import TopicPartition
-    from kcompact.plan.planned import gravest_first
+    from kcompact.plan.walk import gravest_first
     from kcompact.readable import within
 
     groups: dict[tuple[type, str], list[tuple[Path, KcompactError]]] = {}

@@ -11,7 +11,8 @@ from kcompact.keys.latest import LatestRecords, latest_records
 from kcompact.log.directory import LogDir
 from kcompact.log.settled import read_settled
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import LogDirs, plan_despite_damage
+from kcompact.plan.partition import plan_despite_damage
+from kcompact.plan.walk import LogDirs
 
 
 def read_latest(

@@ -19,7 +19,6 @@ from kcompact.cli.output.dump import BatchRecords, Decoder, LineForm, dump_log, 
 from kcompact.cli.output.file_entries import base_offset_of, is_log
 from kcompact.cli.output.reading import ListProgress
 from kcompact.cli.output.unreadable import LeftOutParts
-from kcompact.cli.question import named_partitions_of
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, parse_directory, parse_file_name
@@ -31,7 +30,7 @@ from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.notes import option_notes
-from kcompact.plan.planned import gravest_exit_code
+from kcompact.plan.walk import gravest_exit_code, named_partitions
 from kcompact.readable import counted, shown
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def list_paths(paths: Sequence[Path], options: PlanOptions, listing: Listing) ->
     """List the logs of the partitions and files among the paths, and return the exit code."""
     files = [path for path in paths if is_file(path)]
     named = [path for path in paths if path not in files]
-    directories, unusable = named_partitions_of(named, options)
+    directories, unusable = named_partitions(named, InspectedPartition, topics=options.topics, what="file or directory")
     streams.tell_notes(option_notes(directories, options) if named else [])
     codes = _list_logs(files, directories, listing, unusable, options)
     complain_of(unusable)

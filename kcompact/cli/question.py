@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,24 +14,18 @@ from kcompact.cli.json.fields import Document
 from kcompact.cli.json.partitions import WITH_FILES
 from kcompact.cli.output import streams
 from kcompact.errors import (
-    ConfigError,
     CorruptDataError,
     CorruptIndexError,
     CorruptTransactionIndexError,
-    KcompactError,
-    storage_errors,
 )
 from kcompact.format.names import Suffix
 from kcompact.log.directory import LogDir
-from kcompact.log.settled import read_settled
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import LogDirs, named_partitions, noted, plan_despite_damage
-from kcompact.plan.planned import gravest_exit_code
+from kcompact.plan.walk import Planner, gravest_exit_code, named_partitions, walk_partitions
 
 if TYPE_CHECKING:
-    from kcompact.config.resolve import Configured
     from kcompact.inspect.findings import Finding
 
 
@@ -53,13 +47,15 @@ def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_j
     """Show the answers of all partitions and files among the paths, and return the exit code."""
     files = [path for path in paths if is_file(path)]
     named = [path for path in paths if path not in files]
-    directories, unusable = named_partitions_of(named, options)
+    directories, unusable = named_partitions(named, InspectedPartition, topics=options.topics, what="file or directory")
     if question.read_file is None:
-        unusable += [refused_file(path, question.document.command) for path in files]
+        unusable += [refused_file(path, question.document.command, InspectedPartition) for path in files]
         files = []
     notes = option_notes(directories, options, explains=question.explains) if named else []
     streams.tell_notes(notes)
-    entries = list(_entries(question, directories, options))
+    planner = Planner(directories, options)
+    visit = partial(planner.read, entry=InspectedPartition, read=question.read)
+    entries = list(walk_partitions(directories, visit, InspectedPartition.failed))
     file_entries = [question.read_file(file) for file in files] if question.read_file else []
     doubts = plan_notes(entries, options)
     streams.tell_notes(doubts)
@@ -73,17 +69,6 @@ def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_j
         complain_of(unusable)
     codes = [entry.exit_code for entry in (*entries, *unusable)]
     return gravest_exit_code([*codes, *(entry.exit_code for entry in file_entries)])
-
-
-def named_partitions_of(paths: Sequence[Path], options: PlanOptions) -> tuple[list[Path], list[InspectedPartition]]:
-    """Return the partition directories among the paths, and an entry with its error for each unusable path."""
-    if not paths:
-        return [], []
-    directories, unusable = named_partitions(paths, topics=options.topics, what="file or directory")
-    return directories, [
-        InspectedPartition(directory=each.directory, error=each.error, is_partition=each.is_partition)
-        for each in unusable
-    ]
 
 
 def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], beside: Sequence[LeftOut]) -> None:
@@ -103,48 +88,6 @@ def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntr
     show_left_out(beside, printer)
 
 
-# Partitions
-
-
-def _entries(question: Question, directories: Sequence[Path], options: PlanOptions) -> Iterator[InspectedPartition]:
-    configs = options.configs_of(directories) if directories else {}
-    log_dirs = LogDirs()
-    for directory in directories:
-        try:
-            with storage_errors(directory):
-                log_dir, damage = log_dirs.despite_damage(directory)
-                # Beside a running broker the entry is that of a moment.
-                read = partial(_entry, question, directory, configs[directory], options, damage)
-                yield read_settled(directory, log_dir, read)
-        except ConfigError:
-            raise
-        except KcompactError as problem:
-            yield InspectedPartition.failed(directory, problem)
-
-
-def _entry(
-    question: Question,
-    directory: Path,
-    configured: Configured,
-    options: PlanOptions,
-    damage_beside: CorruptDataError | None,
-    log_dir: LogDir,
-) -> InspectedPartition:
-    """Return the entry of a partition. For damage outside its segments it has both plan and error."""
-    from kcompact.inspect.findings import of_error
-
-    error = configured.problem
-    findings: tuple[Finding, ...] = (of_error(error),) if isinstance(error, CorruptDataError) else ()
-    if damage_beside is not None:
-        error = damage_beside
-        findings += (of_error(damage_beside),)
-    plan, damage = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
-    entry = InspectedPartition(
-        directory=directory, plan=noted(plan, configured.notes), error=error or damage, findings=findings
-    )
-    return question.read(entry, log_dir)
-
-
 def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
     """Return the entry of a partition with what the headers of its batches say, and with its damage as error."""
     from kcompact.inspect.contents import log_contents
@@ -155,7 +98,7 @@ def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
     contents = log_contents(plan.log)
     if error is None and not any(segment.damage for segment in contents.segments):
         error = error_of(entry.directory, tuple(log_transaction_findings(plan.log, contents.segments)))
-    return replace(entry, error=error, contents=contents, findings=None)
+    return replace(entry, error=error, contents=contents)
 
 
 _INDEX_ERRORS = {

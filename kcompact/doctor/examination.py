@@ -53,7 +53,8 @@ from kcompact.log.directory import LogDir, is_partition_directory
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
 from kcompact.plan.notes import option_notes, wrong_name_notes
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import noted, plan_despite_damage
+from kcompact.plan.partition import plan_despite_damage
+from kcompact.plan.walk import noted
 
 
 def examine(

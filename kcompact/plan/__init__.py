@@ -7,7 +7,7 @@ Only these modules read the disk:
 
     discovery    paths -> partition directories, and the directories that are left out
     partition    a partition directory -> its plan; why a partition is refused
-    partitions   paths and options -> the plan, or the error, of each partition
+    walk         paths and options -> an entry for each partition, with its plan or its error
     horizons     a plan -> the batches that wait for their delete horizons
     open_transactions   plans -> what the coordinator says of the transactions that hold them back; what ends these
     committed_view   a plan -> the offset at which readers of committed records stop
@@ -15,7 +15,6 @@ Only these modules read the disk:
 The others are pure functions of values:
 
     options      how partitions are chosen and planned
-    planned      a partition with its plan or its error
     totals       the plans of several partitions, added up
     clean_plan   clean and dirty section, ratio, lag, verdict, groups
     notes        notes and hints on a whole run

@@ -17,7 +17,7 @@ from kcompact.plan.assumptions import deciding_assumptions
 from kcompact.plan.clean_plan import CleanPlan, Reason
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 from kcompact.readable import closest, counted, shown, time
 
 _HOUR_MS = 3_600_000

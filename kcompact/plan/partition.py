@@ -1,17 +1,20 @@
-"""Plans one partition directory; why a partition is refused."""
+"""Plans one partition directory; why a partition is refused, and what the user can do then."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 from kcompact.config.settings import TopicConfig
-from kcompact.errors import KcompactError, PolicyUnknownError, RefusedError
+from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.producer_state import first_unstable_offset, load_producers
+from kcompact.log.settled import read_settled
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
 from kcompact.plan.deletion import assumed_settings, due_now
+from kcompact.plan.options import PlanOptions
 from kcompact.wording import worded
 
 NO_HIGH_WATERMARK = Note.of(NoteCode.NO_HIGH_WATERMARK)
@@ -80,6 +83,42 @@ def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[N
     if log.topic_partition in checkpoint:
         return checkpoint[log.topic_partition], ()
     return log.log_start_offset, (NO_HIGH_WATERMARK,)
+
+
+def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir) -> CleanPlan:
+    """Return the plan of one partition; beside a running broker that of a moment. Raises KcompactError, OSError."""
+
+    def plan(log_dir: LogDir) -> CleanPlan:
+        return plan_partition(
+            directory,
+            config,
+            now_ms=options.now_ms,
+            log_dir=log_dir,
+            high_watermark=options.high_watermark,
+            use_log_end=options.use_log_end,
+            force=options.force,
+            include_internal=options.include_internal,
+            rebuild_indexes=options.rebuild_indexes,
+            unclean=options.unclean,
+        )
+
+    return read_settled(directory, log_dir, plan)
+
+
+def plan_despite_damage(
+    directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir
+) -> tuple[CleanPlan, KcompactError | None]:
+    """Return the plan and the damage. If the producer state cannot be read, the plan is made without it.
+
+    Raises as `make_plan`.
+    """
+    try:
+        plan = make_plan(directory, config, options, log_dir=log_dir)
+    except CorruptDataError as problem:
+        log = read_log(directory, log_dir=log_dir)
+        plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
+        return plan, problem
+    return plan, plan.log.damage[0] if plan.log.damage else None
 
 
 def hint_for(plan: CleanPlan) -> str:

@@ -9,7 +9,7 @@ from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import held_back_segments, rewritten_segments
 from kcompact.plan.deletion import plan_forecast
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 
 NO_VERDICT = "error"
 """Stands for the reason of a partition that only its error keeps from being cleaned."""

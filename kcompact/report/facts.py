@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 
 if TYPE_CHECKING:
     from kcompact.cleaner.outcome import CleanResult

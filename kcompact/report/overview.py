@@ -8,8 +8,8 @@ from kcompact import readable
 from kcompact.config.settings import FIELD_NAMES, Source, config_fields
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.notes import why_assumed
-from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import not_to_clean, totals_of
+from kcompact.plan.walk import PlannedPartition
 from kcompact.report.batches import codec_section, horizon_section, producer_section
 from kcompact.report.conditions import why_section
 from kcompact.report.dirty_ratio import ratio_section

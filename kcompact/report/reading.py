@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kcompact.clean.executor import Progress
@@ -12,7 +13,6 @@ from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import (
     CleaningAbortedError,
-    ConfigError,
     CorruptDataError,
     KcompactError,
     LogChangedError,
@@ -30,7 +30,8 @@ from kcompact.log.directory import LogDir
 from kcompact.log.settled import damage_only_if_unchanged, read_settled
 from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import LogDirs, noted, plan_despite_damage
+from kcompact.plan.partition import plan_despite_damage
+from kcompact.plan.walk import Planner, walk_partitions
 from kcompact.report.facts import DryRun, PartitionFacts
 
 MOST_DETAILED = 20
@@ -39,24 +40,9 @@ MOST_DETAILED = 20
 
 def planned_facts(directories: Sequence[Path], options: PlanOptions) -> Iterator[PartitionFacts]:
     """Yield each partition with its plan, or its error. Damage leaves a partition with both. Raises ConfigError."""
-    configs = options.configs_of(directories)
-    log_dirs = LogDirs()
-    for directory in directories:
-        configured = configs[directory]
-        try:
-            with storage_errors(directory):
-                log_dir, damage_beside = log_dirs.despite_damage(directory)
-                plan, damage = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
-        except ConfigError:
-            raise
-        except KcompactError as problem:
-            yield PartitionFacts.failed(directory, problem)
-        else:
-            yield PartitionFacts(
-                directory=directory,
-                plan=noted(plan, configured.notes),
-                error=damage_beside or configured.problem or damage,
-            )
+    planner = Planner(directories, options)
+    visit = partial(planner.planned_despite_damage, entry=PartitionFacts)
+    return walk_partitions(directories, visit, PartitionFacts.failed)
 
 
 def dry_plan(plan: CleanPlan) -> CleanPlan | None:

@@ -10,7 +10,7 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.doctor import show_findings
 from kcompact.doctor.examination import examine
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.planned import gravest_exit_code
+from kcompact.plan.walk import gravest_exit_code
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,19 +40,20 @@ def groups_command(
     from kcompact.cli.output import streams
     from kcompact.errors import RefusedError
     from kcompact.format.names import CONSUMER_OFFSETS
-    from kcompact.plan.partitions import named_partitions
-    from kcompact.plan.planned import gravest_exit_code
+    from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions
 
     for_batches = options.batch_memory(memory_bytes)
     for path in paths:
         if is_file(path):
             raise RefusedError(path=path, problem="groups needs a partition directory or a log directory")
-    directories, unusable = named_partitions(paths, topics=plan_options.topics)
-    entries = [GroupsEntry(directory=each.directory, error=each.error) for each in unusable]
+    directories, unusable = named_partitions(paths, GroupsEntry, topics=plan_options.topics)
     of_groups = [directory for directory in directories if _has_groups(directory)]
-    if not of_groups and not entries:
+    if not of_groups and not unusable:
         raise RefusedError(path=paths[0], problem=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none")
-    entries = [*(_entry(directory, for_batches) for directory in of_groups), *entries]
+    entries = [
+        *walk_partitions(of_groups, partial(_with_groups, memory_bytes=for_batches), GroupsEntry.failed),
+        *unusable,
+    ]
     if as_json:
         from kcompact.cli.json.groups import GROUPS
 
@@ -71,13 +73,8 @@ def _has_groups(directory: Path) -> bool:
     return parsed is not None and parsed.topic_partition.topic == CONSUMER_OFFSETS
 
 
-def _entry(directory: Path, memory_bytes: int) -> GroupsEntry:
+def _with_groups(directory: Path, memory_bytes: int) -> GroupsEntry:
     from kcompact.cli.entries import GroupsEntry
-    from kcompact.errors import KcompactError
     from kcompact.inspect.groups import log_groups
 
-    try:
-        groups = log_groups(directory, memory_bytes=memory_bytes)
-    except KcompactError as problem:
-        return GroupsEntry(directory=directory, error=problem)
-    return GroupsEntry(directory=directory, groups=groups)
+    return GroupsEntry(directory=directory, groups=log_groups(directory, memory_bytes=memory_bytes))

@@ -16,9 +16,8 @@ from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes, running_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import assumed_retention
-from kcompact.plan.partitions import named_partitions, plan_partitions
-from kcompact.plan.planned import PlannedPartition, gravest_exit_code, in_turns
 from kcompact.plan.totals import deleted_by_retention, totals_by_reason
+from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions, plan_partitions
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
@@ -50,7 +49,7 @@ class _Shown:
 
 def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
     """Show the plan of every partition, dirtiest first, and return the exit code."""
-    directories, unusable = named_partitions(paths, topics=options.topics)
+    directories, unusable = named_partitions(paths, PlannedPartition, topics=options.topics)
     planned = in_turns(list(plan_partitions(directories, options)))
     notes = option_notes(directories, options, explains=request.explains, compared=request.compared)
     notes += plan_notes(planned, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from kcompact.cleaner.in_use import UseCheck
@@ -14,10 +15,8 @@ from kcompact.cli.json.recovery import RECOVER
 from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.engine.spark.scratch import sweep_scratch
-from kcompact.errors import KcompactError, storage_errors
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.partitions import named_partitions
-from kcompact.plan.planned import gravest_exit_code
+from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions
 from kcompact.readable import counted
 from kcompact.swap.recovery import recover
 
@@ -28,12 +27,13 @@ def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
     With `foreign` also the swaps of a broker.
     """
     with stop_request() as stop, ExitStack() as stack:
-        directories, unusable = named_partitions(paths)
+        directories, unusable = named_partitions(paths, RecoveryEntry)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
         locks, in_use = Locks(stack), UseCheck()
-        entries = [_recovered(directory, locks, in_use, stop, foreign=foreign) for directory in directories]
+        visit = partial(_recovered, locks=locks, in_use=in_use, stop=stop, foreign=foreign)
+        entries = list(walk_partitions(directories, visit, RecoveryEntry.failed))
         removed = [*locks.removed, *sweep_scratch()]
-        entries += [_failed(entry.directory, entry.error) for entry in unusable if entry.error is not None]
+        entries += unusable
         if any(entry.report is not None and entry.report.changed for entry in entries):
             streams.tell_notes(in_use.notes)
         streams.tell_notes(
@@ -63,17 +63,9 @@ def _note_on(directory: Path, only_copies: Sequence[int]) -> Note:
 
 
 def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, foreign: bool) -> RecoveryEntry:
-    try:
-        stop.check(directory)
-        with storage_errors(directory):
-            lock = locks.of(directory)
-            assert lock is not None, "only a dry run and a copy take no locks"
-            in_use.look_at(directory)
-            report = recover(directory, log_dir=directory.parent, foreign=foreign, lock=lock)
-    except KcompactError as problem:
-        return _failed(directory, problem)
+    stop.check(directory)
+    lock = locks.of(directory)
+    assert lock is not None, "only a dry run and a copy take no locks"
+    in_use.look_at(directory)
+    report = recover(directory, log_dir=directory.parent, foreign=foreign, lock=lock)
     return RecoveryEntry(directory=directory, report=report, status=report.action)
-
-
-def _failed(directory: Path, problem: KcompactError) -> RecoveryEntry:
-    return RecoveryEntry(directory=directory, status="failed", error=problem)

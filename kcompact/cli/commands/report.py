@@ -23,8 +23,7 @@ from kcompact.plan.horizons import read_all_horizons
 from kcompact.plan.notes import option_notes, plan_notes, running_notes
 from kcompact.plan.open_transactions import read_all_transactions
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import named_partitions
-from kcompact.plan.planned import PlannedPartition, gravest_exit_code, in_turns
+from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions
 from kcompact.release import KAFKA_4_3
 from kcompact.report.facts import PartitionFacts
 from kcompact.report.file import require_writable, write_report
@@ -41,7 +40,7 @@ def run(
 ) -> int:
     """Write the report and return the exit code."""
     _require_libraries(file)
-    directories, unusable = named_partitions(paths, topics=options.topics)
+    directories, unusable = named_partitions(paths, PartitionFacts, topics=options.topics)
     if file != STANDARD_OUTPUT:
         require_writable(file, directories)
     facts = in_turns(list(planned_facts(directories, options)))
@@ -50,8 +49,7 @@ def run(
     facts = [*_detailed(facts[:MOST_DETAILED], options, count), *facts[MOST_DETAILED:]]
     size_bytes = None
     if facts:
-        failed = [PartitionFacts.failed(each.directory, each.error) for each in unusable if each.error]
-        page = _page(paths, [*_explained(facts), *failed], options, notes, print_data=print_data)
+        page = _page(paths, [*_explained(facts), *unusable], options, notes, print_data=print_data)
         size_bytes = len(page.encode())
         if file == STANDARD_OUTPUT:
             streams.echo(page)

@@ -16,7 +16,7 @@ from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.planned import gravest_exit_code
+from kcompact.plan.walk import gravest_exit_code
 from kcompact.readable import shown
 
 

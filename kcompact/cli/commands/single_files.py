@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.cli.entries import FileEntry, InspectedPartition
+from kcompact.cli.entries import FileEntry
 from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_second_suffix, is_log, kind_of
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, storage_errors
+from kcompact.plan.walk import Entry
 
 
 def is_file(path: Path) -> bool:
@@ -18,10 +19,10 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def refused_file(path: Path, command: str) -> InspectedPartition:
+def refused_file(path: Path, command: str, entry: type[Entry]) -> Entry:
     """Return the entry of a file for a command that needs all segments of a partition."""
     problem = f"{command} needs a partition directory or a log directory: all segments decide"
-    return InspectedPartition.failed(path.absolute(), RefusedError(path=path.absolute(), problem=problem))
+    return entry.failed(path.absolute(), RefusedError(path=path.absolute(), problem=problem))
 
 
 def file_entry(path: Path, *, verify: bool, memory_bytes: int) -> FileEntry:

@@ -54,13 +54,14 @@ def verify_command(
 def _verified(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
     """Return the entry of a partition with all findings."""
     from kcompact.cli.question import error_of
+    from kcompact.inspect.findings import of_error
     from kcompact.inspect.small_files import log_dir_findings
     from kcompact.inspect.verify import verify_log
 
     plan = entry.plan
     assert plan is not None
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
-    findings = (*(entry.findings or ()), *contents.findings, *log_dir_findings(log_dir))
+    findings = (*map(of_error, entry.damage_outside), *contents.findings, *log_dir_findings(log_dir))
     error = entry.error or error_of(entry.directory, contents.findings)
     if error is None:
         error = next((each.damage for each in contents.segments if each.damage is not None), None)

@@ -30,7 +30,7 @@ from kcompact.plan.clean_plan import CleanPlan, Reason, Role
 from kcompact.plan.deletion import RetentionReason, plan_forecast, reason_to_roll
 from kcompact.plan.discovery import LeftOutKind
 from kcompact.plan.partition import hint_for
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 
 # Which partition, and its error
 

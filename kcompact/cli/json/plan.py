@@ -24,7 +24,7 @@ from kcompact.plan.clean_plan import ConditionName
 from kcompact.plan.comparison import Comparison, Totals, total
 from kcompact.plan.conditions import Verdict
 from kcompact.plan.forecast import How
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 
 if TYPE_CHECKING:
     from kcompact.config.settings import Override

@@ -16,8 +16,8 @@ from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.explanation import Explanation, most_keys
 from kcompact.plan.notes import why_assumed
-from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import ReasonTotals, totals_by_reason
+from kcompact.plan.walk import PlannedPartition
 
 _STYLES = {
     Verdict.BLOCKS: "bold red",

@@ -10,7 +10,7 @@ from kcompact.readable import NAMED_AT_MOST, some_of
 
 if TYPE_CHECKING:
     from kcompact.errors import KcompactError
-    from kcompact.plan.planned import PlannedPartition
+    from kcompact.plan.walk import PlannedPartition
 
 
 class _WithError(Protocol):

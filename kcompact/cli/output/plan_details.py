@@ -16,7 +16,7 @@ from kcompact.plan.deletion import (
     retention_applies,
 )
 from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 
 FIXED_LINES = 8
 """The lines of details, with the empty line before them, apart from groups and retention."""

@@ -17,8 +17,8 @@ from kcompact.cli.output.printer import Printer, cell
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.notes import hints
-from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
+from kcompact.plan.walk import PlannedPartition
 from kcompact.readable import some_of
 
 FEW = 3

@@ -17,7 +17,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
 from tests.support.machine_code import switch

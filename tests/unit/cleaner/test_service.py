@@ -33,7 +33,7 @@ from kcompact.errors import (
 from kcompact.format.names import TopicPartition
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partitions import plan_partitions
+from kcompact.plan.walk import plan_partitions
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, DIRTY, digest, flip, partition, settings, values
 from tests.support.patience import PATIENCE_S, becomes

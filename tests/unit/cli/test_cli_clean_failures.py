@@ -18,7 +18,7 @@ from kcompact.clean import prepare
 from kcompact.cleaner import cleaning
 from kcompact.cleaner import partition as partition_module
 from kcompact.errors import LogChangedError, NotEnoughSpaceError
-from kcompact.plan import partitions
+from kcompact.plan import partition as partition_plan
 from kcompact.swap import staging
 from tests.support.command_line import (
     COMPACT,
@@ -339,7 +339,7 @@ def test_unexpected_errors_show_no_traceback_but_with_debug(tmp_path: Path, monk
     def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("\x1b[31mred")
 
-    monkeypatch.setattr(partitions, "plan_partition", fail)
+    monkeypatch.setattr(partition_plan, "plan_partition", fail)
     ran = clean(directory)
     assert (ran.code, "Traceback" in ran.err, "\x1b" in ran.err) == (1, False, False)
     assert "ZeroDivisionError" in ran.err

@@ -142,8 +142,8 @@ main()
     [
         (signal.SIGINT, 130, "click.import", ("--version",)),
         (signal.SIGTERM, 143, "numpy.import", ("keys", "PATH")),
-        (signal.SIGINT, 130, "kcompact.plan.partitions.plan_partition", ("plan", "PATH")),
-        (signal.SIGHUP, 129, "kcompact.plan.partitions.plan_partition", ("clean", "--engine", "in-process", "PATH")),
+        (signal.SIGINT, 130, "kcompact.plan.partition.plan_partition", ("plan", "PATH")),
+        (signal.SIGHUP, 129, "kcompact.plan.partition.plan_partition", ("clean", "--engine", "in-process", "PATH")),
         (signal.SIGTERM, 143, "kcompact.inspect.verify.verify_log", ("verify", "PATH")),
     ],
 )

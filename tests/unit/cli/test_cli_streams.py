@@ -17,7 +17,6 @@ from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest
 from kcompact.config.settings import parse_override
 from kcompact.plan import partition as partition_plan
-from kcompact.plan import partitions
 from kcompact.plan.options import PlanOptions
 from tests.support.command_line import (
     COMPACT,
@@ -222,7 +221,7 @@ def test_a_partition_that_may_not_be_read(command: str, tmp_path: Path, monkeypa
             raise denied(bad / "somewhere")
         return plan_partition(directory, *arguments, **options)
 
-    monkeypatch.setattr(partitions, "plan_partition", guarded)
+    monkeypatch.setattr(partition_plan, "plan_partition", guarded)
     ran = kcompact(command, "--json", *(("--engine", "in-process") if command == "clean" else ()), *COMPACT, bad, good)
     entries = {entry["topic"]: entry for entry in ran.json["partitions"]}
     assert (ran.code, entries["users"]["exit_code"], entries["users"]["reason"]) == (4, 0, "dirty-ratio")

@@ -21,7 +21,7 @@ from kcompact.doctor.names import is_loadable, is_loaded
 from kcompact.format.batch import parse_batches
 from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
-from kcompact.plan.planned import gravest_exit_code
+from kcompact.plan.walk import gravest_exit_code
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
 from tests.support.sick_log_dirs import COMPACT, NOW, SICKNESSES, healthy, properties_file
 

@@ -1,0 +1,324 @@
+"""The walk over the partitions that a user names: which they are, and an entry for each, with its plan or its error.
+
+directories, unusable = named_partitions(paths, PlannedPartition, topics=options.topics)
+entries = [*plan_partitions(directories, options), *unusable]
+exit_code = gravest_exit_code(entry.exit_code for entry in entries)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from kcompact.errors import (
+    ConfigError,
+    CorruptDataError,
+    KcompactError,
+    RecoveryNeededError,
+    RefusedError,
+    StaleReplicaError,
+    StorageError,
+    storage_errors,
+)
+from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact.log.directory import LogDir, is_partition_directory, read_log_dir
+from kcompact.log.per_log_dir import PerLogDir
+from kcompact.log.settled import read_settled
+from kcompact.notes import Note
+from kcompact.plan.clean_plan import ELIGIBLE, CleanPlan, Reason, dirtiest_first, place
+from kcompact.plan.deletion import plan_at_turn
+from kcompact.plan.discovery import find_partitions, no_such_topic
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partition import make_plan, plan_despite_damage
+from kcompact.plan.passes import kafka_passes_at_most
+
+if TYPE_CHECKING:
+    from kcompact.config.resolve import Configured
+
+# One partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPartition:
+    """A partition with its plan or its error. Damage outside the segments leaves it with both.
+
+    `applies_retention`: old segments are deleted as a broker does, so the verdict is that of what they leave.
+    """
+
+    directory: Path
+    plan: CleanPlan | None = None
+    error: KcompactError | None = None
+    is_partition: bool = True
+    """False for a directory that is not a partition, so there is nothing to plan."""
+    applies_retention: bool = False
+    damage_outside: tuple[CorruptDataError, ...] = ()
+    """Damage of the checkpoints or the metadata of the log directory, which the plan does without."""
+    plan_damage: KcompactError | None = None
+    """Damage of the partition that leaves it with a plan."""
+
+    @classmethod
+    def of(cls, plan: CleanPlan) -> Self:
+        """Return a partition with its plan, and with the damage that its log has."""
+        is_damaged = plan.log.damage and plan.reason is not Reason.UNCLEAN_SHUTDOWN
+        return cls(directory=plan.log.directory, plan=plan, error=plan.log.damage[0] if is_damaged else None)
+
+    @classmethod
+    def failed(cls, directory: Path, problem: KcompactError) -> Self:
+        """Return a directory without a plan."""
+        # A plain RefusedError means that the directory is not a partition. A locked or unreadable one may be.
+        is_refused = type(problem) is RefusedError
+        return cls(directory=directory, error=problem, is_partition=not is_refused or _may_be_partition(directory))
+
+    @property
+    def name(self) -> str:
+        """Return the name of the directory."""
+        return self.directory.name
+
+    @property
+    def turn(self) -> CleanPlan | None:
+        """Return the plan by which the partition is cleaned or not: with retention that of what it leaves."""
+        return plan_at_turn(self.plan) if self.plan is not None and self.applies_retention else self.plan
+
+    @property
+    def reason(self) -> Reason | None:
+        """Return the verdict: of the error, if it is a verdict, else of the plan. None without a plan."""
+        if isinstance(self.error, CorruptDataError):
+            return Reason.CORRUPT
+        if isinstance(self.error, RecoveryNeededError):
+            return Reason.LEFTOVERS
+        if not self.is_partition or isinstance(self.error, StaleReplicaError):
+            return Reason.NOT_A_PARTITION
+        return self.turn.reason if self.turn else None
+
+    @property
+    def short_reason(self) -> str:
+        """Return in a word why the partition is not cleaned: its verdict, or what its error is about. May be empty."""
+        if self.reason is None or (self.error is not None and self.reason in ELIGIBLE):
+            return self.error.word if self.error else ""
+        return str(self.reason)
+
+    @property
+    def explanation(self) -> str:
+        """Return the verdict as a sentence, or the first line of the error that is the verdict."""
+        if self.turn is None or isinstance(self.error, CorruptDataError | RecoveryNeededError | StaleReplicaError):
+            return str(self.error).splitlines()[0] if self.error else ""
+        return self.turn.explanation
+
+    @property
+    def is_eligible(self) -> bool:
+        """Return whether the partition has no error and its plan is eligible."""
+        return self.error is None and self.turn is not None and self.turn.eligible
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of the error, 0 without one."""
+        return self.error.exit_code if self.error else 0
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return the assumptions and remarks on the partition."""
+        return tuple(self.plan.log.notes) if self.plan else ()
+
+    @property
+    def kafka_passes_at_most(self) -> int | None:
+        """Return the greatest number of passes that Kafka's cleaner may need. None if unknown, or without an end."""
+        return kafka_passes_at_most(self.plan) if self.plan else None
+
+
+def _may_be_partition(directory: Path) -> bool:
+    """Return whether a directory can be a partition. True also if that cannot be determined."""
+    parsed = parse_directory(directory.name)
+    try:
+        if not directory.is_dir():
+            return True
+        named = parsed is not None and parsed.kind is DirectoryKind.PARTITION
+        return named and not directory.is_symlink() and is_partition_directory(directory)
+    except OSError:
+        return True
+
+
+Entry = TypeVar("Entry", bound=PlannedPartition)
+Result = TypeVar("Result")
+
+
+# All partitions of the arguments
+
+
+def named_partitions(
+    paths: Sequence[Path],
+    entry: type[Entry],
+    *,
+    topics: Sequence[str] = (),
+    what: str = "directory",
+) -> tuple[list[Path], list[Entry]]:
+    """Return the partition directories that the paths name, and an `entry` for each unusable path.
+
+    `what` is the kind of path that the command takes, for the message about a missing one. Raises RefusedError when
+    no partition matches `topics`.
+    """
+    found: dict[Path, None] = {}
+    unusable = []
+    for path in paths:
+        try:
+            with storage_errors(path):
+                path.stat()
+                found.update(dict.fromkeys(find_partitions([path], topics=topics)))
+        except StorageError as problem:
+            missing = isinstance(problem.problem, FileNotFoundError | NotADirectoryError)
+            refused = RefusedError(path=path, problem=f"no such {what}")
+            unusable.append(entry.failed(path.absolute(), refused if missing else problem))
+        except KcompactError as problem:
+            unusable.append(entry.failed(path.absolute(), problem))
+    if paths and not found and not unusable:
+        raise no_such_topic(paths[0], topics, find_partitions(paths))
+    return list(found), unusable
+
+
+def walk_partitions(
+    directories: Iterable[Path],
+    visit: Callable[[Path], Result],
+    failed: Callable[[Path, KcompactError], Result],
+) -> Iterator[Result]:
+    """Yield what `visit` returns for each partition, or what `failed` makes of its error.
+
+    Raises ConfigError for a setting that Kafka does not accept, because it is a mistake of the user.
+    """
+    for directory in directories:
+        try:
+            with storage_errors(directory):
+                result = visit(directory)
+        except ConfigError:
+            raise
+        except KcompactError as problem:
+            result = failed(directory, problem)
+        yield result
+
+
+class LogDirs(PerLogDir[LogDir]):
+    """The checkpoints of each log directory. `of` raises CorruptCheckpointError, StorageError."""
+
+    def __init__(self) -> None:
+        super().__init__(_read_log_dir)
+
+    def despite_damage(self, directory: Path) -> tuple[LogDir, CorruptDataError | None]:
+        """Return the log directory of a partition; if a checkpoint is damaged, one without checkpoints, and the damage.
+
+        Raises StorageError.
+        """
+        try:
+            return self.of(directory), None
+        except CorruptDataError as problem:
+            return LogDir(path=directory.parent, is_log_dir=True), problem
+
+
+def _read_log_dir(log_dir: Path) -> LogDir:
+    with storage_errors(log_dir):
+        return read_log_dir(log_dir)
+
+
+def noted(plan: CleanPlan, notes: Sequence[Note]) -> CleanPlan:
+    """Return the plan with these notes before its own."""
+    return replace(plan, log=replace(plan.log, notes=(*notes, *plan.log.notes))) if notes else plan
+
+
+class Planner:
+    """Plans partitions: their settings are found for all at once, the checkpoints of a log directory are read once.
+
+    Its methods raise KcompactError and OSError, as a visit of `walk_partitions` may. Raises ConfigError.
+    """
+
+    def __init__(
+        self, directories: Sequence[Path], options: PlanOptions, configs: Mapping[Path, Configured] | None = None
+    ) -> None:
+        self.log_dirs = LogDirs()
+        self._options = options
+        self._configs = configs or (options.configs_of(directories) if directories else {})
+
+    def require_settings(self, directory: Path) -> None:
+        """Raise the error that keeps the settings of a partition unknown."""
+        problem = self._configs[directory].problem
+        if problem is not None:
+            raise problem
+
+    def plan(self, directory: Path, *, log_dir: LogDir | None = None) -> CleanPlan:
+        """Return the plan of a partition, by default with the checkpoints that were read first."""
+        self.require_settings(directory)
+        configured = self._configs[directory]
+        plan = make_plan(directory, configured.config, self._options, log_dir=log_dir or self.log_dirs.of(directory))
+        return noted(plan, configured.notes)
+
+    def planned_despite_damage(self, directory: Path, entry: type[Entry]) -> Entry:
+        """Return an `entry` of a partition with its plan. Damage leaves it with plan and error."""
+        log_dir, beside = self.log_dirs.despite_damage(directory)
+        return self._entry(directory, entry, log_dir, beside)
+
+    def read(self, directory: Path, entry: type[Entry], read: Callable[[Entry, LogDir], Entry]) -> Entry:
+        """Return an `entry` of a partition with its plan, and with what `read` adds to it.
+
+        Damage leaves the partition with plan and error. Beside a running broker the entry is that of a moment.
+        """
+        log_dir, beside = self.log_dirs.despite_damage(directory)
+        return read_settled(
+            directory, log_dir, lambda current: read(self._entry(directory, entry, current, beside), current)
+        )
+
+    def _entry(self, directory: Path, entry: type[Entry], log_dir: LogDir, beside: CorruptDataError | None) -> Entry:
+        configured = self._configs[directory]
+        plan, damage = plan_despite_damage(directory, configured.config, self._options, log_dir=log_dir)
+        outside = (configured.problem, beside)
+        return entry(
+            directory=directory,
+            plan=noted(plan, configured.notes),
+            error=beside or configured.problem or damage,
+            damage_outside=tuple(each for each in outside if isinstance(each, CorruptDataError)),
+            plan_damage=damage,
+        )
+
+
+def plan_partitions(directories: Sequence[Path], options: PlanOptions) -> Iterator[PlannedPartition]:
+    """Yield each partition with its plan or its error: damage of checkpoints or metadata is one. Raises ConfigError."""
+    planner = Planner(directories, options)
+    return walk_partitions(directories, lambda each: PlannedPartition.of(planner.plan(each)), PlannedPartition.failed)
+
+
+# Order and exit code
+
+
+GRAVEST_FIRST = (3, 8, 6, 5, 7, 4, 2, 1)
+"""The exit codes of errors. Damage and half-done work need a person before anything else is tried."""
+
+
+def in_turns(partitions: Sequence[Entry]) -> list[Entry]:
+    """Return the partitions in the order of a broker's cleaner thread, those without a plan last.
+
+    The thread cleans the dirtiest log, then deletes old segments of all compacted logs, and only then chooses again. So
+    all other plans come later, at the place of what retention leaves, and never before the first one.
+    """
+    first = dirtiest_first(
+        [each.plan for each in partitions if each.plan and each.error is None and each.plan.eligible]
+    )
+    planned = []
+    for each in partitions:
+        if each.plan is not None:
+            plan = replace(each.plan, comes_later=bool(first) and each.plan is not first[0])
+            turn = plan_at_turn(plan)
+            at = place(turn) if turn is plan or not first else max(place(turn), place(first[0]))
+            planned.append(((at, plan.comes_later, place(turn)), replace(each, plan=plan)))
+    planned.sort(key=lambda item: item[0])
+    return [each for _, each in planned] + [each for each in partitions if each.plan is None]
+
+
+def gravest_exit_code(codes: Iterable[int]) -> int:
+    """Return the gravest code of several partitions, 0 if none has failed. A request to stop is the least grave."""
+    return next(iter(gravest_first((code for code in codes if code), int)), 0)
+
+
+Failure = TypeVar("Failure")
+
+
+def gravest_first(failures: Iterable[Failure], exit_code: Callable[[Failure], int]) -> list[Failure]:
+    """Return failures with the gravest exit code first; equally grave ones keep their order."""
+    gravity = {code: number for number, code in enumerate(GRAVEST_FIRST)}
+    return sorted(failures, key=lambda each: gravity.get(exit_code(each), len(gravity)))
