@@ -72,9 +72,9 @@ def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_j
 
 
 def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], beside: Sequence[LeftOut]) -> None:
-    from kcompact.cli.output.inspection import show_file, show_inspection
-    from kcompact.cli.output.left_out import show_left_out
+    from kcompact.cli.output.entries import show_file, show_inspection
     from kcompact.cli.output.printer import Printer
+    from kcompact.views.plans import left_out_parts
 
     printer = Printer()
     for number, entry in enumerate(entries):
@@ -85,7 +85,9 @@ def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntr
         if number or entries:
             printer.line()
         show_file(single, printer)
-    show_left_out(beside, printer)
+    if beside:
+        printer.line()
+        printer.parts(left_out_parts(beside, printer.space))
 
 
 def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:

@@ -74,7 +74,9 @@ def topic_section(counted: Counted, *, incomplete: Sequence[str], print_data: bo
     else:
         several = f"{readable.counted(counted.shared_keys, 'key')} in several partitions"
         why = "their number was changed, or a producer chose the partition itself"
-        parts += [lines(f"{several}: {why}", is_close=True), _shared(counted, print_data=print_data)]
+        parts.append(lines(f"{several}: {why}", is_close=True))
+        if counted.most_shared:
+            parts.append(_shared(counted, print_data=print_data))
     return Section(title="Keys of all partitions", parts=tuple(parts))
 
 
@@ -203,6 +205,8 @@ def _prefixes(keys: LogKeys, *, print_data: bool) -> Iterator[Part]:
     yield lines(f"{prefixes.count:,} {prefix}{more}; keys without a separator count as one")
     whole_bytes = keys.counts.data_records.size_bytes
     for label, listed in (("most records", prefixes.most_records), ("most bytes", prefixes.most_bytes)):
+        if not listed:
+            continue
         columns = (f"prefix, {label}", "keys", "live keys", "records", "bytes", "live")
         yield Table(
             caption=f"Key prefixes with {label}",

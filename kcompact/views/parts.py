@@ -59,12 +59,26 @@ def offset(value: int | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """The name of a partition, and its path or another detail. What follows is close to it."""
+
+    name: str
+    detail: str = ""
+    tone: Tone = Tone.STRONG
+    is_close: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Sentences, each on a line of its own. `is_indented`: below the name of a partition."""
+    """Sentences, each on a line of its own. `is_indented`: below the name of a partition.
+
+    `is_broken`: a terminal breaks long lines between words.
+    """
 
     lines: tuple[str, ...]
     is_close: bool = False
     is_indented: bool = True
+    is_broken: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +133,7 @@ class LogScale:
     is_close: bool = True
 
 
-Part = Lines | Items | Table | LogScale
+Part = Heading | Lines | Items | Table | LogScale
 """A part is separated by an empty line from the part above it, unless `is_close`."""
 
 
@@ -129,6 +143,15 @@ class Section:
 
     title: str
     parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What a reader sees at once. `lines` is None where all is to be shown; `is_verbose`: nothing is folded away."""
+
+    lines: int | None
+    width: int
+    is_verbose: bool = False
 
 
 def lines(*texts: str, is_close: bool = False, is_indented: bool = True) -> Lines:

@@ -13,8 +13,8 @@ import pytest
 from kafka import KafkaProducer
 
 from fixtures.broker import Broker, create_topics
-from kcompact.cli.output.doctor import FINE
 from kcompact.format.batch import parse_batches
+from kcompact.views.findings import FINE
 from tests.oracle.real_kafka import class_path, copy_log_dir
 from tests.support.command_line import kcompact, note_texts
 from tests.support.patience import becomes

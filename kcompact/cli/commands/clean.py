@@ -142,12 +142,15 @@ def _print_json(result: RoundResult, beside: Sequence[LeftOut], now_ms: int) -> 
 def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | None) -> None:
     if printer is None:
         return
-    from kcompact.cli.output.outcome import show_copy, show_outcome
-    from kcompact.cli.output.plans import show_next
+    from kcompact.cli.output.next_command import show_next
+    from kcompact.views.outcome import copy_parts, outcome_parts
 
-    show_outcome(result, printer, is_dry_run=options.dry_run)
+    found = outcome_parts(result, printer.space, is_dry_run=options.dry_run)
     if result.copied is not None:
-        show_copy(result.copied, printer)
+        found += copy_parts(result.copied)
+    if found:
+        printer.line()
+        printer.parts(found)
     if options.dry_run and result.cleaned and result.exit_code == 0 and not running_notes(result.partitions):
         show_next(command_after(typed_arguments(), "clean", without=["--dry-run"]), printer)
 

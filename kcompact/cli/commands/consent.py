@@ -14,11 +14,11 @@ from kcompact import readable
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.output import streams
-from kcompact.cli.output.explanations import amount_of
 from kcompact.errors import RefusedError
 from kcompact.notes import Note
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.totals import deleted_by_retention
+from kcompact.views.sentences import amount_of
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
@@ -35,9 +35,10 @@ def show(
     if streams.was_closed():
         raise BrokenPipeError
     if printer is not None:
-        from kcompact.cli.output.plans import show_plans
+        from kcompact.views.plans import plans_parts
 
-        show_plans(outcomes, printer, left_out=beside, applies_retention=options.apply_retention)
+        retention = options.apply_retention
+        printer.parts(plans_parts(outcomes, printer.space, left_out=beside, applies_retention=retention))
 
 
 def is_needed(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kcompact import kernels
 from kcompact.cli.output import streams
-from kcompact.cli.output.doctor import show_findings
 from kcompact.doctor.examination import examine
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.walk import gravest_exit_code
@@ -32,9 +31,10 @@ def run(
         streams.echo(DOCTOR.text(now_ms=options.now_ms, verified=reads_all, findings=found, kernels=state))
     else:
         from kcompact.cli.output.printer import Printer
+        from kcompact.views.findings import findings_parts
 
         printer = Printer(verbose=is_verbose)
-        show_findings(found, printer, is_quiet=is_quiet)
+        printer.parts(findings_parts(found, printer.space, is_quiet=is_quiet))
         if not is_quiet:
             printer.line(f"kernels: {state}")
     return gravest_exit_code(finding.kind.exit_code for finding in found if finding.stops)

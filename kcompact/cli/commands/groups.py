@@ -59,7 +59,7 @@ def groups_command(
 
         streams.echo(GROUPS.text(now_ms=plan_options.now_ms, partitions=entries))
     else:
-        from kcompact.cli.output.groups import show_groups
+        from kcompact.cli.output.entries import show_groups
 
         show_groups(entries)
         complain_of(entries)

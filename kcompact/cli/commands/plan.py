@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kcompact.config.settings import Override
     from kcompact.plan.comparison import Comparison
     from kcompact.plan.explanation import Explanation
+    from kcompact.views.parts import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,32 +126,39 @@ def _json(
 
 
 def _show(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, request: Request) -> None:
-    from kcompact.cli.output.plans import show_plans, show_totals
-
     planned = shown.planned
     if not planned:
         return
-    if request.is_quiet and not request.compared:
-        show_totals(planned, printer)
-    elif request.explains and not request.is_quiet:
-        from kcompact.cli.output.explain import show_explanations
-
-        show_explanations(planned, list(shown.explanations.values()), printer, left_out=beside)
-    elif not request.compared:
-        show_plans(planned, printer, left_out=beside)
+    if not request.is_quiet or not request.compared:
+        printer.parts(_plans(shown, beside, printer, request))
     if request.compared:
-        from kcompact.cli.output.compare import show_comparisons
+        from kcompact.views.comparison import comparison_parts
 
         if request.explains and not request.is_quiet:
             printer.line()
-        show_comparisons(request.compared, list(shown.comparisons.values()), printer, is_quiet=request.is_quiet)
+        comparisons = list(shown.comparisons.values())
+        printer.parts(comparison_parts(request.compared, comparisons, printer.space, is_quiet=request.is_quiet))
     elif not request.is_quiet:
         _show_next(planned, printer)
 
 
+def _plans(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, request: Request) -> list[Part]:
+    """Return the totals of the plans, their explanations, or the plans themselves."""
+    from kcompact.views.plans import plans_parts, totals_parts
+
+    if request.is_quiet:
+        return totals_parts(shown.planned)
+    if request.explains:
+        from kcompact.views.explanations import explanations_parts
+
+        explanations = list(shown.explanations.values())
+        return explanations_parts(shown.planned, explanations, printer.space, left_out=beside)
+    return [] if request.compared else plans_parts(shown.planned, printer.space, left_out=beside)
+
+
 def _show_next(planned: Sequence[PlannedPartition], printer: Printer) -> None:
     """Print the command that cleans what was planned, or that deletes what is due."""
-    from kcompact.cli.output.plans import show_next
+    from kcompact.cli.output.next_command import show_next
 
     command, *arguments = [each for each in typed_arguments() if each != "--explain"]
     if any(each.is_eligible for each in planned) and not running_notes(planned):

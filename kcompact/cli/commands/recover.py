@@ -46,7 +46,7 @@ def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
         if as_json:
             streams.echo(RECOVER.text(partitions=entries, removed=removed))
         else:
-            from kcompact.cli.output.outcome import show_recovery
+            from kcompact.cli.output.entries import show_recovery
             from kcompact.cli.output.printer import Printer
 
             show_recovery(entries, removed, Printer())

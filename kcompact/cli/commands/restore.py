@@ -52,7 +52,7 @@ def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> Note:
 
 
 def _show(entries: Sequence[RestoreEntry]) -> None:
-    from kcompact.cli.output.outcome import show_restore
+    from kcompact.cli.output.entries import show_restore
     from kcompact.cli.output.printer import Printer
 
     show_restore(entries, Printer())

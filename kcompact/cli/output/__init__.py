@@ -4,35 +4,20 @@ In: entries of `cli.entries`. Out: lines on standard output and standard error.
 Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`, `doctor`, `cleaner`, `views`; from
 `cli` `entries` and `signals`.
 
-    inspection     `inspect` for people: tables of segments and findings
-    plans          `plan` for people: tables of verdicts, totals, the next command
-    plan_details   the details of one plan: groups, checkpoint, retention
-    explain        `plan --explain` for people: conditions, forecasts, costs; of many partitions one screen
-    compare        `plan --compare` for people
-    outcome        `clean` and `recover` for people: tables of results, totals
-    left_out       the directories that are left out
-    explanations   sentences that text and JSON share
     dump           batches and records as `kafka-dump-log.sh` prints them
     unreadable     the parts that these lists leave out because they cannot be read
     record_sinks   records that become a table, CSV, or a file
     record_lines   the same lines for whole runs of records, by a kernel
     decoding       the records of Kafka's coordinators, decoded
     field_decoder  keys and values, decoded as numbers, JSON and others
-    groups         `groups`
-    gaps           `gaps`
-    transactions   `transactions`
     entries        the entries of `cli.entries` for people, by the views of their values
     keys_progress  the progress of `keys`, and of the first reading of `--latest`
-    doctor         `doctor`
     file_entries   the entries of single files: indexes, snapshots, checkpoints
-    log_bar        a log drawn to scale
     progress       the progress of all partitions while `clean` runs
     progress_bars  the bars on a terminal
     reading        the progress of a command that only reads
     next_command   the command that a person may want to type next
     man_page       a command as a man page
-    lists          some names, and how many more there are
     printer        the parts of a view on a terminal or a pipe
-    text           numbers as Java prints them
     streams        the standard streams: closed, full or broken
 """

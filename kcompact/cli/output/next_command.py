@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from kcompact.cli.output.printer import Printer
 from kcompact.readable import shell_word
 
 _OF_THE_REPORT = re.compile(r"--verbose|--quiet|--json|-[vq]+")
@@ -20,3 +21,9 @@ def command_after(arguments: Sequence[str], command: str, *, without: Sequence[s
     end = words.index("--") if "--" in words else len(words)
     kept = [word for word in words[:end] if word not in without and not _OF_THE_REPORT.fullmatch(word)]
     return " ".join(map(shell_word, ["kcompact", command, *kept, *words[end:]]))
+
+
+def show_next(command: str, printer: Printer) -> None:
+    """Print the command that a person may want to type next."""
+    printer.line()
+    printer.line(f"next: {command}")

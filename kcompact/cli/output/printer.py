@@ -10,13 +10,13 @@ import io
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kcompact import readable
 from kcompact.cli.output import streams
 from kcompact.plan.clean_plan import Role
-from kcompact.views.parts import Cell, Items, Lines, LogScale, Part, Table, Tone
+from kcompact.views.parts import Cell, Heading, Items, Lines, LogScale, Part, Space, Table, Tone
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -71,6 +71,11 @@ class Printer:
             return None
         return console(self.stream).height - PROMPT_LINES
 
+    @property
+    def space(self) -> Space:
+        """Return what a person sees of a report at once."""
+        return Space(lines=self.lines_to_fill, width=self.width, is_verbose=self.is_verbose)
+
     def line(self, content: str | Text = "") -> None:
         """Print one line. A string is escaped, a `Text` is escaped already."""
         if isinstance(content, str):
@@ -94,63 +99,20 @@ class Printer:
         lines = plain.getvalue().splitlines()
         streams.echo("\n".join(line.rstrip() for line in lines), self.stream)
 
-    def items(self, rows: Iterable[tuple[Text, Text]], *, width: int) -> None:
-        """Print a line for each name and sentence. On a terminal a long sentence goes on below its beginning."""
-        from rich.padding import Padding
-        from rich.table import Table as Grid
-
-        table = Grid.grid(padding=(0, 2, 0, 0))
-        table.add_column(min_width=width, no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, sentence in rows:
-            table.add_row(name, sentence)
-        if table.rows:
-            self.show(Padding(table, (0, 0, 0, 2)))
-
-    def table(
-        self,
-        columns: Sequence[str],
-        rows: Sequence[Mapping[str, Text]],
-        *,
-        numbers: Iterable[str] = (),
-        whole: Iterable[str] = (),
-        sentences: Iterable[str] = (),
-        optional: Iterable[str] = (),
-    ) -> list[str]:
-        """Print a table, and return the columns that it has.
-
-        `numbers` are aligned to the right. Neither `numbers` nor `whole` columns are ever cut or folded; the other
-        columns are folded, `sentences` not as narrowly as names. If the terminal is still too narrow, the `optional`
-        columns are left out in their order.
-        """
-        right = frozenset(numbers)
-        narrowest: dict[str, int | None] = dict.fromkeys(columns, NARROWEST_FOLD)
-        narrowest |= dict.fromkeys(sentences, NARROWEST_SENTENCE) | dict.fromkeys((*numbers, *whole))
-        shown, removable = list(columns), [name for name in optional if name in columns]
-
-        def filled(*, folded: bool) -> Grid:
-            table = _old_grid(shown, right=right, narrowest=narrowest, folded=folded)
-            for row in rows:
-                table.add_row(*(row[name] for name in shown))
-            return table
-
-        unlimited = console(self.stream, width=PIPED_WIDTH)
-        min_width = unlimited.measure(filled(folded=True)).maximum
-        while min_width > self.width and removable:
-            shown.remove(removable.pop(0))
-            min_width = unlimited.measure(filled(folded=True)).maximum
-        self.show(filled(folded=False), min_width=min_width)
-        return shown
-
     def parts(self, parts: Iterable[Part]) -> None:
         """Print the parts of a view, each apart from the one above it by an empty line unless it is close to it."""
-        for number, part in enumerate(parts):
-            if number and not part.is_close:
+        above: Part | None = None
+        for part in parts:
+            if above is not None and not (part.is_close or isinstance(above, Heading)):
                 self.line()
+            above = part
             match part:
+                case Heading():
+                    name = styled(part.name, _STYLES[part.tone])
+                    self.line(name.append_text(styled(f"  {part.detail}", "dim")) if part.detail else name)
                 case Lines():
                     for sentence in part.lines:
-                        self._sentence(sentence, indent=2 if part.is_indented else 0)
+                        self._sentence(" " * (2 * part.is_indented) + sentence, is_broken=part.is_broken)
                 case Items():
                     self._items(part)
                 case Table():
@@ -158,19 +120,15 @@ class Printer:
                 case LogScale():
                     self._log_scale(part.runs)
 
-    def heading(self, name: str, detail: str = "") -> None:
-        """Print the name of a partition, and its path or another detail."""
-        text = styled(name, "bold")
-        self.line(text.append_text(styled(f"  {detail}", "dim")) if detail else text)
-
-    def _sentence(self, sentence: str, *, indent: int) -> None:
+    def _sentence(self, sentence: str, *, is_broken: bool) -> None:
         """Print a sentence. On a terminal a long one goes on below its beginning, with its words whole."""
-        if not self.is_terminal or indent + len(sentence) <= self.width:
-            self.line(" " * indent + sentence)
+        if not self.is_terminal or not is_broken or len(sentence) <= self.width:
+            self.line(sentence)
             return
         from rich.padding import Padding
 
-        self.show(Padding(styled(sentence), (0, 0, 0, indent)))
+        words = sentence.lstrip()
+        self.show(Padding(styled(words), (0, 0, 0, len(sentence) - len(words))))
 
     def _items(self, part: Items) -> None:
         from rich.padding import Padding
@@ -186,8 +144,6 @@ class Printer:
 
     def _table(self, table: Table) -> None:
         """Print a table, without the optional columns that a narrow terminal has no space for."""
-        if not table.rows:
-            return
         unlimited = console(self.stream, width=PIPED_WIDTH)
         removable = [name for name in table.optional if name in table.columns]
         shown = table
@@ -270,31 +226,3 @@ def styled(text: str, style: str = "") -> Text:
 
 def _cell(cell: Cell) -> Text:
     return styled(cell.text, ROLE_STYLES[cell.role] if cell.role else _STYLES[cell.tone] if cell.tone else "")
-
-
-def _old_grid(
-    names: Iterable[str], *, right: frozenset[str], narrowest: Mapping[str, int | None], folded: bool
-) -> Grid:
-    """Return an empty table. `narrowest` is the width at which a column is folded if `folded`; None: it never is."""
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    table = Grid(box=None, pad_edge=False, padding=(0, 1))
-    for name in names:
-        justify: Literal["left", "right"] = "right" if name in right else "left"
-        table.add_column(
-            Text(name),
-            justify=justify,
-            header_style="bold",
-            overflow="fold",
-            no_wrap=narrowest[name] is None,
-            max_width=narrowest[name] if folded else None,
-        )
-    return table
-
-
-def cell(value: object, style: str = "") -> Text:
-    """Return a value for a table, escaped; None is shown as a dash."""
-    from rich.text import Text
-
-    return Text("-" if value is None else readable.safe(str(value)), style=style)

@@ -22,10 +22,9 @@ from kcompact.host.installation import how_to_add
 from kcompact.readable import printable_text, time
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from kcompact.cli.output.field_decoder import FieldDecoder
     from kcompact.inspect.records import Mask, RecordRun
+    from kcompact.views.parts import Cell
 
 _DECODED_TYPES: dict[str, type[str] | type[int] | type[float]] = {"int": int, "long": int, "double": float}
 """The types of decoded keys and values, those of the other decoders are text."""
@@ -73,16 +72,16 @@ class _Table:
 
     def __init__(self, *, with_data: bool, decoder: FieldDecoder | None) -> None:
         self._with_data, self._decoder = with_data, decoder
-        self._rows: list[dict[str, Text]] = []
+        self._rows: list[dict[str, Cell]] = []
 
     def write(self, run: RecordRun, chosen: Mask | None, log: Path) -> None:
         """Take the chosen records of a run, or all of them."""
-        from kcompact.cli.output.printer import cell
+        from kcompact.views.parts import cell
 
         partition = _partition_of(log)
-        for row in range(len(run)) if chosen is None else np.flatnonzero(chosen).tolist():
-            record = run.record(row)
-            header, _ = run.header(int(run.batch[row]))
+        for number in range(len(run)) if chosen is None else np.flatnonzero(chosen).tolist():
+            record = run.record(number)
+            header, _ = run.header(int(run.batch[number]))
             fields: dict[str, Any] = {
                 "partition": partition,
                 "offset": record.offset,
@@ -97,7 +96,8 @@ class _Table:
             if self._with_data:
                 fields["key"] = self._shown("key", record.key, record.offset)
                 fields["value"] = self._shown("payload", record.value, record.offset)
-            self._rows.append({name: cell(value) for name, value in fields.items()})
+            # One may want to copy each of these numbers, so they have no separators.
+            self._rows.append({name: cell(None if value is None else str(value)) for name, value in fields.items()})
 
     def _shown(self, field: str, data: bytes | None, offset: int) -> str | None:
         if data is None:
@@ -112,11 +112,19 @@ class _Table:
     def close(self) -> None:
         """Print the table."""
         from kcompact.cli.output.printer import Printer
+        from kcompact.views.parts import Table
 
         numbers = ("offset", "key bytes", "value bytes", "headers", "producer", "epoch")
         columns = ("partition", "offset", "time", "key", "value", *numbers[1:], "what")
-        shown = [name for name in columns if not self._rows or name in self._rows[0]]
-        Printer().table(shown, self._rows, numbers=numbers, whole=("time",), optional=("epoch", "producer", "headers"))
+        shown = tuple(name for name in columns if not self._rows or name in self._rows[0])
+        table = Table(
+            columns=shown,
+            rows=tuple(tuple(fields[name] for name in shown) for fields in self._rows),
+            numbers=numbers,
+            whole=("time",),
+            optional=("epoch", "producer", "headers"),
+        )
+        Printer().parts([table])
 
 
 @contextmanager

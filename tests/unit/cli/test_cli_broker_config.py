@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kcompact.cli.output.doctor import FINE, FINE_AS_FAR_AS_READ
 from kcompact.config import admin_client
 from kcompact.config.admin_client import LiveCluster, LiveTopic
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.format.properties import encode_uuid
+from kcompact.views.findings import FINE, FINE_AS_FAR_AS_READ
 from tests.support.command_line import (
     ASSUMED,
     NOW,

@@ -19,7 +19,7 @@ from kcompact.cleaner import engines
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status
 from kcompact.cli.commands import consent
 from kcompact.cli.json.clean import CLEANED
-from kcompact.cli.output import outcome
+from kcompact.views import outcome
 from kcompact.engine.spark import context
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.plan.partition import plan_partition

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kcompact.cli.output.explain import rows_to_show
 from kcompact.plan.explanation import explain
 from kcompact.plan.partition import plan_partition
+from kcompact.views.explanations import rows_to_show
 from tests.support import examples, log_dsl, log_writer
 from tests.support.command_line import (
     COMPACT,

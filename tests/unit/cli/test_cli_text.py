@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import readable
-from kcompact.cli.output import text
+from kcompact.views import outcome
 from tests.support.command_line import CONTROL, kcompact, partition
 
 
@@ -92,7 +92,7 @@ def test_times(timestamp: int | None, shown: str) -> None:
     ],
 )
 def test_numbers_are_rounded_as_in_java(value: float, shown: str) -> None:
-    assert text.java_number(value) == shown
+    assert outcome.java_number(value) == shown
 
 
 @pytest.mark.parametrize(

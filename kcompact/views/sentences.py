@@ -1,17 +1,20 @@
-"""Sentences and fields that text and JSON share: the policy, the sources of settings, the roles of segments."""
+"""Sentences that several views and the JSON share: the policy, the sources of settings, the roles of segments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kcompact import readable
 from kcompact.config.settings import Source, TopicConfig
+from kcompact.errors import LogDirLockedError
 from kcompact.plan.clean_plan import CleanPlan, Reason, Role
 from kcompact.plan.deletion import RetentionReason, limit_of
 
 if TYPE_CHECKING:
+    from kcompact.errors import KcompactError
     from kcompact.log.segments import Segment
+    from kcompact.plan.planned import PlannedPartition
 
 
 # Configuration
@@ -71,3 +74,28 @@ def amount_of(segments: Sequence[Segment]) -> str:
 def amount_of_bytes(segments: int, size_bytes: int) -> str:
     """Return a number of segments and their size, as `amount_of` does."""
     return f"{readable.counted(segments, 'segment')}, {readable.size(size_bytes)}"
+
+
+# Partitions
+
+
+class _WithError(Protocol):
+    @property
+    def error(self) -> KcompactError | None: ...
+
+
+Entry = TypeVar("Entry", bound=_WithError)
+
+
+def unlocked(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries for a table: without those whose log directory is locked, which one error says of all."""
+    return [each for each in entries if not isinstance(each.error, LogDirLockedError)]
+
+
+def topics_of(entries: Sequence[PlannedPartition]) -> str:
+    """Return partitions by topic, `orders (12), users-0`, of many topics only some."""
+    by_topic: dict[str, list[str]] = {}
+    for entry in entries:
+        by_topic.setdefault(entry.name.rpartition("-")[0] or entry.name, []).append(entry.name)
+    named = [names[0] if len(names) == 1 else f"{topic} ({len(names):,})" for topic, names in by_topic.items()]
+    return readable.some_of(named) + (" topics" if len(named) > readable.NAMED_AT_MOST else "")

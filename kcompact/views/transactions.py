@@ -1,34 +1,39 @@
-"""Prints the transactions of a partition."""
+"""The transactions of a partition: how many, what they hold back, which are open, what waits for what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from kcompact import readable
-from kcompact.cli.json.transactions import since
-from kcompact.cli.output.printer import Printer, cell
 from kcompact.inspect.transaction_report import MarkerCounts, State, Totals, Transaction, TransactionReport
 from kcompact.readable import counted, size, time
+from kcompact.views.parts import Cell, Items, Part, Section, Table, Tone, cell, lines, offset, row
 
 MOST_SHOWN = 20
 """So many open transactions are shown; the JSON has all."""
 _COLUMNS = ("state", "producer", "epoch", "coordinator", "offsets", "marker", "records", "size", "last write", "took")
-_STYLES = {State.OPEN: "yellow", State.ABORTED: "dim"}
+_TONES = {State.OPEN: Tone.CAUTION, State.ABORTED: Tone.MUTED}
 
 
-def show_transactions(report: TransactionReport, printer: Printer) -> None:
-    """Print the transactions of a partition: how many, what they hold back, which are open, what waits for what."""
-    printer.items(((cell(heading), cell(line)) for heading, line in _facts(report)), width=12)
-    opened = report.open[:MOST_SHOWN]
-    shown = [*opened, *_notable(report)]
+def transactions_section(report: TransactionReport) -> Section:
+    """Return the totals of the transactions, and a table of those that are open, large or long."""
+    parts: list[Part] = [Items(items=tuple((cell(name), line) for name, line in _facts(report)), width=12)]
+    shown = [*report.open[:MOST_SHOWN], *_notable(report)]
     if shown:
-        printer.line()
-        rows = [dict(zip(_COLUMNS, _cells(each, report), strict=True)) for each in shown]
-        numbers = ("producer", "epoch", "coordinator", "marker", "records", "size", "took")
-        printer.table(_COLUMNS, rows, numbers=numbers, whole=_COLUMNS, optional=("coordinator", "epoch", "marker"))
+        parts.append(
+            Table(
+                caption="Open transactions, and the largest and longest that have ended",
+                columns=_COLUMNS,
+                rows=tuple(_row(each, report) for each in shown),
+                numbers=("producer", "epoch", "coordinator", "marker", "records", "size", "took"),
+                whole=_COLUMNS,
+                optional=("coordinator", "epoch", "marker"),
+            )
+        )
     if len(report.open) > MOST_SHOWN:
-        printer.line(f"  and {len(report.open) - MOST_SHOWN:,} more open transactions; --json lists all")
+        more = f"and {len(report.open) - MOST_SHOWN:,} more open transactions; --json lists all"
+        parts.append(lines(more, is_close=True))
+    return Section(title="Transactions", parts=tuple(parts))
 
 
 def _notable(report: TransactionReport) -> list[Transaction]:
@@ -65,7 +70,7 @@ def _total(totals: Totals) -> str:
     if not totals.transactions:
         return "0"
     found = f"{totals.transactions:,}: {counted(totals.records, 'record')}, {size(totals.size_bytes)}"
-    return found + (f", the longest took {_duration(totals.longest_ms)}" if totals.longest_ms else "")
+    return found + (f", the longest took {readable.duration(totals.longest_ms)}" if totals.longest_ms else "")
 
 
 def _stable(report: TransactionReport) -> str:
@@ -118,37 +123,23 @@ def _horizons(first_ms: int | None, last_ms: int | None) -> str:
     return time(first_ms) if first_ms == last_ms else f"{time(first_ms)} to {time(last_ms)}"
 
 
-def _cells(transaction: Transaction, report: TransactionReport) -> Sequence[Any]:
+def _row(transaction: Transaction, report: TransactionReport) -> tuple[Cell, ...]:
     state = "hanging" if transaction.is_hanging else str(transaction.state)
     if transaction.is_known_to_broker is False:
         state = "forgotten"
-    took = transaction.duration_ms
+    took_ms = transaction.duration_ms
     if transaction.state is State.OPEN:
-        took = since(transaction.first_timestamp_ms, report.now_ms)
-    style = "bold red" if transaction.is_hanging else _STYLES.get(transaction.state, "")
-    return (
-        cell(state, style),
-        cell(transaction.producer_id),
-        cell(transaction.producer_epoch),
-        cell(transaction.coordinator_epoch),
-        cell(f"{transaction.first_offset} to {transaction.last_offset}"),
-        cell(transaction.marker_offset),
-        cell(transaction.records),
-        cell(None if transaction.size_bytes is None else readable.size(transaction.size_bytes)),
-        cell(time(transaction.last_timestamp_ms)),
-        cell(None if took is None else _duration(took)),
+        first_ms = transaction.first_timestamp_ms
+        took_ms = None if first_ms is None or first_ms < 0 else report.now_ms - first_ms
+    return row(
+        Cell(text=state, tone=Tone.BAD if transaction.is_hanging else _TONES.get(transaction.state)),
+        offset(transaction.producer_id),
+        offset(transaction.producer_epoch),
+        offset(transaction.coordinator_epoch),
+        f"{transaction.first_offset} to {transaction.last_offset}",
+        offset(transaction.marker_offset),
+        transaction.records,
+        None if transaction.size_bytes is None else size(transaction.size_bytes),
+        time(transaction.last_timestamp_ms),
+        None if took_ms is None else readable.duration(took_ms),
     )
-
-
-def _duration(duration_ms: int) -> str:
-    """Return a duration with its two largest units, such as `2 h 5 min`. Times of producers can run backwards."""
-    if duration_ms <= -1000:
-        return f"-{_duration(-duration_ms)}"
-    if duration_ms < 1000:
-        return f"{duration_ms} ms"
-    rest, parts = duration_ms // 1000, list[str]()
-    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        count, rest = divmod(rest, unit)
-        if count or parts:
-            parts.append(f"{count} {name}" if count else "")
-    return " ".join(filter(None, parts[:2]))

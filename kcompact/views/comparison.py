@@ -1,17 +1,13 @@
-"""Prints `plan --compare`: of each partition what other settings would change, and the totals."""
+"""What other settings would change in the plan of each partition, and in all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kcompact import readable
-from kcompact.cli.output.printer import Printer, cell
 from kcompact.config.settings import Override
 from kcompact.plan.comparison import Comparison, Totals, total
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from kcompact.views.parts import Cell, Part, Space, Table, Tone, lines, row
 
 _LABELS = {
     "cleanup_policy": "cleanup.policy",
@@ -45,42 +41,41 @@ _NONE = {
 }
 LINES_BELOW = 8
 """The lines of the totals, and that of the partitions that are left out."""
-COLUMNS = ("partition", "what", "today", "changed")
 
 
-def show_comparisons(
-    compared: Sequence[Override], comparisons: Sequence[Comparison], printer: Printer, *, is_quiet: bool
-) -> None:
-    """Print what differs in each partition, and the totals of all; if `is_quiet` only these."""
+def comparison_parts(
+    compared: Sequence[Override], comparisons: Sequence[Comparison], space: Space, *, is_quiet: bool
+) -> list[Part]:
+    """Return what differs in each partition, and the totals of all; if `is_quiet` only these."""
     differing = [each for each in comparisons if each.differences]
+    parts: list[Part] = []
     if differing and not is_quiet:
-        rows: list[dict[str, Text]] = []
-        most = printer.lines_to_fill
+        rows: list[tuple[Cell, ...]] = []
         left_out = 0
         for comparison in differing:
-            if most is not None and len(rows) + len(comparison.differences) + LINES_BELOW > most and rows:
+            if space.lines is not None and len(rows) + len(comparison.differences) + LINES_BELOW > space.lines and rows:
                 left_out += 1
                 continue
             name = comparison.plan.log.directory.name
             for field, (today, changed) in comparison.differences.items():
-                cells = (
-                    cell(name, "bold"),
-                    cell(_LABELS[field]),
-                    cell(_shown(field, today)),
-                    cell(_shown(field, changed)),
-                )
-                rows.append(dict(zip(COLUMNS, cells, strict=True)))
+                cells = (_LABELS[field], _shown(field, today), _shown(field, changed))
+                rows.append(row(Cell(text=name, tone=Tone.STRONG), *cells))
                 name = ""
-        printer.table(COLUMNS, rows, whole=("what", "today", "changed"))
+        parts.append(
+            Table(
+                caption="What would differ",
+                columns=("partition", "what", "today", "changed"),
+                rows=tuple(rows),
+                whole=("what", "today", "changed"),
+            )
+        )
         if left_out:
-            printer.line(f"and {left_out:,} more; -v lists them")
-        printer.line()
+            parts.append(lines(f"and {left_out:,} more; -v lists them", is_close=True, is_indented=False))
     settings = ", ".join(str(override) for override in compared)
     count = readable.counted(len(differing), "partition")
-    printer.line(cell(f"{count} of {len(comparisons):,} would differ with {settings}"))
     today, changed = total([each.today for each in comparisons]), total([each.changed for each in comparisons])
-    for line in _totals(today, changed):
-        printer.line(line)
+    differ = f"{count} of {len(comparisons):,} would differ with {settings}"
+    return [*parts, lines(differ, *_totals(today, changed), is_indented=False)]
 
 
 def _totals(today: Totals, changed: Totals) -> list[str]:

@@ -1,57 +1,51 @@
-"""Prints the groups of `__consumer_offsets` partitions: a table for people, fields for programs."""
+"""The groups of `__consumer_offsets` partitions, and what they take."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from kcompact import readable
-from kcompact.cli.entries import GroupsEntry
-from kcompact.cli.output.printer import Printer, cell
 from kcompact.inspect.groups import GroupContents, GroupType, LogGroups
 from kcompact.readable import counted
+from kcompact.views.parts import Cell, Part, Table, Tone, lines, row
 
 _COLUMNS = ("group", "type", "partition", "members", "offsets", "pending", "tombstones", "records", "size", "live")
-_STYLES = {GroupType.DELETED: "dim", GroupType.UNKNOWN: "yellow"}
+_TONES = {GroupType.DELETED: Tone.MUTED, GroupType.UNKNOWN: Tone.CAUTION}
 
 
-def show_groups(entries: Sequence[GroupsEntry]) -> None:
-    """Print the groups of all partitions in one table, the largest first, and the totals."""
-    read = [(entry, entry.groups) for entry in entries if entry.groups is not None]
-    if not read:
-        return
-    printer = Printer()
-    groups = [(group, entry) for entry, found in read for group in found.groups]
+def groups_parts(read: Sequence[tuple[str, LogGroups]]) -> list[Part]:
+    """Return the groups of partitions, given with their numbers, in one table, the largest first, and the totals."""
+    groups = [(group, number) for number, found in read for group in found.groups]
     groups.sort(key=lambda each: (-each[0].size_bytes, each[0].group))
+    parts: list[Part] = []
     if groups:
-        columns = [name for name in _COLUMNS if name != "pending" or any(group.pending_offsets for group, _ in groups)]
-        printer.table(
-            columns,
-            [_row(group, entry) for group, entry in groups],
+        table = Table(
+            caption="Groups",
+            columns=_COLUMNS,
+            rows=tuple(_row(group, number) for group, number in groups),
             numbers=_COLUMNS[3:],
             whole=("type",),
             optional=("partition", "records", "members"),
         )
-        printer.line()
-    printer.line(_totals([group for group, _ in groups]))
-    for line in _rest([found for _, found in read]):
-        printer.line(line)
+        parts.append(table if any(group.pending_offsets for group, _ in groups) else table.without("pending"))
+    totals = [_totals([group for group, _ in groups]), *_rest([found for _, found in read])]
+    return [*parts, lines(*totals, is_indented=False)]
 
 
-def _row(group: GroupContents, entry: GroupsEntry) -> dict[str, Any]:
-    style = _STYLES.get(group.type, "")
-    return {
-        "group": cell(group.group, style),
-        "type": cell(group.type, style),
-        "partition": cell(entry.directory.name.rpartition("-")[2]),
-        "members": cell(group.members),
-        "offsets": cell(group.offsets),
-        "pending": cell(group.pending_offsets),
-        "tombstones": cell(group.tombstones),
-        "records": cell(group.records),
-        "size": cell(readable.size(group.size_bytes)),
-        "live": cell(readable.size(group.live_bytes)),
-    }
+def _row(group: GroupContents, partition: str) -> tuple[Cell, ...]:
+    tone = _TONES.get(group.type)
+    return row(
+        Cell(text=group.group, tone=tone),
+        Cell(text=group.type, tone=tone),
+        partition,
+        group.members,
+        group.offsets,
+        group.pending_offsets,
+        group.tombstones,
+        group.records,
+        readable.size(group.size_bytes),
+        readable.size(group.live_bytes),
+    )
 
 
 def _totals(groups: Sequence[GroupContents]) -> str:

@@ -1,14 +1,10 @@
-"""Prints `plan --explain`: the conditions of few partitions, and of many what keeps each one, on one screen."""
+"""The conditions of few partitions and what follows from them; of many what keeps each one, on one screen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kcompact import readable
-from kcompact.cli.output.explanations import amount_of_bytes
-from kcompact.cli.output.left_out import lines_of_left_out, show_left_out
-from kcompact.cli.output.plans import FEW, show_notes_and_hints, show_totals
-from kcompact.cli.output.printer import Printer, cell
 from kcompact.config.settings import LONG_MAX
 from kcompact.plan.clean_plan import ConditionName
 from kcompact.plan.conditions import Condition, Value, Verdict
@@ -18,12 +14,15 @@ from kcompact.plan.explanation import Explanation, most_keys
 from kcompact.plan.notes import why_assumed
 from kcompact.plan.totals import ReasonTotals, totals_by_reason
 from kcompact.plan.walk import PlannedPartition
+from kcompact.views.parts import Cell, Heading, Items, Part, Section, Space, Table, Tone, cell, lines, row
+from kcompact.views.plans import FEW, left_out_parts, lines_of_left_out, notes_and_hints, totals_parts
+from kcompact.views.sentences import amount_of_bytes
 
-_STYLES = {
-    Verdict.BLOCKS: "bold red",
-    Verdict.LIMITS: "yellow",
-    Verdict.DELAYS: "yellow",
-    Verdict.TRIGGERS: "green",
+_TONES = {
+    Verdict.BLOCKS: Tone.BAD,
+    Verdict.LIMITS: Tone.CAUTION,
+    Verdict.DELAYS: Tone.CAUTION,
+    Verdict.TRIGGERS: Tone.GOOD,
 }
 _DURATIONS = frozenset(
     {
@@ -40,43 +39,52 @@ FEWEST_ROWS = 5
 """The rows for partitions, however low the terminal is."""
 
 
-def show_explanations(
+def explanations_parts(
     entries: Sequence[PlannedPartition],
     found: Sequence[Explanation],
-    printer: Printer,
+    space: Space,
     *,
     left_out: Sequence[LeftOut] = (),
-) -> None:
-    """Print the explanations of the partitions that have a plan, dirtiest first, and the totals of all.
+) -> list[Part]:
+    """Return the explanations of the partitions that have a plan, dirtiest first, and the totals of all.
 
     `left_out` are the directories beside them that are not cleaned.
     """
-    if len(entries) > FEW and not printer.is_verbose:
-        _show_overview(entries, found, printer, lines_below=LINES_BELOW + lines_of_left_out(left_out, printer))
+    if len(entries) > FEW and not space.is_verbose:
+        parts = _overview(entries, found, space, lines_below=LINES_BELOW + lines_of_left_out(left_out, space))
     else:
-        for number, explanation in enumerate(found):
-            if number:
-                printer.line()
-            show_explanation(explanation, printer)
-    show_notes_and_hints(entries, printer)
-    show_left_out(left_out, printer)
+        parts = [part for each in found for part in _explanation(each, has_all=space.lines is None)]
+    parts += [*notes_and_hints(entries, space), *left_out_parts(left_out, space)]
     if len(entries) > 1:
-        printer.line()
-        show_totals(entries, printer, with_reasons=len(entries) <= FEW)
-        _show_buffer(found, printer)
+        parts += [*totals_parts(entries, with_reasons=len(entries) <= FEW), *_buffer(found)]
+    return parts
 
 
-def show_explanation(explanation: Explanation, printer: Printer) -> None:
-    """Print the conditions of one partition and what follows from them."""
+def _explanation(explanation: Explanation, *, has_all: bool) -> list[Part]:
+    """Return the verdict on one partition, and what decides."""
     plan = explanation.plan
     is_cleaned = plan.eligible and explanation.decisive.verdict is not Verdict.BLOCKS
-    verdict = "a broker compacts it" if is_cleaned else "a broker does not compact it"
-    printer.line(cell(plan.log.directory.name, "bold").append_text(cell(f"  {verdict}:")))
-    printer.line(f"  {explanation.decisive.explanation}")
-    printer.line()
-    _show_conditions(explanation.conditions, printer)
-    printer.line()
-    for label, lines in (
+    verdict = "a broker compacts it:" if is_cleaned else "a broker does not compact it:"
+    heading = Heading(name=plan.log.directory.name, detail=verdict)
+    section = conditions_section(explanation, explanation.conditions, has_all=has_all)
+    return [heading, lines(explanation.decisive.explanation), *section.parts]
+
+
+def conditions_section(explanation: Explanation, conditions: Sequence[Condition], *, has_all: bool = True) -> Section:
+    """Return the conditions of a partition and what follows from them.
+
+    `has_all`: those that do not stand in the way have their sentences too.
+    """
+    table = Table(
+        caption="Everything that Kafka's cleaner asks",
+        columns=("condition", "value", "threshold", "verdict", "why"),
+        rows=tuple(_condition(each, has_all=has_all) for each in conditions),
+        whole=("condition", "verdict", "value", "threshold"),
+        sentences=("why",),
+        optional=("threshold", "value", "why"),
+    )
+    items = []
+    for label, sentences in (
         ("assumed", _assumed(explanation)),
         ("by itself", _by_itself(explanation)),
         ("setting", _settings(explanation)),
@@ -84,39 +92,22 @@ def show_explanation(explanation: Explanation, printer: Printer) -> None:
         ("kcompact", _here(explanation)),
         ("retention", _retention(explanation)),
     ):
-        for line in lines:
-            printer.line(f"  {label:<10} {line}")
+        for sentence in sentences:
+            items.append((cell(label), sentence))
             label = ""
+    follows = Items(items=tuple(items), width=9, caption="What changes that, and what a cleaning costs")
+    return Section(title="What decides", parts=(table, follows))
 
 
-def _show_conditions(conditions: Sequence[Condition], printer: Printer) -> None:
-    columns = ("condition", "value", "threshold", "verdict", "why")
-    rows = []
-    for condition in conditions:
-        style = _STYLES.get(condition.verdict, "")
-        cells = (
-            cell(condition.name, "bold" if condition.decides else ""),
-            cell(_shown(condition, condition.value)),
-            cell(_shown(condition, condition.threshold, is_limit=True)),
-            cell(condition.verdict_text, style),
-            cell(_why(condition, printer)),
-        )
-        rows.append(dict(zip(columns, cells, strict=True)))
-    printer.table(
-        columns,
-        rows,
-        whole=("condition", "verdict", "value", "threshold"),
-        sentences=("why",),
-        optional=("threshold", "value", "why"),
-    )
-
-
-def _why(condition: Condition, printer: Printer) -> str:
-    """Return the sentences of a condition. On a terminal those that do not stand in the way say nothing."""
-    if condition.verdict is Verdict.OK and printer.lines_to_fill is not None:
-        return ""
+def _condition(condition: Condition, *, has_all: bool) -> tuple[Cell, ...]:
     later = f"; {condition.forecast.explanation}" if condition.forecast else ""
-    return f"{condition.explanation}{later}"
+    return row(
+        Cell(text=condition.name, tone=Tone.STRONG if condition.decides else None),
+        _shown(condition, condition.value),
+        _shown(condition, condition.threshold, is_limit=True),
+        Cell(text=condition.verdict_text, tone=_TONES.get(condition.verdict)),
+        f"{condition.explanation}{later}" if has_all or condition.verdict is not Verdict.OK else "",
+    )
 
 
 def _shown(condition: Condition, value: Value, *, is_limit: bool = False) -> str | None:
@@ -220,44 +211,44 @@ def _assumed(explanation: Explanation) -> list[str]:
 # Many partitions
 
 
-def _show_overview(
-    entries: Sequence[PlannedPartition], found: Sequence[Explanation], printer: Printer, *, lines_below: int
-) -> None:
-    """Print the partitions by reason, then those to clean, dirtiest first, and the others, largest first."""
+def _overview(
+    entries: Sequence[PlannedPartition], found: Sequence[Explanation], space: Space, *, lines_below: int
+) -> list[Part]:
+    """Return the partitions by reason, then those to clean, dirtiest first, and the others, largest first."""
     reasons = totals_by_reason(entries)
-    _show_reasons(reasons, printer)
     most = len(found)
-    if printer.lines_to_fill is not None:
-        most = max(FEWEST_ROWS, printer.lines_to_fill - lines_below - len(reasons))
-    rows = rows_to_show(found, most)
-    printer.line()
-    columns = ("partition", "size", "ratio", "rewrites", "decides", "changes", "setting", "why")
-    table = []
-    for each in rows:
-        plan = each.plan
-        cells = (
-            cell(plan.log.directory.name),
-            cell(readable.size(plan.log.size_bytes)),
-            cell(f"{plan.cleanable_ratio:.4f}"),
-            cell(readable.size(each.broker.bytes_rewritten)),
-            cell(each.decided_by, _STYLES.get(each.decisive.verdict, "")),
-            cell("now" if plan.eligible else _when(each)),
-            cell(each.best_remedy.text if each.best_remedy else None),
-            cell(each.decisive.explanation),
-        )
-        table.append(dict(zip(columns, cells, strict=True)))
-    printer.table(
-        columns,
-        table,
+    if space.lines is not None:
+        most = max(FEWEST_ROWS, space.lines - lines_below - len(reasons))
+    shown = rows_to_show(found, most)
+    table = Table(
+        caption="What decides",
+        columns=("partition", "size", "ratio", "rewrites", "decides", "changes", "setting", "why"),
+        rows=tuple(map(_overview_row, shown)),
         numbers=("size", "ratio", "rewrites"),
         # A setting is there to be copied. A sentence that is folded takes the lines of other partitions.
         whole=("decides", "changes", "setting", "why"),
         optional=("why", "setting", "ratio", "rewrites", "size"),
     )
-    if len(found) > len(rows):
-        to_clean = sum(each.plan.eligible for each in found) - sum(each.plan.eligible for each in rows)
-        more = f"{len(found) - len(rows):,} more partitions, {to_clean:,} of them to clean"
-        printer.line(f"and {more}; -v explains each, --json has all")
+    parts: list[Part] = [_reasons(reasons), table]
+    if len(found) > len(shown):
+        to_clean = sum(each.plan.eligible for each in found) - sum(each.plan.eligible for each in shown)
+        more = f"{len(found) - len(shown):,} more partitions, {to_clean:,} of them to clean"
+        parts.append(lines(f"and {more}; -v explains each, --json has all", is_close=True, is_indented=False))
+    return parts
+
+
+def _overview_row(explanation: Explanation) -> tuple[Cell, ...]:
+    plan = explanation.plan
+    return row(
+        plan.log.directory.name,
+        readable.size(plan.log.size_bytes),
+        f"{plan.cleanable_ratio:.4f}",
+        readable.size(explanation.broker.bytes_rewritten),
+        Cell(text=explanation.decided_by, tone=_TONES.get(explanation.decisive.verdict)),
+        "now" if plan.eligible else _when(explanation),
+        explanation.best_remedy.text if explanation.best_remedy else None,
+        explanation.decisive.explanation,
+    )
 
 
 def rows_to_show(found: Sequence[Explanation], most: int) -> list[Explanation]:
@@ -268,17 +259,18 @@ def rows_to_show(found: Sequence[Explanation], most: int) -> list[Explanation]:
     return [*to_clean[:first], *others[: most - len(to_clean[:first])]]
 
 
-def _show_buffer(found: Sequence[Explanation], printer: Printer) -> None:
-    """Print how much buffer a broker needs for the partition with most keys, if any has some to clean."""
+def _buffer(found: Sequence[Explanation]) -> list[Part]:
+    """Return how much buffer a broker needs for the partition with most keys, if any has some to clean."""
     largest = most_keys(found)
     if largest is None:
-        return
+        return []
     cost = largest.broker
     keys = f"at most {readable.counted(cost.keys_at_most, 'key')} in {largest.plan.log.directory.name}"
     enough = "no buffer is certain to be enough for one pass"
     if cost.buffer_bytes_for_one_pass is not None:
         enough = f"one pass is certain with log.cleaner.dedupe.buffer.size={cost.buffer_bytes_for_one_pass}"
-    printer.line(cell(f"buffer of a broker: {keys}, and the map is full at {cost.keys_per_pass:,}; {enough}"))
+    buffer = f"buffer of a broker: {keys}, and the map is full at {cost.keys_per_pass:,}; {enough}"
+    return [lines(buffer, is_close=True, is_indented=False)]
 
 
 def _when(explanation: Explanation) -> str | None:
@@ -288,20 +280,24 @@ def _when(explanation: Explanation) -> str | None:
     return f"{readable.time(first.at_ms)} {first.how}"
 
 
-def _show_reasons(reasons: Sequence[ReasonTotals], printer: Printer) -> None:
-    """Print the partitions and bytes of each reason, and the most that a cleaning can free."""
-    columns = ("reason", "clean it", "partitions", "size", "at most to win")
-    table = []
-    for each in reasons:
-        cells = (
-            cell(each.reason),
-            cell("yes" if each.eligible else "no", "green" if each.eligible else ""),
-            cell(f"{each.partitions:,}"),
-            cell(None if each.size_bytes is None else readable.size(each.size_bytes)),
-            cell(_to_win(each)),
-        )
-        table.append(dict(zip(columns, cells, strict=True)))
-    printer.table(columns, table, numbers=("partitions", "size", "at most to win"), whole=("reason", "clean it"))
+def _reasons(reasons: Sequence[ReasonTotals]) -> Table:
+    """Return the partitions and bytes of each reason, and the most that a cleaning can free."""
+    return Table(
+        caption="Partitions by reason",
+        columns=("reason", "clean it", "partitions", "size", "at most to win"),
+        rows=tuple(
+            row(
+                each.reason,
+                Cell(text="yes", tone=Tone.GOOD) if each.eligible else "no",
+                each.partitions,
+                None if each.size_bytes is None else readable.size(each.size_bytes),
+                _to_win(each),
+            )
+            for each in reasons
+        ),
+        numbers=("partitions", "size", "at most to win"),
+        whole=("reason", "clean it"),
+    )
 
 
 def _to_win(reason: ReasonTotals) -> str | None:

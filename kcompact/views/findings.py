@@ -1,0 +1,62 @@
+"""The findings of `doctor`: by kind, the worst first, with what a broker says and the next command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+
+from kcompact import readable
+from kcompact.doctor.findings import Finding, Kind, Severity
+from kcompact.views.parts import Heading, Lines, Part, Space, Tone, lines
+
+MOST_SHOWN = 5
+"""So many findings of one kind are shown; with --verbose all."""
+_TONES = {Severity.RECORDS: Tone.BAD, Severity.NOTE: Tone.MUTED}
+FINE = "Nothing stops a broker, its cleaner or kcompact."
+FINE_AS_FAR_AS_READ = "Nothing that was read stops a broker, its cleaner or kcompact; some settings are only assumed."
+FINE_BESIDE_BROKER = "A broker is running; nothing was found that stops it or its cleaner."
+
+
+def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool) -> list[Part]:
+    """Return the findings, the worst first, and how many there are of each severity."""
+    parts: list[Part] = []
+    if not is_quiet:
+        for kind, of_kind in groupby(found, key=lambda finding: finding.kind):
+            parts += _kind(kind, list(of_kind), space)
+    said = []
+    stopping = {finding.kind for finding in found if finding.stops}
+    if stopping == {Kind.RUNNING}:
+        said.append(FINE_BESIDE_BROKER)
+    elif not stopping:
+        is_assumed = any(finding.kind is Kind.ASSUMED_SETTINGS for finding in found)
+        said.append(FINE_AS_FAR_AS_READ if is_assumed else FINE)
+    counts = Counter(finding.severity for finding in found)
+    if counts:
+        said.append("; ".join(f"{severity}: {counts[severity]:,}" for severity in Severity if counts[severity]))
+    return [*parts, lines(*said, is_indented=False)]
+
+
+def _kind(kind: Kind, found: Sequence[Finding], space: Space) -> list[Part]:
+    tone = _TONES.get(kind.severity, Tone.STRONG)
+    shown = found if space.is_verbose else found[:MOST_SHOWN]
+    said = []
+    for finding in shown:
+        said += [f"{_place(finding)}: {finding.problem}"]
+        said += [f"  a broker's log: {finding.broker_says}"] if finding.broker_says else []
+        said += [f"  next: {finding.next_command}"] if finding.next_command else []
+    if len(found) > len(shown):
+        more = readable.counted(len(found) - len(shown), "more finding")
+        said.append(f"and {more} of this kind; --verbose lists all")
+    # A command stays on its line, because one wants to copy it.
+    findings = Lines(lines=tuple(map(readable.relative_to_here, said)), is_broken=False)
+    return [Heading(name=f"{kind.severity}: {kind.word}", tone=tone), findings]
+
+
+def _place(finding: Finding) -> str:
+    place = str(finding.path)
+    if finding.position is not None:
+        place += f", position {finding.position}"
+    if finding.offset is not None:
+        place += f", offset {finding.offset}"
+    return place if finding.size_bytes is None else f"{place} ({readable.size(finding.size_bytes)})"
