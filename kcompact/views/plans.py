@@ -128,7 +128,6 @@ def reasons_table(entries: Sequence[PlannedPartition]) -> Table:
         ),
         numbers=("partitions", "size"),
         whole=("not to clean",),
-        sentences=("which",),
     )
 
 
