@@ -23,8 +23,8 @@ from kcompact.plan.deletion import (
 from kcompact.plan.discovery import LeftOut, LeftOutKind
 from kcompact.plan.notes import hints
 from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
-from kcompact.plan.planned import PlannedPartition
 from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
+from kcompact.plan.walk import PlannedPartition
 from kcompact.views.parts import Cell, Heading, Part, Space, Table, Tone, lines, row
 from kcompact.views.segments import log_scale
 from kcompact.views.sentences import amount_of, limit_text, policy_line, topics_of, unlocked

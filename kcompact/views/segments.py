@@ -9,7 +9,7 @@ from kcompact import readable
 from kcompact.inspect.contents import LogContents
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.planned import PlannedPartition
+from kcompact.plan.walk import PlannedPartition
 from kcompact.views.parts import Cell, Items, Lines, LogScale, Part, Section, Table, Tone, cell, lines, offset, row
 from kcompact.views.sentences import policy_line, role_reason
 

@@ -14,7 +14,7 @@ from kcompact.plan.deletion import RetentionReason, limit_of
 if TYPE_CHECKING:
     from kcompact.errors import KcompactError
     from kcompact.log.segments import Segment
-    from kcompact.plan.planned import PlannedPartition
+    from kcompact.plan.walk import PlannedPartition
 
 
 # Configuration

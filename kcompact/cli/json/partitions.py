@@ -21,7 +21,6 @@ from kcompact.cli.json.fields import (
     map_of,
     nullable,
 )
-from kcompact.cli.output.explanations import clean_below_offset, role_reason
 from kcompact.config.settings import Source, config_fields
 from kcompact.format.names import TopicPartition, parse_directory
 from kcompact.log.segments import Segment
@@ -31,6 +30,7 @@ from kcompact.plan.deletion import RetentionReason, plan_forecast, reason_to_rol
 from kcompact.plan.discovery import LeftOutKind
 from kcompact.plan.partition import hint_for
 from kcompact.plan.walk import PlannedPartition
+from kcompact.views.sentences import clean_below_offset, role_reason
 
 # Which partition, and its error
 

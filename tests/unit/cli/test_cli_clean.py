@@ -19,10 +19,10 @@ from kcompact.cleaner import engines
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status
 from kcompact.cli.commands import consent
 from kcompact.cli.json.clean import CLEANED
-from kcompact.views import outcome
 from kcompact.engine.spark import context
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.plan.partition import plan_partition
+from kcompact.views import outcome
 from tests.support import log_dsl
 from tests.support.command_line import (
     COMPACT,
