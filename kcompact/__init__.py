@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from kcompact.cleaner.round import clean_log_dir as clean_log_dir
     from kcompact.cleaner.service import Cleaner as Cleaner
     from kcompact.config.broker_config import BrokerConfig as BrokerConfig
-    from kcompact.config.broker_file import read_broker_config as read_broker_config
     from kcompact.config.client.settings import ClientConfig as ClientConfig
     from kcompact.config.layers import topic_config as topic_config
+    from kcompact.config.server_properties import read_broker_config as read_broker_config
     from kcompact.config.settings import Override as Override
     from kcompact.config.settings import TopicConfig as TopicConfig
     from kcompact.engine.in_process import InProcess as InProcess
@@ -74,7 +74,7 @@ _MODULES = {
     "findings": "inspect.verify",
     "log_dir_lock": "log.lock",
     "plan_partition": "plan.partition",
-    "read_broker_config": "config.broker_file",
+    "read_broker_config": "config.server_properties",
     "read_journal": "cleaner.journal",
     "read_log": "log.directory",
     "read_records": "format.batch",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kcompact.kernels.switch import VARIABLE
+from kcompact.kernels.machine_code import VARIABLE
 from tests.support import crash
 from tests.support.machine_code import switch
 

@@ -208,11 +208,11 @@ def configuration(command: Command, *, needs_kernels: bool = True) -> Command:
         **kwargs: Any,
     ) -> Any:
         from kcompact import kernels
-        from kcompact.config import broker_search
-        from kcompact.config.broker_file import read_broker_config
+        from kcompact.config import server_properties
+        from kcompact.config.server_properties import read_broker_config
         from kcompact.config.settings import parse_override
         from kcompact.host.machine import clock_ms
-        from kcompact.kernels import switch
+        from kcompact.kernels import machine_code
         from kcompact.plan.options import PlanOptions
 
         if command_config is not None and bootstrap_server is None:
@@ -220,8 +220,8 @@ def configuration(command: Command, *, needs_kernels: bool = True) -> Command:
         if log_dirs_moved and broker_config is None:
             raise click.UsageError("--log-dirs-moved needs --broker-config")
         # Both raise ConfigError for a wrong value, also where it has no effect.
-        switch.is_off()
-        broker_search.is_off()
+        machine_code.is_off()
+        server_properties.is_search_off()
         if needs_kernels:
             kernels.in_use()  # Finds at once that the machine code does not load.
         plan_options = PlanOptions(

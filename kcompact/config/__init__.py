@@ -3,15 +3,15 @@
 In: options, `server.properties`, the metadata log beside the data, a running cluster. Out: `TopicConfig`, notes.
 Imports: `host`, `errors`, `format`, `log`.
 
-    settings       every known setting: its name, its type, its default
-    broker_names   the names of all settings of a broker
-    broker_config  a broker's static settings, and whether they are those of a log directory's broker
-    broker_file    reads a broker's `server.properties`
-    broker_search  looks for that file where brokers keep it
-    layers         merges several sources of settings into one `TopicConfig`
-    metadata_log   topics and their settings from the KRaft metadata log of a stopped broker
-    client/        the client's own settings: TLS, user and password
-    listener       whether an address is that of a broker that the client can use
-    admin_client   topics and their settings from a running cluster
-    resolve        the configuration of each partition directory of a command
+    settings           every known setting: its name, its type, its bounds, where its value comes from
+    kafka_names        the names of all settings of a broker and of its admin client
+    properties_files   reads properties files, and resolves the variables in their values
+    broker_config      a broker's static settings, and whether they are those of a log directory's broker
+    server_properties  the file with these settings, given or searched
+    layers             merges several sources of settings into one `TopicConfig`
+    metadata_log       topics and their settings from the KRaft metadata log of a stopped broker
+    client/            the client's own settings: TLS, user and password
+    listener           whether an address is that of a broker that the client can use
+    admin_client       topics and their settings from a running cluster
+    resolve            the configuration of each partition directory of a command
 """

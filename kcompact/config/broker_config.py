@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from kcompact.config.broker_names import KAFKA_BROKER_NAMES
-from kcompact.config.client.variables import CONFIG_PROVIDERS, VARIABLE
+from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
+from kcompact.config.properties_files import CONFIG_PROVIDERS, VARIABLE
 from kcompact.errors import ConfigError
 
 DEFAULT_LOG_DIR = str(Path("/", "tmp", "kafka-logs"))

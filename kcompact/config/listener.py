@@ -23,7 +23,7 @@ from typing import Protocol
 
 from kcompact.config.client.credentials import Credentials
 from kcompact.config.client.settings import ClientConfig
-from kcompact.config.client.tls_problems import CERTIFICATE_HINT, certificate_problem, handshake_problem
+from kcompact.config.client.tls import CERTIFICATE_HINT, certificate_problem, handshake_problem
 from kcompact.errors import ClusterUnreachableError
 
 _METADATA, _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 3, 17, 18, 36
@@ -112,7 +112,9 @@ class _Listener:
             try:
                 self._check_broker(connection)
             except ssl.SSLError as problem:
-                raise self._unusable(*handshake_problem(problem, self._client)) from None
+                raise self._unusable(
+                    *handshake_problem(problem, has_certificate=self._client.has_certificate)
+                ) from None
 
     # The connection
 
@@ -141,7 +143,7 @@ class _Listener:
             raise self._unusable(*certificate_problem(error, self._address)) from None
         except OSError as error:
             if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
-                raise self._unusable(*handshake_problem(error, self._client)) from None
+                raise self._unusable(*handshake_problem(error, has_certificate=self._client.has_certificate)) from None
             if self._speaks_without_tls():
                 right = self._client.security_protocol.removesuffix("SSL") + "PLAINTEXT"
                 raise self._unusable(

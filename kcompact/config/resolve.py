@@ -1,7 +1,7 @@
 """The effective configuration of each partition directory of a command.
 
 Sources, strongest first: `--config`, the running cluster of `--bootstrap-server`, the KRaft metadata log beside the
-data, the broker's `server.properties` (that of `--broker-config`, else the one that `broker_search` finds), Kafka's
+data, the broker's `server.properties` (that of `--broker-config`, else the one that `server_properties` finds), Kafka's
 defaults; `layers.merged_config` merges them. A cluster's settings are used only for a partition of the same topic: the
 name is the same, and so is the topic id if the directory has one.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
-from kcompact.config.broker_search import BrokerSearch
 from kcompact.config.layers import merged_config
 from kcompact.config.metadata_log import (
     ClusterMetadata,
@@ -24,6 +23,7 @@ from kcompact.config.metadata_log import (
     read_meta_properties,
     why_stray,
 )
+from kcompact.config.server_properties import BrokerSearch
 from kcompact.config.settings import CLEANER_ENABLE, ClusterConfig, Override, TopicConfig
 from kcompact.errors import (
     ClusterUnreachableError,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
-from kcompact.config.broker_names import KAFKA_BROKER_NAMES
+from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.errors import ConfigError
 from kcompact.readable import closest
 from kcompact.release import KAFKA_4_3, Release

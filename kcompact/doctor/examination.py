@@ -48,7 +48,7 @@ from kcompact.errors import (
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
-from kcompact.kernels.switch import turned_off
+from kcompact.kernels.machine_code import turned_off
 from kcompact.log.directory import LogDir, is_partition_directory
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
 from kcompact.plan.notes import option_notes, wrong_name_notes

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.config.broker_search import runs_broker
 from kcompact.config.metadata_log import read_meta_properties
+from kcompact.config.server_properties import runs_broker
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptDataError, KcompactError

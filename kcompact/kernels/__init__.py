@@ -9,11 +9,10 @@ Imports: `errors`.
     loops/        the kernels in Python, for numba
     target        the processors that they are compiled for
     build         compiles the loops to a shared library; when a wheel is built, or a checkout is set up
-    machine_code  the shared library of this processor, checked
-    calls         the kernels as Python functions that check their arrays
+    machine_code  the shared library of this processor, checked; the kernels as Python functions, and the
+                  environment variable KCOMPACT_KERNELS, which turns them off
     libraries     the C functions of the compression libraries, and their contexts
     arrays        the array types, and the kernels that need scratch arrays
-    switch        the environment variable KCOMPACT_KERNELS
 
 Only `build` and `loops` use numba and llvmlite. Importing this package loads neither of them and no numpy.
 
@@ -30,9 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcompact.errors import KcompactError
 from kcompact.kernels.columns import *  # noqa: F403
-from kcompact.kernels.machine_code import library
+from kcompact.kernels.machine_code import is_off, library, loaded
 from kcompact.kernels.signatures import KERNELS
-from kcompact.kernels.switch import is_off
 from kcompact.kernels.target import TARGETS
 
 if TYPE_CHECKING:
@@ -106,4 +104,4 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"kcompact.kernels.{_MODULES[name]}"), name)
     if name not in KERNELS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("kcompact.kernels.calls").loaded()[name]
+    return loaded()[name]

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.kernels.calls import loaded
+from kcompact.kernels.machine_code import loaded
 
 Bytes = npt.NDArray[np.uint8]
 Column = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
 from fixtures.broker import CLUSTER_ID, Broker, patiently
-from kcompact.config.broker_names import KAFKA_BROKER_NAMES
+from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_cluster_metadata
 from kcompact.format.names import parse_metadata_snapshot_name
 from tests.oracle.real_kafka import JVM_OPTIONS, class_path, copy_log_dir, java

@@ -15,8 +15,8 @@ import pytest
 
 import kcompact
 from fixtures.broker import create_topics
-from kcompact.config.client.names import KAFKA_CLIENT_NAMES
 from kcompact.config.client.settings import ClientConfig
+from kcompact.config.kafka_names import KAFKA_CLIENT_NAMES
 from tests.oracle.real_kafka import JVM_OPTIONS, class_path, java
 from tests.oracle.secured_broker import ALICE, BOB, STORE_PASSWORD, SecuredBroker, client_file, jaas
 from tests.support.command_line import kcompact as command_line

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.config.broker_search import SWITCH, BrokerSearch
+from kcompact.config.server_properties import SWITCH, BrokerSearch
 
 NODE = 1
 VALUES = {

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from kcompact.kernels import calls, machine_code
-from kcompact.kernels.switch import VARIABLE
+from kcompact.kernels import machine_code
+from kcompact.kernels.machine_code import VARIABLE
 
 
 def switch(*, compiled: bool) -> str:
@@ -24,7 +24,7 @@ def switched(*, compiled: bool) -> mock._patch_dict:
 
 def forget() -> None:
     """Let this process load the machine code again."""
-    calls._functions.cache_clear()
+    machine_code._functions.cache_clear()
     machine_code._library.cache_clear()
 
 

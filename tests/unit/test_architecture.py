@@ -51,7 +51,7 @@ ONLY_IN = {
     # Machine code can crash the process. Only `kernels` builds and calls it, and checks the arrays.
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
-    "ctypes": {"kernels.build", "kernels.calls", "kernels.libraries", "kernels.machine_code"},
+    "ctypes": {"kernels.build", "kernels.machine_code", "kernels.libraries"},
     "kafka": {"config.admin_client"},
     "ssl": {"config.client", "config.listener"},
     "cryptography": {"config.client.stores"},

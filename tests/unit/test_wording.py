@@ -18,7 +18,7 @@ PACKAGE = Path(kcompact.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 OF_KAFKA = re.compile(r"kafka-[a-z-]+\.sh .*")
 OTHER_PROGRAMS = {
-    *("config/broker_search.py", "engine/spark/jvm.py", "engine/spark/worker_pool.py", "kernels/build.py"),
+    *("config/server_properties.py", "engine/spark/jvm.py", "engine/spark/worker_pool.py", "kernels/build.py"),
 }
 """Their options are those of a broker, of Java, of Python and of a linker."""
 ONLY_COMMANDS = ("cli/", "doctor/", "report/", "inspect/record_filter.py", "__main__.py", "wording.py", "plan/notes.py")

@@ -64,7 +64,7 @@ def complete_settings(context: click.Context, _: click.Parameter, incomplete: st
 
 
 def _settings(beginning: str, *, of_topic: bool) -> list[str]:
-    from kcompact.config.broker_names import KAFKA_BROKER_NAMES
+    from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
     from kcompact.config.settings import TOPIC_SETTINGS, is_used
 
     every = TOPIC_SETTINGS.keys() if of_topic else TOPIC_SETTINGS.keys() | KAFKA_BROKER_NAMES

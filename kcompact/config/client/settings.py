@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact.config.client.credentials import SASL_SECRETS, Credentials, holds_password, parse_credentials
-from kcompact.config.client.names import KAFKA_CLIENT_NAMES
 from kcompact.config.client.tls import SSL_SECRETS, ssl_context
-from kcompact.config.client.variables import CONFIG_PROVIDERS, VARIABLE, resolved
-from kcompact.errors import ConfigError, CorruptCheckpointError, storage_errors
-from kcompact.format.properties import parse_java_properties
-from kcompact.log.files import read_file
+from kcompact.config.kafka_names import KAFKA_CLIENT_NAMES
+from kcompact.config.properties_files import CONFIG_PROVIDERS, VARIABLE, read_properties, resolved
+from kcompact.errors import ConfigError, storage_errors
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import closest, shell_word, shown
 
@@ -79,14 +77,7 @@ class ClientConfig:
 
         Raises as `of`.
         """
-        path = Path(file)
-        try:
-            # kcompact follows no links to files of a log, but a configuration file may be a link. Kafka's tools read
-            # bytes of ISO 8859-1 from it. Rule: Utils.loadProps, java.util.Properties.load(InputStream).
-            text = read_file(path.resolve()).decode("iso-8859-1")
-            properties = parse_java_properties(text.encode(), file=str(path))
-        except CorruptCheckpointError as problem:
-            raise ConfigError(path=path, problem=problem.problem) from None
+        path, properties = Path(file), read_properties(file)
         client = cls.of(properties, where=str(path))
         notes = (*_permission_notes(path, properties), *client.notes)
         return cls(**{name: getattr(client, name) for name in cls.__dataclass_fields__} | {"notes": notes})

@@ -3,18 +3,30 @@
 The bytes of a file say which of the three it is, not `ssl.truststore.type`: since Java 9 `keytool` writes PKCS12 into
 files named `.jks`, and Java reads them as JKS. kcompact decrypts nothing by itself: OpenSSL does, and for PKCS12 the
 library `cryptography`. Keys in JKS files are encrypted in a way that only Java has, so these files must be converted.
+
+A JKS file is, with all integers big-endian and each text with two bytes of length before it:
+
+    0xFEEDFEED, version 1 or 2, number of entries
+    each entry:      kind (1 key, 2 trusted certificate), alias, creation time (8 bytes)
+      a key:         length and bytes of the encrypted key, number of certificates, those certificates
+      a certificate: "X.509" (version 2 only), length, DER
+    SHA-1 of the password in UTF-16, of the words "Mighty Aphrodite", and of everything before
+
+Its certificates are not encrypted.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import ssl
+import struct
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kcompact.config.client import java_keystore
 from kcompact.errors import ConfigError
 from kcompact.host.installation import how_to_add
 from kcompact.log.files import read_file
@@ -72,8 +84,8 @@ def read_trust(file: Path, *, password: str | None, name: str) -> str:
     """
     data = _read(file, name=name)
     try:
-        if data.startswith(java_keystore.MAGIC):
-            found = java_keystore.trusted_certificates(data, password=password)
+        if data.startswith(_JKS_MAGIC):
+            found = jks_certificates(data, password=password)
             text = "".join(map(ssl.DER_cert_to_PEM_cert, found))
         elif _is_pem(data):
             text = data.decode("utf-8", "replace")
@@ -88,7 +100,7 @@ def read_identity(file: Path, *, password: str | None, key_password: str | None,
     """Return the identity in a key store. Raises ConfigError, StorageError."""
     data = _read(file, name=name)
     try:
-        if data.startswith(java_keystore.MAGIC):
+        if data.startswith(_JKS_MAGIC):
             raise ConfigError(
                 path=file,
                 problem=f"a key store in Java's old format JKS, whose keys only Java can decrypt ({name})",
@@ -169,3 +181,74 @@ def _pem(certificate: Certificate) -> str:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return certificate.public_bytes(Encoding.PEM).decode()
+
+
+# Java's old format JKS
+
+_JKS_MAGIC = b"\xfe\xed\xfe\xed"
+_JKS_KEY, _JKS_CERTIFICATE = 1, 2
+_DIGEST_BYTES = 20
+_WHITENER = b"Mighty Aphrodite"
+
+
+def jks_certificates(data: bytes, *, password: str | None) -> list[bytes]:
+    """Return the DER of every trusted certificate, and of the certificate of each key: Java trusts these too.
+
+    Without a password the file's digest is not checked, as in Java. Raises ValueError for a malformed file or a wrong
+    password. Rules: sun.security.provider.JavaKeyStore.engineLoad, sun.security.validator.TrustStoreUtil.
+    """
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if password is not None:
+        right = hashlib.sha1(password.encode("utf-16-be", "surrogatepass") + _WHITENER + body)
+        if not hmac.compare_digest(right.digest(), digest):
+            raise ValueError("the password is wrong, or the file is damaged")
+    try:
+        return _entries(_JksReader(body))
+    except struct.error:
+        raise ValueError("the file ends too early, or is damaged") from None
+
+
+def _entries(reader: _JksReader) -> list[bytes]:
+    _, version, count = reader.unpack(">4sii")
+    if version not in (1, 2):
+        raise ValueError(f"the version {version} of the format is unknown")
+    found = []
+    for _ in range(count):
+        (kind,) = reader.unpack(">i")
+        reader.block(">H")  # The alias.
+        reader.unpack(">q")
+        if kind == _JKS_KEY:
+            reader.block()
+            found += [reader.certificate(version) for _ in range(reader.unpack(">i")[0])][:1]
+        elif kind == _JKS_CERTIFICATE:
+            found.append(reader.certificate(version))
+        else:
+            raise ValueError(f"an entry has the unknown kind {kind}")
+    return found
+
+
+class _JksReader:
+    """Reads one value after the other. Raises struct.error at the end of the data."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def unpack(self, layout: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(layout, self._data, self._position)
+        self._position += struct.calcsize(layout)
+        return values
+
+    def block(self, length: str = ">i") -> bytes:
+        """Return the bytes after their number."""
+        (count,) = self.unpack(length)
+        if not 0 <= count <= len(self._data) - self._position:
+            raise struct.error
+        self._position += count
+        return self._data[self._position - count : self._position]
+
+    def certificate(self, version: int) -> bytes:
+        """Return a certificate. In version 2 its type comes first."""
+        if version == 2:
+            self.block(">H")
+        return self.block()

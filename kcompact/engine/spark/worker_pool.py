@@ -106,9 +106,9 @@ def _import_for_workers() -> None:
 
     pyspark_private.import_worker()
     with contextlib.suppress(KcompactError):  # A worker reports the reason when it needs the kernels.
-        import kcompact.kernels.calls
+        import kcompact.kernels.machine_code
 
-        kcompact.kernels.calls.loaded()
+        kcompact.kernels.machine_code.loaded()
     gc.collect()
     gc.freeze()  # The workers share these pages. A collection in a worker would write to all of them, and copy them.
 

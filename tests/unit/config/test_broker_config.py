@@ -12,8 +12,8 @@ from kcompact.config.broker_config import (
     check_broker_properties,
     is_of_broker,
 )
-from kcompact.config.broker_file import read_broker_config
 from kcompact.config.layers import merged_config, topic_config
+from kcompact.config.server_properties import read_broker_config
 from kcompact.config.settings import parse_override
 from kcompact.errors import ConfigError
 

@@ -1,4 +1,6 @@
-"""Variables in the values of settings, such as `${env:PASSWORD}`, by `config.providers`. Rule: KIP-297, KIP-421.
+"""Properties files of Kafka's programs, and the variables in their values.
+
+A variable such as `${env:PASSWORD}` is resolved by one of `config.providers`. Rule: KIP-297, KIP-421.
 
     config.providers=env
     config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
@@ -27,6 +29,29 @@ _PACKAGE = "org.apache.kafka.common.config.provider."
 _ENVIRONMENT, _FILE, _DIRECTORY = (f"{_PACKAGE}{name}ConfigProvider" for name in ("EnvVar", "File", "Directory"))
 _PARAMETERS = {_ENVIRONMENT: "allowlist.pattern", _FILE: "allowed.paths", _DIRECTORY: "allowed.paths"}
 """The only parameter of each provider."""
+
+
+def read_properties(file: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the properties in a file. Raises ConfigError for a malformed file, RefusedError, StorageError.
+
+    kcompact follows no links to files of a log, but a configuration file may be a link.
+    """
+    path = Path(file)
+    try:
+        return parse_properties(read_file(path.resolve()), file=str(path))
+    except CorruptCheckpointError as problem:
+        raise ConfigError(path=path, problem=problem.problem) from None
+
+
+def parse_properties(data: bytes, *, file: str) -> dict[str, str]:
+    """Return the properties in the bytes of a file. Raises CorruptCheckpointError.
+
+    Kafka takes the bytes for ISO 8859-1. Rule: `Utils.loadProps`, `java.util.Properties.load(InputStream)`.
+    """
+    return parse_java_properties(data.decode("iso-8859-1").encode(), file=file)
+
+
+# Variables
 
 
 def resolved(properties: Mapping[str, str], *, where: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`config.client.jaas`: the value of `sasl.jaas.config`."""
+"""`config.client.credentials`: the value of `sasl.jaas.config`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.config.client.jaas import LoginModule, parse_jaas
+from kcompact.config.client.credentials import LoginModule, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

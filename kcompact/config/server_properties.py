@@ -1,6 +1,6 @@
-"""Looks for the `server.properties` of a log directory's broker, where brokers keep it.
+"""The `server.properties` of a broker: read from a file that is given, or searched where brokers keep it.
 
-The places, in this order:
+Of its settings only those that kcompact uses are kept: no password is. The places of the search, in this order:
 
     the file that a running broker was started with, with its `--override` options
     `KAFKA_...` in the environment, as in a container of the same image
@@ -24,14 +24,53 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig, is_of_broker
-from kcompact.config.broker_file import parse_broker_file, used_properties
+from kcompact.config.broker_config import (
+    UNKNOWN_BROKER,
+    ZOOKEEPER_CONNECT,
+    BrokerConfig,
+    check_broker_properties,
+    is_of_broker,
+)
 from kcompact.config.layers import merged_config
-from kcompact.config.settings import FIELD_NAMES
+from kcompact.config.properties_files import CONFIG_PROVIDERS, parse_properties, read_properties
+from kcompact.config.settings import BROKER_NAMES, CLEANER_PREFIXES, FIELD_NAMES
 from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError
 from kcompact.format.properties import MAX_SMALL_FILE_BYTES
 from kcompact.host.other_processes import Process, processes_with
 from kcompact.log.files import open_regular, read_at
+
+# Reading
+
+_ABOUT_THE_BROKER = frozenset(
+    {
+        *("process.roles", ZOOKEEPER_CONNECT, "node.id", "broker.id", CONFIG_PROVIDERS),
+        *("log.dirs", "log.dir", "metadata.log.dir"),
+    }
+)
+
+
+def used_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that kcompact uses, and those that look like settings of the cleaner."""
+    return {
+        name: value
+        for name, value in properties.items()
+        if name in BROKER_NAMES or name in _ABOUT_THE_BROKER or name.startswith(CLEANER_PREFIXES)
+    }
+
+
+def read_broker_config(file: str | os.PathLike[str], *, log_dirs_moved: bool = False) -> BrokerConfig:
+    """Return the static settings in a broker's `server.properties`; `log_dirs_moved` as in `BrokerConfig`.
+
+    Raises ConfigError for a file that is not a broker's or that is malformed, RefusedError, StorageError.
+    """
+    path, properties = Path(file), read_properties(file)
+    check_broker_properties(properties, file=path)
+    return BrokerConfig(
+        properties=used_properties(properties), origin=str(path.absolute()), log_dirs_moved=log_dirs_moved
+    )
+
+
+# Searching
 
 SWITCH = "KCOMPACT_BROKER_SEARCH"
 """The environment variable: `auto` or `off`."""
@@ -61,7 +100,7 @@ _FILES = (
 )
 
 
-def is_off() -> bool:
+def is_search_off() -> bool:
     """Return whether the environment turns the search off. Raises ConfigError for a value other than auto and off."""
     value = os.environ.get(SWITCH, "auto")
     if value not in ("auto", "off"):
@@ -91,7 +130,7 @@ class BrokerSearch:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
-        self._is_off = is_off()
+        self._is_off = is_search_off()
 
     def of(self, log_dir: Path, *, node_id: int | None) -> BrokerConfig:
         """Return what is known of the broker of a log directory whose `meta.properties` has this node id, None if none.
@@ -279,7 +318,7 @@ class _Judge:
                     return None
                 self._seen.add((status.st_dev, status.st_ino))
                 data = read_at(descriptor, MAX_SMALL_FILE_BYTES + 1, 0, path=path)
-            return status, parse_broker_file(data, file=str(path))
+            return status, parse_properties(data, file=str(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError:

@@ -1,4 +1,4 @@
-"""`config.broker_search`: where the broker's file is looked for, and which files do not count.
+"""`config.server_properties`: where the broker's file is looked for, and which files do not count.
 
 A file on a mounted disk names the log directories of that disk, so each test has a disk of its own: `disk` is its `/`.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.config import broker_search
+from kcompact.config import server_properties
 from kcompact.config.broker_config import BrokerConfig
-from kcompact.config.broker_search import ENVIRONMENT, SWITCH, BrokerSearch
+from kcompact.config.server_properties import ENVIRONMENT, SWITCH, BrokerSearch
 from kcompact.errors import ConfigError
 
 NODE = 1
@@ -159,7 +159,7 @@ def test_an_environment_that_names_another_directory(disk: Path) -> None:
 def test_an_environment_on_top_of_a_mounted_file(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The image appends the environment to the file. Rule: KafkaDockerWrapper.prepareServerConfigs."""
     file = write(disk / PLACES["apache/kafka, mounted"])
-    monkeypatch.setattr(broker_search, "_MOUNTED", file)
+    monkeypatch.setattr(server_properties, "_MOUNTED", file)
     found = find(data(disk), {"KAFKA_LOG_CLEANER_ENABLE": "true", "KAFKA_LOG_CLEANER_THREADS": "3"})
     assert found.origin == str(file)
     assert (found.properties["log.cleaner.enable"], found.properties["log.cleaner.threads"]) == ("true", "3")
