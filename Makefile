@@ -92,7 +92,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 docs-check: $(STAMP)  ## run every example of README and docs
-	$(BIN)/python -m pytest -q tests/unit/docs/test_docs.py tests/unit/docs/test_formats_doc.py
+	$(BIN)/python -m pytest -q tests/unit/docs/test_docs.py tests/unit/docs/test_formats_doc.py tests/unit/docs/test_json_doc.py
 
 coverage: $(STAMP)  ## which lines and branches the tests run, with few examples each; fails below the minimum in pyproject.toml
 	rm -rf .coverage && mkdir .coverage
@@ -145,7 +145,7 @@ $(WHEEL)/.installed: $(STAMP) $(shell find kcompact -name '*.py' -o -name '*.htm
 	@touch $@
 
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
-	$(BIN)/python -m pytest -q tests/cases/test_cases.py tests/unit/docs/test_docs.py --rewrite
+	$(BIN)/python -m pytest -q tests/cases/test_cases.py tests/unit/docs/test_docs.py tests/unit/docs/test_json_doc.py --rewrite
 
 release: $(RELEASE)/.installed  ## build wheels, source distribution, SBOM and checksums into dist; RELEASE_OPTIONS=--check builds twice
 	rm -rf dist

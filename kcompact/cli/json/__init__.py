@@ -12,6 +12,7 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `keys`, `swap`,
     gaps           `gaps`
     transactions   `transactions`
     groups         `groups`
+    lines          the JSON Lines of `inspect --batches` and `records`
     keys           `keys`
     plan           `plan`
     clean          `clean`

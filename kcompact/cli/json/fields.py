@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from enum import StrEnum
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -76,11 +77,16 @@ def nullable(kind: Kind) -> Kind:
     schema = kind.schema
     if "$ref" in schema:
         schema = {"anyOf": [schema, {"type": "null"}]}
-    elif isinstance(schema.get("type"), str):
-        schema = schema | {"type": [schema["type"], "null"]}
+    elif "null" not in (types := _types(schema)):
+        schema = schema | {"type": [*types, "null"]}
     elif "enum" in schema and None not in schema["enum"]:
         schema = schema | {"enum": [*schema["enum"], None]}
     return Kind(schema, kind.write, kind.inside)
+
+
+def _types(schema: dict[str, Any]) -> list[str]:
+    types = schema.get("type", "null")  # Without a type the value may be anything.
+    return [types] if isinstance(types, str) else types
 
 
 def list_of(kind: Kind) -> Kind:
@@ -139,10 +145,10 @@ class Shape(Kind):
     """The fields of an object; a member that is a shape gives its fields to this one.
 
     `reads` makes the function that reads a name: an attribute, or with `itemgetter` an item of a mapping. `meaning` is
-    what the fields have in common, in a sentence.
+    what the fields have in common, in a sentence. `variant` is the name of this one among the shapes of `one_of`.
     """
 
-    __slots__ = ("_parts", "fields", "meaning", "members", "name")
+    __slots__ = ("_parts", "declared", "fields", "may_be_missing", "meaning", "members", "name", "variant")
 
     def __init__(
         self,
@@ -150,11 +156,16 @@ class Shape(Kind):
         *members: Field | Shape,
         meaning: str = "",
         reads: Callable[[str], Callable[[Any], Any]] = attrgetter,
+        variant: str = "",
     ) -> None:
         super().__init__({"$ref": f"#/$defs/{name}"}, self.of, (("", self),))
         self.name = name
         self.members = members
         self.meaning = meaning
+        self.variant = variant
+        self.may_be_missing = False
+        self.declared: Shape = self
+        """This shape, or the one whose fields this one reads from a part of a value."""
         self.fields: tuple[Field, ...] = tuple(_flat(members))
         assert len({field.name for field in self.fields}) == len(self.fields), name
         self._parts = [
@@ -219,6 +230,8 @@ class _Within(Shape):
                 Field(each.name, nullable(each.kind), each.meaning, each.source, given=each.given) for each in fields
             )
         super().__init__(whole.name, *fields, meaning=whole.meaning)
+        self.declared = whole.declared
+        self.may_be_missing = or_null
         self._whole = whole
         self._part = part
 
@@ -272,6 +285,26 @@ class Document(Shape):
         return json.dumps(self.of(content, given), ensure_ascii=True, allow_nan=False)
 
 
+class Line:
+    """One object of JSON Lines, which a command prints for each batch or record: it has one of some shapes.
+
+    The lines are written by `output.dump` and by kernels.
+    """
+
+    def __init__(self, command: str, *shapes: Shape) -> None:
+        self.command = command
+        self.shapes = shapes
+
+    def places(self) -> Iterator[tuple[str, Shape]]:
+        """Yield the shapes of a line, with the path that leads to them."""
+        return chain.from_iterable(shape.places() for shape in self.shapes)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of a line."""
+        return {"oneOf": [shape.schema for shape in self.shapes]}
+
+
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
@@ -285,12 +318,12 @@ def described(field: Field) -> str:
     return plain(f"{field.given}: {field.meaning}" if field.given else field.meaning)
 
 
-def schema_of(shape: Shape, title: str) -> dict[str, Any]:
+def schema_of(printed: Document | Line, title: str) -> dict[str, Any]:
     """Return the JSON Schema of a document or a line, which has a definition for each shape in it."""
-    shapes = {each.name: each for _, each in shape.places()}
+    shapes = {each.name: each for _, each in printed.places()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
-        "$ref": shape.schema["$ref"],
+        **printed.schema,
         "$defs": {name: each.definition() for name, each in shapes.items()},
     }

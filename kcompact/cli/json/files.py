@@ -19,25 +19,28 @@ from kcompact.format.properties import META_PROPERTIES, PARTITION_METADATA
 KAFKAS = "The fields are Kafka's, and so is -1 for none."
 
 OFFSET_ENTRY = Shape(
-    "index-entry",
+    "index",
     Field("offset", INTEGER, "of a batch", itemgetter(0)),
     Field("position", INTEGER, "where it begins in the `.log`", itemgetter(1)),
     meaning=KAFKAS,
+    variant="index",
 )
 TIME_ENTRY = Shape(
-    "timeindex-entry",
+    "timeindex",
     Field("timestamp", INTEGER, "the greatest one so far", itemgetter(0)),
     Field("offset", INTEGER, "of its record", itemgetter(1)),
     meaning=KAFKAS,
+    variant="timeindex",
 )
 ABORTED_TRANSACTION = Shape(
-    "txnindex-entry",
+    "txnindex",
     Field("version", INTEGER, "of the entry", lambda _: ABORTED_TXN_VERSION),
     Field("producerId", INTEGER, "of the aborted transaction", "producer_id"),
     Field("firstOffset", INTEGER, "of the aborted transaction", "first_offset"),
     Field("lastOffset", INTEGER, "of the aborted transaction", "last_offset"),
     Field("lastStableOffset", INTEGER, "when it was aborted", "last_stable_offset"),
     meaning=KAFKAS,
+    variant="txnindex",
 )
 
 
@@ -47,7 +50,7 @@ def _first_sequence(entry: ProducerEntry) -> int:
 
 
 PRODUCER_ENTRY = Shape(
-    "snapshot-entry",
+    "snapshot",
     Field("producerId", INTEGER, "the producer", "producer_id"),
     Field("producerEpoch", INTEGER, "its epoch", "producer_epoch"),
     Field("coordinatorEpoch", INTEGER, "of its last marker", "coordinator_epoch"),
@@ -58,19 +61,22 @@ PRODUCER_ENTRY = Shape(
     Field("lastOffset", INTEGER, "of its last batch", "last_offset"),
     Field("offsetDelta", INTEGER, "of its last batch: its last offset less its first one", "offset_delta"),
     meaning=KAFKAS,
+    variant="snapshot",
 )
 LEADER_EPOCH = Shape(
-    "leader-epoch",
+    "leader-epoch-checkpoint",
     Field("epoch", INTEGER, "of a leader"),
     Field("startOffset", INTEGER, "its first offset", "start_offset"),
     meaning=KAFKAS,
+    variant="leader-epoch-checkpoint",
 )
 CHECKPOINT_ENTRY = Shape(
-    "checkpoint-entry",
+    "offset-checkpoint",
     Field("topic", STRING, "of the partition", lambda item: item[0].topic),
     Field("partition", INTEGER, "its number", lambda item: item[0].partition),
     Field("offset", INTEGER, "its entry", itemgetter(1)),
     meaning=KAFKAS,
+    variant="offset-checkpoint",
 )
 
 ENTRIES = {
@@ -89,11 +95,13 @@ ENTRIES = {
         Field("cluster_id", nullable(STRING), "of the cluster; null in a file without it"),
         Field("node_id", nullable(INTEGER), "of the broker; null in a file without it"),
         Field("directory_id", nullable(STRING), "of the log directory; null in a file without it"),
+        variant=META_PROPERTIES,
     ),
     PARTITION_METADATA: Shape(
         PARTITION_METADATA,
         Field("version", INTEGER, "of the file"),
         Field("topic_id", STRING, "of the topic"),
+        variant=PARTITION_METADATA,
     ),
 }
 """The shape of an entry by the kind of its file."""

@@ -78,11 +78,12 @@ DIRTY = Shape(
 def _fact(name: str, *values: Field) -> Shape:
     """Return the shape of a fact, which has values of its own."""
     return Shape(
-        f"evidence-{name}",
+        name,
         Field("label", choice(Label), "how much the fact says"),
         Field("name", Kind({"const": name}), "the [name](history.md#gaps) of the fact"),
         Field("text", STRING, "the fact as a sentence"),
         *(Field(each.name, each.kind, each.meaning, _value(each.name)) for each in values),
+        variant=name,
     )
 
 
@@ -100,6 +101,7 @@ NAMED_SEGMENT = Shape(
     "evidence-segment-name",
     BASE_OFFSET,
     Field("first_offset", INTEGER, "of its first record"),
+    meaning="Of `segment-names`.",
     reads=itemgetter,
 )
 OLD_SNAPSHOT = Shape(
@@ -107,6 +109,7 @@ OLD_SNAPSHOT = Shape(
     BASE_OFFSET,
     Field("snapshot_modified_ms", INTEGER, "the time of its `.snapshot`"),
     Field("log_modified_ms", INTEGER, "the time of its `.log`"),
+    meaning="Of `old-snapshots`.",
     reads=itemgetter,
 )
 ODD_INDEX = Shape(
@@ -116,6 +119,7 @@ ODD_INDEX = Shape(
     Field("batches", INTEGER, "in its `.log`"),
     Field("entries", INTEGER, "in its `.index`"),
     Field("possible_entries", INTEGER, "that its batches and the setting allow"),
+    meaning="Of `sparse-index`, `large-batches` and `dense-index`.",
     reads=itemgetter,
 )
 ODD_INDEXES = (Field("segments", list_of(ODD_INDEX), "the segments with such an index"), INDEX_INTERVAL)

@@ -205,7 +205,7 @@ LOG_KEYS = Shape(
         ),
         Field("old_keys_bytes", INTEGER, "the bytes of these; null without it", "size_bytes"),
     ).within("old", or_null=True),
-    Field("oldest", list_of(NAMED_KEY), "the oldest of these; empty without it"),
+    Field("oldest", list_of(NAMED_KEY), "the oldest of the keys in `old_keys`; empty without `--older-than`"),
     Field("most_versions", list_of(NAMED_KEY), "the keys with most records"),
     Field("most_bytes", list_of(NAMED_KEY), "the keys with most bytes"),
     Field("prefixes", nullable(PREFIXES), "with `--prefix`, else null"),
@@ -246,8 +246,8 @@ TOPIC = Shape(
         Field("distinct_keys", INTEGER, "the different keys of all partitions"),
         Field("keys_in_several_partitions", INTEGER, "the keys that several partitions have", "shared_keys"),
         Field("most_shared", list_of(SHARED_KEY), "the keys that lie in most partitions"),
+        meaning="The counts are the sums of the partitions that were counted, null if none was.",
     ).within(lambda topic: topic.counted if topic.counted.logs else None, or_null=True),
-    meaning="The counts are the sums of the partitions that were counted, null if none was.",
 )
 
 KEYS = Document(

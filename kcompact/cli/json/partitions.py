@@ -276,8 +276,10 @@ def answer(name: str, shape: Shape, meaning: str = "null for a partition that co
 
 WITH_FILES = "if single files are among the arguments"
 
-NOW_MS = Field("now_ms", INTEGER, "the time as of which the command decided")
-NOTES = Field("notes", list_of(NOTE), "remarks on the whole run")
-LEFT_OUT_DIRECTORIES = Field(
-    "left_out", list_of(LEFT_OUT), "the [directories](cli.md#retention-and-errors) that are not partitions"
+NOW_MS = Shape("time", Field("now_ms", INTEGER, "the time as of which the command decided"), reads=itemgetter)
+NOTES = Shape("notes", Field("notes", list_of(NOTE), "remarks on the whole run"), reads=itemgetter)
+LEFT_OUT_DIRECTORIES = Shape(
+    "left-out-directories",
+    Field("left_out", list_of(LEFT_OUT), "the [directories](cli.md#retention-and-errors) that are not partitions"),
+    reads=itemgetter,
 )

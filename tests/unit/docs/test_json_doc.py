@@ -1,25 +1,31 @@
-"""`docs/json.md` lists the fields that the commands write, all of them and no others, and unknown numbers are null.
+"""What the commands write is what `kcompact.cli.json` declares, and so what `docs/json.md` and `docs/schema` say.
 
-A heading of the page names the place of an object, such as `partitions[].segments[]`, and the commands that write it;
-the first column of the table below has its fields. `*` stands for the names of a map.
+The documents of all commands, on many logs, have the fields of their schema and no others; each declared field has a
+value in one of them; unknown numbers are null. `--rewrite` writes page and schemas.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
+import struct
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 from fixtures import checkout
+from kcompact.cli.json.fields import Shape
 from kcompact.format.batch import Record, build
-from tests.support import examples, log_dsl, log_writer
+from tests.support import examples, json_docs, log_dsl, log_writer
 from tests.support.command_line import (
     COMPACT,
     LOG0,
@@ -36,43 +42,14 @@ from tests.support.command_line import (
 from tests.support.history_logs import random_text
 from tests.support.sick_log_dirs import healthy
 
-PAGE = Path(__file__).parents[3] / "docs" / "json.md"
-HEADING = re.compile(r"^#+ (The document|A line|`.+`) of (.+)$")
-CODE = re.compile(r"`([^`]+)`")
-MAPS = frozenset({"partitions[].config", "partitions[].keys.sections", "partitions[].transactions.totals"})
+MAPS = frozenset(
+    path.removesuffix(".*") for shape in json_docs.PRINTED.values() for path, _ in shape.places() if path.endswith(".*")
+)
 """Objects whose names are not those of fields."""
-EVIDENCE = "partitions[].gaps.evidence[]"
-OF_ONE_KIND = frozenset({EVIDENCE, f"{EVIDENCE}.segments[]", "files[].entries[]"})
-"""Objects that have the fields of their kind."""
 KAFKAS = re.compile(r"(partitions\[\]\.config\.\*|files\[\]\.entries\[\]|.*\.evidence\[\])$")
 """Objects with numbers of Kafka's, of which -1 is one."""
 
-Fields = dict[str, set[str]]
-"""Names of fields by the place of their object."""
-
 pytestmark = pytest.mark.long
-
-
-class Section(NamedTuple):
-    """A table of the page: the names of its fields, the objects that have them, and the commands that write these."""
-
-    places: tuple[str, ...]
-    commands: tuple[str, ...]
-    names: frozenset[str]
-
-
-def sections() -> list[Section]:
-    found: list[Section] = []
-    for text in re.split(r"^(?=#)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
-        heading, *lines = text.splitlines()
-        if match := HEADING.match(heading):
-            cells = [line.split(" | ")[0] for line in lines if line.startswith("| `")]
-            names = frozenset(name for cell in cells for name in CODE.findall(cell))
-            found.append(Section(tuple(CODE.findall(match[1])) or ("",), tuple(CODE.findall(match[2])), names))
-    return found
-
-
-SECTIONS = sections()
 
 
 # What is written
@@ -164,6 +141,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str 
     yield "groups", examples.build("groups", tmp_path / "groups"), logs[0] / "absent"
     yield "report", "-o", tmp_path / "report.html", *COMPACT, logs[0]
     yield from with_settings(tmp_path / "settings")
+    yield from listed(tmp_path / "listed")
     yield from changes(tmp_path / "changed", monkeypatch)
 
 
@@ -186,6 +164,38 @@ def with_settings(tmp_path: Path) -> Iterator[tuple[str | Path, ...]]:
         yield "plan", "--explain", "--compare", "retention.ms=1", *options, *configs, log_dir
         yield "clean", "--dry-run", "--apply-retention", *IN_PROCESS, *options, *configs, log_dir
     yield "doctor", "--verify", "--now", NOW, *options[:2], logs_of_a_broker(tmp_path / "broker" / "logs")
+
+
+def listed(tmp_path: Path) -> Iterator[tuple[str | Path, ...]]:
+    """Yield commands that list records of every kind, and gaps with rare evidence."""
+    examples.build("another-topic", tmp_path / "another")
+    yield "gaps", *COMPACT, tmp_path / "another"
+    records = " ".join(f"k{number}=*100" for number in range(400))
+    dense = f"log now=10:00 index.interval.bytes=200\n0: {records}\n400: z=1\nsnapshot 1:"
+    yield "gaps", *COMPACT, "--config", "index.interval.bytes=1000", partition(tmp_path / "dense", dense)
+
+    log = partition(tmp_path / "control", "log name=__consumer_offsets-0 now=10:00\n0: a=1\n1: b=1") / LOG0
+    keys = [b"\0\0" + kind.to_bytes(2, "big") for kind in (2, 3, 4, 5, 6, 9)]
+    values = [b"\0\0\0\0\0\1\1\1\0", b"\0\0" + bytes(8) + b"\0", b"\0\0\0", b"\0\0\0\1\0", b"\0\0\1\0", b""]
+    content = [
+        build([Record(offset, 1000, key, value)], control=True)
+        for offset, (key, value) in enumerate(zip(keys, values, strict=True))
+    ]
+    content += [build([Record(10 + offset, 1000, key, key)]) for offset, key in enumerate((b"text", b"\xff"))]
+    content += [old_record(20 + offset, *record) for offset, record in enumerate(OLD_RECORDS)]
+    log.write_bytes(b"".join(content))
+    yield "records", "--print-data", log
+    yield "records", "--batches", "--decode", log
+
+
+OLD_RECORDS = ((b"text", 0, False), (b"text", 1, False), (b"\xff", 1, True))
+
+
+def old_record(offset: int, data: bytes, magic: int, append_time: bool) -> bytes:
+    """Return a message of format 0 or 1 whose key and value are these bytes."""
+    body = struct.pack(">bb", magic, 8 * append_time) + struct.pack(">q", 1000) * magic
+    body += 2 * (struct.pack(">i", len(data)) + data)
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
 def logs_of_a_broker(log_dir: Path) -> Path:
@@ -231,41 +241,71 @@ def interrupted(log_dir: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> P
     return directory
 
 
-# The page and the commands
+# The declaration, the documentation and the commands
 
 
-def test_the_page_lists_what_is_written(written: dict[str, list[dict[str, Any]]]) -> None:
-    found = {command: defaultdict[str, set[str]](set) for command in written}
+def test_page_and_schemas_say_what_is_declared(rewrite: bool) -> None:
+    text = json_docs.PAGE.read_text(encoding="utf-8")
+    wanted = {json_docs.PAGE: json_docs.page_text(text)}
+    wanted |= {path: json_docs.schema_text(schema) for path, schema in json_docs.schemas().items()}
+    if rewrite:
+        json_docs.SCHEMAS.mkdir(exist_ok=True)
+        for path, content in wanted.items():
+            path.write_text(content, encoding="utf-8")
+    assert {path: path.read_text(encoding="utf-8") for path in wanted} == wanted
+    assert set(json_docs.SCHEMAS.iterdir()) == wanted.keys() - {json_docs.PAGE}
+
+
+def test_what_is_written_has_its_schema(written: dict[str, list[dict[str, Any]]]) -> None:
+    assert written.keys() == json_docs.PRINTED.keys()
     for command, documents in written.items():
-        for place, fields in (each for document in documents for each in objects(document)):
-            found[command][place] |= fields.keys()
-    listed = {command: defaultdict[str, set[str]](set) for command in found}
-    for section in SECTIONS:
-        for command in section.commands:
-            for place in section.places:
-                listed[command][place] |= section.names
-    places = {(command, place) for both in (found, listed) for command in both for place in both[command]}
-    differing = {at: sorted(found[at[0]][at[1]] ^ listed[at[0]][at[1]]) for at in sorted(places)}
-    assert {at: names for at, names in differing.items() if names} == {}
+        schema = json.loads(json_docs.file_of(command).read_text(encoding="utf-8"))
+        Draft202012Validator.check_schema(schema)
+        validator = Draft202012Validator(schema)
+        for document in documents:
+            problem = best_match(validator.iter_errors(document))
+            assert problem is None, (command, problem.json_path, problem.message)
 
 
 def test_every_field_has_a_value_somewhere(written: dict[str, list[dict[str, Any]]]) -> None:
     """Else the logs of this test would not show what a field is."""
-    known: set[tuple[str, str, str]] = set()
+    declared: set[tuple[str, str, str]] = set()
+    found: set[tuple[str, str, str]] = set()
     for command, documents in written.items():
+        shapes = defaultdict[str, set[Shape]](set)
+        for place, shape in json_docs.PRINTED[command].places():
+            shapes[place].add(shape)
+            declared |= {(*part_of(shape, name), name) for name in shape.names}
         for place, fields in (each for document in documents for each in objects(document)):
-            known |= {(command, place, name) for name, value in fields.items() if value is not None}
-    for section in SECTIONS:
-        somewhere = {name for command, place, name in known if command in section.commands and place in section.places}
-        assert section.names <= somewhere, (section, sorted(section.names - somewhere))
+            for shape in (each for each in shapes[place] if is_of(fields, each)):
+                found |= {(*part_of(shape, name), name) for name, value in fields.items() if value is not None}
+    assert declared - found == set()
+
+
+def part_of(shape: Shape, name: str) -> tuple[str, str]:
+    """Return the name of the shape that declares a field, and of its variant."""
+    for member in shape.declared.members:
+        if isinstance(member, Shape) and name in member.names:
+            return part_of(member, name)
+    return shape.declared.name, shape.variant
+
+
+def is_of(fields: dict[str, Any], shape: Shape) -> bool:
+    """Return whether an object has a shape."""
+    constants = {each.name: each.kind.schema.get("const") for each in shape.fields}
+    needed = {each.name for each in shape.fields if not each.given}
+    return needed <= fields.keys() <= shape.names and all(
+        constants[name] in (None, value) for name, value in fields.items()
+    )
 
 
 def test_objects_of_a_kind_have_the_same_fields(written: dict[str, list[dict[str, Any]]]) -> None:
     for command, documents in written.items():
-        for document in () if command in LINES else documents:
-            names: Fields = {}
+        of_one_kind = {place for place, shape in json_docs.PRINTED[command].places() if shape.variant}
+        for document in documents:
+            names: dict[str, set[str]] = {}
             for place, fields in objects(document):
-                if place not in OF_ONE_KIND:
+                if not any(place.startswith(each) for each in of_one_kind):
                     assert names.setdefault(place, set(fields)) == fields.keys(), (command, place)
 
 
