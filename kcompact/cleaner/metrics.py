@@ -32,7 +32,7 @@ class ThreadStats:
     """What a cleaner thread remembers of its last finished cleaning, and whether it is dead.
 
     `started_ms` and `ended_ms` are the times of that cleaning; for a new thread, the time of its start and -1.
-    `map_slots` is `plan.passes.offset_map_slots`. `max_compaction_delay_ms` is from the last look that found a log.
+    `map_slots` is `plan.cost.offset_map_slots`. `max_compaction_delay_ms` is from the last look that found a log.
     Rules: `LogCleaner.CleanerThread`, `CleanerStats`, `PreCleanStats`.
     """
 

@@ -10,7 +10,7 @@ from kcompact import readable
 from kcompact.clean.job import CleanerStats
 from kcompact.errors import CleaningAbortedError, KcompactError
 from kcompact.notes import Note
-from kcompact.plan.passes import kafka_passes_at_most
+from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.walk import PlannedPartition, gravest_exit_code
 
 if TYPE_CHECKING:

@@ -49,9 +49,9 @@ from kcompact.host.throttle import Throttle
 from kcompact.log.directory import read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.cost import offset_map_slots
 from kcompact.plan.discovery import named_path
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.passes import offset_map_slots
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.recovery import recover

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from kcompact.doctor.cleaner import Failure, failures
+from kcompact.doctor.broken_batches import Failure, broken_end, failures
 from kcompact.doctor.findings import Finding, Kind
-from kcompact.doctor.loading import broken_end
-from kcompact.doctor.tails import Tail
 from kcompact.errors import (
     CorruptBatchError,
     CorruptCheckpointError,
@@ -22,6 +21,7 @@ from kcompact.errors import (
     StorageError,
     storage_errors,
 )
+from kcompact.format import index
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, parse_leader_epochs
 from kcompact.format.names import Suffix
 from kcompact.format.properties import PARTITION_METADATA, parse_partition_metadata
@@ -29,8 +29,49 @@ from kcompact.inspect import findings as inspected
 from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import read_file
+from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, wrong_entry
+from kcompact.log.segment_reader import headers
+from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import read_transaction_index
 from kcompact.plan.clean_plan import CleanPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The end of a segment: the offset after its last batch, and what is wrong with the end of the log or its index."""
+
+    end_offset: int
+    damage: CorruptDataError | None = None
+
+
+def read_tail(log: PartitionLog, segment: Segment) -> Tail:
+    """Return the end of a segment, from its last index entry on. Raises RefusedError, StorageError."""
+    path = log.directory / segment.log_name
+    end_offset = segment.base_offset
+    try:
+        for _, header in headers(path, start_position=_last_indexed(log, segment, path)):
+            end_offset = header.next_offset
+    except CorruptDataError as problem:
+        return Tail(end_offset=end_offset, damage=problem)
+    return Tail(end_offset=end_offset)
+
+
+def _last_indexed(log: PartitionLog, segment: Segment, path: Path) -> int:
+    """Return the position of the last batch in the `.index`, 0 without one. Raises CorruptDataError."""
+    file = log.index_file(segment, Suffix.INDEX)
+    if file is None:
+        return 0
+    try:
+        entries = read_offset_index(file)
+        if not entries:
+            return 0
+        index.verify_end(entries, size_bytes=segment.size_bytes, file=str(file))
+        last = entries[-1]
+        if not is_batch(path, last.position, segment.base_offset + last.relative_offset):
+            raise wrong_entry(file, len(entries) - 1, last)
+    except CorruptIndexError as problem:
+        raise index_or_log(problem) from None
+    return last.position
 
 
 def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:

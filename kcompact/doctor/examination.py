@@ -10,16 +10,20 @@ from pathlib import Path
 from kcompact import kernels
 from kcompact.config.broker_config import UNKNOWN_BROKER
 from kcompact.config.resolve import Configured, broker_configs
-from kcompact.doctor.access import access_findings
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind, worst_first
-from kcompact.doctor.log_dir import (
+from kcompact.doctor.log_dirs import (
+    access_findings,
     checkpoint_findings,
     disk_findings,
+    duplicate_findings,
+    identity_findings,
     lock_findings,
     meta_properties_findings,
+    metadata_log_findings,
     readable_log_dir,
     shutdown_findings,
+    topic_id_findings,
 )
 from kcompact.doctor.names import directory_findings
 from kcompact.doctor.partition import nothing_else_findings, partition_findings
@@ -30,12 +34,6 @@ from kcompact.doctor.settings import (
     cleaner_findings,
     topic_findings,
     unused_setting_findings,
-)
-from kcompact.doctor.together import (
-    duplicate_findings,
-    identity_findings,
-    metadata_log_findings,
-    topic_id_findings,
 )
 from kcompact.errors import (
     ConfigError,

@@ -7,12 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.doctor.damage import damage_findings, found_at_the_ends, found_by_reading
+from kcompact.doctor.broken_batches import swap_findings
+from kcompact.doctor.damage import Tail, damage_findings, found_at_the_ends, found_by_reading, read_tail
 from kcompact.doctor.findings import Finding, Kind
-from kcompact.doctor.loading import swap_findings
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.settings import offset_map_findings
-from kcompact.doctor.tails import Tail, read_tail
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name

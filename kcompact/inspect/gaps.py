@@ -44,7 +44,7 @@ from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.log.transaction_kernels import CompiledTransactions, ProducerNumbers
 from kcompact.log.transaction_kernels import aborted_by_markers as aborted_by_kernels
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.committed_view import end_of_uncommitted_view, end_of_view
+from kcompact.plan.transactions import end_of_uncommitted_view, end_of_view
 
 Advance = Callable[[int], None]
 

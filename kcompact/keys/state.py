@@ -16,7 +16,7 @@ from kcompact.log.segments import Segment
 from kcompact.log.transaction_batches import PackedTables, table_of
 from kcompact.log.transaction_ends import Outcome, TransactionOutcomes
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.committed_view import end_of_view
+from kcompact.plan.transactions import end_of_view
 
 
 @dataclass(slots=True, eq=False)

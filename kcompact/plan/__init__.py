@@ -9,23 +9,19 @@ Only these modules read the disk:
     partition    a partition directory -> its plan; why a partition is refused
     walk         paths and options -> an entry for each partition, with its plan or its error
     horizons     a plan -> the batches that wait for their delete horizons
-    open_transactions   plans -> what the coordinator says of the transactions that hold them back; what ends these
-    committed_view   a plan -> the offset at which readers of committed records stop
+    transactions   a plan -> what open transactions hold back, and what the coordinator says of them
 
 The others are pure functions of values:
 
     options      how partitions are chosen and planned
     totals       the plans of several partitions, added up
-    clean_plan   clean and dirty section, ratio, lag, verdict, groups
+    clean_plan   clean and dirty section, ratio, lag, groups, and the verdict: each reason is decided here
     notes        notes and hints on a whole run
-    passes       how many passes Kafka's own cleaner needs
     deletion     the whole segments that a broker would delete
 
     explanation  why a partition is cleaned or not, what would change that, when, and what the cleaning costs
-    assumptions  which settings decide, and which of them are only assumed
     conditions   what the cleaner asks of a partition, one condition after the other
     forecast     when a verdict changes by itself
-    remedies     which value of one setting changes a verdict
-    cost         what a cleaning reads, writes and needs, for a broker and here
-    comparison   a plan beside that with other settings
+    deciding_settings   which settings are only assumed, and which value of one setting changes a verdict
+    cost         what a cleaning reads, writes and needs, for a broker and here, and in how many passes
 """

@@ -24,6 +24,14 @@ from kcompact.plan.clean_plan import (
     why_not_in_closed_segments,
 )
 from kcompact.plan.cost import UNLIMITED, broker_cost
+from kcompact.plan.deciding_settings import (
+    Remedy,
+    max_lag_remedy,
+    min_lag_remedy,
+    policy_remedy,
+    ratio_remedy,
+    roll_remedy,
+)
 from kcompact.plan.deletion import plan_forecast, retention_applies
 from kcompact.plan.forecast import (
     Forecast,
@@ -34,8 +42,7 @@ from kcompact.plan.forecast import (
     rolls_from_ms,
 )
 from kcompact.plan.horizons import Horizons
-from kcompact.plan.open_transactions import TransactionState, how_it_ends, oldest_open
-from kcompact.plan.remedies import Remedy, max_lag_remedy, min_lag_remedy, policy_remedy, ratio_remedy, roll_remedy
+from kcompact.plan.transactions import TransactionState, how_it_ends, oldest_open
 
 _UNTOUCHED_MS = 3_600_000
 """A broker that goes on writing for so long to a partition that its cleaner should have taken has a problem."""

@@ -13,8 +13,8 @@ from kcompact.format.names import parse_directory
 from kcompact.host.machine import clock_ms
 from kcompact.log.lock import holder_in_words
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.assumptions import deciding_assumptions
 from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.deciding_settings import deciding_assumptions
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
 from kcompact.plan.walk import PlannedPartition

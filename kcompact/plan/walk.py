@@ -28,11 +28,11 @@ from kcompact.log.per_log_dir import PerLogDir
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note
 from kcompact.plan.clean_plan import ELIGIBLE, CleanPlan, Reason, dirtiest_first, place
+from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import make_plan, plan_despite_damage
-from kcompact.plan.passes import kafka_passes_at_most
 
 if TYPE_CHECKING:
     from kcompact.config.resolve import Configured

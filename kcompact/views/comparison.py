@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kcompact import readable
 from kcompact.config.settings import Override
-from kcompact.plan.comparison import Comparison, Totals, total
+from kcompact.plan.explanation import Comparison, Totals, total
 from kcompact.views.parts import Cell, Part, Space, Table, Tone, lines, row
 
 _LABELS = {

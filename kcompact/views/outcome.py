@@ -10,7 +10,7 @@ from math import isinf, isnan
 from kcompact import readable
 from kcompact.cleaner.outcome import CleanResult, Copied, PartitionOutcome, RoundResult, Status
 from kcompact.errors import CleaningAbortedError
-from kcompact.plan.passes import offset_map_slots
+from kcompact.plan.cost import offset_map_slots
 from kcompact.plan.totals import not_to_clean
 from kcompact.readable import relative_to_here, safe, some_of
 from kcompact.views.parts import Cell, Part, Space, Table, Tone, lines, offset, row

@@ -12,6 +12,7 @@ from pathlib import Path
 from kcompact import readable
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.cost import kafka_passes_at_most, keys_per_pass
 from kcompact.plan.deletion import (
     RetentionReason,
     first_due_ms,
@@ -22,7 +23,6 @@ from kcompact.plan.deletion import (
 )
 from kcompact.plan.discovery import LeftOut, LeftOutKind
 from kcompact.plan.notes import hints
-from kcompact.plan.passes import kafka_passes_at_most, keys_per_pass
 from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
 from kcompact.plan.walk import PlannedPartition
 from kcompact.views.parts import Cell, Heading, Part, Space, Table, Tone, lines, row

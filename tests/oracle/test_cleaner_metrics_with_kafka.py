@@ -18,8 +18,8 @@ from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptDataError
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.cost import OFFSET_MAP_ENTRY_BYTES, offset_map_slots
 from kcompact.plan.partition import plan_partition
-from kcompact.plan.passes import OFFSET_MAP_ENTRY_BYTES, offset_map_slots
 from tests.oracle.real_kafka import Json, RealKafka, copy_log_dir
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kcompact.plan.cost import OFFSET_MAP_ENTRY_BYTES, kafka_passes_at_least, kafka_passes_at_most
 from kcompact.plan.partition import plan_partition
-from kcompact.plan.passes import OFFSET_MAP_ENTRY_BYTES, kafka_passes_at_least, kafka_passes_at_most
 from tests.oracle.real_kafka import RealKafka
 from tests.support import log_dsl, log_writer
 

@@ -22,8 +22,7 @@ from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, na
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
     from kcompact.config.settings import Override
-    from kcompact.plan.comparison import Comparison
-    from kcompact.plan.explanation import Explanation
+    from kcompact.plan.explanation import Comparison, Explanation
     from kcompact.views.parts import Part
 
 
@@ -75,7 +74,7 @@ def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
 def _explanations(planned: Sequence[PlannedPartition]) -> dict[Path, Explanation]:
     from kcompact.plan.explanation import explain_all
     from kcompact.plan.horizons import read_all_horizons
-    from kcompact.plan.open_transactions import read_all_transactions
+    from kcompact.plan.transactions import read_all_transactions
 
     plans = [entry.plan for entry in planned if entry.plan is not None]
     explanations = explain_all(plans, read_all_horizons(plans), read_all_transactions(plans))
@@ -89,7 +88,7 @@ def _comparisons(
 
     The metadata log is left out: no setting of a topic holds for it.
     """
-    from kcompact.plan.comparison import compare
+    from kcompact.plan.explanation import compare
 
     changed = replace(options, overrides=(*options.overrides, *compared))
     found = [(entry.directory, entry.plan) for entry in planned if entry.plan is not None]

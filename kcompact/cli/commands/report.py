@@ -21,8 +21,8 @@ from kcompact.notes import Note
 from kcompact.plan.explanation import explain_all
 from kcompact.plan.horizons import read_all_horizons
 from kcompact.plan.notes import option_notes, plan_notes, running_notes
-from kcompact.plan.open_transactions import read_all_transactions
 from kcompact.plan.options import PlanOptions
+from kcompact.plan.transactions import read_all_transactions
 from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions
 from kcompact.release import KAFKA_4_3
 from kcompact.report.facts import PartitionFacts

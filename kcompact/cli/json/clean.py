@@ -25,7 +25,7 @@ from kcompact.cli.json.partitions import (
     PLANNED,
     SEGMENTS,
 )
-from kcompact.plan.passes import kafka_passes_at_least
+from kcompact.plan.cost import kafka_passes_at_least
 
 WITH_OUTPUT = "with `--output`, and not in a dry run"
 

@@ -21,8 +21,8 @@ from kcompact.cli.json.fields import (
 )
 from kcompact.cli.json.partitions import ERROR, LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, PLANNED, SEGMENTS
 from kcompact.plan.clean_plan import ConditionName
-from kcompact.plan.comparison import Comparison, Totals, total
 from kcompact.plan.conditions import Verdict
+from kcompact.plan.explanation import Comparison, Totals, total
 from kcompact.plan.forecast import How
 from kcompact.plan.walk import PlannedPartition
 

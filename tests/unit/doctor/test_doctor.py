@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 
 from fixtures import checkout
-from kcompact.doctor import access, examination
+from kcompact.doctor import examination, log_dirs
 from kcompact.doctor.findings import Kind, Severity
 from kcompact.doctor.names import is_loadable, is_loaded
 from kcompact.format.batch import parse_batches
@@ -229,7 +229,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     healthy(tmp_path / "logs")
     read_only = OSError(errno.EROFS, os.strerror(errno.EROFS))
-    monkeypatch.setattr(access, "why_not_writable", lambda directory: read_only)
+    monkeypatch.setattr(log_dirs, "why_not_writable", lambda directory: read_only)
     ran = doctor(tmp_path / "logs", *COMPACT)
     assert (ran.code, list(kinds(ran))) == (4, ["read-only"])
 

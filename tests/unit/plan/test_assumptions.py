@@ -1,4 +1,4 @@
-"""`plan.assumptions`: the settings that are named decide, and the others do not."""
+"""`plan.deciding_settings`: the settings that are named decide, and the others do not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kcompact.config.broker_config import BrokerConfig
 from kcompact.config.settings import FIELD_NAMES, INT_MAX, Setting, Source, TopicConfig
 from kcompact.log.segments import Segment
-from kcompact.plan.assumptions import deciding_assumptions
 from kcompact.plan.clean_plan import CleanPlan, Reason, planned_again
+from kcompact.plan.deciding_settings import deciding_assumptions
 from tests.support.log_values import NOW, log_of, planned, segment
 
 DAY_MS = 86_400_000

@@ -20,9 +20,10 @@ from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason, planned_again
-from kcompact.plan.comparison import compare
 from kcompact.plan.conditions import Condition, Verdict, conditions_of
-from kcompact.plan.explanation import Explanation, explain
+from kcompact.plan.cost import buffer_bytes_for_one_pass, keys_per_pass, offset_map_slots
+from kcompact.plan.deciding_settings import Remedy
+from kcompact.plan.explanation import Explanation, compare, explain
 from kcompact.plan.forecast import (
     How,
     estimated_ms,
@@ -32,8 +33,6 @@ from kcompact.plan.forecast import (
     roll_ms,
     rolls_from_ms,
 )
-from kcompact.plan.passes import buffer_bytes_for_one_pass, keys_per_pass, offset_map_slots
-from kcompact.plan.remedies import Remedy
 from tests.support.log_values import CONFIG, NOW, log_of, planned, segment
 
 times = st.integers(NOW - 40, NOW + 20)

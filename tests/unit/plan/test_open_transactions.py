@@ -11,7 +11,7 @@ import pytest
 
 from kcompact.format.batch import Record, build
 from kcompact.log.directory import PartitionLog, read_log
-from kcompact.plan import open_transactions
+from kcompact.plan import transactions
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import flip, kcompact
 from tests.support.coordinator_keys import transaction_key, transaction_value
@@ -167,7 +167,7 @@ def test_states_are_read_once_and_only_for_what_is_held_back(tmp_path: Path, mon
         read.append(directory.name)
         return read_log(directory, **options)
 
-    monkeypatch.setattr(open_transactions, "read_log", counted)
+    monkeypatch.setattr(transactions, "read_log", counted)
     begun = write_log(tmp_path, "0: a=1\n1: a=2\n2: b=1(pid=7 txn)\nsnapshot 3: pid=7 last=2 seq=0 open=2")
     write_states(tmp_path, (KEY, state()))
     assert "a transaction is open from offset 2" in sentence(begun)

@@ -1,4 +1,4 @@
-"""`plan.passes`: how many keys Kafka's offset map takes, and the bounds of its passes."""
+"""`plan.cost`: how many keys Kafka's offset map takes, and the bounds of its passes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from kcompact.config.settings import INT_MAX, TopicConfig
 from kcompact.log.directory import PartitionLog
-from kcompact.plan.passes import kafka_passes_at_least, kafka_passes_at_most, keys_per_pass, offset_map_slots
+from kcompact.plan.cost import kafka_passes_at_least, kafka_passes_at_most, keys_per_pass, offset_map_slots
 from tests.support.log_values import CLEAN, CONFIG, FOUR, LOG, log_of, planned, segment
 
 

@@ -1,6 +1,12 @@
-"""What a broker's cleaner does when it reads a log: it checks no checksum and no offset, but some bytes stop it.
+"""What a broker and its cleaner do with bytes that are no batch.
 
-Then the broker logs a warning and marks the partition as uncleanable until it is started again.
+A broker that loads the last segment of a log, or a `.log.swap`, looks for the end from the last index entry on. A batch
+size that is too small ends the whole broker. A batch that is longer than the file only ends the log: the broker appends
+after its bytes, and no consumer gets past them.
+Rules: `LogSegment.readNextOffset`, `FileLogInputStream.nextBatch`, `LogLoader.load`.
+
+A cleaner checks no checksum and no offset, but some bytes stop it. Then the broker logs a warning and marks the
+partition as uncleanable until it is started again.
 Rules: `LogCleaner.CleanerThread.tryCleanFilthiestLog`, `Cleaner.growBuffersOrFail`, `ByteBufferLogInputStream`.
 """
 
@@ -13,12 +19,61 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kcompact.doctor.loading import LEAST_RECORD_BYTES, OVERHEAD_BYTES, UP_TO_MAGIC_BYTES
+from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.batch import Batch, read_header, read_records
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.format.names import TopicPartition
+from kcompact.format.names import Suffix, Temporary, TopicPartition
+from kcompact.log.directory import PartitionLog
 from kcompact.log.files import open_regular, read_at
+
+UP_TO_MAGIC_BYTES = 17
+OVERHEAD_BYTES = 12
+"""Offset and size of a batch, before everything that the size counts."""
+LEAST_RECORD_BYTES = 14
+
+
+def broken_end(file: Path, position: int) -> Finding | None:
+    """Return what a broker does with the bytes from a position of a last segment on; None if it finds batches there.
+
+    Raises RefusedError, StorageError.
+    """
+    with open_regular(file) as descriptor:
+        end = os.fstat(descriptor).st_size
+        while position < end:
+            prefix = read_at(descriptor, min(UP_TO_MAGIC_BYTES, end - position), position, path=file)
+            size = struct.unpack_from(">i", prefix, 8)[0] if len(prefix) >= OVERHEAD_BYTES else LEAST_RECORD_BYTES
+            # A broker does not look at the last bytes, if they are too few for a header.
+            if size < LEAST_RECORD_BYTES and position < end - UP_TO_MAGIC_BYTES:
+                return _unloadable(file, position, size)
+            if size < LEAST_RECORD_BYTES or len(prefix) < UP_TO_MAGIC_BYTES or position + OVERHEAD_BYTES + size > end:
+                problem = f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and "
+                problem += "consumers do not get past them"
+                return Finding(kind=Kind.TORN_END, directory=file.parent, file=file, position=position, problem=problem)
+            position += OVERHEAD_BYTES + size
+    return None
+
+
+def swap_findings(log: PartitionLog) -> Iterator[Finding]:
+    """Yield the `.log.swap` files that a broker fails to load. Raises RefusedError, StorageError."""
+    for name in log.leftovers:
+        if name.endswith(f"{Suffix.LOG}{Temporary.SWAP}"):
+            found = broken_end(log.directory / name, 0)
+            if found is not None and found.kind is Kind.UNLOADABLE_SEGMENT:
+                yield found
+
+
+def _unloadable(file: Path, position: int, size: int) -> Finding:
+    least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
+    return Finding(
+        kind=Kind.UNLOADABLE_SEGMENT,
+        directory=file.parent,
+        file=file,
+        position=position,
+        problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
+        broker_says=f"Found record size {size} {least} in file {file}",
+    )
+
 
 _LATEST_MAGIC = 2
 _BUFFER_BYTES = 1_048_588
