@@ -25,7 +25,6 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     filter                what remains of one batch: the definition
     split_kernels         scans and filters whole splits with the kernels
     write                 stage 3: one part of a group
-    part_file             the file that a part is written to
     staged_files          new private files in the staging directory
     join                  joins the parts of a group to one segment with its indexes
     read_back             reads a staged log back from the disk and compares it

@@ -82,12 +82,6 @@ class Executor(Protocol):
         ...
 
     def scan_and_reduce(
-        self, job: CleanJob, tasks: Sequence[Sequence[Split]]
-    ) -> tuple[list[Scanned], Iterable[Reduced]]:
-        """Run the first two stages of a cleaning."""
-        ...
-
-    def run_stages(
         self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
     ) -> tuple[list[Scan], Iterable[Bucket]]:
         """Scan the splits of every task, bring the blocks of each bucket together and reduce them."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.clean.accounting import check_reduction, check_scan
-from kcompact.clean.executor import Executor, Reduced
+from kcompact.clean.executor import CLEANING, Executor, Reduced
 from kcompact.clean.job import CleanJob, Split, SplitSummary, WriteTask
 from kcompact.clean.offset_map import KEY_BYTES, count_bits
 from kcompact.clean.scan import Scanned
@@ -188,7 +188,7 @@ def _prepared(
     all_splits = list(chain.from_iterable(splits.values()))
     tasks = balanced([[split] for split in all_splits], task_count, lambda split: split.size_bytes)
     try:
-        scanned, reduced = executor.scan_and_reduce(job, tasks)
+        scanned, reduced = executor.scan_and_reduce(job, tasks, CLEANING)
     except CorruptDataError as problem:
         raise damage_behind(problem, plan) from None
     check_scan(plan.log.directory, tasks, scanned)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.clean.executor import Executor, Progress
-from kcompact.engine.in_process import InProcess
-from kcompact.engine.shared_memory import SharedMemory
+from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.host.machine import available_cores

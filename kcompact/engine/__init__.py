@@ -3,8 +3,7 @@
 In: jobs and tasks of `clean`. Out: their results, and progress.
 Imports: `errors`, `host`, `kernels`, `clean`.
 
-    in_process      runs the stages on threads of this process
-    shared_memory   the memory that executors share when they clean at the same time
+    in_process      runs the stages on threads of this process; executors can share its memory
     seals           checksums of blocks and values that leave the memory of a process
     spark/          runs the stages as Spark jobs; only this folder imports PySpark
 """

@@ -7,24 +7,74 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from kcompact.clean.executor import CLEANING, Bucket, Job, Progress, Reduced, Scan, Stages
+from kcompact.clean.executor import Bucket, Job, Progress, Scan, Stages
 from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.scan import Scanned
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
-from kcompact.engine.shared_memory import POLL_S, SharedMemory
 from kcompact.errors import RefusedError
 from kcompact.host.machine import available_cores
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.files import read_at
 
+POLL_S = 0.1
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+class SharedMemory:
+    """The memory that executors share when they clean at the same time.
+
+    Lets only as many tasks run at the same time, and hold as many keys, as the memory is enough for.
+
+    A task takes one part of the memory, of as many parts as `CleanJob.workers` says, so a task that needs the whole
+    memory runs alone.
+    """
+
+    def __init__(self) -> None:
+        self._free = Fraction(1)
+        self._changed = threading.Condition()
+        self._held_bytes = 0
+
+    @contextmanager
+    def part(self, workers: int, waiting: Callable[[], None]) -> Iterator[None]:
+        """Take one of `workers` parts as soon as it is free. Calls `waiting` meanwhile, which may raise."""
+        part = Fraction(1, workers)
+        while not self._taken(part):
+            waiting()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += part
+                self._changed.notify_all()
+
+    def hold(self, size_bytes: int, limit_bytes: int) -> bool:
+        """Return whether all keys that are held have at most `limit_bytes` with these. Only then they are held too."""
+        with self._changed:
+            if self._held_bytes + size_bytes > limit_bytes:
+                return False
+            self._held_bytes += size_bytes
+            return True
+
+    def release(self, size_bytes: int) -> None:
+        """Hold so many bytes of keys less."""
+        with self._changed:
+            self._held_bytes -= size_bytes
+
+    def _taken(self, part: Fraction) -> bool:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._free >= part, POLL_S):
+                return False
+            self._free -= part
+            return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +96,6 @@ class InProcess:
     scratch: str | None = None
 
     def scan_and_reduce(
-        self, job: CleanJob, tasks: Sequence[Sequence[Split]]
-    ) -> tuple[list[Scanned], Iterable[Reduced]]:
-        return self.run_stages(job, tasks, CLEANING)
-
-    def run_stages(
         self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
     ) -> tuple[list[Scan], Iterable[Bucket]]:
         self.progress.begin("scan", sum(split.size_bytes for splits in tasks for split in splits))

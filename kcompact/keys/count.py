@@ -173,7 +173,7 @@ class _Counting:
         """Run both stages."""
         if not self.splits:
             return [], []
-        scanned, buckets = self._executor.run_stages(self.job, self._tasks, COUNTING)
+        scanned, buckets = self._executor.scan_and_reduce(self.job, self._tasks, COUNTING)
         return sorted(scanned, key=lambda split: split.number), list(buckets)
 
     def transactional(self, log: int, scanned: Sequence[CountedSplit]) -> PackedTables:

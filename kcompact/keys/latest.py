@@ -16,7 +16,7 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.clean.accounting import check_scan
-from kcompact.clean.executor import Executor
+from kcompact.clean.executor import CLEANING, Executor
 from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.prepare import (
@@ -130,7 +130,7 @@ def _latest(
         release=plan.config.release,
     )
     tasks = balanced([[split] for split in splits], workers, lambda split: split.size_bytes)
-    scanned, reduced = executor.scan_and_reduce(job, tasks)
+    scanned, reduced = executor.scan_and_reduce(job, tasks, CLEANING)
     check_scan(plan.log.directory, tasks, scanned)
     bits, _ = survivors_of(plan, scanned, list(reduced))
     found = (

@@ -26,7 +26,7 @@ import pytest
 import kcompact as package
 from kcompact.engine.spark import find_java, jvm, spark_context
 from kcompact.engine.spark.context import SparkStart
-from kcompact.engine.spark.package import Package
+from kcompact.engine.spark.tasks import Package
 from kcompact.format.names import log_name
 from tests.support.command_line import COMPACT, Ran, kcompact
 from tests.support.patience import becomes

@@ -7,8 +7,7 @@ import pytest
 from kcompact import __version__
 from kcompact.clean.executor import CLEANING
 from kcompact.engine.seals import opened, sealed
-from kcompact.engine.spark.executor import SmallStage, _run_small_stages, _Shipped, _shipped
-from kcompact.engine.spark.package import Package, check_worker
+from kcompact.engine.spark.tasks import Package, Shipped, SmallStage, check_worker, run_small_stages, ship
 from kcompact.errors import EngineError
 from kcompact.host.throttle import Throttle
 from kcompact.kernels.machine_code import library_sha256
@@ -39,8 +38,8 @@ def test_a_worker_with_another_package_is_refused(
     # Both kinds of jobs ask.
     monkeypatch.setattr(Package, "of_this_process", classmethod(lambda _: driver))
     with pytest.raises(EngineError, match=expected):
-        _Shipped.opened(_shipped(JOB, Throttle(None), CLEANING))
-    (result,) = _run_small_stages(sealed(driver), [sealed(SmallStage("scan", JOB, []))])
+        Shipped.opened(ship(JOB, Throttle(None), CLEANING))
+    (result,) = run_small_stages(sealed(driver), [sealed(SmallStage("scan", JOB, []))])
     identity, problem = opened(result, source="a worker")
     assert identity is None
     assert expected in str(problem)

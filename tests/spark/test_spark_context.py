@@ -64,7 +64,7 @@ plan = plan_of(Path(sys.argv[1]))
 with spark_context("local[2]") as sc:
     jvm = process_tree()[1]
     try:
-        OnSpark(sc=sc, progress=Killer()).scan_and_reduce(*endless(plan))
+        OnSpark(sc=sc, progress=Killer()).scan_and_reduce(*endless(plan), CLEANING)
     except EngineError as error:
         print(error.exit_code, error)
     try:
@@ -95,7 +95,7 @@ plan = plan_of(Path(sys.argv[1]))
 with spark_context("local[2]") as sc:
     print(process_tree()[1], flush=True)
     try:
-        OnSpark(sc=sc, progress=progress).scan_and_reduce(*endless(plan))
+        OnSpark(sc=sc, progress=progress).scan_and_reduce(*endless(plan), CLEANING)
     except CleaningAbortedError:
         print("alive" if prepare_clean(plan, OnSpark(sc=sc)).map_keys else "no keys", flush=True)
     time.sleep(600)

@@ -14,7 +14,7 @@ import pytest
 
 from fixtures import checkout
 from kcompact import errors
-from kcompact.clean.executor import Progress
+from kcompact.clean.executor import CLEANING, Progress
 from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.cleaner import partition, round
@@ -175,7 +175,7 @@ def test_our_own_mistake_is_an_engine_error_with_its_cause(
     job, tasks = scan_arguments(plan)
     job = dataclasses.replace(job, hash_key=b"k" * 65)
     with pytest.raises(EngineError, match=r"ValueError: \w+") as raised:
-        on_spark.scan_and_reduce(job, tasks)
+        on_spark.scan_and_reduce(job, tasks, CLEANING)
     assert "\n\tat " not in str(raised.value)
     assert capfd.readouterr() == ("", "")
 
@@ -227,7 +227,7 @@ def running_tasks(executor: OnSpark) -> int:
 def test_abort_stops_an_endless_job(on_spark: OnSpark, plan: CleanPlan, turn: int, tmp_path: Path) -> None:
     job, tasks = endless(plan)
     with pytest.raises(CleaningAbortedError):
-        dataclasses.replace(on_spark, progress=AbortAt(turn)).scan_and_reduce(job, tasks)
+        dataclasses.replace(on_spark, progress=AbortAt(turn)).scan_and_reduce(job, tasks, CLEANING)
     assert becomes(lambda: running_tasks(on_spark) == 0)  # Spark's status lags behind its tasks.
     # The context is as good as before.
     outcome(plan, on_spark, None, tmp_path / "staging")

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JNetworkError
 
 from fixtures import checkout
 from kcompact import PlanOptions, RoundProgress, clean_log_dir
-from kcompact.clean.executor import Progress
+from kcompact.clean.executor import CLEANING, Progress
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor, shared_jobs
 from kcompact.errors import CleaningAbortedError
@@ -153,8 +153,8 @@ def test_keys_without_room_are_in_sparks_own_directory(
     job = dataclasses.replace(job, keys_bytes=1, workers=on_spark.parallelism)
     monkeypatch.setattr(executor, "SmallStage", small_stages.TellsWhere)
     with shared_jobs(on_spark.sc) as jobs:
-        scanned, reduced = dataclasses.replace(on_spark, shared_jobs=jobs).scan_and_reduce(job, tasks)
-    expected = InProcess(parallelism=1).scan_and_reduce(job, tasks)
+        scanned, reduced = dataclasses.replace(on_spark, shared_jobs=jobs).scan_and_reduce(job, tasks, CLEANING)
+    expected = InProcess(parallelism=1).scan_and_reduce(job, tasks, CLEANING)
     assert [scan.survivors for scan in scanned] == [scan.survivors for scan in expected[0]]
     assert list(reduced) == list(expected[1])
     made = (tmp_path / NOTES).read_text().split()

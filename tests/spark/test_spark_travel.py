@@ -16,7 +16,7 @@ from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.seals import sealed
 from kcompact.engine.spark import OnSpark
-from kcompact.engine.spark.executor import _BlockFile, _Report
+from kcompact.engine.spark.tasks import BlockFile, Report
 from kcompact.errors import AccountingError, KcompactError, ScratchDamagedError, ScratchSpaceError
 from kcompact.format.block import HEADER
 from kcompact.log.lock import log_dir_lock
@@ -39,7 +39,7 @@ class Sabotaged(OnSpark):
     stage: str
     alter: Callable[[list[Any]], list[Any]]
 
-    def _collect(self, rdd: Any, report: _Report, stage: str, total_bytes: int) -> list[Any]:
+    def _collect(self, rdd: Any, report: Report, stage: str, total_bytes: int) -> list[Any]:
         results = super()._collect(rdd, report, stage, total_bytes)
         return self.alter(results) if stage == self.stage else results
 
@@ -63,7 +63,7 @@ def test_a_result_that_is_lost_or_comes_twice(
 @pytest.mark.parametrize("position", [0, 4, 8, 16, HEADER.size, HEADER.size + 1000, -1])
 def test_a_file_of_keys_that_was_altered(on_spark: OnSpark, plan: CleanPlan, position: int) -> None:
     def flip(results: list[Any]) -> list[Any]:
-        path = next(Path(value.path) for _, value in results if isinstance(value, _BlockFile))
+        path = next(Path(value.path) for _, value in results if isinstance(value, BlockFile))
         data = bytearray(path.read_bytes())
         data[position] ^= 1
         path.write_bytes(data)
@@ -94,7 +94,7 @@ def test_a_reducing_task_finds_an_altered_file(
     """With little memory a second job reduces the blocks, in workers."""
 
     def flip(results: list[Any]) -> list[Any]:
-        path = next(Path(value.path) for _, value in results if isinstance(value, _BlockFile))
+        path = next(Path(value.path) for _, value in results if isinstance(value, BlockFile))
         path.write_bytes(path.read_bytes()[:-1] + b"\x55")
         return results
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kcompact.clean.executor import CLEANING, Bucket, Job, Progress, Reduced, Scan, Stages
+from kcompact.clean.executor import Bucket, Job, Progress, Scan, Stages
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.scan import Scanned
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.write import write_part
 from kcompact.host.throttle import Pace, Throttle
@@ -27,10 +26,7 @@ class Shuffled:
     name: str = "shuffled"
     progress: Progress = field(default_factory=Progress)
 
-    def scan_and_reduce(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> tuple[list[Scanned], list[Reduced]]:
-        return self.run_stages(job, tasks, CLEANING)
-
-    def run_stages(
+    def scan_and_reduce(
         self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
     ) -> tuple[list[Scan], list[Bucket]]:
         random = np.random.default_rng(self.seed)

@@ -16,7 +16,7 @@ from unittest import mock
 
 from pyspark import TaskContext
 
-from kcompact.engine.spark.executor import SmallStage
+from kcompact.engine.spark.tasks import SmallStage
 
 MISBEHAVES = "small-3"
 NOTES = "notes"

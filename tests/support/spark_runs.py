@@ -11,17 +11,16 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from kcompact.clean.executor import Executor, Reduced
+from kcompact.clean.executor import Executor
 from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.job import CleanerStats, CleanJob, Split
 from kcompact.clean.prepare import Tuning, prepare_clean
-from kcompact.clean.scan import Scanned
 from kcompact.config.settings import TopicConfig
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, spark_context
@@ -155,11 +154,9 @@ def scan_arguments(plan: CleanPlan) -> tuple[CleanJob, list[list[Split]]]:
     class Recorder(InProcess):
         asked: list[Any] = dataclasses.field(default_factory=list)
 
-        def scan_and_reduce(
-            self, job: CleanJob, tasks: Sequence[Sequence[Split]]
-        ) -> tuple[list[Scanned], Iterable[Reduced]]:
+        def scan_and_reduce(self, job: Any, tasks: Sequence[Sequence[Split]], stages: Any) -> Any:
             self.asked.extend((job, [list(splits) for splits in tasks]))
-            return InProcess().scan_and_reduce(job, tasks)
+            return InProcess().scan_and_reduce(job, tasks, stages)
 
     recorder = Recorder(parallelism=1)
     prepare_clean(plan, recorder)

@@ -64,7 +64,7 @@ ONLY_IN = {
         *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),
         "kernels.build",
     },
-    "socket": {"engine.spark.worker_pool", "engine.spark.prerequisites", "config.listener"},
+    "socket": {"engine.spark.worker_pool", "engine.spark.master", "config.listener"},
     "tempfile": {"engine.spark.scratch", "engine.in_process", "kernels.build"},
     "pickle": {"engine.seals"},
     "mmap": set[str](),

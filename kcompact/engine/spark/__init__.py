@@ -6,18 +6,17 @@
 In: jobs and tasks of `clean`, a master, Spark settings. Out: their results, and progress.
 Imports: `errors`, `host`, `kernels`, `clean`, `engine.in_process`.
 
-    executor          runs the stages as Spark jobs
+    executor          runs the stages as Spark jobs: what the driver does
+    tasks             what the workers run, and the values that travel
     job_sharing       runs small stages of several threads as one job
     context           a private SparkContext: its settings, its environment, its end
-    prerequisites     what Spark needs before it can start
-    master            the forms of a master URL
+    master            the forms of a master URL, and what Spark needs before it can start
     java              finds a Java that runs
     java_errors       says in a few lines what went wrong in Java
     jvm               starts the JVM, connects to it, ends it
     class_archive     the class-data archive, with which Spark starts in half the time
     worker_pool       starts the Python workers while the JVM starts
     scratch           private directories that are removed when no process uses them
-    package           the kcompact that the driver and its workers must share
     pyspark_private   every private name of PySpark that is used
 
 Each name is imported at its first use, so a JVM can be started before PySpark is imported.
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from kcompact.engine.spark.context import SparkStart, spark_context, spark_start
     from kcompact.engine.spark.executor import OnSpark, shared_jobs
     from kcompact.engine.spark.java import find_java
-    from kcompact.engine.spark.prerequisites import check_prerequisites
+    from kcompact.engine.spark.master import check_prerequisites
 
 __all__ = ["OnSpark", "SparkStart", "check_prerequisites", "find_java", "shared_jobs", "spark_context", "spark_start"]
 
 _MODULES = {
     "OnSpark": "executor",
     "SparkStart": "context",
-    "check_prerequisites": "prerequisites",
+    "check_prerequisites": "master",
     "find_java": "java",
     "shared_jobs": "executor",
     "spark_context": "context",

@@ -26,8 +26,7 @@ from kcompact.engine.spark import pyspark_private, worker_pool
 from kcompact.engine.spark.java import JAVA_VARIABLES
 from kcompact.engine.spark.java_errors import cause, plain, start_error, summary, with_whole_text
 from kcompact.engine.spark.jvm import Jvm, spark_home
-from kcompact.engine.spark.master import is_local
-from kcompact.engine.spark.prerequisites import check_prerequisites
+from kcompact.engine.spark.master import check_prerequisites, is_local
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.errors import RefusedError
 from kcompact.host.process_end import undone_at_abrupt_end

@@ -8,33 +8,43 @@ print Java stack traces.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread, SparkContext
 
-from kcompact.clean.executor import CLEANING, Bucket, Job, Progress, Reduced, Scan, Stages
+from kcompact.clean.executor import CLEANING, Bucket, Job, Progress, Scan, Stages
 from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.scan import Scanned
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.write import write_part
-from kcompact.engine.in_process import InProcess
-from kcompact.engine.seals import Seal, opened, scratch_error, sealed
+from kcompact.engine.seals import opened, sealed
 from kcompact.engine.spark.java_errors import job_error
 from kcompact.engine.spark.job_sharing import SharedJobs
 from kcompact.engine.spark.master import is_local
-from kcompact.engine.spark.package import Package, check_worker
 from kcompact.engine.spark.scratch import private_directory
-from kcompact.errors import AccountingError, EngineError, KcompactError, ScratchDamagedError, as_failure
-from kcompact.host.throttle import Pace, Throttle
+from kcompact.engine.spark.tasks import (
+    BETWEEN_PROCESSES,
+    SUMMARIES,
+    BlockFile,
+    Package,
+    Report,
+    SmallStage,
+    bucket_number,
+    reduce_file_partition,
+    reduce_files,
+    reduce_partition,
+    run_small_stages,
+    scan_partition,
+    ship,
+    write_partition,
+)
+from kcompact.errors import AccountingError, EngineError, KcompactError
+from kcompact.host.throttle import Throttle
 
 POLL_S = 0.2
 STOP_S = 30.0
@@ -43,9 +53,6 @@ TASKS_PER_WORKER = 2
 """A shared job has at most so many tasks for each worker: a task costs Spark about as much as a small stage."""
 SMALL_BYTES = 8 << 20
 """A stage that reads less is one task, if it can share a job."""
-_SUMMARIES = -1
-"""Used instead of a bucket number when the value is a list of what `Stages.scan` returned, not a block of keys."""
-_BETWEEN_PROCESSES = "a value that Spark passed between two processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +77,6 @@ class OnSpark:
         return not is_local(self.sc.master)
 
     def scan_and_reduce(
-        self, job: CleanJob, tasks: Sequence[Sequence[Split]]
-    ) -> tuple[list[Scanned], Iterable[Reduced]]:
-        return self.run_stages(job, tasks, CLEANING)
-
-    def run_stages(
         self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
     ) -> tuple[list[Scan], Iterable[Bucket]]:
         if self.shared_jobs is not None and self._is_small(job, tasks):
@@ -90,13 +92,13 @@ class OnSpark:
     ) -> tuple[list[Scan], list[Bucket]]:
         """Bring the blocks of each bucket together in Spark's shuffle. The workers can be on any machines."""
         with _engine_errors():
-            report = _Report.of(self.sc)
-            shipped = _shipped(job, self._throttle(job, tasks), stages)
+            report = Report.of(self.sc)
+            shipped = ship(job, self._throttle(job, tasks), stages)
             rdd = (
                 self._distributed(tasks)
-                .mapPartitions(partial(_scan_partition, shipped, report))
-                .partitionBy(job.bucket_count, _bucket_number)
-                .mapPartitions(partial(_reduce_partition, shipped, report))
+                .mapPartitions(partial(scan_partition, shipped, report))
+                .partitionBy(job.bucket_count, bucket_number)
+                .mapPartitions(partial(reduce_partition, shipped, report))
             )
         results = self._collect(rdd, report, "scan", _size_bytes(tasks))
         scanned = [scan for is_bucket, result in results if not is_bucket for scan in result]
@@ -113,24 +115,24 @@ class OnSpark:
         local_dirs = self.sc.getConf().get("spark.local.dir")
         with private_directory(local_dirs.split(",")[0] if local_dirs else None) as directory:
             with _engine_errors():
-                report = _Report.of(self.sc)
-                shipped = _shipped(job, self._throttle(job, tasks), stages, scratch=str(directory))
-                rdd = self._distributed(tasks).mapPartitions(partial(_scan_partition, shipped, report))
+                report = Report.of(self.sc)
+                shipped = ship(job, self._throttle(job, tasks), stages, scratch=str(directory))
+                rdd = self._distributed(tasks).mapPartitions(partial(scan_partition, shipped, report))
             scanned: list[Scan] = []
-            buckets: dict[int, list[_BlockFile]] = {}
+            buckets: dict[int, list[BlockFile]] = {}
             for bucket, value in self._collect(rdd, report, "scan", _size_bytes(tasks)):
-                if bucket == _SUMMARIES:
+                if bucket == SUMMARIES:
                     scanned += value
                 else:
                     buckets.setdefault(bucket, []).append(value)
             if sum(block.seal.size_bytes for blocks in buckets.values() for block in blocks) <= job.keys_bytes:
                 # The driver reduces a few blocks faster than Spark starts a job.
-                return scanned, [_reduce_files(job, stages, buckets[bucket]) for bucket in sorted(buckets)]
+                return scanned, [reduce_files(job, stages, buckets[bucket]) for bucket in sorted(buckets)]
             with _engine_errors():
-                report = _Report.of(self.sc)
-                shipped = _shipped(job, self._throttle(job, tasks), stages)
+                report = Report.of(self.sc)
+                shipped = ship(job, self._throttle(job, tasks), stages)
                 rdd = self._distributed(list(buckets.values()), min(len(buckets), self.parallelism)).mapPartitions(
-                    partial(_reduce_file_partition, shipped, report)
+                    partial(reduce_file_partition, shipped, report)
                 )
             return scanned, self._collect(rdd, report, "reduce", 0)
 
@@ -144,9 +146,9 @@ class OnSpark:
             parts: list[WrittenPart] = self._shared(self.shared_jobs, SmallStage(stage, job, tasks, staging))
             return parts
         with _engine_errors():
-            report = _Report.of(self.sc)
-            shipped = _shipped(job, self._throttle(job, tasks), CLEANING, staging=staging)
-            rdd = self._distributed(tasks).mapPartitions(partial(_write_partition, shipped, report))
+            report = Report.of(self.sc)
+            shipped = ship(job, self._throttle(job, tasks), CLEANING, staging=staging)
+            rdd = self._distributed(tasks).mapPartitions(partial(write_partition, shipped, report))
         return self._collect(rdd, report, stage, _size_bytes(tasks))
 
     def _is_small(self, job: ScanJob, tasks: Sequence[Sequence[Split]] | Sequence[Sequence[WriteTask]]) -> bool:
@@ -162,7 +164,7 @@ class OnSpark:
         """Return what a stage returns that shares its job with others. Progress advances at its end."""
         total_bytes = _size_bytes(stage.tasks)
         self.progress.begin(stage.name, total_bytes)
-        name, result = opened(jobs.result(stage, self.progress.check), source=_BETWEEN_PROCESSES)
+        name, result = opened(jobs.result(stage, self.progress.check), source=BETWEEN_PROCESSES)
         if isinstance(result, KcompactError):
             raise result
         if name != stage.identity:
@@ -179,7 +181,7 @@ class OnSpark:
         """Return a task's share of the limit: the limit divided by the number of tasks that run at a time."""
         return Throttle(job.max_bytes_per_second, 1 / max(1, min(len(tasks), self.parallelism)))
 
-    def _collect(self, rdd: Any, report: _Report, stage: str, total_bytes: int) -> list[Any]:
+    def _collect(self, rdd: Any, report: Report, stage: str, total_bytes: int) -> list[Any]:
         """Return the values that the elements of an RDD hold; report progress while the job runs.
 
         The job runs in a separate thread. This thread checks for a request to stop and for the first error of a task,
@@ -219,7 +221,7 @@ class OnSpark:
             _await_tasks(self.sc, group)
             with _engine_errors():
                 raise problems[0]
-        return [opened(element, source=_BETWEEN_PROCESSES) for element in results[0]]
+        return [opened(element, source=BETWEEN_PROCESSES) for element in results[0]]
 
 
 @contextlib.contextmanager
@@ -233,7 +235,7 @@ def shared_jobs(sc: SparkContext) -> Iterator[SharedJobs[SmallStage]]:
             tasks = min(len(stages), TASKS_PER_WORKER * sc.defaultParallelism)
             rdd = sc.parallelize([sealed(stage) for stage in stages], tasks)
             try:
-                results: list[bytes] = rdd.mapPartitions(partial(_run_small_stages, package)).collect()
+                results: list[bytes] = rdd.mapPartitions(partial(run_small_stages, package)).collect()
             except Py4JError:
                 _await_tasks(sc, group)  # The stages will run again, and not at the same time.
                 raise
@@ -281,46 +283,8 @@ def _has_ended(thread: threading.Thread, timeout_s: float) -> bool:
     return not thread.is_alive()
 
 
-_ACCUMULATORS = threading.Lock()
-"""Held while accumulators are created: PySpark numbers them without a lock, and threads clean several partitions."""
-
-
 def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
     return sum(part.size_bytes for task in tasks for part in task)
-
-
-class _Report(NamedTuple):
-    """Accumulators that each task sends to the driver at its end: sealed errors, and the number of source bytes."""
-
-    errors: Any
-    done_bytes: Any
-
-    @classmethod
-    def of(cls, sc: SparkContext) -> _Report:
-        with _ACCUMULATORS:
-            return cls(sc.accumulator([], _Appended()), sc.accumulator(0))
-
-    @contextlib.contextmanager
-    def errors_reported(self) -> Iterator[None]:
-        try:
-            yield
-        except (KcompactError, OSError) as problem:
-            self.errors.add([sealed(as_failure(problem))])
-
-    def check(self) -> None:
-        if self.errors.value:
-            error: KcompactError = opened(self.errors.value[0], source=_BETWEEN_PROCESSES)
-            raise error
-
-
-class _Appended:
-    """Adds up accumulators of lists (an `AccumulatorParam`)."""
-
-    def zero(self, value: list[bytes]) -> list[bytes]:
-        return []
-
-    def addInPlace(self, value: list[bytes], more: list[bytes]) -> list[bytes]:  # noqa: N802
-        return value + more
 
 
 @contextlib.contextmanager
@@ -336,170 +300,3 @@ def _engine_errors() -> Iterator[None]:
             hint="If it ran out of memory, run again with --spark-conf spark.driver.memory=1g.\n"
             "To clean without Spark, use --engine in-process.",
         ) from problem
-
-
-# These functions run in a worker. Each must read its input to the end; otherwise Spark ends the worker process.
-
-
-class _Shipped(NamedTuple):
-    """What every task of a Spark job needs: the job, its share of the limit, and the directory that it writes to.
-
-    `stages` are the functions that a scan or a reduction calls. `scratch` is the directory for blocks, None for the
-    shuffle; `staging` that for segments, None in a dry run. `package` is the driver's.
-    """
-
-    job: Any
-    throttle: Throttle
-    stages: Stages[Any, Any, Any]
-    scratch: str | None
-    staging: StagingDirectory | None
-    package: Package
-
-    @classmethod
-    def opened(cls, data: bytes) -> _Shipped:
-        """Return what the driver has sealed, if this worker has the same package. Raises as `check_worker`."""
-        shipped: _Shipped = opened(data, source=_BETWEEN_PROCESSES)
-        check_worker(shipped.package)
-        return shipped
-
-
-class SmallStage(NamedTuple):
-    """A stage that runs as a whole in one task, after others or before others."""
-
-    name: str
-    job: Any
-    tasks: Sequence[Any]
-    staging: StagingDirectory | None = None
-    stages: Stages[Any, Any, Any] = CLEANING
-
-    @property
-    def identity(self) -> tuple[str, bytes]:
-        """What a stage of another partition does not have."""
-        return self.name, self.job.hash_key
-
-    def run(self) -> Any:
-        """Return what the stage returns, or the problem in the data."""
-        executor = InProcess(parallelism=1, scratch=os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None)
-        try:
-            if self.name == "scan":
-                scanned, reduced = executor.run_stages(self.job, self.tasks, self.stages)
-                return scanned, list(reduced)
-            return executor.write(self.job, self.tasks, self.staging)
-        except (KcompactError, OSError) as problem:
-            return as_failure(problem)
-
-
-def _run_small_stages(package: bytes, stages: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the identity and the result of each stage, sealed. A stage that arrives altered has its error as result."""
-    for data in stages:
-        try:
-            check_worker(opened(package, source=_BETWEEN_PROCESSES))
-            stage: SmallStage = opened(data, source=_BETWEEN_PROCESSES)
-        except KcompactError as problem:
-            yield sealed((None, problem))
-            continue
-        yield sealed((stage.identity, stage.run()))
-
-
-def _shipped(
-    job: ScanJob,
-    throttle: Throttle,
-    stages: Stages[Any, Any, Any],
-    *,
-    scratch: str | None = None,
-    staging: StagingDirectory | None = None,
-) -> bytes:
-    return sealed(_Shipped(job, throttle, stages, scratch, staging, Package.of_this_process()))
-
-
-def _scan_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[Any]:
-    """Yield (bucket, block) and at the end (_SUMMARIES, what the scan returned), each pair sealed.
-
-    With a directory the block is a file in it. Without one, Spark's shuffle needs the bucket in front of each pair.
-    """
-    for task in tasks:
-        with report.errors_reported():
-            job, throttle, stages, directory, _, _ = _Shipped.opened(shipped)
-            splits: Sequence[Split] = opened(task, source=_BETWEEN_PROCESSES)
-            scan = stages.scan(job, splits, Pace(throttle, report.done_bytes.add))
-            for bucket, value in _with_summaries(scan):
-                if directory is None:
-                    yield bucket, sealed((bucket, value))
-                elif bucket == _SUMMARIES:
-                    yield sealed((bucket, value))
-                else:
-                    yield sealed((bucket, _BlockFile.write(directory, value)))
-
-
-def _with_summaries(scan: Generator[tuple[int, bytes], None, list[Any]]) -> Iterator[tuple[int, Any]]:
-    scanned = yield from scan
-    yield _SUMMARIES, scanned
-
-
-class _BlockFile(NamedTuple):
-    """A block of keys in a file of its own."""
-
-    path: str
-    seal: Seal
-
-    @classmethod
-    def write(cls, directory: str, block: bytes) -> _BlockFile:
-        """Write a block to a new file. Raises ScratchSpaceError, StorageError."""
-        path = f"{directory}/{secrets.token_hex(8)}"
-        try:
-            with open(path, "xb") as file:
-                file.write(block)
-        except OSError as problem:
-            raise scratch_error(directory, problem) from None
-        return cls(path, Seal.of(block))
-
-    def read(self) -> bytes:
-        """Return the block. Raises ScratchDamagedError, StorageError."""
-        try:
-            data = Path(self.path).read_bytes()
-        except OSError as problem:
-            raise scratch_error(self.path, problem) from None
-        return self.seal.checked(data, source=self.path)
-
-
-def _reduce_files(job: Job, stages: Stages[Job, Scan, Bucket], blocks: Iterable[_BlockFile]) -> Bucket:
-    return stages.reduce(job, (block.read() for block in blocks))
-
-
-def _reduce_file_partition(shipped: bytes, report: _Report, buckets: Iterable[bytes]) -> Iterator[bytes]:
-    for bucket in buckets:
-        with report.errors_reported():
-            job, _, stages, *_ = _Shipped.opened(shipped)
-            yield sealed(_reduce_files(job, stages, opened(bucket, source=_BETWEEN_PROCESSES)))
-
-
-def _bucket_number(key: int) -> int:
-    return key
-
-
-def _reduce_partition(shipped: bytes, report: _Report, pairs: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
-    """Yield (True, the result of a bucket) for each, and (False, what the scans returned), each pair sealed."""
-    scanned: list[Any] = []
-    buckets: dict[int, list[bytes]] = {}
-    with report.errors_reported():
-        job, _, stages, *_ = _Shipped.opened(shipped)
-        for key, data in pairs:
-            bucket, value = opened(data, source=_BETWEEN_PROCESSES)
-            if bucket != key:
-                raise ScratchDamagedError(source=_BETWEEN_PROCESSES, problem="a block came to the wrong task")
-            if bucket == _SUMMARIES:
-                scanned += value
-            else:
-                buckets.setdefault(bucket, []).append(value)
-        for bucket in sorted(buckets):
-            yield sealed((True, stages.reduce(job, buckets.pop(bucket))))
-        yield sealed((False, scanned))
-
-
-def _write_partition(shipped: bytes, report: _Report, tasks: Iterable[bytes]) -> Iterator[bytes]:
-    for task in tasks:
-        with report.errors_reported():
-            job, throttle, _, _, staging, _ = _Shipped.opened(shipped)
-            parts: Sequence[WriteTask] = opened(task, source=_BETWEEN_PROCESSES)
-            for part in parts:
-                yield sealed(write_part(job, part, staging, Pace(throttle, report.done_bytes.add)))

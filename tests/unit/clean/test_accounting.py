@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,10 +52,8 @@ class Sabotaged(InProcess):
     reduced: Callable[[list[Reduced]], list[Reduced]] = list
     written: Callable[[list[WrittenPart]], list[WrittenPart]] = list
 
-    def scan_and_reduce(
-        self, job: CleanJob, tasks: Sequence[Sequence[Split]]
-    ) -> tuple[list[Scanned], Iterable[Reduced]]:
-        scanned, reduced = super().scan_and_reduce(job, tasks)
+    def scan_and_reduce(self, job: Any, tasks: Sequence[Sequence[Split]], stages: Any) -> tuple[list[Any], list[Any]]:
+        scanned, reduced = super().scan_and_reduce(job, tasks, stages)
         return self.scanned(list(scanned)), self.reduced(list(reduced))
 
     def write(

@@ -11,7 +11,7 @@ import pytest
 
 from kcompact.clean import prepare
 from kcompact.clean.executor import Progress
-from kcompact.clean.job import CleanJob, Split
+from kcompact.clean.job import Split
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import BatchTooLargeError, KcompactError
@@ -40,11 +40,11 @@ def test_a_second_try_with_one_worker_does_not_decide_again(tmp_path: Path, monk
         return real(*arguments, **options)
 
     class Full(InProcess):
-        def scan_and_reduce(self, job: CleanJob, tasks: Sequence[Sequence[Split]]) -> Any:
+        def scan_and_reduce(self, job: Any, tasks: Sequence[Sequence[Split]], stages: Any) -> Any:
             calls.append("scan")
             if calls.count("scan") == 1:
                 raise BatchTooLargeError(file="x", position=0, offset=0, problem="a batch", needed_bytes=None)
-            return super().scan_and_reduce(job, tasks)
+            return super().scan_and_reduce(job, tasks, stages)
 
     monkeypatch.setattr(prepare, "_aborted_and_decisions", decide)
     prepare_clean(plan_of(log_dsl.parse(THREE), tmp_path / "logs"), Full(parallelism=4))

@@ -70,11 +70,11 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     scan_and_reduce = InProcess.scan_and_reduce
 
     def waiting(
-        self: InProcess, job: CleanJob, tasks: Sequence[Sequence[Split]]
+        self: InProcess, job: CleanJob, tasks: Sequence[Sequence[Split]], stages: Any
     ) -> tuple[list[Scanned], list[Reduced]]:
         held.wait()
         self.progress.check()
-        scanned, reduced = scan_and_reduce(self, job, tasks)
+        scanned, reduced = scan_and_reduce(self, job, tasks, stages)
         return scanned, list(reduced)
 
     monkeypatch.setattr(InProcess, "scan_and_reduce", waiting)

@@ -20,8 +20,7 @@ from kcompact.clean.executor import Progress
 from kcompact.clean.groups import write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine import in_process
-from kcompact.engine.in_process import InProcess
-from kcompact.engine.shared_memory import SharedMemory
+from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, RefusedError, ScratchSpaceError
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.block import Keys, pack_keys, unpack_keys

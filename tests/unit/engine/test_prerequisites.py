@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.engine.spark import check_prerequisites, prerequisites
+from kcompact.engine.spark import check_prerequisites, master
 from kcompact.errors import ConfigError, EngineError, KcompactError, RefusedError
 from tests.support.fake_java import PRINTS_17, write_java
 
@@ -17,7 +17,7 @@ SECRET = {"spark.authenticate.secret": "x"}
 
 @pytest.fixture(autouse=True)
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(prerequisites, "STARTING_S", 0.0)
+    monkeypatch.setattr(master, "STARTING_S", 0.0)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     return write_java(tmp_path, PRINTS_17)
 
@@ -51,7 +51,7 @@ def test_one_master_that_answers_is_enough(java: Path) -> None:
 
 
 def test_a_master_may_be_starting(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prerequisites, "STARTING_S", 10.0)
+    monkeypatch.setattr(master, "STARTING_S", 10.0)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         later = threading.Timer(0.3, server.listen)

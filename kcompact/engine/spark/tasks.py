@@ -1,0 +1,274 @@
+"""What the workers of Spark run: the tasks of a job, and the values that travel to them and back.
+
+Each task must read its input to the end; otherwise Spark ends the worker process. A worker must have the driver's
+kcompact, or it would not give the driver's result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcompact import __version__, kernels
+from kcompact.clean.executor import CLEANING, Bucket, Job, Scan, Stages
+from kcompact.clean.job import ScanJob, Split, WriteTask
+from kcompact.clean.staged_files import StagingDirectory
+from kcompact.clean.write import write_part
+from kcompact.engine.in_process import InProcess
+from kcompact.engine.seals import Seal, opened, scratch_error, sealed
+from kcompact.errors import EngineError, KcompactError, ScratchDamagedError, as_failure
+from kcompact.host.throttle import Pace, Throttle
+from kcompact.kernels.machine_code import library_sha256
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+SUMMARIES = -1
+"""Used instead of a bucket number when the value is a list of what `Stages.scan` returned, not a block of keys."""
+BETWEEN_PROCESSES = "a value that Spark passed between two processes"
+
+# --- What travels ---------------------------------------------------------------------------------------
+
+
+class Package(NamedTuple):
+    """A version of kcompact, and the SHA-256 of its machine code; None if the kernels are not used."""
+
+    version: str
+    machine_code: str | None
+
+    @classmethod
+    def of_this_process(cls) -> Package:
+        """Raises KernelsUnavailableError if the machine code cannot be loaded."""
+        return cls(__version__, library_sha256() if kernels.in_use() else None)
+
+    def __str__(self) -> str:
+        code = "no machine code" if self.machine_code is None else f"machine code {self.machine_code[:12]}"
+        return f"kcompact {self.version} with {code}"
+
+
+def check_worker(driver: Package) -> None:
+    """Raise EngineError if this worker does not run the driver's package, KernelsUnavailableError as above."""
+    worker = Package(__version__, None if driver.machine_code is None else library_sha256())
+    if worker != driver:
+        raise EngineError(
+            problem=f"a worker has {worker}, the driver has {driver}",
+            hint="Install the same kcompact on the driver and on all workers.",
+        )
+
+
+_ACCUMULATORS = threading.Lock()
+"""Held while accumulators are created: PySpark numbers them without a lock, and threads clean several partitions."""
+
+
+class Report(NamedTuple):
+    """Accumulators that each task sends to the driver at its end: sealed errors, and the number of source bytes."""
+
+    errors: Any
+    done_bytes: Any
+
+    @classmethod
+    def of(cls, sc: SparkContext) -> Report:
+        with _ACCUMULATORS:
+            return cls(sc.accumulator([], _Appended()), sc.accumulator(0))
+
+    @contextlib.contextmanager
+    def errors_reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (KcompactError, OSError) as problem:
+            self.errors.add([sealed(as_failure(problem))])
+
+    def check(self) -> None:
+        if self.errors.value:
+            error: KcompactError = opened(self.errors.value[0], source=BETWEEN_PROCESSES)
+            raise error
+
+
+class _Appended:
+    """Adds up accumulators of lists (an `AccumulatorParam`)."""
+
+    def zero(self, value: list[bytes]) -> list[bytes]:
+        return []
+
+    def addInPlace(self, value: list[bytes], more: list[bytes]) -> list[bytes]:  # noqa: N802
+        return value + more
+
+
+class Shipped(NamedTuple):
+    """What every task of a Spark job needs: the job, its share of the limit, and the directory that it writes to.
+
+    `stages` are the functions that a scan or a reduction calls. `scratch` is the directory for blocks, None for the
+    shuffle; `staging` that for segments, None in a dry run. `package` is the driver's.
+    """
+
+    job: Any
+    throttle: Throttle
+    stages: Stages[Any, Any, Any]
+    scratch: str | None
+    staging: StagingDirectory | None
+    package: Package
+
+    @classmethod
+    def opened(cls, data: bytes) -> Shipped:
+        """Return what the driver has sealed, if this worker has the same package. Raises as `check_worker`."""
+        shipped: Shipped = opened(data, source=BETWEEN_PROCESSES)
+        check_worker(shipped.package)
+        return shipped
+
+
+def ship(
+    job: ScanJob,
+    throttle: Throttle,
+    stages: Stages[Any, Any, Any],
+    *,
+    scratch: str | None = None,
+    staging: StagingDirectory | None = None,
+) -> bytes:
+    """Return what the tasks of a job need, sealed. Raises KernelsUnavailableError without the machine code."""
+    return sealed(Shipped(job, throttle, stages, scratch, staging, Package.of_this_process()))
+
+
+class BlockFile(NamedTuple):
+    """A block of keys in a file of its own."""
+
+    path: str
+    seal: Seal
+
+    @classmethod
+    def write(cls, directory: str, block: bytes) -> BlockFile:
+        """Write a block to a new file. Raises ScratchSpaceError, StorageError."""
+        path = f"{directory}/{secrets.token_hex(8)}"
+        try:
+            with open(path, "xb") as file:
+                file.write(block)
+        except OSError as problem:
+            raise scratch_error(directory, problem) from None
+        return cls(path, Seal.of(block))
+
+    def read(self) -> bytes:
+        """Return the block. Raises ScratchDamagedError, StorageError."""
+        try:
+            data = Path(self.path).read_bytes()
+        except OSError as problem:
+            raise scratch_error(self.path, problem) from None
+        return self.seal.checked(data, source=self.path)
+
+
+# --- The tasks ------------------------------------------------------------------------------------------
+
+
+def scan_partition(shipped: bytes, report: Report, tasks: Iterable[bytes]) -> Iterator[Any]:
+    """Yield (bucket, block) and at the end (SUMMARIES, what the scan returned), each pair sealed.
+
+    With a directory the block is a file in it. Without one, Spark's shuffle needs the bucket in front of each pair.
+    """
+    for task in tasks:
+        with report.errors_reported():
+            job, throttle, stages, directory, _, _ = Shipped.opened(shipped)
+            splits: Sequence[Split] = opened(task, source=BETWEEN_PROCESSES)
+            scan = stages.scan(job, splits, Pace(throttle, report.done_bytes.add))
+            for bucket, value in _with_summaries(scan):
+                if directory is None:
+                    yield bucket, sealed((bucket, value))
+                elif bucket == SUMMARIES:
+                    yield sealed((bucket, value))
+                else:
+                    yield sealed((bucket, BlockFile.write(directory, value)))
+
+
+def _with_summaries(scan: Generator[tuple[int, bytes], None, list[Any]]) -> Iterator[tuple[int, Any]]:
+    scanned = yield from scan
+    yield SUMMARIES, scanned
+
+
+def reduce_files(job: Job, stages: Stages[Job, Scan, Bucket], blocks: Iterable[BlockFile]) -> Bucket:
+    """Return the result of a bucket whose blocks are in files. Raises ScratchDamagedError, StorageError."""
+    return stages.reduce(job, (block.read() for block in blocks))
+
+
+def reduce_file_partition(shipped: bytes, report: Report, buckets: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the result of each bucket whose blocks are in files, sealed."""
+    for bucket in buckets:
+        with report.errors_reported():
+            job, _, stages, *_ = Shipped.opened(shipped)
+            yield sealed(reduce_files(job, stages, opened(bucket, source=BETWEEN_PROCESSES)))
+
+
+def bucket_number(key: int) -> int:
+    """Return the partition of Spark's shuffle that a key belongs to: buckets are numbered as partitions are."""
+    return key
+
+
+def reduce_partition(shipped: bytes, report: Report, pairs: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+    """Yield (True, the result of a bucket) for each, and (False, what the scans returned), each pair sealed."""
+    scanned: list[Any] = []
+    buckets: dict[int, list[bytes]] = {}
+    with report.errors_reported():
+        job, _, stages, *_ = Shipped.opened(shipped)
+        for key, data in pairs:
+            bucket, value = opened(data, source=BETWEEN_PROCESSES)
+            if bucket != key:
+                raise ScratchDamagedError(source=BETWEEN_PROCESSES, problem="a block came to the wrong task")
+            if bucket == SUMMARIES:
+                scanned += value
+            else:
+                buckets.setdefault(bucket, []).append(value)
+        for bucket in sorted(buckets):
+            yield sealed((True, stages.reduce(job, buckets.pop(bucket))))
+        yield sealed((False, scanned))
+
+
+def write_partition(shipped: bytes, report: Report, tasks: Iterable[bytes]) -> Iterator[bytes]:
+    """Write the parts of each task and yield each `WrittenPart`, sealed."""
+    for task in tasks:
+        with report.errors_reported():
+            job, throttle, _, _, staging, _ = Shipped.opened(shipped)
+            parts: Sequence[WriteTask] = opened(task, source=BETWEEN_PROCESSES)
+            for part in parts:
+                yield sealed(write_part(job, part, staging, Pace(throttle, report.done_bytes.add)))
+
+
+# --- Shared jobs ----------------------------------------------------------------------------------------
+
+
+class SmallStage(NamedTuple):
+    """A stage that runs as a whole in one task, after others or before others."""
+
+    name: str
+    job: Any
+    tasks: Sequence[Any]
+    staging: StagingDirectory | None = None
+    stages: Stages[Any, Any, Any] = CLEANING
+
+    @property
+    def identity(self) -> tuple[str, bytes]:
+        """What a stage of another partition does not have."""
+        return self.name, self.job.hash_key
+
+    def run(self) -> Any:
+        """Return what the stage returns, or the problem in the data."""
+        executor = InProcess(parallelism=1, scratch=os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None)
+        try:
+            if self.name == "scan":
+                scanned, reduced = executor.scan_and_reduce(self.job, self.tasks, self.stages)
+                return scanned, list(reduced)
+            return executor.write(self.job, self.tasks, self.staging)
+        except (KcompactError, OSError) as problem:
+            return as_failure(problem)
+
+
+def run_small_stages(package: bytes, stages: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the identity and the result of each stage, sealed. A stage that arrives altered has its error as result."""
+    for data in stages:
+        try:
+            check_worker(opened(package, source=BETWEEN_PROCESSES))
+            stage: SmallStage = opened(data, source=BETWEEN_PROCESSES)
+        except KcompactError as problem:
+            yield sealed((None, problem))
+            continue
+        yield sealed((stage.identity, stage.run()))
