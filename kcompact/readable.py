@@ -38,6 +38,12 @@ def time(timestamp_ms: int | None) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{rest:03d}Z" if rest else "Z")
 
 
+def minute(timestamp_ms: int | None) -> str:
+    """Return a timestamp as short text: `2024-01-01 10:00`, UTC."""
+    text = time(timestamp_ms)
+    return f"{text[:10]} {text[11:16]}" if text.endswith("Z") else text
+
+
 _DURATION_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 

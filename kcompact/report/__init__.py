@@ -10,18 +10,10 @@ Only these modules read or write the disk:
 
 The others are functions of values:
 
-    facts         what was read of a partition
     replay        the dirty ratio as the log grew, a model
-    parts         the head of a page and of a partition, and sections with figures
     overview      a partition from its verdict to its settings, and the summary of several
-    conditions    section: what decides, what changes that, what a cleaning costs
-    segments      sections: the log to scale, segments over time, and their table
+    figures       sections with figures: the log to scale, segments over time, versions of keys
     dirty_ratio   section: the dirty ratio as the log grew
-    keys          the figure of the keys, beside their view
-    history       section: gaps, and what they prove
-    batches       sections: codecs, delete horizons, producers
-    transactions  section: transactions, and what their markers wait for
-    drawing       figures as SVG; matplotlib draws them
-    times         times in tables and on the axes of figures
-    page          the page as HTML, by the template `page.html` and the style sheet `page.css`
+    drawing       figures as SVG; matplotlib draws them; dates on their axes
+    page          the page as a value and as HTML, by the template `page.html` and the style sheet `page.css`
 """

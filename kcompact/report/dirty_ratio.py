@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.report import drawing, times
-from kcompact.report.facts import PartitionFacts
-from kcompact.report.parts import Illustrated, page_section
+from kcompact.report import drawing
+from kcompact.report.page import Illustrated, page_section
+from kcompact.report.reading import PartitionFacts
 from kcompact.report.replay import Rolled, rolled_ratios
 from kcompact.views.parts import Section, Table, row
 
@@ -71,7 +71,7 @@ def _texts(plan: CleanPlan, due: Rolled | None, remaining: float | None) -> list
     ]
     if due is not None and plan.config.compacts:
         texts.append(
-            f"The measured share has been above the minimum since {times.second(due.time_ms)}, when the segment "
+            f"The measured share has been above the minimum since {readable.time(due.time_ms)}, when the segment "
             f"{due.base_offset} was rolled. No cleaning has moved the checkpoint since then."
         )
     return texts
@@ -81,7 +81,7 @@ def _table(rolled: Sequence[Rolled]) -> Table:
     rows = [
         row(
             str(each.base_offset),
-            times.minute(each.time_ms),
+            readable.minute(each.time_ms),
             None if each.ratio is None else f"{each.ratio:.3f}",
             f"{each.model_ratio:.3f} {_CLEANS if each.model_cleans else _BLANK}",
         )
@@ -96,8 +96,8 @@ def _table(rolled: Sequence[Rolled]) -> Table:
 
 
 def _draw(axes: Axes, rolled: Sequence[Rolled], minimum: float, *, is_narrow: bool) -> None:
-    has_times = times.are_dates([each.time_ms for each in rolled])
-    places = [times.day(each.time_ms) if has_times else float(each.end_offset) for each in rolled]
+    has_times = drawing.are_dates([each.time_ms for each in rolled])
+    places = [drawing.day(each.time_ms) if has_times else float(each.end_offset) for each in rolled]
     xs, ys = _sawtooth(places, rolled)
     axes.plot(xs, ys, color=drawing.MUTED, linestyle=(0, (4, 3)), linewidth=1.2)
     cleanings = [(x, each.model_ratio) for x, each in zip(places, rolled, strict=True) if each.model_cleans]
@@ -134,7 +134,7 @@ def _draw(axes: Axes, rolled: Sequence[Rolled], minimum: float, *, is_narrow: bo
         ha="left",
     )
     if has_times:
-        times.date_axis(axes, is_narrow=is_narrow)
+        drawing.date_axis(axes, is_narrow=is_narrow)
 
 
 def _sawtooth(places: Sequence[float], rolled: Sequence[Rolled]) -> tuple[list[float], list[float]]:

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import matplotlib
 from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -50,6 +51,11 @@ PATTERNS = frozenset({CLEAN, DIRTY, UNCLEANABLE, ACTIVE})
 
 WIDE_PX, NARROW_PX = 680, 340
 TEXT_PX = 12
+
+_DAY_MS = 86_400_000
+_FIRST_MS = 1
+_LAST_MS = 4_102_444_800_000
+"""The first millisecond of the year 2100. A later timestamp is an error of its producer."""
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
@@ -155,6 +161,23 @@ def percent_axis(axis: Axis) -> None:
     """Label an axis with percent."""
     axis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=2))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+
+
+def are_dates(timestamps_ms: Sequence[int]) -> bool:
+    """Return whether all timestamps are dates that an axis can show, and not all the same."""
+    return all(_FIRST_MS <= each < _LAST_MS for each in timestamps_ms) and len(set(timestamps_ms)) > 1
+
+
+def day(timestamp_ms: float) -> float:
+    """Return a timestamp as the number that matplotlib has for it."""
+    return timestamp_ms / _DAY_MS
+
+
+def date_axis(axes: Axes, *, is_narrow: bool) -> None:
+    """Label the x axis with dates and times in UTC."""
+    locator = AutoDateLocator(maxticks=4 if is_narrow else 8)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
 
 def label(axes: Axes, x: float, y: float, text: str, **style: object) -> None:

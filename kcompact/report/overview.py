@@ -1,28 +1,31 @@
-"""The head of a partition: the verdict, the most important numbers, the offsets; and the summary of several."""
+"""What a page shows: of a partition the verdict, the most important numbers and all sections; a summary of several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from kcompact import readable
 from kcompact.config.settings import FIELD_NAMES, Source, config_fields
-from kcompact.plan.clean_plan import CleanPlan
+from kcompact.errors import CorruptDataError
+from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason
+from kcompact.plan.conditions import Condition, Verdict
+from kcompact.plan.explanation import explain
 from kcompact.plan.notes import why_assumed
-from kcompact.plan.totals import not_to_clean, totals_of
-from kcompact.plan.walk import PlannedPartition
-from kcompact.report.batches import codec_section, horizon_section, producer_section
-from kcompact.report.conditions import why_section
+from kcompact.plan.partition import hint_for
+from kcompact.plan.totals import totals_of
 from kcompact.report.dirty_ratio import ratio_section
-from kcompact.report.facts import PartitionFacts
-from kcompact.report.history import history_section
-from kcompact.report.keys import illustrated_keys
-from kcompact.report.parts import Illustrated, KeyFigure, PartitionView, page_section
-from kcompact.report.segments import scale_section, segment_section, time_section
-from kcompact.report.transactions import transaction_section
-from kcompact.views.parts import Cell, Section, Table, row
-
-_MOST_NAMED = 4
-_MOST_LISTED = 1_000
+from kcompact.report.figures import illustrated_keys, scale_section, time_section
+from kcompact.report.page import Illustrated, KeyFigure, PartitionView
+from kcompact.report.reading import DryRun, PartitionFacts
+from kcompact.views.batches import codec_section, horizon_section, producer_section
+from kcompact.views.explanations import conditions_section
+from kcompact.views.gaps import gaps_section
+from kcompact.views.parts import Cell, Section, Table, lines, row
+from kcompact.views.plans import reasons_table, verdicts_table
+from kcompact.views.segments import segments_section
+from kcompact.views.transactions import transactions_section
 
 # One partition
 
@@ -110,23 +113,64 @@ def _source(plan: CleanPlan, name: str) -> str:
 
 
 def _sections(facts: PartitionFacts, plan: CleanPlan, name: str, *, print_data: bool) -> list[Section | Illustrated]:
+    gaps, transactions, kinds = facts.gaps, facts.transactions, facts.kinds
+    counts = None if facts.keys is None else facts.keys.counts
     found = [
         *((scale_section(facts, plan, name), time_section(plan, name)) if plan.log.size_bytes else ()),
         ratio_section(facts, plan, name),
-        why_section(facts, plan),
-        illustrated_keys(facts, name, print_data=print_data),
-        horizon_section(facts, plan),
-        history_section(facts),
-        codec_section(facts),
-        producer_section(facts, plan),
-        transaction_section(facts),
-        segment_section(facts, plan),
+        _why_section(facts, plan),
+        illustrated_keys(facts.keys, name, print_data=print_data),
+        horizon_section(kinds, counts, plan) if kinds is not None else None,
+        gaps_section(gaps) if gaps is not None and gaps.on_disk.rows else None,
+        codec_section(kinds) if kinds is not None else None,
+        producer_section(kinds, plan) if kinds is not None else None,
+        transactions_section(transactions) if transactions is not None and transactions.producer_ids else None,
+        segments_section(plan, facts.contents),
         _settings_section(plan),
     ]
     return [section for section in found if section is not None]
 
 
-def _settings_section(plan: CleanPlan) -> Section | Illustrated:
+def _why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
+    """Return the section with the conditions of a broker's cleaner, and which one decides."""
+    explanation = facts.explained or explain(plan)
+    section = conditions_section(explanation, _after_dry_run(explanation.conditions, facts.dry_run))
+    hint = hint_for(plan)
+    above = (lines(hint),) if hint and facts.error is None else ()
+    notes = lines(*(f"note: {note}" for note in dict.fromkeys(plan.log.notes)), is_close=True)
+    return Section(title=section.title, parts=(*above, *section.parts, _offsets(plan), notes))
+
+
+def _after_dry_run(conditions: Sequence[Condition], dry_run: DryRun | None) -> Sequence[Condition]:
+    """Return the conditions, or with damage that only the dry run has found: it decides instead of the others."""
+    error = dry_run.error if dry_run is not None else None
+    uncleanable = next((each for each in conditions if each.name is ConditionName.UNCLEANABLE), None)
+    if not isinstance(error, CorruptDataError) or uncleanable is None or uncleanable.verdict is not Verdict.OK:
+        return conditions
+    why = f"the dry run found damage: {str(error).splitlines()[0]}"
+    blocking = replace(uncleanable, value=str(Reason.CORRUPT), verdict=Verdict.BLOCKS, explanation=why, decides=True)
+    return [blocking if each is uncleanable else replace(each, decides=False) for each in conditions]
+
+
+def _offsets(plan: CleanPlan) -> Table:
+    offsets = {
+        "log start": plan.log.log_start_offset,
+        "cleaner checkpoint": plan.log.checkpoint_offset,
+        "first dirty": plan.first_dirty_offset,
+        "first uncleanable": plan.first_uncleanable_offset,
+        "last stable": plan.last_stable_offset,
+        "high watermark": plan.high_watermark,
+        "log end": plan.log.log_end_offset,
+    }
+    return Table(
+        caption="Offsets",
+        columns=tuple(offsets),
+        rows=(row(*(None if offset is None else str(offset) for offset in offsets.values())),),
+        numbers=tuple(offsets),
+    )
+
+
+def _settings_section(plan: CleanPlan) -> Section:
     """Return the section with the settings that are not Kafka's defaults or only assumed, and where they come from."""
     fields = config_fields(plan.config)
     rows = [
@@ -147,7 +191,7 @@ def _settings_section(plan: CleanPlan) -> Section | Illustrated:
         why = f"The assumed settings have Kafka's defaults, because {why_assumed(plan)}."
         text = f"{readable.shown(why)} A broker with other values decides otherwise."
     table = Table(caption="Settings", columns=("setting", "value", "source"), rows=(*rows, *assumed))
-    return page_section(title="Settings", text=(text,), tables=(table,) if rows or assumed else ())
+    return Section(title="Settings", parts=(lines(text), *((table,) if rows or assumed else ())))
 
 
 # Several partitions
@@ -172,53 +216,11 @@ def summary_values(facts: Sequence[PartitionFacts]) -> tuple[KeyFigure, ...]:
     return tuple(values)
 
 
-def summary_sections(facts: Sequence[PartitionFacts], anchors: dict[str, str]) -> tuple[Section | Illustrated, ...]:
+def summary_sections(facts: Sequence[PartitionFacts], anchors: Mapping[Path, str]) -> tuple[Section, ...]:
     """Return the sections about several partitions. `anchors` has the places of those with details, by directory."""
-    reasons = [
-        row(reason, len(those), readable.size(totals_of(those).size_bytes), _named(those))
-        for reason, those in not_to_clean(facts).items()
-    ]
-    sections = [
-        page_section(
-            title="Partitions, the dirtiest first",
-            tables=(
-                Table(
-                    caption="Partitions",
-                    columns=("partition", "size", "dirty ratio", "clean it", "reason", "why"),
-                    rows=tuple(_row(each, anchors) for each in facts),
-                    most_rows=_MOST_LISTED,
-                    numbers=frozenset({"size", "dirty ratio"}),
-                    sentences=frozenset({"why"}),
-                ),
-            ),
-        )
-    ]
-    if reasons:
-        table = Table(
-            caption="Not to be cleaned, by reason",
-            columns=("reason", "partitions", "size", "such as"),
-            rows=tuple(reasons),
-            numbers=frozenset({"partitions", "size"}),
-            sentences=frozenset({"such as"}),
-        )
-        sections.append(page_section(title="Why partitions are not cleaned", tables=(table,)))
+    table = verdicts_table(facts, anchors=anchors)
+    reasons = reasons_table(facts)
+    sections = [Section(title="Partitions, the dirtiest first", parts=(table,))]
+    if reasons.rows:
+        sections.append(Section(title="Why partitions are not cleaned", parts=(reasons,)))
     return tuple(sections)
-
-
-def _named(facts: Sequence[PlannedPartition]) -> str:
-    more = f" and {len(facts) - _MOST_NAMED:,} more" if len(facts) > _MOST_NAMED else ""
-    return ", ".join(each.name for each in facts[:_MOST_NAMED]) + more
-
-
-def _row(facts: PartitionFacts, anchors: dict[str, str]) -> tuple[Cell, ...]:
-    plan = facts.plan
-    return (
-        Cell(text=readable.shown(facts.name), anchor=anchors.get(str(facts.directory), "")),
-        *row(
-            None if plan is None else readable.size(plan.log.size_bytes),
-            None if plan is None else Cell(text=f"{plan.cleanable_ratio:.4f}", share=plan.cleanable_ratio),
-            "yes" if facts.is_eligible else "no",
-            facts.short_reason,
-            facts.explanation.removeprefix(f"{readable.shown(facts.directory)}: "),
-        ),
-    )

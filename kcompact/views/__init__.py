@@ -10,6 +10,7 @@ nor jinja2 nor click.
     keys          the keys of a log: classes of records, versions, ages, the keys and prefixes that take most
     gaps          where offsets are missing, and what that proves
     transactions  how many, what they hold back, which are open
+    batches       batches by codec, delete horizons, producers
     groups        the groups of `__consumer_offsets`
     plans         verdicts on partitions, details, notes, what is left out, totals
     explanations  the conditions of a plan, and what follows from them

@@ -25,9 +25,8 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.transactions import read_all_transactions
 from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions
 from kcompact.release import KAFKA_4_3
-from kcompact.report.facts import PartitionFacts
 from kcompact.report.file import require_writable, write_report
-from kcompact.report.reading import MOST_DETAILED, dry_plan, planned_facts, read_facts
+from kcompact.report.reading import MOST_DETAILED, PartitionFacts, dry_plan, planned_facts, read_facts
 
 STANDARD_OUTPUT = Path("-")
 _OWN_OPTIONS = ("-o", "--output", "--memory", "--prefix")
@@ -123,12 +122,11 @@ def _page(
     print_data: bool,
 ) -> str:
     from kcompact.report import overview
-    from kcompact.report.page import rendered
-    from kcompact.report.parts import PageView
+    from kcompact.report.page import PageView, rendered
 
     several = len(facts) > 1
     detailed = [each for each in facts[:MOST_DETAILED] if each.plan is not None]
-    anchors = {str(each.directory): f"partition-{number}" for number, each in enumerate(detailed, 1)}
+    anchors = {each.directory: f"partition-{number}" for number, each in enumerate(detailed, 1)}
     title = ", ".join(readable.shown(path) for path in paths) if several else readable.shown(facts[0].name)
     return rendered(
         PageView(
@@ -140,7 +138,7 @@ def _page(
             summary=overview.summary_sections(facts, anchors) if several else (),
             values=overview.summary_values(facts) if several else (),
             partitions=tuple(
-                overview.partition_view(each, anchors.get(str(each.directory), "partition-1"), print_data=print_data)
+                overview.partition_view(each, anchors.get(each.directory, "partition-1"), print_data=print_data)
                 for each in (detailed if several else facts)
             ),
             commands=tuple(_commands(facts)),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from kcompact import readable
 from kcompact.format.codec import Codec
-from kcompact.inspect.batch_kinds import Amount
+from kcompact.inspect.batch_kinds import Amount, BatchKinds
+from kcompact.keys.counts import KeyCounts
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.report.facts import PartitionFacts
-from kcompact.report.parts import Illustrated, page_section
-from kcompact.views.parts import Cell, Section, Table, row
+from kcompact.views.parts import Cell, Section, Table, lines, row
 
 MOST_PRODUCERS = 20
 
 
-def codec_section(facts: PartitionFacts) -> Section | Illustrated | None:
-    """Return the section about the codecs; None if no batch was read."""
-    kinds = facts.kinds
-    if kinds is None or not kinds.codecs:
+def codec_section(kinds: BatchKinds) -> Section | None:
+    """Return the batches by codec; None without any."""
+    if not kinds.codecs:
         return None
     total_bytes = sum(each.size_bytes for each in kinds.codecs.values())
     rows = [
@@ -31,20 +29,17 @@ def codec_section(facts: PartitionFacts) -> Section | Illustrated | None:
         caption="Batches by codec",
         columns=("codec", "bytes", "batches", "records", "bytes a batch"),
         rows=tuple(rows),
-        numbers=frozenset({"batches", "records", "bytes a batch"}),
+        numbers=("batches", "records", "bytes a batch"),
     )
-    return page_section(title="Codecs", tables=(table,))
+    return Section(title="Codecs", parts=(table,))
 
 
 def _codec_name(number: int) -> str:
     return Codec(number).name.lower() if number in list(Codec) else f"unknown ({number})"
 
 
-def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustrated | None:
-    """Return the section about delete horizons; None if no batch was read."""
-    kinds = facts.kinds
-    if kinds is None:
-        return None
+def horizon_section(kinds: BatchKinds, counts: KeyCounts | None, plan: CleanPlan) -> Section:
+    """Return the tombstones by state, as far as keys were counted, and the delete horizons of batches."""
     rows = []
     for horizon_ms, amount in sorted(kinds.horizons.items()):
         is_over = horizon_ms <= plan.now_ms
@@ -61,7 +56,7 @@ def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustr
         caption="Batches by delete horizon",
         columns=("horizon", "state", "batches", "records in them", "set by a cleaning at (hint)"),
         rows=tuple(rows),
-        numbers=frozenset({"batches", "records in them"}),
+        numbers=("batches", "records in them"),
     )
     text = (
         "A cleaning that first keeps a tombstone, or a marker that is no longer needed, sets the time from which a "
@@ -74,15 +69,14 @@ def horizon_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustr
             "No batch has a delete horizon. Since Kafka 3.1 a cleaning sets one at each tombstone that it keeps. So no "
             "tombstone of this log has been through a cleaning, or the log has none."
         )
-    tables = (*_tombstone_tables(facts), *((table,) if rows else ()))
-    return page_section(title="Tombstones and delete horizons", text=(text,), tables=tables)
+    tables = (*_tombstones(counts), *((table,) if rows else ()))
+    return Section(title="Tombstones and delete horizons", parts=(lines(text), *tables))
 
 
-def _tombstone_tables(facts: PartitionFacts) -> tuple[Table, ...]:
+def _tombstones(counts: KeyCounts | None) -> tuple[Table, ...]:
     """Return the table of the tombstones that are the newest records of their keys; nothing without any."""
-    if facts.keys is None or not facts.keys.counts.latest_tombstones.number:
+    if counts is None or not counts.latest_tombstones.number:
         return ()
-    counts = facts.keys.counts
     kinds = (
         ("no horizon yet: no cleaning has kept them", counts.unstamped_tombstones),
         ("waiting for their horizon", counts.waiting_tombstones),
@@ -92,14 +86,14 @@ def _tombstone_tables(facts: PartitionFacts) -> tuple[Table, ...]:
         caption="Tombstones that are the newest records of their keys",
         columns=("state", "tombstones", "bytes"),
         rows=tuple(row(state, tally.number, readable.size(tally.size_bytes)) for state, tally in kinds if tally.number),
-        numbers=frozenset({"tombstones", "bytes"}),
+        numbers=("tombstones", "bytes"),
     )
     return (table,)
 
 
-def producer_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustrated | None:
-    """Return the section about producers; None for a log without producer ids."""
-    amounts: dict[int, Amount] = {} if facts.kinds is None else dict(facts.kinds.producers)
+def producer_section(kinds: BatchKinds, plan: CleanPlan) -> Section | None:
+    """Return the producers, those with most bytes first; None for a log without producer ids."""
+    amounts: dict[int, Amount] = dict(kinds.producers)
     without = amounts.pop(-1, None)
     none = Amount()
     ids = sorted({*amounts, *plan.producers}, key=lambda each: (-amounts.get(each, none).size_bytes, each))
@@ -122,11 +116,11 @@ def producer_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illust
         caption="Producers",
         columns=("producer id", "epoch", "batches", "records", "bytes", "last active"),
         rows=tuple(rows),
-        numbers=frozenset({"epoch", "batches", "records", "bytes"}),
+        numbers=("epoch", "batches", "records", "bytes"),
     )
     remarks = []
     if len(ids) > MOST_PRODUCERS:
         remarks.append(f"and {len(ids) - MOST_PRODUCERS:,} more producers")
     if without is not None:
         remarks.append(f"without a producer id: {without.batches:,} batches, {readable.size(without.size_bytes)}")
-    return page_section(title="Producers", tables=(table,), remarks=tuple(remarks))
+    return Section(title="Producers", parts=(table, lines(*remarks, is_close=True)))

@@ -1,4 +1,4 @@
-"""The log to scale, before and after a cleaning, its segments over time, and the table of them."""
+"""Sections with figures: the log to scale before and after a cleaning, its segments over time, versions of keys."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.plan.clean_plan import CleanPlan, Role
-from kcompact.report import drawing, times
-from kcompact.report.facts import PartitionFacts
-from kcompact.report.parts import Illustrated, page_section
-from kcompact.views.parts import Cell, Section, Table, row
+from kcompact.report import drawing
+from kcompact.report.page import Illustrated, page_section
+from kcompact.report.reading import PartitionFacts
+from kcompact.views.keys import VERSIONS, keys_section
+from kcompact.views.parts import Cell, Section, Table, lines, row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from kcompact.keys.counts import LogKeys, VersionsBin
     from kcompact.log.segments import Segment
 
 MOST_DRAWN = 240
@@ -153,7 +155,7 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[str, Sequence[Run]]], *, is_narr
 def time_section(plan: CleanPlan, name: str) -> Section | Illustrated:
     """Return the section with each segment from its first to its largest timestamp."""
     drawn = _spans(plan)
-    has_times = times.are_dates([time for _, first, last, _, _ in drawn for time in (first, last)])
+    has_times = drawing.are_dates([time for _, first, last, _, _ in drawn for time in (first, last)])
     figure = drawing.figure(
         f"{name}-time",
         "Segments over time",
@@ -196,7 +198,7 @@ def _spans(plan: CleanPlan) -> list[Span]:
 
 def _draw_spans(axes: Axes, drawn: Sequence[Span], plan: CleanPlan, *, has_times: bool, is_narrow: bool) -> None:
     if has_times:
-        places = [(times.day(first), times.day(last)) for _, first, last, _, _ in drawn]
+        places = [(drawing.day(first), drawing.day(last)) for _, first, last, _, _ in drawn]
     else:
         bases = [base for _, _, _, base, _ in drawn]
         places = list(zip(map(float, bases), map(float, [*bases[1:], plan.log.log_end_offset]), strict=True))
@@ -216,7 +218,7 @@ def _draw_spans(axes: Axes, drawn: Sequence[Span], plan: CleanPlan, *, has_times
     axes.set_ylim(0, max(max(size for *_, size in drawn) * 1.08, 1))
     drawing.size_axis(axes.yaxis)
     if has_times:
-        times.date_axis(axes, is_narrow=is_narrow)
+        drawing.date_axis(axes, is_narrow=is_narrow)
 
 
 def _role_table(plan: CleanPlan) -> Table:
@@ -228,7 +230,7 @@ def _role_table(plan: CleanPlan) -> Table:
             firsts = [each.first_batch_max_timestamp_ms for each in those]
             first_ms = min((first for first in firsts if first is not None), default=None)
             last_ms = max(each.largest_timestamp_ms for each in those)
-            rows.append(row(Cell(text=str(role), role=role), times.minute(first_ms), times.minute(last_ms)))
+            rows.append(row(Cell(text=str(role), role=role), readable.minute(first_ms), readable.minute(last_ms)))
     return Table(
         caption="From the first batch to the largest timestamp, UTC",
         columns=("section", "from", "to"),
@@ -236,32 +238,45 @@ def _role_table(plan: CleanPlan) -> Table:
     )
 
 
-# One by one
+# Keys
 
 
-def segment_section(facts: PartitionFacts, plan: CleanPlan) -> Section | Illustrated:
-    """Return the section with the table of the segments."""
-    columns = ("base offset", "role", "size", "batches", "records", "first time", "largest time")
-    contents = facts.contents.segments if facts.contents else (None,) * len(plan.log.segments)
-    rows = []
-    for segment, counted in zip(plan.log.segments, contents, strict=True):
-        role = str(plan.role_of(segment))
-        damage = "damaged" if counted is not None and counted.damage is not None else ""
-        rows.append(
-            row(
-                str(segment.base_offset),
-                Cell(text=f"{role}, {damage}" if damage else role, role=plan.role_of(segment)),
-                readable.size(segment.size_bytes),
-                counted and counted.batches,
-                counted and counted.records,
-                times.second(segment.first_batch_max_timestamp_ms),
-                times.second(segment.largest_timestamp_ms),
-            )
-        )
-    table = Table(
-        caption="Segments",
-        columns=columns,
-        rows=tuple(rows),
-        numbers=frozenset({"base offset", "size", "batches", "records"}),
+def illustrated_keys(keys: LogKeys | None, name: str, *, print_data: bool) -> Section | Illustrated | None:
+    """Return the section about the keys; None if none was counted."""
+    if keys is None or not keys.counts.records.number:
+        return None
+    section = keys_section(keys, print_data=print_data)
+    if not print_data:
+        remark = lines("Keys and prefixes are shown as the beginning of their SHA-256.", is_close=True)
+        section = Section(title=section.title, parts=(*section.parts, remark))
+    versions = [each for each in keys.versions if each.keys]
+    if not versions:
+        return section
+    figure = drawing.figure(
+        f"{name}-versions",
+        VERSIONS,
+        "; ".join(
+            f"{readable.span(each.least, each.most)}: {each.keys:,} keys, {each.records:,} records" for each in versions
+        ),
+        lambda axes, is_narrow: _draw_versions(axes, versions, is_narrow=is_narrow),
+        bottom_px=56,
+        legend=((Role.CLEAN, "keys"), (Role.DIRTY, "records")),
     )
-    return page_section(title="Segments", tables=(table,))
+    return Illustrated(section=section, figure=figure, beside=VERSIONS)
+
+
+def _draw_versions(axes: Axes, versions: Sequence[VersionsBin], *, is_narrow: bool) -> None:
+    keys, records = sum(each.keys for each in versions), sum(each.records for each in versions)
+    places = range(len(versions))
+    width = 0.38
+    for offset, parts, colour in (
+        (-width / 2, [100 * each.keys / keys for each in versions], drawing.CLEAN),
+        (width / 2, [100 * each.records / records for each in versions], drawing.DIRTY),
+    ):
+        axes.bar([place + offset for place in places], parts, width=width, color=colour, edgecolor=drawing.PAPER)
+    every = -(-len(versions) // (5 if is_narrow else 12))
+    names = [f"{each.least:,}{'' if each.least == each.most else '+'}" for each in versions]
+    axes.set_xticks(list(places)[::every], names[::every], parse_math=False)
+    axes.set_xlabel("versions of a key", parse_math=False)
+    axes.set_xlim(-0.6, len(versions) - 0.4)
+    drawing.percent_axis(axes.yaxis)
