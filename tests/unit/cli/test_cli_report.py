@@ -169,7 +169,7 @@ def test_what_a_page_says_about_a_log(tmp_path: Path) -> None:
         "Producers",
         "last stable 19, below the high watermark",
         "Open transactions, and the largest and longest that have ended",
-        "markers 5 to get a horizon",
+        "markers 3 until the data of their transactions is gone",
         "Settings",
     ):
         assert said in text, said
