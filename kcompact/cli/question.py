@@ -13,12 +13,6 @@ from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
 from kcompact.cli.json.fields import Document
 from kcompact.cli.json.partitions import WITH_FILES
 from kcompact.cli.output import streams
-from kcompact.errors import (
-    CorruptDataError,
-    CorruptIndexError,
-    CorruptTransactionIndexError,
-)
-from kcompact.format.names import Suffix
 from kcompact.log.directory import LogDir
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes
@@ -26,7 +20,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.walk import Planner, gravest_exit_code, named_partitions, walk_partitions
 
 if TYPE_CHECKING:
-    from kcompact.inspect.findings import Finding
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,29 +87,12 @@ def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntr
 def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
     """Return the entry of a partition with what the headers of its batches say, and with its damage as error."""
     from kcompact.inspect.contents import log_contents
+    from kcompact.inspect.findings import first_damage
     from kcompact.inspect.transactions import log_transaction_findings
 
     plan, error = entry.plan, entry.error
     assert plan is not None
     contents = log_contents(plan.log)
     if error is None and not any(segment.damage for segment in contents.segments):
-        error = error_of(entry.directory, tuple(log_transaction_findings(plan.log, contents.segments)))
+        error = first_damage(tuple(log_transaction_findings(plan.log, contents.segments)), entry.directory)
     return replace(entry, error=error, contents=contents)
-
-
-_INDEX_ERRORS = {
-    Suffix.INDEX: CorruptIndexError,
-    Suffix.TIME_INDEX: CorruptIndexError,
-    Suffix.TXN_INDEX: CorruptTransactionIndexError,
-}
-
-
-def error_of(directory: Path, findings: tuple[Finding, ...]) -> CorruptDataError | None:
-    """Return the first finding as an error if it is damage. The findings are sorted, the worst first."""
-    from kcompact.inspect.findings import Severity
-
-    if not findings or findings[0].severity is not Severity.DAMAGE:
-        return None
-    worst = findings[0]
-    kind = next((kind for suffix, kind in _INDEX_ERRORS.items() if worst.file.endswith(suffix)), CorruptDataError)
-    return kind(file=directory / worst.file, position=worst.position, offset=worst.offset, problem=worst.problem)

@@ -12,7 +12,6 @@ from kcompact.doctor.broken_batches import Failure, broken_end, failures
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import (
     CorruptBatchError,
-    CorruptCheckpointError,
     CorruptDataError,
     CorruptIndexError,
     CorruptTransactionIndexError,
@@ -78,7 +77,7 @@ def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:
     """Return all damage of a partition: every byte is read. Raises StorageError, RefusedError."""
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
     damage = (each for each in contents.findings if each.severity is inspected.Severity.DAMAGE)
-    return [_as_error(each, plan.log.directory) for each in damage if not _is_cut_off(each, plan.log)]
+    return [inspected.as_error(each, plan.log.directory) for each in damage if not _is_cut_off(each, plan.log)]
 
 
 def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:
@@ -88,20 +87,6 @@ def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:
     recovered = (segment for segment in log.segments if segment.base_offset >= log.recovered_from)
     kept = {segment.log_name: segment.size_bytes for segment in recovered}
     return found.position >= kept.get(found.file, found.position + 1)
-
-
-_ERRORS = {
-    ".log": CorruptBatchError,
-    ".index": CorruptIndexError,
-    ".timeindex": CorruptIndexError,
-    ".txnindex": CorruptTransactionIndexError,
-    ".snapshot": CorruptCheckpointError,
-}
-
-
-def _as_error(found: inspected.Finding, directory: Path) -> CorruptDataError:
-    error = _ERRORS.get(Path(found.file).suffix, CorruptDataError)
-    return error(file=directory / found.file, position=found.position, offset=found.offset, problem=found.problem)
 
 
 def found_at_the_ends(plan: CleanPlan, tails: Sequence[Tail]) -> list[KcompactError]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from kcompact.errors import CorruptDataError
+from kcompact.errors import (
+    CorruptBatchError,
+    CorruptCheckpointError,
+    CorruptDataError,
+    CorruptIndexError,
+    CorruptTransactionIndexError,
+)
+from kcompact.format.names import Suffix
 
 MOST_LISTED = 20
 """So many findings of one kind are listed; one more counts the rest."""
@@ -34,6 +41,33 @@ class Finding:
     problem: str
     position: int | None = None
     offset: int | None = None
+
+
+_ERRORS: dict[str, type[CorruptDataError]] = {
+    Suffix.LOG: CorruptBatchError,
+    Suffix.INDEX: CorruptIndexError,
+    Suffix.TIME_INDEX: CorruptIndexError,
+    Suffix.TXN_INDEX: CorruptTransactionIndexError,
+    Suffix.SNAPSHOT: CorruptCheckpointError,
+}
+
+
+def as_error(found: Finding, directory: Path) -> CorruptDataError:
+    """Return damage as the error of its kind of file. That of a log has no hint to look for more: a reader found it."""
+    suffix = Path(found.file).suffix
+    return _ERRORS.get(suffix, CorruptDataError)(
+        file=directory / found.file,
+        position=found.position,
+        offset=found.offset,
+        problem=found.problem,
+        hint="" if suffix == Suffix.LOG else None,
+    )
+
+
+def first_damage(findings: Sequence[Finding], directory: Path) -> CorruptDataError | None:
+    """Return the first finding as an error if it is damage. The findings are sorted, the worst first."""
+    is_damage = bool(findings) and findings[0].severity is Severity.DAMAGE
+    return as_error(findings[0], directory) if is_damage else None
 
 
 def worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
