@@ -3,14 +3,12 @@
 In: arguments, a terminal. Out: text or JSON, and exit codes.
 Imports: `cleaner` and every other folder.
 
-    app            the program: its commands by what they are for, and every error as a message and an exit code
-    declaration    how a command is declared: its help, its shared options, its arguments as they were typed
-    options        the options that several commands share
+    app            the program: its commands, and every error as a message and an exit code
+    options        how commands are declared: their help, and the options that several of them have
     option_types   the types of option values: sizes, times, addresses
     question       the frame of the commands that ask one question about each partition
     listing        lists batches and records: `inspect --batches` and `records`
     latest_records  the latest record of each key, for `records --latest`
-    counting       counts keys for `keys`
     entries        what `inspect` and `recover` report: one entry for each partition or file
     usage          turns wrong usage into messages: what is wrong, what to type instead
     failures       turns errors into messages and exit codes

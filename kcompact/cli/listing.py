@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact import kernels
-from kcompact.cli.commands.single_files import is_file
 from kcompact.cli.entries import InspectedPartition, complain_of
 from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
@@ -19,6 +18,7 @@ from kcompact.cli.output.dump import BatchRecords, Decoder, LineForm, dump_log, 
 from kcompact.cli.output.file_entries import base_offset_of, is_log
 from kcompact.cli.output.reading import ListProgress
 from kcompact.cli.output.unreadable import LeftOutParts
+from kcompact.cli.question import named_in
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, parse_directory, parse_file_name
@@ -30,7 +30,7 @@ from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.notes import option_notes
-from kcompact.plan.walk import gravest_exit_code, named_partitions
+from kcompact.plan.walk import gravest_exit_code
 from kcompact.readable import counted, shown
 
 if TYPE_CHECKING:
@@ -97,9 +97,7 @@ class ListedLog(NamedTuple):
 
 def list_paths(paths: Sequence[Path], options: PlanOptions, listing: Listing) -> int:
     """List the logs of the partitions and files among the paths, and return the exit code."""
-    files = [path for path in paths if is_file(path)]
-    named = [path for path in paths if path not in files]
-    directories, unusable = named_partitions(named, InspectedPartition, topics=options.topics, what="file or directory")
+    files, named, directories, unusable = named_in(paths, InspectedPartition, options)
     streams.tell_notes(option_notes(directories, options) if named else [])
     codes = _list_logs(files, directories, listing, unusable, options)
     complain_of(unusable)

@@ -190,6 +190,17 @@ class Key(click.ParamType[Any]):
             self.fail(f"'{text}' is not hex: and pairs of hexadecimal digits", param, ctx)
 
 
+class Separator(click.ParamType[Any]):
+    """What ends the prefix of a key."""
+
+    name = "separator"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        if not value:
+            self.fail("the separator is empty", param, ctx)
+        return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+
+
 class KeyHash(click.ParamType[Any]):
     """The first hexadecimal digits of the SHA-256 of a key."""
 

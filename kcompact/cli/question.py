@@ -17,7 +17,7 @@ from kcompact.log.directory import LogDir
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.walk import Planner, gravest_exit_code, named_partitions, walk_partitions
+from kcompact.plan.walk import Entry, Planner, gravest_exit_code, named_partitions, walk_partitions
 
 if TYPE_CHECKING:
     pass
@@ -39,12 +39,8 @@ class Question:
 
 def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_json: bool) -> int:
     """Show the answers of all partitions and files among the paths, and return the exit code."""
-    files = [path for path in paths if is_file(path)]
-    named = [path for path in paths if path not in files]
-    directories, unusable = named_partitions(named, InspectedPartition, topics=options.topics, what="file or directory")
-    if question.read_file is None:
-        unusable += [refused_file(path, question.document.command, InspectedPartition) for path in files]
-        files = []
+    refused_by = "" if question.read_file else question.document.command
+    files, named, directories, unusable = named_in(paths, InspectedPartition, options, refused_by=refused_by)
     notes = option_notes(directories, options, explains=question.explains) if named else []
     streams.tell_notes(notes)
     planner = Planner(directories, options)
@@ -63,6 +59,22 @@ def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_j
         complain_of(unusable)
     codes = [entry.exit_code for entry in (*entries, *unusable)]
     return gravest_exit_code([*codes, *(entry.exit_code for entry in file_entries)])
+
+
+def named_in(
+    paths: Sequence[Path], entry: type[Entry], options: PlanOptions, *, refused_by: str = ""
+) -> tuple[list[Path], list[Path], list[Path], list[Entry]]:
+    """Return the single files among the paths, the other paths, the partitions in these, and what cannot be used.
+
+    A command that needs all segments refuses single files: `refused_by` is its name.
+    """
+    files = [path for path in paths if is_file(path)]
+    named = [path for path in paths if path not in files]
+    directories, unusable = named_partitions(named, entry, topics=options.topics, what="file or directory")
+    if refused_by:
+        unusable += [refused_file(path, refused_by, entry) for path in files]
+        files = []
+    return files, named, directories, unusable
 
 
 def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], beside: Sequence[LeftOut]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kcompact.cli.declaration import commands_of
+from kcompact.cli.options import commands_of
 from kcompact.cli.output import streams
 from kcompact.readable import shell_word, shown
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import kcompact as package
 from kcompact.cli.app import main
-from kcompact.cli.declaration import commands_of
+from kcompact.cli.options import commands_of
 from tests.support import log_dsl, log_writer
 from tests.support.log_reader import read_log_records
 

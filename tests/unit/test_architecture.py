@@ -89,7 +89,7 @@ MAY_RENAME_OR_DELETE = {
 MAY_CREATE_FILES = {
     *("clean.staged_files", "swap", "log.lock", "engine.spark"),
     *("host.user_directories", "kernels.build"),
-    "cli.commands.man_pages",
+    "cli.commands.man",
     *("cleaner.journal", "export.files"),
 }
 MAY_OPEN_FILES = {
@@ -102,7 +102,7 @@ MAY_OPEN_FILES = {
     "report.page",  # The template and the style sheet of the package.
     "host.installation",  # The metadata of the package.
     *("host.access", "host.machine", "host.other_processes"),  # `/proc` and `/sys`.
-    *("engine.spark", "kernels", "cli.output.streams", "cli.commands.man_pages"),  # Files of their own; streams.
+    *("engine.spark", "kernels", "cli.output.streams", "cli.commands.man"),  # Files of their own; streams.
 }
 """Modules that open files themselves. A plain `open` follows links and waits for a pipe."""
 MAY_EVALUATE = {"kernels.build"}

@@ -1,4 +1,4 @@
-"""The bodies of the commands.
+"""The commands, a module each: its options, its help, and what it does.
 
 In: paths, settings and options. Out: printed reports, and exit codes.
 Imports: `cleaner` and every other folder except `format`; from `cli` all modules except `app`.
@@ -18,6 +18,6 @@ Imports: `cleaner` and every other folder except `format`; from `cli` all module
     restore        `restore`: puts back what `clean --keep-replaced` has replaced
     report         `report`: draws partitions on one page
     completion     `completion`: the functions for shells
-    man_pages      `man`: writes the man pages
+    man            `man`: a page for each command, made from its help
     doctor         `doctor`: what would stop a broker, its cleaner or kcompact
 """

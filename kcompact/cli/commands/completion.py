@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import click
 
+from kcompact.cli import options
 from kcompact.cli.completion import shells
 from kcompact.cli.output import streams
 
 
-def run(shell: str) -> int:
-    """Print the function for a shell. Return the exit code."""
+@options.command("completion", settings=False, as_json=False)
+@click.argument("shell", metavar="SHELL", type=click.Choice(("bash", "zsh", "fish")))
+def command(shell: str) -> int:
+    """Print the completion of command lines for a shell: bash, zsh or fish.
+
+    Tab then completes commands, options, directories, the topics in directories that are already typed, and the names
+    of Kafka's settings. Only names of directories are read.
+
+    \b
+    Examples:
+      kcompact completion bash >~/.local/share/bash-completion/completions/kcompact
+      kcompact completion zsh >~/.zfunc/_kcompact
+      kcompact completion fish >~/.config/fish/completions/kcompact.fish
+    """
     root = click.get_current_context().find_root()
     streams.echo(shells.source_of(shell, root.command).rstrip())
     return 0

@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
 
 from kcompact import kernels
+from kcompact.cli import options
 from kcompact.cli.output import streams
-from kcompact.doctor.examination import examine
-from kcompact.plan.options import PlanOptions
-from kcompact.plan.walk import gravest_exit_code
+
+if TYPE_CHECKING:
+    from kcompact.plan.options import PlanOptions
 
 
-def run(
-    paths: Sequence[Path],
-    options: PlanOptions,
+@options.command("doctor", needs_kernels=False)
+@options.log_dirs
+@click.option("--verify", "reads_all", is_flag=True, help="Read and check every byte.")
+@options.memory(what="the batches being read")
+@options.verbosity(quiet="Print only how many findings there are.")
+def command(
+    paths: tuple[Path, ...],
+    plan_options: PlanOptions,
     *,
     reads_all: bool,
-    memory_bytes: int,
+    memory_bytes: int | None,
     is_verbose: bool,
     is_quiet: bool,
     as_json: bool,
 ) -> int:
-    """Examine the log directories, show the findings and return the exit code: 0 if nothing stops."""
+    """Find what would stop a broker, its cleaner or kcompact.
+
+    Pass all log directories of one broker together, and its server.properties with --broker-config. Each finding is
+    printed with its severity, what a broker's log says about it, and the command to run next. Without --verify only
+    names, small files and the ends of segments and indexes are read, so it takes about a second.
+
+    Changes nothing and takes no lock. The exit code is 0 only if nothing stops; else it is that of the findings, or 1
+    if they have several.
+
+    \b
+    Examples:
+      kcompact doctor --broker-config server.properties /var/lib/kafka
+      kcompact doctor --verify --json /data1/kafka /data2/kafka | jq .findings
+    """
+    from kcompact.doctor.examination import examine
+    from kcompact.plan.walk import gravest_exit_code
+
     state = kernels.state()
-    found = examine(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
+    found = examine(paths, plan_options, reads_all=reads_all, memory_bytes=options.batch_memory(memory_bytes))
     if as_json:
         from kcompact.cli.json.doctor import DOCTOR
 
-        streams.echo(DOCTOR.text(now_ms=options.now_ms, verified=reads_all, findings=found, kernels=state))
+        streams.echo(DOCTOR.text(now_ms=plan_options.now_ms, verified=reads_all, findings=found, kernels=state))
     else:
         from kcompact.cli.output.printer import Printer
         from kcompact.views.findings import findings_parts

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.cli import options
-from kcompact.cli.declaration import command
 
 if TYPE_CHECKING:
     from kcompact.cli.entries import InspectedPartition
@@ -16,13 +15,10 @@ if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions
 
 
-@command("gaps")
+@options.command("gaps")
 @options.paths
 @options.memory(what="the batches being read")
-@options.configuration
-@options.json_option
-@options.debug_option
-def gaps_command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
+def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
     """Show where offsets are missing, and what that proves about compaction.
 
     Offsets are missing between batches, inside of batches, and in batches that lost all records. The facts that follow

@@ -7,22 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.cli import options
-from kcompact.cli.declaration import command
 
 if TYPE_CHECKING:
     from kcompact.cli.entries import GroupsEntry
     from kcompact.plan.options import PlanOptions
 
 
-@command("groups")
+@options.command("groups")
 @options.paths
 @options.memory(what="the batches being read")
-@options.configuration
-@options.json_option
-@options.debug_option
-def groups_command(
-    paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool
-) -> int:
+def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
     """Sum up the groups of __consumer_offsets.
 
     Each group is shown with its type, members, live offsets, tombstones and bytes, the largest first. Other topics

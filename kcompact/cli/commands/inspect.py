@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from kcompact.cli import options
-from kcompact.cli.declaration import command
 
 if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions
 
 
-@command("inspect")
+@options.command("inspect")
 @options.paths_of_any_kind
 @click.option("--batches", is_flag=True, help="List the batches, as kafka-dump-log.sh does.")
 @options.memory(what="the batches being read")
-@options.configuration
-@options.json_option
-@options.debug_option
-def inspect_command(
+def command(
     paths: tuple[Path, ...], plan_options: PlanOptions, *, batches: bool, memory_bytes: int | None, as_json: bool
 ) -> int:
     """Show what is on the disk.

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kcompact.cli import options
-from kcompact.cli.declaration import command
-from kcompact.cli.option_types import Time, When
+from kcompact.cli.failures import delivered
+from kcompact.cli.option_types import Separator, Time, When
+from kcompact.cli.output import streams
+from kcompact.cli.signals import stop_request
+from kcompact.errors import CorruptDataError, KcompactError
 
 if TYPE_CHECKING:
+    from kcompact.clean.executor import Executor, Progress
+    from kcompact.cleaner.engines import EngineOptions
+    from kcompact.cli.entries import KeysEntry, TopicKeys
+    from kcompact.config.resolve import Configured
+    from kcompact.keys.counts import CountOptions
+    from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
+    from kcompact.plan.walk import LogDirs
 
 
-@command("keys")
+@options.command("keys")
 @options.paths
 @click.option(
     "--older-than",
@@ -23,7 +38,9 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Also list the live keys whose newest record is older than TIME, such as 90d, or a TIME as in --now.",
 )
-@click.option("--prefix", metavar="SEPARATOR", help="Also count by the part of a key before SEPARATOR.")
+@click.option(
+    "--prefix", type=Separator(), metavar="SEPARATOR", help="Also count by the part of a key before SEPARATOR."
+)
 @click.option(
     "--top",
     type=click.IntRange(0, 10_000),
@@ -35,20 +52,15 @@ if TYPE_CHECKING:
 @click.option("--print-data", is_flag=True, help="Show the keys themselves. Default: their hashes.")
 @options.engine
 @options.memory(what="keys and for data being read")
-@options.configuration
-@options.json_option
-@options.debug_option
-def keys_command(
+def command(
     paths: tuple[Path, ...],
     plan_options: PlanOptions,
     *,
     older_than: When | None,
-    prefix: str | None,
+    prefix: bytes | None,
     top: int,
     print_data: bool,
-    engine: str,
-    master: str | None,
-    spark_conf: tuple[str, ...],
+    engine: EngineOptions,
     memory_bytes: int | None,
     as_json: bool,
 ) -> int:
@@ -65,21 +77,63 @@ def keys_command(
       kcompact keys --prefix : --print-data /var/lib/kafka/orders-0
       kcompact keys --older-than 90d --json /var/lib/kafka | jq '.partitions[].keys.old_keys'
     """
-    if prefix == "":
-        raise click.BadParameter("the separator is empty", param_hint="--prefix")
-    from kcompact.cleaner.engines import EngineOptions
-    from kcompact.cli import counting
+    from kcompact.cli.entries import KeysEntry, complain_of
+    from kcompact.cli.json.keys import KEYS, WITH_PRINT_DATA
+    from kcompact.cli.output.entries import show_keys
+    from kcompact.cli.question import named_in
+    from kcompact.keys.counts import CountOptions
+    from kcompact.plan.discovery import left_out
+    from kcompact.plan.notes import option_notes, running_notes, time_notes
+    from kcompact.plan.walk import gravest_exit_code
 
-    conf = options.parse_pairs(spark_conf, option="--spark-conf")
-    request = counting.KeysRequest(
-        older_than_ms=None if older_than is None else _age_ms(older_than, plan_options.now_ms),
-        separator=(prefix or "").encode("utf-8", "surrogateescape"),
+    _, named, directories, unusable = named_in(paths, KeysEntry, plan_options, refused_by="keys")
+    notes = option_notes(directories, plan_options)
+    streams.tell_notes(notes)
+    count = CountOptions(
         top=top,
-        print_data=print_data,
-        engine=EngineOptions(name=engine, master=master, spark_conf=conf),
+        separator=prefix or b"",
+        older_than_ms=None if older_than is None else _age_ms(older_than, plan_options.now_ms),
         memory_bytes=memory_bytes,
     )
-    return counting.run(paths, plan_options, request, as_json=as_json)
+    topics = _counted(directories, plan_options, count, engine)
+    entries = [*(entry for topic in topics for entry in topic.entries), *unusable]
+    doubts = [*running_notes(entries), *time_notes(entries, plan_options)]
+    streams.tell_notes(doubts)
+
+    def show() -> None:
+        if as_json:
+            beside = left_out(named, topics=plan_options.topics)
+            content = {"partitions": entries, "left_out": beside, "topics": topics}
+            given = {WITH_PRINT_DATA} if print_data else set[str]()
+            streams.echo(KEYS.text(given, now_ms=plan_options.now_ms, notes=[*notes, *doubts], **content))
+        else:
+            show_keys(topics, count.older_than_ms, print_data=print_data)
+
+    lost = delivered(show, only_reads=True)
+    complain_of(entries)
+    return gravest_exit_code([entry.exit_code for entry in entries]) or lost
+
+
+def _counted(
+    directories: Sequence[Path], options: PlanOptions, count: CountOptions, engine_options: EngineOptions
+) -> list[TopicKeys]:
+    """Return the counts by topic, with progress on a terminal."""
+    from kcompact.cleaner.engines import Engine
+    from kcompact.cli.output.keys_progress import KeysProgress
+
+    with ExitStack() as stack, stop_request() as stop:
+        engine = Engine(engine_options, stack, bytes_to_read=_log_bytes(directories))
+        if directories and engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
+            streams.tell(str(engine.choice))
+        engine.check()
+        with stop.deferred():  # A signal must not interrupt the start halfway.
+            engine.begin()
+        executors = stack.enter_context(engine.executors(lambda note: streams.tell_notes([note])))
+        progress = KeysProgress()
+        try:
+            return list(_topics(directories, options, count, executors(progress), progress)) if directories else []
+        finally:
+            progress.end()
 
 
 def _age_ms(time: When, now_ms: int) -> int:
@@ -88,3 +142,98 @@ def _age_ms(time: When, now_ms: int) -> int:
     if age_ms < 0:
         raise click.BadParameter("TIME is after --now", param_hint="--older-than")
     return age_ms
+
+
+def _log_bytes(directories: Sequence[Path]) -> int:
+    """Return the bytes of the logs. What cannot be read is reported with its partition."""
+    from kcompact.format.names import Suffix
+
+    total = 0
+    for log in chain.from_iterable(directory.glob(f"*{Suffix.LOG}") for directory in directories):
+        with suppress(OSError):
+            total += log.stat().st_size
+    return total
+
+
+def _topics(
+    directories: Sequence[Path], options: PlanOptions, count: CountOptions, executor: Executor, progress: Progress
+) -> Iterator[TopicKeys]:
+    from kcompact.log.directory import LogDir
+    from kcompact.log.settled import read_settled
+    from kcompact.plan.walk import LogDirs
+
+    configs = options.configs_of(directories)
+    for topic, its_directories in _by_topic(directories):
+        log_dirs = LogDirs()
+        read = partial(_topic, topic, its_directories, configs, options, count, executor, progress)
+        running = next((each for each in map(_log_dir_of(log_dirs), its_directories) if each.is_running), None)
+        if running is None:
+            yield read(LogDir(path=its_directories[0].parent))
+            continue
+        # Each plan is of one moment, and the scan reads no file but those of the plan: if one is gone, all is repeated.
+        yield read_settled(its_directories[0], running, read, watches=False)
+
+
+def _by_topic(directories: Sequence[Path]) -> list[tuple[str, list[Path]]]:
+    """Return the directories by topic. Copies of a partition are of different brokers, so they are not together."""
+    from kcompact.format.names import parse_directory
+
+    found: dict[tuple[str, int], dict[int, Path]] = {}
+    for directory in directories:
+        parsed = parse_directory(directory.name)
+        topic = parsed.topic_partition.topic if parsed else directory.name
+        partition = parsed.topic_partition.partition if parsed else 0
+        copy = 0
+        while partition in found.setdefault((topic, copy), {}):
+            copy += 1
+        found[topic, copy][partition] = directory
+    return [(topic, list(own.values())) for (topic, _), own in found.items() if own]
+
+
+def _log_dir_of(log_dirs: LogDirs) -> Callable[[Path], LogDir]:
+    from kcompact.log.directory import LogDir
+
+    def of(directory: Path) -> LogDir:
+        try:
+            return log_dirs.of(directory)
+        except KcompactError:  # Reported with each partition.
+            return LogDir(path=directory.parent, is_log_dir=True)
+
+    return of
+
+
+def _topic(
+    topic: str,
+    directories: Sequence[Path],
+    configs: Mapping[Path, Configured],
+    options: PlanOptions,
+    count: CountOptions,
+    executor: Executor,
+    progress: Progress,
+    _: LogDir,
+) -> TopicKeys:
+    from kcompact.cli.entries import KeysEntry, TopicKeys
+    from kcompact.keys.count import count_keys
+    from kcompact.plan.walk import Planner, walk_partitions
+
+    planner = Planner(directories, options, configs)
+    visit = partial(planner.planned_despite_damage, entry=KeysEntry)
+    planned = walk_partitions(directories, visit, KeysEntry.failed)
+    entries = {entry.directory: entry for entry in map(_with_damage, planned)}
+    plans = [entry.plan for entry in entries.values() if entry.plan is not None]
+    counted = count_keys(plans, executor, count)
+    for keys in counted.logs:
+        entry = entries[keys.directory]
+        # The count says where the damage is; the plan may only have found that there is some.
+        entries[keys.directory] = replace(entry, keys=keys, error=keys.problem or entry.error)
+    for directory, problem in counted.failed:
+        entries[directory] = replace(entries[directory], error=problem)
+    return TopicKeys(topic=topic, entries=tuple(entries.values()), counted=counted)
+
+
+def _with_damage(entry: KeysEntry) -> KeysEntry:
+    """Return an entry whose plan says of its damage, so that the count looks for open transactions itself."""
+    plan, damage = entry.plan, entry.plan_damage
+    if plan is None or plan.log.damage or not isinstance(damage, CorruptDataError):
+        return entry
+    return replace(entry, plan=replace(plan, log=replace(plan.log, damage=(damage,))))

@@ -7,66 +7,107 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcompact.cli.declaration import typed_arguments
-from kcompact.cli.entries import complain_of
+import click
+
+from kcompact.cli import options
+from kcompact.cli.completion import values
 from kcompact.cli.output import streams
-from kcompact.cli.output.next_command import command_after
-from kcompact.notes import Note
-from kcompact.plan.discovery import LeftOut, left_out
-from kcompact.plan.notes import option_notes, plan_notes, running_notes
-from kcompact.plan.options import PlanOptions
-from kcompact.plan.partition import assumed_retention
-from kcompact.plan.totals import deleted_by_retention, totals_by_reason
-from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions, plan_partitions
+from kcompact.cli.output.next_command import command_after, typed_arguments
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
     from kcompact.config.settings import Override
+    from kcompact.notes import Note
+    from kcompact.plan.discovery import LeftOut
     from kcompact.plan.explanation import Comparison, Explanation
+    from kcompact.plan.options import PlanOptions
+    from kcompact.plan.walk import PlannedPartition
     from kcompact.views.parts import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What to show of the plans, and how. `compared` are settings that are laid beside those of today."""
-
-    explains: bool = False
-    compared: tuple[Override, ...] = ()
-    is_verbose: bool = False
-    is_quiet: bool = False
-    as_json: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
-    """The partitions, dirtiest first, and what was asked about each; by directory, only of those that have a plan."""
+    """The partitions, dirtiest first, and what was asked about each; by directory, only of those that have a plan.
+
+    `compared` are settings that are laid beside those of today.
+    """
 
     planned: Sequence[PlannedPartition]
     unusable: Sequence[PlannedPartition]
+    explains: bool
+    compared: tuple[Override, ...]
     explanations: dict[Path, Explanation]
     comparisons: dict[Path, Comparison]
 
 
-def run(paths: Sequence[Path], options: PlanOptions, request: Request) -> int:
-    """Show the plan of every partition, dirtiest first, and return the exit code."""
-    directories, unusable = named_partitions(paths, PlannedPartition, topics=options.topics)
-    planned = in_turns(list(plan_partitions(directories, options)))
-    notes = option_notes(directories, options, explains=request.explains, compared=request.compared)
-    notes += plan_notes(planned, options)
+@options.command("plan")
+@options.paths
+@click.option(
+    "--explain",
+    "explains",
+    is_flag=True,
+    help="Show each condition with its value, which one decides, when that changes, by which setting, and the cost.",
+)
+@click.option(
+    "--compare",
+    multiple=True,
+    metavar="[TOPIC:]NAME=VALUE",
+    shell_complete=values.complete_settings,
+    help="Show what this setting would change, beside today. Repeatable: all of them together.",
+)
+@options.unclean
+@options.verbosity(quiet="Print only the totals and errors.")
+def command(
+    paths: tuple[Path, ...],
+    plan_options: PlanOptions,
+    *,
+    explains: bool,
+    compare: tuple[str, ...],
+    is_verbose: bool,
+    is_quiet: bool,
+    as_json: bool,
+) -> int:
+    """Show what Kafka's cleaner would decide, and why.
+
+    Each partition, dirtiest first, is shown with the sizes of its clean and dirty sections, the ratio, the verdict and
+    its reason; few partitions also with the groups of segments that become one segment. On a terminal many partitions
+    are counted by reason.
+
+    Changes nothing. A partition that cannot be planned is listed with its error, which sets the exit code.
+
+    \b
+    Examples:
+      kcompact plan --config cleanup.policy=compact /var/lib/kafka
+      kcompact plan --broker-config server.properties --now 2024-03-01T00:00:00Z orders-0
+      kcompact plan --explain /var/lib/kafka/orders-0
+      kcompact plan --compare min.cleanable.dirty.ratio=0.1 /var/lib/kafka
+    """
+    from kcompact.cli.entries import complain_of
+    from kcompact.cli.output.printer import Printer
+    from kcompact.config.settings import parse_override
+    from kcompact.plan.discovery import left_out
+    from kcompact.plan.notes import option_notes, plan_notes
+    from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions, plan_partitions
+
+    compared = tuple(parse_override(text, option="--compare") for text in compare)
+    directories, unusable = named_partitions(paths, PlannedPartition, topics=plan_options.topics)
+    planned = in_turns(list(plan_partitions(directories, plan_options)))
+    notes = option_notes(directories, plan_options, explains=explains, compared=compared)
+    notes += plan_notes(planned, plan_options)
     shown = _Shown(
         planned=planned,
         unusable=unusable,
-        explanations=_explanations(planned) if request.explains else {},
-        comparisons=_comparisons(planned, options, request.compared) if request.compared else {},
+        explains=explains,
+        compared=compared,
+        explanations=_explanations(planned) if explains else {},
+        comparisons=_comparisons(planned, plan_options, compared) if compared else {},
     )
     streams.tell_notes(notes)
-    beside = left_out(paths, topics=options.topics)
-    if request.as_json:
-        streams.echo(_json(shown, notes, beside, options, request))
+    beside = left_out(paths, topics=plan_options.topics)
+    if as_json:
+        streams.echo(_json(shown, notes, beside, plan_options.now_ms))
     else:
-        from kcompact.cli.output.printer import Printer
-
-        _show(shown, beside, Printer(verbose=request.is_verbose), request)
+        _show(shown, beside, Printer(verbose=is_verbose), is_quiet=is_quiet)
         complain_of((*planned, *unusable))
     return gravest_exit_code(each.exit_code for each in (*planned, *unusable))
 
@@ -97,24 +138,23 @@ def _comparisons(
     return {directory: compare(plan, configs[directory].config) for directory, plan in plans.items()}
 
 
-def _json(
-    shown: _Shown, notes: Sequence[Note], beside: Sequence[LeftOut], options: PlanOptions, request: Request
-) -> str:
+def _json(shown: _Shown, notes: Sequence[Note], beside: Sequence[LeftOut], now_ms: int) -> str:
     from kcompact.cli.json.plan import PLAN, WITH_COMPARE, WITH_EXPLAIN, Compared, PlanEntry
     from kcompact.plan.explanation import most_keys
+    from kcompact.plan.totals import totals_by_reason
 
     partitions = (*shown.planned, *shown.unusable)
     explanations, comparisons = shown.explanations, shown.comparisons
     given, content = set(), dict[str, object]()
-    if request.explains:
+    if shown.explains:
         given.add(WITH_EXPLAIN)
         content = {"reasons": totals_by_reason(partitions), "buffer": most_keys(explanations.values())}
-    if request.compared:
+    if shown.compared:
         given.add(WITH_COMPARE)
-        content["compare"] = Compared(request.compared, list(comparisons.values()))
+        content["compare"] = Compared(shown.compared, list(comparisons.values()))
     return PLAN.text(
         given,
-        now_ms=options.now_ms,
+        now_ms=now_ms,
         notes=notes,
         partitions=[
             PlanEntry(each, explanations.get(each.directory), comparisons.get(each.directory)) for each in partitions
@@ -124,40 +164,43 @@ def _json(
     )
 
 
-def _show(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, request: Request) -> None:
+def _show(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, *, is_quiet: bool) -> None:
     planned = shown.planned
     if not planned:
         return
-    if not request.is_quiet or not request.compared:
-        printer.parts(_plans(shown, beside, printer, request))
-    if request.compared:
+    if not is_quiet or not shown.compared:
+        printer.parts(_plans(shown, beside, printer, is_quiet=is_quiet))
+    if shown.compared:
         from kcompact.views.comparison import comparison_parts
 
-        if request.explains and not request.is_quiet:
+        if shown.explains and not is_quiet:
             printer.line()
         comparisons = list(shown.comparisons.values())
-        printer.parts(comparison_parts(request.compared, comparisons, printer.space, is_quiet=request.is_quiet))
-    elif not request.is_quiet:
+        printer.parts(comparison_parts(shown.compared, comparisons, printer.space, is_quiet=is_quiet))
+    elif not is_quiet:
         _show_next(planned, printer)
 
 
-def _plans(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, request: Request) -> list[Part]:
+def _plans(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, *, is_quiet: bool) -> list[Part]:
     """Return the totals of the plans, their explanations, or the plans themselves."""
     from kcompact.views.plans import plans_parts, totals_parts
 
-    if request.is_quiet:
+    if is_quiet:
         return totals_parts(shown.planned)
-    if request.explains:
+    if shown.explains:
         from kcompact.views.explanations import explanations_parts
 
         explanations = list(shown.explanations.values())
         return explanations_parts(shown.planned, explanations, printer.space, left_out=beside)
-    return [] if request.compared else plans_parts(shown.planned, printer.space, left_out=beside)
+    return [] if shown.compared else plans_parts(shown.planned, printer.space, left_out=beside)
 
 
 def _show_next(planned: Sequence[PlannedPartition], printer: Printer) -> None:
     """Print the command that cleans what was planned, or that deletes what is due."""
     from kcompact.cli.output.next_command import show_next
+    from kcompact.plan.notes import running_notes
+    from kcompact.plan.partition import assumed_retention
+    from kcompact.plan.totals import deleted_by_retention
 
     command, *arguments = [each for each in typed_arguments() if each != "--explain"]
     if any(each.is_eligible for each in planned) and not running_notes(planned):

@@ -9,7 +9,6 @@ import click
 
 from kcompact.cli import options
 from kcompact.cli.completion.values import complete_partitions
-from kcompact.cli.declaration import command
 from kcompact.cli.option_types import Key, KeyHash, NamedPath, Number, Time
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ SUFFIXES = (".parquet", ".arrow", ".csv", ".jsonl")
 TABLE_RECORDS = 100
 
 
-@command("records")
+@options.command("records")
 @options.paths_of_any_kind
 @click.option("--batches", "with_batches", is_flag=True, help="With JSON Lines: list the batches too, as text does.")
 @click.option("--print-data", is_flag=True, help="Show keys and values.")
@@ -116,10 +115,7 @@ TABLE_RECORDS = 100
     help="Write the records to this new file, as its name says: .parquet, .arrow, .csv or .jsonl.",
 )
 @options.memory(what="the batches being read")
-@options.configuration
-@options.json_option
-@options.debug_option
-def records_command(
+def command(
     paths: tuple[Path, ...],
     plan_options: PlanOptions,
     *,

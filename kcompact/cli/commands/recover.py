@@ -6,26 +6,45 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kcompact.cleaner.in_use import UseCheck
-from kcompact.cleaner.locks import Locks
-from kcompact.cli.entries import RecoveryEntry, complain_of
+import click
+
+from kcompact.cli import options
 from kcompact.cli.failures import delivered
 from kcompact.cli.json.recovery import RECOVER
 from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
-from kcompact.engine.spark.scratch import sweep_scratch
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions
 from kcompact.readable import counted
-from kcompact.swap.recovery import recover
+
+if TYPE_CHECKING:
+    from kcompact.cleaner.in_use import UseCheck
+    from kcompact.cleaner.locks import Locks
+    from kcompact.cli.entries import RecoveryEntry
 
 
-def run(paths: Sequence[Path], *, foreign: bool, as_json: bool) -> int:
-    """Finish or undo the interrupted swap of each partition, remove what killed runs left, and return the exit code.
+@options.command("recover", settings=False)
+@options.paths
+@click.option("--foreign", is_flag=True, help="Finish or undo also what a broker's own interrupted cleaning has left.")
+def command(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
+    """Finish or undo a swap that was interrupted.
 
-    With `foreign` also the swaps of a broker.
+    A swap whose new segment was committed is finished, any other swap is undone, and the staging directory is removed.
+    Every clean does this first. A second run changes nothing. Files that a broker left are listed and not changed, and
+    the exit code is 8: the broker finishes or undoes its own swaps when it starts. With --foreign kcompact does it, by
+    the rules of the broker, after it has verified the new segments.
+
+    \b
+    Example:
+      kcompact recover /var/lib/kafka
     """
+    from kcompact.cleaner.in_use import UseCheck
+    from kcompact.cleaner.locks import Locks
+    from kcompact.cli.entries import RecoveryEntry, complain_of
+    from kcompact.engine.spark.scratch import sweep_scratch
+    from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions
+
     with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths, RecoveryEntry)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
@@ -63,6 +82,9 @@ def _note_on(directory: Path, only_copies: Sequence[int]) -> Note:
 
 
 def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, foreign: bool) -> RecoveryEntry:
+    from kcompact.cli.entries import RecoveryEntry
+    from kcompact.swap.recovery import recover
+
     stop.check(directory)
     lock = locks.of(directory)
     assert lock is not None, "only a dry run and a copy take no locks"

@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
 
 from kcompact import __version__, readable
-from kcompact.cleaner.outcome import PartitionOutcome
-from kcompact.cli.declaration import typed_arguments
-from kcompact.cli.entries import complain_of
+from kcompact.cli import options
+from kcompact.cli.option_types import NamedPath
 from kcompact.cli.output import streams
-from kcompact.cli.output.next_command import command_after
-from kcompact.cli.output.progress import ProgressBar
+from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.cli.signals import stop_request
 from kcompact.errors import CorruptDataError, UnsupportedError
-from kcompact.host.installation import how_to_add
-from kcompact.keys.counts import CountOptions
 from kcompact.notes import Note
-from kcompact.plan.explanation import explain_all
-from kcompact.plan.horizons import read_all_horizons
-from kcompact.plan.notes import option_notes, plan_notes, running_notes
-from kcompact.plan.options import PlanOptions
-from kcompact.plan.transactions import read_all_transactions
-from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions
-from kcompact.release import KAFKA_4_3
-from kcompact.report.file import require_writable, write_report
-from kcompact.report.reading import MOST_DETAILED, PartitionFacts, dry_plan, planned_facts, read_facts
+
+if TYPE_CHECKING:
+    from kcompact.keys.counts import CountOptions
+    from kcompact.plan.options import PlanOptions
+    from kcompact.plan.walk import PlannedPartition
+    from kcompact.report.reading import PartitionFacts
 
 STANDARD_OUTPUT = Path("-")
 _OWN_OPTIONS = ("-o", "--output", "--memory", "--prefix")
@@ -34,27 +30,79 @@ _OWN_FLAGS = ("--debug", "--print-data")
 """Options with a value that `plan` has not."""
 
 
-def run(
-    paths: Sequence[Path], options: PlanOptions, *, file: Path, count: CountOptions, print_data: bool, as_json: bool
+@options.command("report")
+@options.paths
+@click.option(
+    "--output",
+    "-o",
+    "file",
+    type=NamedPath(),
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="The file of the page. Only an older report is replaced. - is standard output.",
+)
+@click.option(
+    "--prefix",
+    default=":",
+    show_default=True,
+    metavar="SEPARATOR",
+    help="Count also by the part of a key before SEPARATOR.",
+)
+@click.option("--print-data", is_flag=True, help="Show keys and prefixes themselves. Default: their hashes.")
+@options.memory(what="keys and for data being read")
+@options.unclean
+def command(
+    paths: tuple[Path, ...],
+    plan_options: PlanOptions,
+    *,
+    file: Path,
+    prefix: str,
+    print_data: bool,
+    memory_bytes: int | None,
+    as_json: bool,
 ) -> int:
-    """Write the report and return the exit code."""
+    """Draw partitions on one page, for a ticket.
+
+    The page is one HTML file without scripts that loads nothing: the verdict and why, the log to scale before and after
+    a cleaning, segments over time, the dirty ratio as the log grew, keys, tombstones, gaps, codecs, producers,
+    transactions, and the commands to run next. Of more than 20 partitions the dirtiest are drawn, and the others are
+    listed.
+
+    Reads all records, as a dry run does. Changes nothing and takes no lock. Needs the extra `report`: without
+    it the error says how to add it.
+
+    \b
+    Examples:
+      kcompact report --config cleanup.policy=compact /var/lib/kafka/orders-0
+      kcompact report --topic 'orders*' -o orders.html /var/lib/kafka
+    """
+    from kcompact.keys.counts import CountOptions
+    from kcompact.plan.notes import option_notes, plan_notes
+    from kcompact.plan.walk import gravest_exit_code, in_turns, named_partitions
+    from kcompact.report.file import require_writable, write_report
+    from kcompact.report.reading import MOST_DETAILED, PartitionFacts, planned_facts
+
+    if as_json and file == STANDARD_OUTPUT:
+        raise click.UsageError("--json and -o - exclude each other: both print on standard output")
+    count = CountOptions(separator=prefix.encode("utf-8", "surrogateescape"), memory_bytes=memory_bytes)
     _require_libraries(file)
-    directories, unusable = named_partitions(paths, PartitionFacts, topics=options.topics)
+    directories, unusable = named_partitions(paths, PartitionFacts, topics=plan_options.topics)
     if file != STANDARD_OUTPUT:
         require_writable(file, directories)
-    facts = in_turns(list(planned_facts(directories, options)))
-    notes = [*option_notes(directories, options), *plan_notes(facts, options)]
+    facts = in_turns(list(planned_facts(directories, plan_options)))
+    notes = [*option_notes(directories, plan_options), *plan_notes(facts, plan_options)]
     streams.tell_notes(notes)
-    facts = [*_detailed(facts[:MOST_DETAILED], options, count), *facts[MOST_DETAILED:]]
+    facts = [*_detailed(facts[:MOST_DETAILED], plan_options, count), *facts[MOST_DETAILED:]]
     size_bytes = None
     if facts:
-        page = _page(paths, [*_explained(facts), *unusable], options, notes, print_data=print_data)
+        page = _page(paths, [*_explained(facts), *unusable], plan_options, notes, print_data=print_data)
         size_bytes = len(page.encode())
         if file == STANDARD_OUTPUT:
             streams.echo(page)
         else:
             write_report(file, page, directories)
-    _tell([*facts, *unusable], options, notes, file=file, size_bytes=size_bytes, as_json=as_json)
+    _tell([*facts, *unusable], plan_options, notes, file=file, size_bytes=size_bytes, as_json=as_json)
     return gravest_exit_code(each.exit_code for each in (*facts, *unusable))
 
 
@@ -68,6 +116,8 @@ def _tell(
     as_json: bool,
 ) -> None:
     """Print the errors and what was written: a page of so many bytes, or none if no path was a partition."""
+    from kcompact.cli.entries import complain_of
+
     if as_json:
         from kcompact.cli.json.report import REPORT
 
@@ -81,6 +131,8 @@ def _tell(
 
 def _require_libraries(file: Path) -> None:
     """Raise UnsupportedError if the libraries of the extra `report` are not installed."""
+    from kcompact.host.installation import how_to_add
+
     try:
         import jinja2
         import matplotlib
@@ -95,6 +147,10 @@ def _require_libraries(file: Path) -> None:
 
 def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: CountOptions) -> list[PartitionFacts]:
     """Return the partitions with what their segments contain, with progress on a terminal."""
+    from kcompact.cleaner.outcome import PartitionOutcome
+    from kcompact.cli.output.progress import ProgressBar
+    from kcompact.report.reading import dry_plan, read_facts
+
     planned = {each.directory: dry_plan(each.plan) if each.plan and not each.error else None for each in facts}
     outcomes = [PartitionOutcome(directory=directory, plan=plan) for directory, plan in planned.items() if plan]
     with stop_request() as stop:
@@ -107,6 +163,10 @@ def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: Coun
 
 def _explained(facts: Sequence[PartitionFacts]) -> list[PartitionFacts]:
     """Return the partitions with the explanations of their plans."""
+    from kcompact.plan.explanation import explain_all
+    from kcompact.plan.horizons import read_all_horizons
+    from kcompact.plan.transactions import read_all_transactions
+
     plans = [each.plan for each in facts if each.plan is not None]
     explanations = explain_all(plans, read_all_horizons(plans), read_all_transactions(plans))
     explained = {each.plan.log.directory: each for each in explanations}
@@ -121,8 +181,10 @@ def _page(
     *,
     print_data: bool,
 ) -> str:
+    from kcompact.release import KAFKA_4_3
     from kcompact.report import overview
     from kcompact.report.page import PageView, rendered
+    from kcompact.report.reading import MOST_DETAILED
 
     several = len(facts) > 1
     detailed = [each for each in facts[:MOST_DETAILED] if each.plan is not None]
@@ -148,6 +210,8 @@ def _page(
 
 def _commands(facts: Sequence[PartitionFacts]) -> list[str]:
     """Return the commands to run next, with the paths and the settings of this one."""
+    from kcompact.plan.notes import running_notes
+
     command, *arguments = _shared_arguments(typed_arguments())
     found = []
     if any(isinstance(each.error, CorruptDataError) for each in facts):

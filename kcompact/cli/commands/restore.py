@@ -5,23 +5,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kcompact.cleaner.in_use import UseCheck
-from kcompact.cleaner.locks import Locks
-from kcompact.cleaner.restoring import RestoredPartition, kept_partitions, restore_partition
-from kcompact.cli.entries import RestoreEntry, complain_of
+import click
+
+from kcompact.cli import options
+from kcompact.cli.completion import values
 from kcompact.cli.failures import delivered
-from kcompact.cli.json.recovery import RESTORE
+from kcompact.cli.option_types import NamedPath
 from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.walk import gravest_exit_code
 from kcompact.readable import shown
 
+if TYPE_CHECKING:
+    from kcompact.cleaner.in_use import UseCheck
+    from kcompact.cleaner.locks import Locks
+    from kcompact.cleaner.restoring import RestoredPartition
+    from kcompact.cli.entries import RestoreEntry
 
-def run(kept: Path, *, only_check: bool, as_json: bool) -> int:
-    """Verify what is kept in a directory and put it back, and return the exit code."""
+
+@options.command("restore", settings=False)
+@click.argument("kept", metavar="DIR", type=NamedPath(readable=False), shell_complete=values.complete_directories)
+@click.option("--check", "only_check", is_flag=True, help="Only verify DIR and the partitions. Change nothing.")
+def command(kept: Path, only_check: bool, as_json: bool) -> int:
+    """Put back what `clean --keep-replaced DIR` has replaced.
+
+    Every kept file is verified first, and that the partition is still as the cleaning has left it. Then the files and
+    the checkpoint are put back as they were, under the lock of the log directory. DIR is not changed. If this is
+    interrupted, run it again.
+
+    \b
+    Example:
+      kcompact restore --check /var/lib/kept
+    """
+    from kcompact.cleaner.in_use import UseCheck
+    from kcompact.cleaner.locks import Locks
+    from kcompact.cleaner.restoring import kept_partitions
+    from kcompact.cli.entries import complain_of
+    from kcompact.cli.json.recovery import RESTORE
+    from kcompact.plan.walk import gravest_exit_code
+
     with stop_request() as stop, ExitStack() as stack:
         partitions = kept_partitions(kept)
         locks, in_use = Locks(stack, only_check=only_check, notes_held=only_check), UseCheck(only_notes=only_check)
@@ -61,6 +86,9 @@ def _show(entries: Sequence[RestoreEntry]) -> None:
 def _entry(
     partition: RestoredPartition, kept: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, only_check: bool
 ) -> RestoreEntry:
+    from kcompact.cleaner.restoring import restore_partition
+    from kcompact.cli.entries import RestoreEntry
+
     directory = Path(partition.subject.directory) if partition.subject else kept / partition.name
     try:
         if partition.error is not None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.cli import options
-from kcompact.cli.declaration import command
 
 if TYPE_CHECKING:
     from kcompact.cli.entries import InspectedPartition
@@ -16,15 +15,10 @@ if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions
 
 
-@command("transactions")
+@options.command("transactions")
 @options.paths
 @options.memory(what="the batches being read")
-@options.configuration
-@options.json_option
-@options.debug_option
-def transactions_command(
-    paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool
-) -> int:
+def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
     """Show how transactions ended, and what waits for them.
 
     Counts committed, aborted, empty, open and hanging transactions, and shows the open, the largest and the longest

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.cli import options
-from kcompact.cli.declaration import command
 
 if TYPE_CHECKING:
     from kcompact.cli.entries import InspectedPartition
@@ -16,15 +15,10 @@ if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions
 
 
-@command("verify")
+@options.command("verify")
 @options.paths_of_any_kind
 @options.memory(what="the batches being read")
-@options.configuration
-@options.json_option
-@options.debug_option
-def verify_command(
-    paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool
-) -> int:
+def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
     """Read and check every byte.
 
     Batches, records, indexes, snapshots and checkpoints are checked, and that they agree. Each finding is shown with

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcompact.cli.declaration import typed_arguments
+from kcompact.cli.output.next_command import typed_arguments
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

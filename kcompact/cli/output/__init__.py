@@ -16,8 +16,7 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
     progress       the progress of all partitions while `clean` runs
     progress_bars  the bars on a terminal
     reading        the progress of a command that only reads
-    next_command   the command that a person may want to type next
-    man_page       a command as a man page
+    next_command   the command that a person may want to type next, made from the arguments that were typed
     printer        the parts of a view on a terminal or a pipe
     streams        the standard streams: closed, full or broken
 """

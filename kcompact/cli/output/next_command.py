@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from kcompact.cli.output.printer import Printer
+import click
+
 from kcompact.readable import shell_word
+
+if TYPE_CHECKING:
+    from kcompact.cli.output.printer import Printer
 
 _OF_THE_REPORT = re.compile(r"--verbose|--quiet|--json|-[vq]+")
 """Options that change only how the result is shown."""
+_ARGUMENTS = "kcompact.arguments"
+"""The key under which click's context holds the arguments of this process."""
+
+
+def keep_arguments(context: click.Context, arguments: Sequence[str]) -> None:
+    """Keep the arguments of this process as they were typed, from the name of the command on."""
+    context.meta[_ARGUMENTS] = tuple(arguments)
+
+
+def typed_arguments(context: click.Context | None = None) -> tuple[str, ...]:
+    """Return the arguments of this process as they were typed, from the name of the command on."""
+    arguments: tuple[str, ...] = (context or click.get_current_context()).meta.get(_ARGUMENTS, ())
+    return arguments
 
 
 def command_after(arguments: Sequence[str], command: str, *, without: Sequence[str] = ()) -> str:

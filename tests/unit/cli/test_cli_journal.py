@@ -141,7 +141,7 @@ def test_if_the_last_line_cannot_be_written_a_note_says_so(tmp_path: Path, monke
 
 
 def test_without_the_option_it_is_this_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcompact.cli.commands.clean.default_journal", lambda: tmp_path / "journal.jsonl")
+    monkeypatch.setattr("kcompact.cleaner.journal.default_journal", lambda: tmp_path / "journal.jsonl")
     directory = partition(tmp_path / "logs")
     ran = kcompact("clean", "--engine", "in-process", "--config", "cleanup.policy=compact", directory)
     assert ran.code == 0

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kcompact.cli import counting
 from kcompact.cli.json.keys import COUNTS
 from kcompact.cli.json.partitions import ERROR, IDENTITY
+from kcompact.keys import count
 from kcompact.keys.count import count_keys
 from kcompact.log import settled
 from tests.support.command_line import (
@@ -306,7 +306,7 @@ def test_a_segment_that_a_running_broker_replaces_is_read_again(
         return real(*arguments, **options)
 
     real = count_keys
-    monkeypatch.setattr(counting, "count_keys", replacing)
+    monkeypatch.setattr(count, "count_keys", replacing)
     with running_broker(tmp_path):
         ran = kcompact(*KEYS, "--json", directory)
     assert (ran.code, len(counted), counts_in(ran.partition["keys"])["records"]) == (0, 2, 7)

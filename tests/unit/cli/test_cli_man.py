@@ -9,7 +9,7 @@ import click
 import pytest
 
 from kcompact.cli.app import main
-from kcompact.cli.output.man_page import page_of
+from kcompact.cli.commands.man import page_of
 from tests.support.command_line import EVERY_COMMAND, kcompact
 
 REQUESTS = {".TH", ".SH", ".B", ".BR", ".PP", ".TP", ".nf", ".fi"}

@@ -45,7 +45,7 @@ WITH_LITTLE_MEMORY = """
 import resource, sys, time
 from click.testing import CliRunner
 from kcompact.cli.app import main
-import numpy, lz4.block, snappy, zstandard, kcompact.cli.commands.clean, kcompact.inspect.verify
+import numpy, lz4.block, snappy, zstandard, kcompact.cleaner.round, kcompact.inspect.verify
 *commands, = eval(sys.stdin.read())
 CliRunner().invoke(main, commands[0])
 with open("/proc/self/statm") as statm:

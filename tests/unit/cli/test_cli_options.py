@@ -9,7 +9,6 @@ import click
 import pytest
 
 from kcompact.cleaner.cleaning import CleanOptions
-from kcompact.cli.commands import clean as clean_command
 from kcompact.cli.option_types import Size
 from tests.support.command_line import COMPACT, digest, kcompact, partition
 
@@ -97,11 +96,11 @@ def test_the_sizes_reach_the_cleaning(
 ) -> None:
     asked: list[CleanOptions] = []
 
-    def clean(paths: Any, plan_options: Any, options: CleanOptions, *_: Any, **__: Any) -> int:
+    def begin(paths: Any, plan_options: Any, options: CleanOptions, *_: Any, **__: Any) -> int:
         asked.append(options)
-        return 0
+        raise click.exceptions.Exit(0)
 
-    monkeypatch.setattr(clean_command, "run", clean)
+    monkeypatch.setattr("kcompact.cleaner.round.begin_round", begin)
     assert kcompact("clean", *arguments, partition(tmp_path)).code == 0
     (options,) = asked
     assert (options.memory_bytes, options.max_bytes_per_second) == (memory_bytes, max_bytes_per_second)

@@ -86,7 +86,7 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_figures")
 def test_several_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "MOST_DETAILED", 1)
+    monkeypatch.setattr("kcompact.report.reading.MOST_DETAILED", 1)
     for number in range(2):
         partition(tmp_path / "logs", settings(f"name=orders-{number}"))
     log_writer.write(log_dsl.parse("log now=10:00 name=empty-0\n0:"), tmp_path / "logs")

@@ -194,13 +194,12 @@ IN_RECOVERY = """
 import os, signal, sys
 from kcompact.swap import recovery
 from kcompact.cleaner import round as rounds
-from kcompact.cli.commands import recover as command
 real = recovery.recover
 def recover(directory, **options):
     if directory.name == "orders-1":
         os.kill(os.getpid(), signal.SIGTERM)
     return real(directory, **options)
-rounds.recover = command.recover = recover
+rounds.recover = recovery.recover = recover
 from kcompact.__main__ import main
 main()
 """

@@ -9,15 +9,10 @@ from typing import Any
 
 import pytest
 
-from kcompact.cleaner.cleaning import CleanOptions
-from kcompact.cleaner.engines import EngineOptions
-from kcompact.cli.commands import clean as clean_command
-from kcompact.cli.commands import recover as recover_command
+from kcompact.cli.app import main
 from kcompact.cli.output.progress import ProgressBar
 from kcompact.cli.signals import StopRequest
-from kcompact.config.settings import parse_override
 from kcompact.plan import partition as partition_plan
-from kcompact.plan.options import PlanOptions
 from tests.support.command_line import (
     COMPACT,
     DIRTY,
@@ -75,12 +70,10 @@ def test_standard_input_is_looked_at_for_questions_only(tmp_path: Path, monkeypa
     monkeypatch.setattr("kcompact.cli.commands.consent.sys.stdin", Unread())
     for yes in (True, False):
         directory = partition(tmp_path / str(yes))
-        options = PlanOptions(now_ms=1_704_103_200_000, overrides=(parse_override("cleanup.policy=compact"),))
         before = digest(directory)
-        assert (
-            clean_command.run([directory], options, CleanOptions(), EngineOptions(), assume_yes=yes, as_json=not yes)
-            == 0
-        )
+        with pytest.raises(SystemExit) as ended:
+            main(["clean", *COMPACT, "--yes" if yes else "--json", str(directory)])
+        assert ended.value.code == 0
         assert digest(directory) != before
 
 
@@ -234,7 +227,7 @@ def test_a_recovery_that_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: Any, **__: Any) -> Any:
         raise denied(directory)
 
-    monkeypatch.setattr(recover_command, "recover", fail)
+    monkeypatch.setattr("kcompact.swap.recovery.recover", fail)
     ran = kcompact("recover", "--json", directory)
     assert (ran.code, ran.partition["error"]) == (4, f"{directory}: {DENIED}")
 

@@ -1,4 +1,4 @@
-"""A command as a man page, made from its help.
+"""`man`: a page for each command, made from its help.
 
 The page is in the `man` macros of roff, as described in man(7) and groff_man(7). It has no date, so that the same help
 gives the same page. `click-man` is no help: it escapes nothing but hyphens, and breaks the lines of examples.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
 from kcompact import __version__
-from kcompact.cli.declaration import commands_of
+from kcompact.cli import options
+from kcompact.cli.option_types import NamedPath
+from kcompact.cli.options import commands_of
+from kcompact.cli.output import streams
 
 _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
 """Characters that roff would take for a command or replace by a typographic one."""
@@ -21,6 +25,27 @@ _SECTIONS = {"Exit codes": "EXIT STATUS", "Example": "EXAMPLES"}
 
 KEPT_LINES = "\b"
 """The first line of a paragraph whose lines click does not join."""
+
+
+@options.command("man", settings=False, as_json=False)
+@click.argument("directory", metavar="DIR", type=NamedPath(file_okay=False))
+def command(directory: Path) -> int:
+    """Write the man pages, kcompact.1 and one for each command, into a directory.
+
+    DIR is made if it does not exist. Pages of another version are replaced.
+
+    \b
+    Example:
+      kcompact man ~/.local/share/man/man1 && man kcompact-clean
+    """
+    root = click.get_current_context().find_root()
+    contexts = [root, *(click.Context(each, root, name) for name, each in sorted(commands_of(root).items()))]
+    directory.mkdir(parents=True, exist_ok=True)
+    for context in contexts:
+        file = directory / f"{context.command_path.replace(' ', '-')}.1"
+        file.write_text(page_of(context), encoding="utf-8")
+        streams.echo(str(file))
+    return 0
 
 
 def page_of(context: click.Context) -> str:
