@@ -24,11 +24,11 @@ from typing import Any
 from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
 from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.errors import ConfigError
+from kcompact.format.text_lines import INT_MAX as INT_MAX
+from kcompact.format.text_lines import LONG_MAX as LONG_MAX
 from kcompact.readable import closest
 from kcompact.release import KAFKA_4_3, Release
 
-LONG_MAX = (1 << 63) - 1
-INT_MAX = (1 << 31) - 1
 MIN_DEDUPE_BUFFER_BYTES = 1 << 20
 """Each cleaner thread of a broker must have more than this."""
 

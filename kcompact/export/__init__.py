@@ -5,6 +5,6 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `inspect`.
 
     columns    the fields that every export has, as columns
     arrow      Parquet and Arrow files, through pyarrow
-    rows       rows of CSV
+    csv        rows of CSV
     files      a file that appears under its name when it is complete
 """

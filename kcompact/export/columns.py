@@ -14,22 +14,8 @@ import numpy.typing as npt
 
 from kcompact.format.codec import Codec
 from kcompact.inspect.records import RecordRun
-from kcompact.kernels import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    CODEC_MASK,
-    COLUMNS,
-    CONTROL_BIT,
-    DELETE_HORIZON_BIT,
-    EPOCH,
-    LOG_APPEND_TIME_BIT,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORD_FIELDS,
-    TRANSACTIONAL_BIT,
-    Column,
-)
+from kcompact.kernels import Column
+from kcompact.kernels import columns as c
 
 Mask = npt.NDArray[np.bool_]
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
@@ -79,13 +65,13 @@ class Extra(NamedTuple):
 
 def head(run: RecordRun, rows: Column, source: Source) -> Iterator[Field]:
     """Yield the fields that come before key, value and headers."""
-    attributes = run.table[run.batch[rows], ATTRIBUTES]
+    attributes = run.table[run.batch[rows], c.ATTRIBUTES]
     yield _same("topic", Kind.TOPIC, source.topic, len(rows))
     yield _same("partition", Kind.INT32, source.partition, len(rows))
     yield _same("segment", Kind.INT64, source.base_offset, len(rows))
     yield Field("offset", Kind.INT64, run.offset[rows])
     yield _unless_minus_one("timestamp", Kind.TIME, run.timestamp[rows])
-    yield Field("timestamp_type", Kind.TIMESTAMP_TYPE, _bit(attributes, LOG_APPEND_TIME_BIT).astype(np.int64))
+    yield Field("timestamp_type", Kind.TIMESTAMP_TYPE, _bit(attributes, c.LOG_APPEND_TIME_BIT).astype(np.int64))
     yield _unless_minus_one("key_size", Kind.INT32, run.key_size[rows])
     yield _unless_minus_one("value_size", Kind.INT32, run.value_size[rows])
 
@@ -93,17 +79,17 @@ def head(run: RecordRun, rows: Column, source: Source) -> Iterator[Field]:
 def tail(run: RecordRun, rows: Column) -> Iterator[Field]:
     """Yield the fields that come after key, value and headers."""
     batches = run.batch[rows]
-    attributes = run.table[batches, ATTRIBUTES]
-    yield Field("base_offset", Kind.INT64, run.table[batches, BASE_OFFSET])
-    yield _unless_minus_one("leader_epoch", Kind.INT32, run.table[batches, EPOCH])
-    yield _unless_minus_one("producer_id", Kind.INT64, run.table[batches, PRODUCER_ID])
-    yield _unless_minus_one("producer_epoch", Kind.INT16, run.table[batches, PRODUCER_EPOCH])
+    attributes = run.table[batches, c.ATTRIBUTES]
+    yield Field("base_offset", Kind.INT64, run.table[batches, c.BASE_OFFSET])
+    yield _unless_minus_one("leader_epoch", Kind.INT32, run.table[batches, c.EPOCH])
+    yield _unless_minus_one("producer_id", Kind.INT64, run.table[batches, c.PRODUCER_ID])
+    yield _unless_minus_one("producer_epoch", Kind.INT16, run.table[batches, c.PRODUCER_EPOCH])
     yield _unless_minus_one("sequence", Kind.INT32, run.sequence[rows])
-    yield Field("is_transactional", Kind.TRUTH, _bit(attributes, TRANSACTIONAL_BIT))
-    yield Field("is_control", Kind.TRUTH, _bit(attributes, CONTROL_BIT))
-    yield Field("codec", Kind.CODEC, attributes & CODEC_MASK)
-    has_no_horizon = ~_bit(attributes, DELETE_HORIZON_BIT).astype(bool)
-    yield Field("delete_horizon", Kind.TIME, run.table[batches, BASE_TIMESTAMP], has_no_horizon)
+    yield Field("is_transactional", Kind.TRUTH, _bit(attributes, c.TRANSACTIONAL_BIT))
+    yield Field("is_control", Kind.TRUTH, _bit(attributes, c.CONTROL_BIT))
+    yield Field("codec", Kind.CODEC, attributes & c.CODEC_MASK)
+    has_no_horizon = ~_bit(attributes, c.DELETE_HORIZON_BIT).astype(bool)
+    yield Field("delete_horizon", Kind.TIME, run.table[batches, c.BASE_TIMESTAMP], has_no_horizon)
 
 
 def _same(name: str, kind: Kind, value: int | None, count: int) -> Field:
@@ -122,10 +108,10 @@ def _bit(attributes: Column, bit: int) -> Column:
 def empty_run() -> RecordRun:
     """Return a run without records: it has all fields, and so the names and types of the columns."""
     return RecordRun(
-        table=np.zeros((0, COLUMNS), np.int64),
+        table=np.zeros((0, c.COLUMNS), np.int64),
         crc=NO_ROWS,
         magic=NO_ROWS,
-        columns=np.zeros((RECORD_FIELDS, 0), np.int64),
+        columns=np.zeros((c.RECORD_FIELDS, 0), np.int64),
         data=np.zeros(0, np.uint8),
         start_position=0,
         end_position=0,

@@ -14,7 +14,6 @@ Imports: `errors`.
     index              `.index`, `.timeindex`, `.txnindex`, and the rule for which batches get an entry
     producer_snapshot  `.snapshot`: the state of each producer
     checkpoint         the four offset checkpoints and `leader-epoch-checkpoint`
-    java_hash_map      the order in which Kafka writes the entries of an offset checkpoint
     properties         `meta.properties`, `partition.metadata`, `.kafka_cleanshutdown`, Java properties
     text_lines         lines, words and integers of these text files
     messages/          records of Kafka's internal topics and control records, decoded by their schemas

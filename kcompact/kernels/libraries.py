@@ -16,31 +16,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import Any
 
-from kcompact.kernels.columns import (
-    CODEC_WORDS,
-    DEFLATE_CRC,
-    DEFLATE_DECOMPRESS,
-    DEFLATE_READER,
-    DEFLATE_STREAM,
-    GZIP,
-    LZ4,
-    LZ4_COMPRESS,
-    LZ4_DECOMPRESS,
-    LZ4_STATE_WORDS,
-    Z_STREAM_WORDS,
-    ZLIB_CRC,
-    ZLIB_DEFLATE,
-    ZLIB_DEFLATE_RESET,
-    ZSTD,
-    ZSTD_COMPRESS,
-    ZSTD_CONTENT_SIZE,
-    ZSTD_DECOMPRESS,
-    ZSTD_FRAME_SIZE,
-    ZSTD_READER,
-    ZSTD_RESET,
-    ZSTD_WRITER,
-    ZSTD_WRITER_RESET,
-)
+from kcompact.kernels import columns as c
 
 _LEAST_ZSTD_VERSION = 10_400
 """Since 1.4.0 the functions and parameters that are used here are stable."""
@@ -62,7 +38,7 @@ class Codecs:
     """
 
     def __init__(self) -> None:
-        self.words = memoryview(bytearray(8 * CODEC_WORDS)).cast("q")
+        self.words = memoryview(bytearray(8 * c.CODEC_WORDS)).cast("q")
         self._opened: set[int] = set()
 
     def open(self, codec: int) -> bool:
@@ -106,10 +82,10 @@ def _address(function: Any) -> int:
 
 def _open_lz4(words: memoryview) -> Iterator[Callable[[], None]]:
     library = _extension("lz4", "block", "_block")
-    if not 0 < library.LZ4_sizeofState() <= 8 * LZ4_STATE_WORDS:
+    if not 0 < library.LZ4_sizeofState() <= 8 * c.LZ4_STATE_WORDS:
         raise _UnusableLibraryError
-    words[LZ4_COMPRESS] = _address(library.LZ4_compress_fast_extState)
-    words[LZ4_DECOMPRESS] = _address(library.LZ4_decompress_safe)
+    words[c.LZ4_COMPRESS] = _address(library.LZ4_compress_fast_extState)
+    words[c.LZ4_DECOMPRESS] = _address(library.LZ4_decompress_safe)
     yield from ()
 
 
@@ -124,12 +100,12 @@ def _open_zstd(words: memoryview) -> Iterator[Callable[[], None]]:
     for function in (library.ZSTD_freeDCtx, library.ZSTD_freeCCtx):
         function.argtypes = [ctypes.c_void_p]
     functions = (
-        (ZSTD_FRAME_SIZE, library.ZSTD_findFrameCompressedSize),
-        (ZSTD_CONTENT_SIZE, library.ZSTD_getFrameContentSize),
-        (ZSTD_RESET, library.ZSTD_DCtx_reset),
-        (ZSTD_DECOMPRESS, library.ZSTD_decompressStream),
-        (ZSTD_COMPRESS, library.ZSTD_compressStream2),
-        (ZSTD_WRITER_RESET, library.ZSTD_CCtx_reset),
+        (c.ZSTD_FRAME_SIZE, library.ZSTD_findFrameCompressedSize),
+        (c.ZSTD_CONTENT_SIZE, library.ZSTD_getFrameContentSize),
+        (c.ZSTD_RESET, library.ZSTD_DCtx_reset),
+        (c.ZSTD_DECOMPRESS, library.ZSTD_decompressStream),
+        (c.ZSTD_COMPRESS, library.ZSTD_compressStream2),
+        (c.ZSTD_WRITER_RESET, library.ZSTD_CCtx_reset),
     )
     reader, writer = library.ZSTD_createDCtx(), library.ZSTD_createCCtx()
     yield partial(library.ZSTD_freeDCtx, reader)
@@ -142,7 +118,7 @@ def _open_zstd(words: memoryview) -> Iterator[Callable[[], None]]:
         raise _UnusableLibraryError
     for word, function in functions:
         words[word] = _address(function)
-    words[ZSTD_READER], words[ZSTD_WRITER] = reader, writer
+    words[c.ZSTD_READER], words[c.ZSTD_WRITER] = reader, writer
 
 
 def _open_gzip(words: memoryview) -> Iterator[Callable[[], None]]:
@@ -156,24 +132,24 @@ def _open_gzip(words: memoryview) -> Iterator[Callable[[], None]]:
     yield partial(inflating.libdeflate_free_decompressor, reader)
     deflating = _libz()
     deflating.zlibVersion.restype = ctypes.c_char_p
-    stream = ctypes.c_void_p(ctypes.addressof(ctypes.c_int64.from_buffer(words, 8 * DEFLATE_STREAM)))
+    stream = ctypes.c_void_p(ctypes.addressof(ctypes.c_int64.from_buffer(words, 8 * c.DEFLATE_STREAM)))
     # A stream keeps the address of its words, so the words live as long as the stream.
     if deflating.deflateInit2_(
         stream, _GZIP_LEVEL, _Z_DEFLATED, -_ZLIB_WINDOW_BITS, _ZLIB_MEMORY_LEVEL, _Z_DEFAULT_STRATEGY,
-        ctypes.c_char_p(deflating.zlibVersion()), ctypes.c_int(8 * Z_STREAM_WORDS),
+        ctypes.c_char_p(deflating.zlibVersion()), ctypes.c_int(8 * c.Z_STREAM_WORDS),
     ):  # fmt: skip
         raise _UnusableLibraryError
     yield partial(_end_stream, deflating.deflateEnd, stream, words)
     functions = (
-        (DEFLATE_DECOMPRESS, inflating.libdeflate_deflate_decompress_ex),
-        (DEFLATE_CRC, inflating.libdeflate_crc32),
-        (ZLIB_DEFLATE, deflating.deflate),
-        (ZLIB_DEFLATE_RESET, deflating.deflateReset),
-        (ZLIB_CRC, deflating.crc32),
+        (c.DEFLATE_DECOMPRESS, inflating.libdeflate_deflate_decompress_ex),
+        (c.DEFLATE_CRC, inflating.libdeflate_crc32),
+        (c.ZLIB_DEFLATE, deflating.deflate),
+        (c.ZLIB_DEFLATE_RESET, deflating.deflateReset),
+        (c.ZLIB_CRC, deflating.crc32),
     )
     for word, function in functions:
         words[word] = _address(function)
-    words[DEFLATE_READER] = reader
+    words[c.DEFLATE_READER] = reader
 
 
 def _libz() -> ctypes.CDLL:
@@ -188,13 +164,13 @@ def _end_stream(end: Callable[[ctypes.c_void_p], int], stream: ctypes.c_void_p, 
 
 
 _OPENERS: Mapping[int, Callable[[memoryview], Iterator[Callable[[], None]]]] = {
-    GZIP: _open_gzip,
-    LZ4: _open_lz4,
-    ZSTD: _open_zstd,
+    c.GZIP: _open_gzip,
+    c.LZ4: _open_lz4,
+    c.ZSTD: _open_zstd,
 }
 """Fill the words of a codec, and yield what releases its contexts. Raise AttributeError for a missing function.
 
 snappy needs no library: its kernels are in `loops.snappy`.
 """
-_PACKAGES = {GZIP: "deflate", LZ4: "lz4", ZSTD: "zstandard"}
+_PACKAGES = {c.GZIP: "deflate", c.LZ4: "lz4", c.ZSTD: "zstandard"}
 """The Python packages that bring the libraries."""

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kcompact.export.columns import Extra, Source
-from kcompact.export.rows import CsvWriter
+from kcompact.export.csv import CsvWriter
 from kcompact.format.batch import Record, build
 from kcompact.inspect.records import record_runs
 

@@ -130,7 +130,7 @@ class _Table:
 @contextmanager
 def csv_on_output(logs: Sequence[Path], *, with_data: bool, decoder: FieldDecoder | None) -> Iterator[Sink]:
     """Yield a sink that prints CSV."""
-    from kcompact.export.rows import CsvWriter
+    from kcompact.export.csv import CsvWriter
 
     topics = _topics(logs)
     yield _Export(CsvWriter(streams.write, topics, with_data=with_data, extra=_columns(decoder)), topics, decoder)
@@ -169,7 +169,7 @@ def _writer_of(path: Path) -> Callable[[BinaryIO, Sequence[str], bool, Sequence[
     """Return what makes the writer for a file. Raises UnsupportedError without pyarrow."""
     kind = path.suffix.lower().removeprefix(".")
     if kind == "csv":
-        from kcompact.export.rows import CsvWriter
+        from kcompact.export.csv import CsvWriter
 
         return lambda file, topics, with_data, extra: CsvWriter(file.write, topics, with_data=with_data, extra=extra)
     try:

@@ -20,7 +20,7 @@ import pytest
 from kcompact.export import arrow
 from kcompact.export.arrow import ArrowWriter
 from kcompact.export.columns import Source
-from kcompact.export.rows import CsvWriter
+from kcompact.export.csv import CsvWriter
 from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
 from kcompact.inspect.records import record_runs

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.format.checkpoint import updated_offset_checkpoint
-from kcompact.format.java_hash_map import iteration_order
+from kcompact.format.checkpoint import iteration_order, updated_offset_checkpoint
 from kcompact.format.names import TopicPartition
 
 # What Java 17 gives for these files (in file order) once orders-0 is set, by the three maps of Kafka's cleaner.
