@@ -18,7 +18,6 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     accounting            checks that the counts of the stages add up
     transactions          which transactional batches and markers can be dropped
     transaction_tracker   decides about them batch by batch, in log order
-    transaction_kernels   decides the same with a kernel
     growth                the most bytes that a batch can have after a cleaning
     batch_fates           what happens to each batch, decided from headers and survivor bits
     rules                 which records survive, and until when: the definition

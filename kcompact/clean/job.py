@@ -12,7 +12,7 @@ from kcompact.clean.rules import delete_horizon_ms
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.log.files import FileIdentity
 from kcompact.log.producer_state import LastRecord
-from kcompact.log.transaction_batches import PackedTable
+from kcompact.log.transactions import PackedTable
 from kcompact.release import KAFKA_4_3, Release
 
 NEVER_MS = -(1 << 63)

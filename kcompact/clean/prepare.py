@@ -45,7 +45,7 @@ from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import Column
 from kcompact.log.batch_size import mean_batch_bytes
 from kcompact.log.producer_state import last_records
-from kcompact.log.transaction_batches import PackedTable, PackedTables
+from kcompact.log.transactions import PackedTable, PackedTables
 from kcompact.plan.clean_plan import CleanPlan
 
 TASK_BYTES = 2 << 30

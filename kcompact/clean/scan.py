@@ -27,7 +27,7 @@ from kcompact.host.throttle import Pace
 from kcompact.log.batch_headers import BatchHeader, with_marker
 from kcompact.log.index_files import read_offset_index, wrong_entry
 from kcompact.log.segment_reader import verified_batches
-from kcompact.log.transaction_batches import PackedTable, TransactionBatch, of_headers, table_of
+from kcompact.log.transactions import PackedTable, TransactionBatch, of_headers, table_of
 
 
 class Scanned(NamedTuple):

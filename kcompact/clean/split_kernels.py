@@ -75,7 +75,7 @@ from kcompact.log.batch_headers import with_marker
 from kcompact.log.files import open_regular
 from kcompact.log.index_files import read_entries
 from kcompact.log.inflate import Buffers, inflated_runs
-from kcompact.log.transaction_batches import PackedTable, find_transactions
+from kcompact.log.transactions import PackedTable, find_transactions
 
 
 class Loaded(NamedTuple):

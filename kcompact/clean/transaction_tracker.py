@@ -1,17 +1,21 @@
-"""Decides about transactions batch by batch, in log order: the readable definition, and what a kernel returns too."""
+"""Decides about transactions batch by batch, in log order: the readable definition, and the kernel that repeats it."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.format.index import AbortedTxn
-from kcompact.kernels import ABORT, COMMIT, DATA, NO_RECORD, Table
-from kcompact.log.transaction_batches import TransactionBatch, rows_of
+from kcompact import kernels
+from kcompact.format.index import AbortedTxn, AbortedTxnColumns
+from kcompact.kernels import Table
+from kcompact.kernels import columns as c
+from kcompact.log.transaction_kernels import ProducerNumbers
+from kcompact.log.transactions import TransactionBatch, rows_of
 
 
 class Decided(NamedTuple):
@@ -25,6 +29,15 @@ class Tracker(Protocol):
     """Decides about the batches of a log, table by table."""
 
     def decide(self, batches: Table) -> Decided: ...
+
+
+def tracker(expected: Sequence[AbortedTxn], batches: Iterable[Table]) -> Tracker:
+    """Return a tracker for the batches of a log that expects these aborted transactions."""
+    if kernels.in_use():
+        return CompiledTracker(expected, batches)
+    by_definition = TransactionTracker()
+    by_definition.expect(expected)
+    return by_definition
 
 
 class TransactionTracker:
@@ -67,18 +80,18 @@ class TransactionTracker:
     def see_marker(self, batch: TransactionBatch) -> tuple[bool, AbortedTxn | None]:
         """Return whether the transaction of a control batch has no batch left, and its index entry if both stay.
 
-        Markers other than ABORT and COMMIT always stay.
+        Markers other than ABORT and c.COMMIT always stay.
         """
         self._reach(batch.last_offset)
         producer_id = batch.producer_id
-        if batch.kind == NO_RECORD:
+        if batch.kind == c.NO_RECORD:
             return True, None
-        if batch.kind == ABORT:
+        if batch.kind == c.ABORT:
             transaction = self._aborted.pop(producer_id, None)
             observed = producer_id in self._observed
             self._observed.discard(producer_id)
             return (False, transaction) if transaction is not None and observed else (True, None)
-        if batch.kind == COMMIT:
+        if batch.kind == c.COMMIT:
             had_data = producer_id in self._committed
             self._committed.discard(producer_id)
             return not had_data, None
@@ -88,10 +101,34 @@ class TransactionTracker:
         """Return what `see_data` and `see_marker` return for the next batches."""
         is_discardable, kept = np.zeros(len(batches), np.bool_), []
         for row, batch in enumerate(rows_of(batches)):
-            if batch.kind == DATA:
+            if batch.kind == c.DATA:
                 is_discardable[row] = self.see_data(batch)
                 continue
             is_discardable[row], entry = self.see_marker(batch)
             if entry is not None:
                 kept.append(entry)
         return Decided(is_discardable, kept)
+
+
+class CompiledTracker:
+    """Decides by a kernel, as `TransactionTracker`. `expected` are the aborted transactions of the log of `batches`."""
+
+    def __init__(self, expected: Sequence[AbortedTxn], batches: Iterable[Table]) -> None:
+        entries = AbortedTxnColumns.of(expected).table
+        self._entries = entries[np.argsort(entries[:, c.ENTRY_FIRST_OFFSET], kind="stable")]
+        in_batches = (table[:, c.TXN_PRODUCER_ID] for table in batches)
+        self._producers = ProducerNumbers(chain(in_batches, [entries[:, c.ENTRY_PRODUCER_ID]]))
+        self._entry_producers = self._producers.of(self._entries[:, c.ENTRY_PRODUCER_ID])
+        self._state = np.zeros((len(self._producers), 3), np.int64)
+        self._state[:, c.ABORTED_ENTRY] = -1
+        self._next_entry = 0
+
+    def decide(self, batches: Table) -> Decided:
+        """Return the decisions about the next batches."""
+        is_discardable = np.empty(len(batches), np.uint8)
+        kept = np.empty(np.count_nonzero(batches[:, c.TXN_KIND] == c.ABORT), np.int64)
+        self._next_entry, count = kernels.decide_transactions(
+            batches, self._producers.of(batches[:, c.TXN_PRODUCER_ID]), self._entries, self._entry_producers,
+            self._next_entry, self._state, is_discardable, kept,
+        )  # fmt: skip
+        return Decided(is_discardable.view(np.bool_), AbortedTxnColumns(self._entries[kept[:count]]))

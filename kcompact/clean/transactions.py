@@ -1,7 +1,7 @@
 """Decides which transactional batches and markers can be dropped, on the driver, before anything is written.
 
 The decision about a marker depends on every batch before it, in all segments and groups, so a task that writes one part
-cannot make it. Only headers and the kinds of markers are needed, which `log.transaction_batches` holds in columns. A
+cannot make it. Only headers and the kinds of markers are needed, which `log.transactions` holds in columns. A
 kernel reads them once, in log order; its definition is `TransactionTracker`. Each split then receives the base offsets
 of its own batches.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from kcompact import kernels
-from kcompact.clean.transaction_tracker import Tracker, TransactionTracker
+from kcompact.clean import transaction_tracker
 from kcompact.format import index
 from kcompact.format.index import AbortedTxn, AbortedTxnColumns, OffsetPosition
 from kcompact.format.names import Suffix
@@ -35,19 +35,19 @@ from kcompact.log.directory import PartitionLog
 from kcompact.log.index_files import build_indexes, read_offset_index
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.segments import Segment
-from kcompact.log.transaction_batches import (
-    PackedTables,
-    TransactionBatch,
-    of_headers,
-    read_transaction_tables,
-    rows_of_all,
-)
 from kcompact.log.transaction_index import (
     IndexEntry,
     TransactionIndexJudge,
     Transactions,
     aborted_by_markers,
     read_transaction_index,
+)
+from kcompact.log.transactions import (
+    PackedTables,
+    TransactionBatch,
+    of_headers,
+    read_transaction_tables,
+    rows_of_all,
 )
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -251,24 +251,13 @@ def collect(
     return AbortedTxnColumns(found[is_near])
 
 
-def _tracker(expected: Sequence[AbortedTxn], batches: Batches) -> Tracker:
-    """Return a tracker that expects these aborted transactions."""
-    if kernels.in_use():
-        from kcompact.clean.transaction_kernels import CompiledTracker
-
-        return CompiledTracker(expected, _all(batches))
-    tracker = TransactionTracker()
-    tracker.expect(expected)
-    return tracker
-
-
 def _excluded_from_map(
     plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]
 ) -> dict[int, Column]:
     expected = collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset)
     if not expected:
         return {}
-    tracker = _tracker(expected, batches)
+    tracker = transaction_tracker.tracker(expected, _all(batches))
     excluded_from_map = {}
     for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset):
         start_offset = map_start(plan.log, segment, plan.first_dirty_offset).offset
@@ -310,7 +299,7 @@ def _discardable_and_kept_index(
 ) -> tuple[dict[int, Column], dict[int, Sequence[AbortedTxn]]]:
     # Kafka adds the entries segment by segment. An entry matters from its first offset on, whenever it is added.
     expected = collect(plan.log, aborted, plan.log.segments[0].base_offset, plan.first_uncleanable_offset)
-    tracker = _tracker(expected, batches)
+    tracker = transaction_tracker.tracker(expected, _all(batches))
     discardable: dict[int, Column] = {}
     kept_index: dict[int, Sequence[AbortedTxn]] = {}
     for number, group in enumerate(plan.groups):

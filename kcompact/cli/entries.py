@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcompact.inspect.gap_facts import Gaps
     from kcompact.inspect.groups import LogGroups
     from kcompact.inspect.segment_contents import SegmentContents
-    from kcompact.inspect.transaction_report import TransactionReport
+    from kcompact.inspect.transactions import TransactionReport
     from kcompact.keys.counts import Counted, LogKeys
     from kcompact.swap.recovery import RecoveryReport
 

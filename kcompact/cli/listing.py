@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kcompact.inspect.record_filter import RecordFilter
     from kcompact.inspect.records import Mask, RecordRun
     from kcompact.keys.latest import LatestRecords
-    from kcompact.log.transaction_ends import TransactionOutcomes
+    from kcompact.log.transactions import TransactionEnds
     from kcompact.plan.options import PlanOptions
 
 
@@ -227,7 +227,7 @@ class _Lister:
         """How many more records are listed, None for all."""
         self._sink: Sink | None = None
         self._write: Callable[[bytes | memoryview], object] = streams.write
-        self._outcomes: tuple[Path, TransactionOutcomes] | None = None
+        self._outcomes: tuple[Path, TransactionEnds] | None = None
         """How the transactions of a partition end, the last one that was asked for."""
         self._unsure_outcomes: KcompactError | None = None
         """The first damage in which a marker may be."""
@@ -478,7 +478,7 @@ class _Lister:
             self._coordinator_decoders[log.label] = decoder
         return decoder
 
-    def _outcomes_of(self, log: ListedLog) -> TransactionOutcomes:
+    def _outcomes_of(self, log: ListedLog) -> TransactionEnds:
         """Return how the transactions of the partition of a log end. The markers may be in later segments."""
         directory = log.path.absolute().parent
         if self._outcomes is None or self._outcomes[0] != directory:

@@ -100,7 +100,7 @@ def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
     """Return the entry of a partition with what the headers of its batches say, and with its damage as error."""
     from kcompact.inspect.contents import log_contents
     from kcompact.inspect.findings import first_damage
-    from kcompact.inspect.transactions import log_transaction_findings
+    from kcompact.inspect.indexes import log_transaction_findings
 
     plan, error = entry.plan, entry.error
     assert plan is not None

@@ -9,14 +9,13 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`.
     verify              verifies every byte: batches and records here, the rest in the modules below
     verified_segment    the verified batches of a segment: the input of the index checks
     segment_kernels     verifies every byte of a segment with the kernels
-    indexes             compares indexes with the batches of their log
-    transactions        compares each `.txnindex` with the markers of the whole log
+    indexes             compares indexes with the batches of their log, and each `.txnindex` with all its markers
     small_files         checks snapshots and checkpoints, and lists files that interrupted work left
     gaps                where offsets are missing, and what that proves: the walks over a whole log
     gap_facts           what is found: the walks, and the proofs and hints
     gap_walk            one walk over a range of offsets, and the sum of two
     gap_batches         which offsets of a segment have a record, and what took the others
-    transaction_report  how transactions ended, which are open, and what waits for them
+    transactions        how transactions ended, which are open, and what waits for them
     transaction_events  the transactional and the control batches of a log in order; the tombstones
     rewrite_hints       the facts that show a compaction, labelled as proofs or hints
     groups              counts members, offsets and bytes of each group of `__consumer_offsets`

@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
-import numpy as np
-
 from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.batch import read_records
-from kcompact.format.index import AbortedTxnColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.host.machine import available_cores, in_parallel
 from kcompact.inspect.contents import LogContents, log_contents
@@ -27,22 +24,11 @@ from kcompact.inspect.gap_batches import Chunk, OffsetCounts, chunks, count, rea
 from kcompact.inspect.gap_facts import Gaps, GapWalk, SegmentGaps
 from kcompact.inspect.gap_walk import Mask, Place, Walk, walk
 from kcompact.inspect.rewrite_hints import evidence
-from kcompact.kernels import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    CONTROL_BIT,
-    ENTRY_FIRST_OFFSET,
-    ENTRY_LAST_OFFSET,
-    ENTRY_PRODUCER_ID,
-    PRODUCER_ID,
-    TRANSACTIONAL_BIT,
-)
+from kcompact.kernels import Table
+from kcompact.kernels import columns as c
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
-from kcompact.log.transaction_batches import PackedTables, read_transaction_tables, rows_of_all
-from kcompact.log.transaction_index import Transactions, aborted_by_markers
-from kcompact.log.transaction_kernels import CompiledTransactions, ProducerNumbers
-from kcompact.log.transaction_kernels import aborted_by_markers as aborted_by_kernels
+from kcompact.log.transactions import Outcome, PackedTables, TransactionEnds, read_transaction_tables
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.transactions import end_of_uncommitted_view, end_of_view
 
@@ -148,7 +134,7 @@ class _Scope:
     first_dirty_offset: int
     uncommitted_end: int
     committed_end: int
-    aborted: _Aborted
+    transaction_ends: TransactionEnds
     memory_bytes: int
 
     @classmethod
@@ -159,7 +145,7 @@ class _Scope:
             first_dirty_offset=plan.first_dirty_offset,
             uncommitted_end=end_of_uncommitted_view(plan),
             committed_end=end_of_view(plan),
-            aborted=_Aborted.of(log, contents),
+            transaction_ends=_transaction_ends(log, contents),
             memory_bytes=memory_bytes,
         )
 
@@ -192,7 +178,7 @@ class _Scope:
         """Return the walks over some batches, from `start_offset` on."""
         counted = count(
             chunk,
-            self.aborted.batches_of(chunk),
+            _is_aborted(chunk.table, self.transaction_ends),
             start_offset=start_offset,
             index_interval_bytes=self.log.index_interval_bytes,
         )
@@ -264,54 +250,24 @@ def _counted_segments(scope: _Scope, segments: Sequence[Segment]) -> Iterator[_S
     return in_parallel(_Scope.walks, repeat(scope, len(segments)), segments)
 
 
-# Aborted transactions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Aborted:
-    """The aborted transactions of a log, by producer and first offset: a row has producer, first and last offset."""
-
-    table: np.ndarray[tuple[int, int], np.dtype[np.int64]]
-
-    @classmethod
-    def of(cls, log: PartitionLog, contents: LogContents) -> _Aborted:
-        """Return the aborted transactions by the markers of a log. After damage none is known."""
-        if not any(segment.transactional_batches for segment in contents.segments):
-            return cls(table=np.empty((0, 3), np.int64))
-        batches: list[PackedTables] = []
+def _transaction_ends(log: PartitionLog, contents: LogContents) -> TransactionEnds:
+    """Return how the transactions of a log end. Beyond damage no marker is known."""
+    found: list[PackedTables] = []
+    if any(segment.transactional_batches for segment in contents.segments):
         for segment in log.segments:
             path = log.directory / segment.log_name
             try:
-                batches.append(read_transaction_tables(path, end_position=segment.size_bytes))
+                found.append(read_transaction_tables(path, end_position=segment.size_bytes))
             except (CorruptDataError, RefusedError):
                 break
-        tables = PackedTables.joined(batches)
-        found = AbortedTxnColumns.of(
-            aborted_by_kernels(CompiledTransactions(ProducerNumbers.in_tables(tables)), tables)
-            if kernels.in_use()
-            else aborted_by_markers(Transactions(), rows_of_all(tables))
-        ).table[:, [ENTRY_PRODUCER_ID, ENTRY_FIRST_OFFSET, ENTRY_LAST_OFFSET]]
-        return cls(table=found[np.lexsort((found[:, 1], found[:, 0]))])
+    return TransactionEnds.of_tables(PackedTables.joined(found))
 
-    def batches_of(self, chunk: Chunk) -> Mask:
-        """Return which batches belong to an aborted transaction."""
-        table = chunk.table
-        is_aborted = np.zeros(len(table), bool)
-        if not len(self.table):
-            return is_aborted
-        attributes = table[:, ATTRIBUTES]
-        rows = np.flatnonzero((attributes & TRANSACTIONAL_BIT != 0) & (attributes & CONTROL_BIT == 0))
-        # Transactions and batches in one order: the transaction of a batch is the last one of its producer before it.
-        producers = np.concatenate((self.table[:, 0], table[rows, PRODUCER_ID]))
-        offsets = np.concatenate((self.table[:, 1], table[rows, BASE_OFFSET]))
-        is_batch = np.arange(len(producers)) >= len(self.table)
-        order = np.lexsort((is_batch, offsets, producers))
-        latest = np.maximum.accumulate(np.where(is_batch[order], -1, np.arange(len(order))))
-        for_batches = is_batch[order] & (latest >= 0)
-        entry, row = order[latest[for_batches]], rows[order[for_batches] - len(self.table)]
-        same = self.table[entry, 0] == table[row, PRODUCER_ID]
-        is_aborted[row] = same & (table[row, BASE_OFFSET] < self.table[entry, 2])
-        return is_aborted
+
+def _is_aborted(table: Table, ends: TransactionEnds) -> Mask:
+    """Return which batches hold data of an aborted transaction."""
+    is_data = (table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0) & (table[:, c.PRODUCER_ID] >= 0)
+    is_aborted: Mask = is_data & (ends.of(table) == Outcome.ABORTED)
+    return is_aborted
 
 
 # From walks to answers

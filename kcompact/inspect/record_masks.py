@@ -19,8 +19,7 @@ from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, EPOCH, PRODUCER_ID, Column
 from kcompact.log.batch_headers import BatchHeader, read_marker
 from kcompact.log.files import open_regular
 from kcompact.log.past_damage import readable_batches
-from kcompact.log.transaction_batches import of_headers, read_transaction_tables, table_of
-from kcompact.log.transaction_ends import Outcome, TransactionOutcomes
+from kcompact.log.transactions import Outcome, TransactionEnds, of_headers, read_transaction_tables, table_of
 
 _OUTCOMES = {
     Transactional.COMMITTED: Outcome.COMMITTED,
@@ -33,7 +32,7 @@ _OUTCOMES = {
 class Outcomes(NamedTuple):
     """How transactions end, and the first damage. If a marker is in it, the producer's next one counts, or none."""
 
-    known: TransactionOutcomes
+    known: TransactionEnds
     problem: KcompactError | None
 
 
@@ -52,7 +51,7 @@ def read_outcomes(paths: Sequence[Path]) -> Outcomes:
         except (CorruptDataError, StorageError) as found:
             problem = problem or found
             tables.append(table_of(of_headers(_readable_headers(path))))
-    return Outcomes(TransactionOutcomes.of_tables(tables), problem)
+    return Outcomes(TransactionEnds.of_tables(tables), problem)
 
 
 def _readable_headers(path: Path) -> Iterator[BatchHeader]:
@@ -63,7 +62,7 @@ def _readable_headers(path: Path) -> Iterator[BatchHeader]:
                 yield BatchHeader(part.position, part.header, marker)
 
 
-def mask_of(chosen: RecordFilter, run: RecordRun, outcomes: TransactionOutcomes | None = None) -> Mask:
+def mask_of(chosen: RecordFilter, run: RecordRun, outcomes: TransactionEnds | None = None) -> Mask:
     """Return which records of a run are chosen. `outcomes` are needed for a condition on transactions."""
     batches = _batches(chosen, run, outcomes)
     mask = np.ones(len(run), bool) if batches.all() else batches[run.batch]
@@ -84,7 +83,7 @@ def mask_of(chosen: RecordFilter, run: RecordRun, outcomes: TransactionOutcomes 
     return mask
 
 
-def _batches(chosen: RecordFilter, run: RecordRun, outcomes: TransactionOutcomes | None) -> Mask:
+def _batches(chosen: RecordFilter, run: RecordRun, outcomes: TransactionEnds | None) -> Mask:
     """Return which batches of a run may have chosen records."""
     table = run.table
     mask = np.ones(len(table), bool)

@@ -115,7 +115,7 @@ LINE_COLUMNS = 3
 FIELD_TEXT, FIELD_BINARY, FIELD_NULL, FIELD_UNDECIDED = range(4)
 """Printable ASCII; bytes that are no printable text; null; bytes that only the definition can judge."""
 
-# The columns of a table of transactional and control batches, `log.transaction_batches`.
+# The columns of a table of transactional and control batches, `log.transactions`.
 
 TXN_BASE_OFFSET, TXN_LAST_OFFSET, TXN_PRODUCER_ID, TXN_KIND = range(4)
 TXN_COLUMNS = 4

@@ -43,7 +43,7 @@ from kcompact.keys.result import result_of
 from kcompact.keys.rows import ROW_BYTES
 from kcompact.keys.state import LogState
 from kcompact.log.batch_size import mean_batch_bytes
-from kcompact.log.transaction_batches import PackedTables, read_transaction_tables
+from kcompact.log.transactions import PackedTables, read_transaction_tables
 from kcompact.plan.clean_plan import CleanPlan
 
 LEAST_KEYS_BYTES = 4 << 20

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.kernels import KEY_COLUMNS, Table
 from kcompact.keys.rows import Collector
-from kcompact.log.transaction_batches import PackedTable
+from kcompact.log.transactions import PackedTable
 
 
 class CountedLog(NamedTuple):

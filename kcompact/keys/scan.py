@@ -38,7 +38,7 @@ from kcompact.kernels import (
 from kcompact.keys.job import CountedLog, CountedSplit, KeysJob, Source
 from kcompact.keys.rows import Collector
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.transaction_batches import PackedTable, TransactionBatch, of_headers, table_of
+from kcompact.log.transactions import PackedTable, TransactionBatch, of_headers, table_of
 
 Reader = Callable[[Source, Split], CountedSplit]
 

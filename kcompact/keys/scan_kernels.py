@@ -14,7 +14,7 @@ from kcompact.kernels import DAMAGED, DONE, KEY_REF_SPLIT_SHIFT, LAST_OFFSET, RE
 from kcompact.keys.job import CountedSplit, Source
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.inflate import Buffers, inflated_runs
-from kcompact.log.transaction_batches import PackedTable, find_transactions
+from kcompact.log.transactions import PackedTable, find_transactions
 
 
 def scan_split(source: Source, split: Split, buffers: Buffers) -> CountedSplit | None:

@@ -13,8 +13,7 @@ from kcompact.clean.splits import cut
 from kcompact.errors import BatchTooLargeError, CorruptDataError, KcompactError
 from kcompact.kernels import DATA, TXN_BASE_OFFSET, TXN_KIND, TXN_PRODUCER_ID, Column
 from kcompact.log.segments import Segment
-from kcompact.log.transaction_batches import PackedTables, table_of
-from kcompact.log.transaction_ends import Outcome, TransactionOutcomes
+from kcompact.log.transactions import Outcome, PackedTables, TransactionEnds, table_of
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.transactions import end_of_view
 
@@ -47,7 +46,7 @@ class LogState:
         """Take over how transactions end by the markers of the log; return whether that is news."""
         tables = np.concatenate([table_of(()), *batches])
         data = tables[tables[:, TXN_KIND] == DATA]
-        outcomes = TransactionOutcomes.of_tables([tables]).of_transactional(
+        outcomes = TransactionEnds.of_tables([tables]).of_transactional(
             data[:, TXN_PRODUCER_ID], data[:, TXN_BASE_OFFSET]
         )
         aborted = np.sort(data[outcomes == Outcome.ABORTED, TXN_BASE_OFFSET])

@@ -18,10 +18,9 @@ Imports: `errors`, `format`, `kernels`.
     header_table         the headers of a file as a table, read by a kernel
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay
-    transaction_batches  the transactional and the control batches in columns
+    transactions         the transactional and the control batches in columns, and how transactions ended
     transaction_index    aborted transactions by the markers, and where a `.txnindex` contradicts them
     transaction_kernels  follows and judges the transactions of a log with kernels
-    transaction_ends     how the transactions of a log end, for whole tables of batches
     set_aside            which `.deleted` segments may be the only copy of their records
     per_log_dir          values that the partitions of a log directory share
     lock                 the log directory's `.lock`

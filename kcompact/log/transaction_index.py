@@ -28,7 +28,7 @@ from kcompact.format.index import AbortedTxn
 from kcompact.kernels import ABORT, COMMIT, DATA
 from kcompact.log.files import read_file
 from kcompact.log.index_files import verify_count
-from kcompact.log.transaction_batches import TransactionBatch
+from kcompact.log.transactions import TransactionBatch
 
 NO_MARKER = -1
 

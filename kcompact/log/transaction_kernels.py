@@ -1,4 +1,4 @@
-"""The transactions of a log, followed and judged by kernels, from tables of `transaction_batches`.
+"""The transactions of a log, followed and judged by kernels, from tables of `transactions`.
 
 The definitions are the classes of `transaction_index`.
 """

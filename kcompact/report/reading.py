@@ -24,7 +24,7 @@ from kcompact.host.machine import default_memory_bytes
 from kcompact.inspect.batch_kinds import count_kinds
 from kcompact.inspect.contents import log_contents
 from kcompact.inspect.gaps import log_gaps
-from kcompact.inspect.transaction_report import log_transaction_report
+from kcompact.inspect.transactions import log_transaction_report
 from kcompact.keys.count import count_keys
 from kcompact.keys.counts import CountOptions
 from kcompact.log.directory import LogDir
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kcompact.inspect.batch_kinds import BatchKinds
     from kcompact.inspect.contents import LogContents
     from kcompact.inspect.gap_facts import Gaps
-    from kcompact.inspect.transaction_report import TransactionReport
+    from kcompact.inspect.transactions import TransactionReport
     from kcompact.keys.counts import LogKeys
     from kcompact.plan.explanation import Explanation
 

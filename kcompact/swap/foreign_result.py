@@ -20,8 +20,8 @@ from kcompact.format import index
 from kcompact.format.names import MAX_OFFSET, Suffix, file_name, log_bases, log_name
 from kcompact.log.batch_headers import BatchHeader, read_headers
 from kcompact.log.segment_reader import verified_batches
-from kcompact.log.transaction_batches import of_headers
 from kcompact.log.transaction_index import TransactionIndexJudge
+from kcompact.log.transactions import of_headers
 from kcompact.swap.open_directory import OpenDirectory
 
 Files = Mapping[str, str]

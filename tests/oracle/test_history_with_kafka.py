@@ -18,7 +18,7 @@ from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
 from kcompact.inspect.gap_facts import GapWalk
 from kcompact.inspect.gaps import log_gaps
-from kcompact.inspect.transaction_report import State, TransactionReport, log_transaction_report
+from kcompact.inspect.transactions import State, TransactionReport, log_transaction_report
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition

@@ -15,17 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
-from kcompact.clean.transaction_kernels import CompiledTracker
-from kcompact.clean.transaction_tracker import TransactionTracker
+from kcompact.clean.transaction_tracker import CompiledTracker, TransactionTracker
 from kcompact.format.batch import Record, build, parse_batches, sealed
 from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
 from kcompact.kernels import ABORT, COMMIT, DATA, HEADER_BYTES, MARKER_COLUMNS, NO_RECORD, Table
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.transaction_batches import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
 from kcompact.log.transaction_index import TransactionIndexJudge, Transactions, aborted_by_markers
 from kcompact.log.transaction_kernels import CompiledJudge, CompiledTransactions, ProducerNumbers
 from kcompact.log.transaction_kernels import aborted_by_markers as compiled_aborted_by_markers
+from kcompact.log.transactions import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
 from tests.support import strategies
 from tests.support.kernel_inputs import array, same_offsets
 from tests.support.kernel_inputs import table_of as batches_of

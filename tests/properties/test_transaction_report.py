@@ -1,4 +1,4 @@
-"""`inspect.transaction_report` against a plain reading of every batch, with kernels and without."""
+"""`inspect.transactions` against a plain reading of every batch, with kernels and without."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kcompact.format.batch import Header, parse_batches, read_records
 from kcompact.inspect import records
-from kcompact.inspect.transaction_report import (
+from kcompact.inspect.transactions import (
     State,
     TransactionReport,
     log_transaction_report,

@@ -47,7 +47,7 @@ from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import read_log
 from kcompact.log.files import FileIdentity
 from kcompact.log.inflate import Buffers
-from kcompact.log.transaction_batches import PackedTable
+from kcompact.log.transactions import PackedTable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.swap import manifest, sealed_json

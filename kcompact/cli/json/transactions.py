@@ -18,7 +18,7 @@ from kcompact.cli.json.fields import (
     nullable,
 )
 from kcompact.cli.json.partitions import LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, answer
-from kcompact.inspect.transaction_report import State, Transaction, TransactionReport
+from kcompact.inspect.transactions import State, Transaction, TransactionReport
 from kcompact.log.producer_state import Producer
 
 TRANSACTION = Shape(

@@ -93,7 +93,7 @@ def transactional_batches(buffer: Bytes, table: Table, found: Table) -> int:
     """table i64[m, 16] -> found i64[n, 4], and (batches, code).
 
     Copies what decides about transactions from each transactional and each control batch. FULL if `found` ends before
-    the batches. Definition: `log.transaction_batches.of_headers`.
+    the batches. Definition: `log.transactions.of_headers`.
     """
     count = 0
     for number in range(table.shape[0]):
@@ -120,7 +120,7 @@ def scan_transactions(
     The same for the batches of an open file. Of a batch whose records do not matter, only the header is needed; small
     batches are read together, as many as fit `scratch`. Returns FULL if `found` ends before the batches: the caller
     calls again from the returned position. DAMAGED also for a control batch that is unusual, or does not fit `scratch`.
-    Definition: `log.transaction_batches.read_transactions`.
+    Definition: `log.transactions.read_transactions`.
     """
     position, count = start, 0
     window = held = size = 0

@@ -19,8 +19,8 @@ from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.index_files import build_indexes
 from kcompact.log.segments import Segment
-from kcompact.log.transaction_batches import read_transactions
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
+from kcompact.log.transactions import read_transactions
 from kcompact.swap.attributes import copy_status, copy_times, modified_ns, opened_model
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Rename

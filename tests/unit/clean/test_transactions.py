@@ -7,7 +7,7 @@ import pytest
 from kcompact.clean.transaction_tracker import TransactionTracker
 from kcompact.format.index import AbortedTxn
 from kcompact.kernels import ABORT, COMMIT, DATA, NO_RECORD
-from kcompact.log.transaction_batches import TransactionBatch
+from kcompact.log.transactions import TransactionBatch
 
 
 def aborted(producer_id: int, first_offset: int, last_offset: int) -> AbortedTxn:

@@ -19,7 +19,7 @@ from kcompact.format.codec import Codec, compress
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.gap_facts import Gaps, Label
 from kcompact.inspect.gaps import log_gaps
-from kcompact.inspect.transaction_report import State, TransactionReport, log_transaction_report
+from kcompact.inspect.transactions import State, TransactionReport, log_transaction_report
 from kcompact.log.directory import LogDir
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition

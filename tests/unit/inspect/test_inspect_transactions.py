@@ -1,4 +1,4 @@
-"""`inspect.transactions`: where a `.txnindex` contradicts the markers of its log."""
+"""`inspect.indexes`: where a `.txnindex` contradicts the markers of its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kcompact.format import batch
 from kcompact.format.batch import HEADER_BYTES, parse_batches
 from kcompact.inspect.findings import Severity
-from kcompact.inspect.transactions import log_transaction_findings, transaction_findings
+from kcompact.inspect.indexes import log_transaction_findings, transaction_findings
 from kcompact.inspect.verify import findings, verify_file
 from kcompact.log.directory import read_log
 from tests.support import log_dsl, log_writer

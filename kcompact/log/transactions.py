@@ -1,12 +1,23 @@
-"""The transactional and the control batches of a log in columns: all that decides about transactions.
+"""The transactions of a log: its transactional and control batches in columns, and how their transactions ended.
 
-A table i64[n, 4] has a row for each of them, in log order; `kernels` names its columns. `TransactionBatch` is one row.
-`read_transactions` and `of_headers` are the definitions of the kernels that find them.
+A table i64[n, 4] has a row for each of these batches, in log order; `kernels.columns` names its columns.
+`TransactionBatch` is one row. `read_transactions` and `of_headers` are the definitions of the kernels that find them.
+
+A transactional batch belongs to the transaction that the next marker of its producer ends. Without one it is open:
+
+    offset   40  41  42  43  44  45  46     data of producers b and x, COMMIT and ABORT markers of b
+    batch    b   C   b   b   x   A   b
+             committed       |       open: no marker of b follows
+                 aborted: 42, 43     open too: x has no marker
+
+Whoever asks how a transaction ended asks `TransactionEnds`. Only the rules of the cleaner itself follow a log from
+batch to batch (`transaction_index`, `clean.transaction_tracker`), because they depend on the order of what they drop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kcompact.kernels import Bytes, Table
+    from kcompact.kernels import Bytes, Column, Table
 
 _ROWS = 4096
 _SCANNED_ROWS = 16_384
@@ -175,3 +186,64 @@ def find_transactions(buffer: Bytes, table: Table, read: Callable[[int], BatchHe
     for number in np.flatnonzero(found[:, c.TXN_KIND] == c.UNREAD).tolist():
         (found[number],) = of_headers([read(int(rows[number]))])
     return found
+
+
+class Outcome(IntEnum):
+    """How the transaction of a batch ends; NONE: it belongs to no transaction."""
+
+    NONE = 0
+    OPEN = 1
+    COMMITTED = 2
+    ABORTED = 3
+
+
+class TransactionEnds(NamedTuple):
+    """The markers of a log, sorted by producer and offset.
+
+    `place` is `producer * (markers + 1) + rank`: the number of the producer among `producers`, and how many markers of
+    the log have smaller offsets.
+    """
+
+    producers: Column
+    offsets: Column
+    places: Column
+    outcomes: Column
+
+    @classmethod
+    def of_tables(cls, tables: Iterable[Table]) -> TransactionEnds:
+        """Return the outcomes from the transactional and control batches of a log."""
+        import numpy as np
+
+        markers = [table[np.isin(table[:, c.TXN_KIND], (c.ABORT, c.COMMIT))] for table in tables]
+        found = np.concatenate(markers) if markers else np.empty((0, 4), np.int64)
+        found = found[np.argsort(found[:, c.TXN_BASE_OFFSET], kind="stable")]
+        producers, number = np.unique(found[:, c.TXN_PRODUCER_ID], return_inverse=True)
+        places = number * (len(found) + 1) + np.arange(len(found))
+        order = np.argsort(places, kind="stable")
+        outcomes = np.where(found[:, c.TXN_KIND] == c.COMMIT, Outcome.COMMITTED, Outcome.ABORTED)
+        return cls(producers, found[:, c.TXN_BASE_OFFSET].copy(), places[order], outcomes[order])
+
+    def of(self, table: Table) -> Column:
+        """Return the `Outcome` of each batch of a table. A marker has that of its transaction."""
+        import numpy as np
+
+        found = np.full(len(table), Outcome.NONE, np.int64)
+        rows = np.flatnonzero(table[:, c.ATTRIBUTES] & c.TRANSACTIONAL_BIT)
+        found[rows] = self.of_transactional(table[rows, c.PRODUCER_ID], table[rows, c.BASE_OFFSET])
+        return found
+
+    def of_transactional(self, producer_ids: Column, base_offsets: Column) -> Column:
+        """Return the `Outcome` of transactional batches, in any order."""
+        import numpy as np
+
+        found = np.full(len(producer_ids), Outcome.OPEN, np.int64)
+        number = np.searchsorted(self.producers, producer_ids)
+        is_known = number < len(self.producers)
+        is_known[is_known] = self.producers[number[is_known]] == producer_ids[is_known]
+        rows, number = np.flatnonzero(is_known), number[is_known]
+        of_producer = number * (len(self.offsets) + 1)
+        at = np.searchsorted(self.places, of_producer + np.searchsorted(self.offsets, base_offsets[rows]))
+        is_ended = at < len(self.places)
+        is_ended[is_ended] = self.places[at[is_ended]] < of_producer[is_ended] + len(self.offsets) + 1
+        found[rows[is_ended]] = self.outcomes[at[is_ended]]
+        return found
