@@ -12,8 +12,8 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     prepare               from a plan to a `PreparedClean`: scan, reduce, transactions; then every survivor is known
     splits                cuts segments into pieces of work
     verify_input          checks of indexes and leader epochs that need more than one split
+    stages                the skeleton of scan and reduction: collectors, and readers with kernels and definition
     scan                  stage 1
-    key_memory            the bounded memory in which a task collects keys
     offset_map            which records are superseded
     accounting            checks that the counts of the stages add up
     transactions          which transactional batches and markers can be dropped

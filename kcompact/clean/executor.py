@@ -5,14 +5,14 @@ The stages are plain functions. `engine` has two executors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
-from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.offset_map import superseded
 from kcompact.clean.scan import Scanned, scan_splits
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.host.throttle import Pace
+from kcompact.clean.stages import Bucket, Job, Scan, Stages
 
 
 class Reduced(NamedTuple):
@@ -31,22 +31,6 @@ class Reduced(NamedTuple):
 def reduce(job: CleanJob, blocks: Iterable[bytes]) -> Reduced:
     """Return the result of one bucket, from all its blocks in any order."""
     return Reduced(*superseded(blocks))
-
-
-Job = TypeVar("Job", bound=ScanJob)
-Scan = TypeVar("Scan")
-Bucket = TypeVar("Bucket")
-
-
-class Stages(NamedTuple, Generic[Job, Scan, Bucket]):
-    """A scan and a reduction: functions of modules, so that they can be sent to other processes.
-
-    `scan` yields (bucket, block) for the splits of a task and returns a list; `reduce` returns the result of a bucket
-    from all its blocks in any order.
-    """
-
-    scan: Callable[[Job, Sequence[Split], Pace], Generator[tuple[int, bytes], None, list[Scan]]]
-    reduce: Callable[[Job, Iterable[bytes]], Bucket]
 
 
 CLEANING: Stages[CleanJob, Scanned, Reduced] = Stages(scan_splits, reduce)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact import kernels
-from kcompact.clean.key_memory import KeyMemory
+from kcompact.clean.stages import KeyMemory
 from kcompact.format.block import Bytes, Keys, Rows, pack_keys, pack_rows, unpack_keys
 
 SPLIT_SHIFT = 36

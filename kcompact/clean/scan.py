@@ -6,19 +6,18 @@ definition. It also reads the splits that the kernels reject, and raises the det
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from kcompact.clean import stages
 from kcompact.clean.growth import most_bytes
 from kcompact.clean.job import CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, Collector
-from kcompact.clean.splits import ahead
-from kcompact.errors import CorruptBatchError, LogChangedError
+from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
 from kcompact.format.codec import SLOW
@@ -28,6 +27,9 @@ from kcompact.log.batch_headers import BatchHeader, with_marker
 from kcompact.log.index_files import read_offset_index, wrong_entry
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.transactions import PackedTable, TransactionBatch, of_headers, table_of
+
+if TYPE_CHECKING:
+    from kcompact.log.inflate import Buffers
 
 
 class Scanned(NamedTuple):
@@ -49,42 +51,31 @@ def scan_splits(
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
-    collector = Collector(job.bucket_count, job.keys_bytes)
-    read = _reader(job)
-    summaries = []
-    for split in ahead(job, splits):
-        pace.take(split.size_bytes)
-        summaries.append((split, read(split, collector)))
-        yield from collector.blocks()
-        pace.done(split.size_bytes)
-    yield from collector.finish()
-    survivors = collector.survivors
+    collectors: list[Collector] = []
+
+    def new_collector(_: int) -> Collector:
+        collectors.append(Collector(job.bucket_count, job.keys_bytes))
+        return collectors[-1]
+
+    def by_kernels(split: Split, collector: Collector, buffers: Buffers) -> SplitSummary | None:
+        from kcompact.clean import split_kernels
+
+        return split_kernels.scan_split(job, split, collector, buffers)
+
+    summaries = yield from stages.scan(
+        job,
+        splits,
+        pace,
+        log_of=lambda split: 0,
+        new_collector=new_collector,
+        by_kernels=by_kernels,
+        by_definition=lambda split, collector: read_split(job, split, collector),
+    )
     return [
         Scanned(split, survivors.bitmaps[split.number].tobytes(), summary, survivors.cleared[split.number])
-        for split, summary in summaries
+        for survivors in [each.survivors for each in collectors[:1]]
+        for split, summary in zip(splits, summaries, strict=True)
     ]
-
-
-def _reader(job: CleanJob) -> Callable[[Split, Collector], SplitSummary]:
-    if not job.kernel_hashes:
-        return lambda split, collector: read_split(job, split, collector)
-    from kcompact.clean import split_kernels
-    from kcompact.log import inflate
-
-    buffers = inflate.Buffers(job.memory_bytes)
-
-    def read(split: Split, collector: Collector) -> SplitSummary:
-        savepoint = collector.savepoint()
-        summary = split_kernels.scan_split(job, split, collector, buffers)
-        if summary is not None:
-            return summary
-        if not collector.rollback(savepoint):
-            # Some keys of the split are already merged or sent. The definition rejects the split and raises the error.
-            read_split(job, split, Collector(1, split.size_bytes))
-            raise LogChangedError(path=split.log_name, problem="has changed while it was read")
-        return read_split(job, split, collector)
-
-    return read
 
 
 def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummary:
@@ -93,7 +84,7 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
     path = Path(job.directory) / split.log_name
-    hash_of = _hash_function(job)
+    hash_of = stages.key_hash(job)
     hashes: list[bytes] = []
     record_refs: list[int] = []
     summary = _SummaryBuilder()
@@ -187,15 +178,6 @@ class _SummaryBuilder:
             most_bytes=self.most_bytes,
             slow_bytes=self.slow_bytes,
         )
-
-
-def _hash_function(job: CleanJob) -> Callable[[bytes], bytes]:
-    """Return the hash function of keys. It is the same for all splits of a job."""
-    if not job.kernel_hashes:
-        return lambda key: hashlib.blake2b(key, digest_size=16, key=job.hash_key).digest()
-    from kcompact.clean import split_kernels
-
-    return lambda key: split_kernels.hash_of(key, job.hash_key)
 
 
 def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None:

@@ -117,13 +117,6 @@ def is_possible(table: Table, first: int, end: int) -> bool:
 # Scan
 
 
-def hash_of(key: bytes, hash_key: bytes) -> bytes:
-    """Return the hash of a key as the kernels compute it, the low half first."""
-    k0, k1 = np.frombuffer(hash_key, "<u8")
-    data = np.frombuffer(bytearray(key), np.uint8)
-    return kernels.siphash128(data, 0, len(key), int(k0), int(k1))
-
-
 def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffers) -> SplitSummary | None:
     """Return what `scan.read_split` returns, or None if the kernel rejects the split.
 

@@ -10,8 +10,7 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`, `inspect`, `clean
     job            values that travel between the driver and the tasks
     count          from plans to the result: read this first
     state          what is known of a log while it is counted
-    scan           stage 1: the classes of records, and their definition
-    scan_kernels   scans whole splits with the kernels
+    scan           stage 1: the classes of records, by the kernels and by the definition
     rows           tables with a row for each key, and how they are merged
     reduce         stage 2
     names          reads the keys to name

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.kernels import KEY_COLUMNS, Table
-from kcompact.keys.rows import Collector
 from kcompact.log.transactions import PackedTable
 
 
@@ -79,11 +78,3 @@ class CountedSplit(NamedTuple):
     empty_batches: int
     empty_bytes: int
     transactional: PackedTable
-
-
-class Source(NamedTuple):
-    """What the splits of a task are read with: the job, the log, and where its keys go."""
-
-    job: KeysJob
-    log: CountedLog
-    collector: Collector

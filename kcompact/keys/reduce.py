@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.clean.executor import Stages
+from kcompact.clean.stages import Stages
 from kcompact.format.block import unpack_table
 from kcompact.kernels import (
     KEY_BYTES,

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from kcompact import kernels
-from kcompact.clean.key_memory import KeyMemory
+from kcompact.clean.stages import KeyMemory
 from kcompact.format.block import pack_table
 from kcompact.kernels import KEY_BYTES, KEY_HIGH, KEY_LOW, KEY_REF, KEY_VERSIONS, Column, Table
 

@@ -1,46 +1,33 @@
 """Stage 1: reads the splits of logs, counts their records by class and collects their keys.
 
-`read_split` is the readable definition. It also reads the splits that the kernels reject, and raises the detailed
-error.
+`read_split` is the readable definition, `scan_split` does the same with the kernels. `read_split` also reads the splits
+that the kernels reject, and raises the detailed error.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kcompact import kernels
+from kcompact.clean import stages
 from kcompact.clean.job import Split
 from kcompact.clean.scan import batches_with_records
-from kcompact.clean.splits import ahead
-from kcompact.errors import LogChangedError
+from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Header, Record
 from kcompact.format.encoded_sizes import record_sizes
 from kcompact.host.throttle import Pace
-from kcompact.kernels import (
-    ABORTED,
-    BELOW_START,
-    CONTROL,
-    DUE,
-    KEY_REF_ROW_SHIFT,
-    KEY_REF_SPLIT_SHIFT,
-    KEYED,
-    NO_PREFIX,
-    RECORD_CLASSES,
-    UNKEYED,
-    UNSTABLE,
-    UNSTAMPED,
-    VALUE,
-    WAITING,
-)
-from kcompact.keys.job import CountedLog, CountedSplit, KeysJob, Source
+from kcompact.kernels import columns as c
+from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
 from kcompact.keys.rows import Collector
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.transactions import PackedTable, TransactionBatch, of_headers, table_of
+from kcompact.log.transactions import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
 
-Reader = Callable[[Source, Split], CountedSplit]
+if TYPE_CHECKING:
+    from kcompact.log.inflate import Buffers
 
 
 def scan_keys(
@@ -50,60 +37,31 @@ def scan_keys(
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
-    read = _reader(job)
-    counted = []
-    source: Source | None = None
-    for split in ahead(job, splits):
-        number = job.log_of(split.number)
-        if source is None or source.log is not job.logs[number]:
-            if source is not None:
-                yield from source.collector.finish()
-            source = Source(job, job.logs[number], _collector(job, number))
-        pace.take(split.size_bytes)
-        counted.append(read(source, split))
-        yield from source.collector.blocks()
-        pace.done(split.size_bytes)
-    if source is not None:
-        yield from source.collector.finish()
-    return counted
+
+    def new_collector(log: int) -> Collector:
+        return Collector(log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.table_bytes)
+
+    return stages.scan(
+        job,
+        splits,
+        pace,
+        log_of=lambda split: job.log_of(split.number),
+        new_collector=new_collector,
+        by_kernels=lambda split, collector, buffers: scan_split(job, split, collector, buffers),
+        by_definition=lambda split, collector: read_split(job, split, collector),
+    )
 
 
-def _collector(job: KeysJob, log: int) -> Collector:
-    return Collector(log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.table_bytes)
-
-
-def _reader(job: KeysJob) -> Reader:
-    if not job.kernel_hashes:
-        return read_split
-    from kcompact.keys import scan_kernels
-    from kcompact.log import inflate
-
-    buffers = inflate.Buffers(job.memory_bytes)
-
-    def read(source: Source, split: Split) -> CountedSplit:
-        savepoint = source.collector.savepoint()
-        counted = scan_kernels.scan_split(source, split, buffers)
-        if counted is not None:
-            return counted
-        if not source.collector.rollback(savepoint):
-            # Some keys of the split are already merged or sent. The definition rejects the split and raises the error.
-            read_split(source._replace(collector=_collector(job, 0)), split)
-            raise LogChangedError(path=split.log_name, problem="has changed while it was read")
-        return read_split(source, split)
-
-    return read
-
-
-def read_split(source: Source, split: Split) -> CountedSplit:
+def read_split(job: KeysJob, split: Split, collector: Collector) -> CountedSplit:
     """Add the keys of a split to the collector and return what was counted.
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
-    job, log, collector = source
+    log = job.logs[job.log_of(split.number)]
     path = Path(split.log_name)
     hash_of = hash_function(job)
     aborted = set(split.excluded_from_map.tolist())
-    counts = np.zeros((RECORD_CLASSES, 2), np.int64)
+    counts = np.zeros((c.RECORD_CLASSES, 2), np.int64)
     rows: list[list[int]] = []
     transactional: list[TransactionBatch] = []
     last_offset = -1
@@ -121,16 +79,16 @@ def read_split(source: Source, split: Split) -> CountedSplit:
         for number, (record, size_bytes) in enumerate(zip(records, sizes, strict=True)):
             its_class = class_of(record, header, log, is_aborted=is_aborted)
             counts[its_class] += 1, size_bytes
-            if its_class != KEYED:
+            if its_class != c.KEYED:
                 continue
             assert record.key is not None
-            ref = (row + number) << KEY_REF_ROW_SHIFT | kind_of(record, header, job.now_ms)
+            ref = (row + number) << c.KEY_REF_ROW_SHIFT | kind_of(record, header, job.now_ms)
             low, high = hash_of(record.key)
-            ref |= split.number << KEY_REF_SPLIT_SHIFT
+            ref |= split.number << c.KEY_REF_SPLIT_SHIFT
             rows.append([high, low, ref, record.timestamp, size_bytes, 1, size_bytes])
             if job.separator:
                 prefix, found, _ = record.key.partition(job.separator)
-                rows[-1].append(hash_of(prefix)[0] if found else NO_PREFIX)
+                rows[-1].append(hash_of(prefix)[0] if found else c.NO_PREFIX)
         row += len(records)
         announced += len(records) if header.records_count < 0 else header.records_count
     collector.add(np.array(rows, np.int64).reshape(-1, job.columns))
@@ -150,40 +108,81 @@ def read_split(source: Source, split: Split) -> CountedSplit:
 def class_of(record: Record, header: Header, log: CountedLog, *, is_aborted: bool) -> int:
     """Return the class of a record: what a `read_committed` reader sees of it, and why not."""
     if record.offset >= log.stable_offset:
-        return UNSTABLE
+        return c.UNSTABLE
     if record.offset < log.start_offset:
-        return BELOW_START
+        return c.BELOW_START
     if header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
-        return CONTROL
+        return c.CONTROL
     if is_aborted:
-        return ABORTED
-    return UNKEYED if record.key is None else KEYED
+        return c.ABORTED
+    return c.UNKEYED if record.key is None else c.KEYED
 
 
 def kind_of(record: Record, header: Header, now_ms: int) -> int:
     """Return whether a record has a value, and of a tombstone whether its delete horizon has passed."""
     if record.value is not None:
-        return VALUE
+        return c.VALUE
     if header.delete_horizon_ms is None:
-        return UNSTAMPED
-    return WAITING if header.delete_horizon_ms > now_ms else DUE
+        return c.UNSTAMPED
+    return c.WAITING if header.delete_horizon_ms > now_ms else c.DUE
 
 
 def hash_function(job: KeysJob) -> Callable[[bytes], tuple[int, int]]:
-    """Return the hash function of keys, as two signed halves, the low one first. It is the same for a whole job."""
-    if job.kernel_hashes:
-        from kcompact.clean import split_kernels
-
-        def digest(key: bytes) -> bytes:
-            return split_kernels.hash_of(key, job.hash_key)
-
-    else:
-
-        def digest(key: bytes) -> bytes:
-            return hashlib.blake2b(key, digest_size=16, key=job.hash_key).digest()
+    """Return the hash function of keys, as two signed halves, the low one first."""
+    digest = stages.key_hash(job)
 
     def halves(key: bytes) -> tuple[int, int]:
         data = digest(key)
         return int.from_bytes(data[:8], "little", signed=True), int.from_bytes(data[8:], "little", signed=True)
 
     return halves
+
+
+def scan_split(job: KeysJob, split: Split, collector: Collector, buffers: Buffers) -> CountedSplit | None:
+    """Return what `read_split` returns, counted by the kernels, or None if the kernel rejects the split.
+
+    In that case the collector may already have some of the split's keys.
+    """
+    from kcompact.clean.split_kernels import batch_at, is_possible, load
+    from kcompact.log.inflate import inflated_runs
+
+    log = job.logs[job.log_of(split.number)]
+    loaded = load(job, split, buffers)
+    if loaded is None:
+        return None
+    table = loaded.table
+    k0, k1 = np.frombuffer(job.hash_key, "<u8")
+    separator = np.frombuffer(job.separator, np.uint8)
+    counts = np.zeros((c.RECORD_CLASSES, 2), np.int64)
+    path = Path(split.log_name)
+    try:
+        for first, end, inflated in inflated_runs(
+            loaded.buffer, table, buffers, file=path, start_position=split.start_position
+        ):
+            code, entries = c.DAMAGED, 0
+            if is_possible(table, first, end):
+                records = int(table[end - 1, c.ROW] + table[end - 1, c.RECORDS_COUNT] - table[first, c.ROW])
+                entries, code = kernels.scan_keys(
+                    loaded.buffer, inflated, table, first, end, log.start_offset, log.stable_offset, job.now_ms,
+                    split.number << c.KEY_REF_SPLIT_SHIFT, k0, k1, separator, collector.reserve(records), counts,
+                )  # fmt: skip
+            if code != c.DONE:
+                return None
+            collector.commit(entries)
+        transactional = find_transactions(
+            loaded.buffer, table, lambda number: with_marker(batch_at(split, loaded, number), file=split.log_name)
+        )
+    except CorruptBatchError:
+        return None
+    is_empty = table[:, c.RECORDS_COUNT] == 0
+    return CountedSplit(
+        number=split.number,
+        last_offset=int(table[-1, c.LAST_OFFSET]) if len(table) else -1,
+        counts=counts,
+        announced=loaded.records,
+        batches=len(table),
+        batch_bytes=int(table[:, c.SIZE].sum()),
+        empty_batches=int(np.count_nonzero(is_empty)),
+        empty_bytes=int(table[is_empty, c.SIZE].sum()),
+        transactional=PackedTable.of(transactional),
+    )

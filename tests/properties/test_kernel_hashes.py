@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import crc32c
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
-from kcompact.clean import split_kernels
+from kcompact.clean.stages import key_hash
+from tests.support.jobs import JOB
 from tests.support.kernel_inputs import K0, K1, array, siphash128
 
 
@@ -62,4 +64,4 @@ def test_siphash_anywhere_in_a_buffer(data: bytes, before: int, after: int, key:
     buffer = array(b"x" * before + data + b"y" * after)
     expected = siphash128(data, key, 1, 3)
     assert kernels.siphash128(buffer, before, before + len(data), k0, k1) == expected
-    assert split_kernels.hash_of(data, key) == expected
+    assert key_hash(replace(JOB, hash_key=key, kernel_hashes=True))(data) == expected

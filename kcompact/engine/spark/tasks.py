@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcompact import __version__, kernels
-from kcompact.clean.executor import CLEANING, Bucket, Job, Scan, Stages
+from kcompact.clean.executor import CLEANING
 from kcompact.clean.job import ScanJob, Split, WriteTask
 from kcompact.clean.staged_files import StagingDirectory
+from kcompact.clean.stages import Bucket, Job, Scan, Stages
 from kcompact.clean.write import write_part
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.seals import Seal, opened, scratch_error, sealed
