@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -17,6 +18,7 @@ from kcompact.cli.failures import DEBUG, exit_code_of
 from kcompact.cli.options import Command, Helpful, answer, commands_of
 from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import keep_arguments, typed_arguments
+from kcompact.readable import shell_word, shown
 
 SECTIONS = {
     "Look": ("inspect", "verify", "records", "keys", "gaps", "transactions", "groups", "report"),
@@ -69,9 +71,7 @@ class Commands(Helpful, click.Group):
         try:
             code = super().main(args, prog_name, *rest, **extra)
         except click.ClickException as problem:
-            from kcompact.cli.usage import show_usage_problem
-
-            show_usage_problem(problem)
+            _show_usage_problem(problem)
             code = problem.exit_code
         except click.Abort:
             streams.tell("interrupted")
@@ -99,6 +99,75 @@ class Commands(Helpful, click.Group):
         except Exception as problem:
             # If a module cannot be loaded, the options of its command are not parsed yet.
             return exit_code_of(problem, debug=bool(ctx.meta.get(DEBUG)) or "--debug" in typed_arguments(ctx))
+
+
+# Wrong usage: what is wrong, and what to type instead
+
+_SAME_AS = {
+    "compact": "clean",
+    "compaction": "clean",
+    "dry-run": "clean --dry-run",
+    "check": "verify",
+    "dump": "records",
+    "show": "inspect",
+    "list": "inspect",
+    "ls": "inspect",
+    "repair": "recover",
+    "help": "--help",
+    "version": "--version",
+}
+"""Words that people type for a command, and what kcompact calls it."""
+
+
+def _show_usage_problem(problem: click.ClickException) -> None:
+    """Print what is wrong with a command line. Without any argument, print the help."""
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError):
+        streams.tell(problem.format_message())
+        return
+    context = getattr(problem, "ctx", None)
+    if context is not None:
+        streams.tell(context.get_usage())
+        streams.tell(f"Try '{context.command_path} --help' for help.\n")
+    hint = _hint(problem)
+    message = f"{shown(problem.message)}\n{hint}" if hint else shown(problem.format_message())
+    streams.tell(f"error: {message}")
+
+
+def _hint(problem: click.ClickException) -> str:
+    """Return what to type instead, or an empty text where click's own suggestion is enough."""
+    if isinstance(problem, click.exceptions.NoSuchCommand):
+        return _hint_on_command(problem.command_name)
+    if isinstance(problem, click.NoSuchOption) and problem.ctx is not None:
+        return _hint_on_option(problem.option_name, problem.ctx)
+    return ""
+
+
+def _hint_on_command(name: str) -> str:
+    if name in _SAME_AS:
+        return f"Did you mean kcompact {_SAME_AS[name]}?"
+    if os.sep in name or Path(name).exists():
+        return f"Put a command before the path, as in kcompact plan {shell_word(name)}"
+    return ""
+
+
+def _hint_on_option(option: str, context: click.Context) -> str:
+    """Return where an option belongs, if kcompact has it in another place."""
+    program = context.find_root()
+    commands = commands_of(program)
+    owners = [name for name, command in commands.items() if _has(command, option)]
+    if _has(program.command, option):
+        return f"Type {program.info_name} {option}"
+    if owners and context is program:
+        example = "plan" if "plan" in owners else owners[0]
+        return f"Put it after the command, as in {program.info_name} {example} {option}"
+    return f"It is an option of {program.info_name} {owners[0]}" if owners else ""
+
+
+def _has(command: click.Command, option: str) -> bool:
+    return any(option in parameter.opts for parameter in command.params)
+
+
+# The program
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -34,6 +34,7 @@ from kcompact.plan.walk import gravest_exit_code
 from kcompact.readable import counted, shown
 
 if TYPE_CHECKING:
+    from kcompact.clean.executor import Progress
     from kcompact.cli.output.decoding import RecordDecoder
     from kcompact.cli.output.field_decoder import FieldDecoder
     from kcompact.cli.output.record_lines import RunLines
@@ -446,12 +447,11 @@ class _Lister:
     def _latest_of(self, directory: Path) -> LatestRecords | None:
         """Return the latest records of a partition. Raises KcompactError the first time that they cannot be found."""
         if self._latest is None or self._latest[0] != directory:
-            from kcompact.cli.latest_records import read_latest
             from kcompact.cli.output.keys_progress import KeysProgress
 
             self._latest = directory, None
             self._progress.pause()
-            latest = read_latest(
+            latest = _read_latest(
                 directory, self._options, memory_bytes=self._listing.budget_bytes, progress=KeysProgress()
             )
             self._latest = directory, latest
@@ -538,3 +538,30 @@ class _Lister:
         are = "is" if failed == 1 else "are"
         records = counted(failed, "record")
         return [Note.of(NoteCode.RECORD_NOT_DECODED, records=records, are=are, log=label, first=first)]
+
+
+def _read_latest(
+    directory: Path, options: PlanOptions, *, memory_bytes: int | None, progress: Progress
+) -> LatestRecords:
+    """Return the latest record of each key of a partition. All of its log is read.
+
+    Raises CorruptDataError if the log is damaged, RefusedError, StorageError, LogChangedError.
+    """
+    from kcompact.engine.in_process import InProcess
+    from kcompact.keys.latest import latest_records
+    from kcompact.plan.partition import plan_despite_damage
+    from kcompact.plan.walk import LogDirs
+
+    config = options.configs_of([directory])[directory].config
+
+    def read(log_dir: LogDir) -> LatestRecords:
+        plan, damage = plan_despite_damage(directory, config, options, log_dir=log_dir)
+        if damage is not None:
+            raise damage
+        return latest_records(plan, InProcess(progress=progress), memory_bytes=memory_bytes)
+
+    try:
+        with storage_errors(directory):
+            return read_settled(directory, LogDirs().of(directory), read, watches=False)
+    finally:
+        progress.end()

@@ -1,7 +1,8 @@
 """The commands, a module each: its options, its help, and what it does.
 
-In: paths, settings and options. Out: printed reports, and exit codes.
-Imports: `cleaner` and every other folder except `format`; from `cli` all modules except `app`.
+In: the arguments. Out: printed answers, and exit codes.
+Imports: `cleaner` and every other folder; from `cli` all modules except `app`. What the help of a command does not need
+is imported by its functions, so that `--help` and completion are fast.
 
     inspect        `inspect`: segments, batches, single files
     verify         `verify`: every byte
@@ -10,10 +11,8 @@ Imports: `cleaner` and every other folder except `format`; from `cli` all module
     gaps           `gaps`: where offsets are missing
     transactions   `transactions`: how they ended
     groups         `groups`: the groups of `__consumer_offsets`
-    single_files   `inspect` and `verify` of single files
     plan           `plan`: the plans of the partitions
     clean          `clean`: the plans, the question and the report of a round
-    consent        shows the plans and asks a person on a terminal
     recover        `recover`: finishes or undoes interrupted swaps
     restore        `restore`: puts back what `clean --keep-replaced` has replaced
     report         `report`: draws partitions on one page

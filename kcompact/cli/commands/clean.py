@@ -114,7 +114,7 @@ def command(
     """
     from kcompact.cleaner.cleaning import CleanOptions
     from kcompact.cleaner.round import begin_round
-    from kcompact.cli.commands import consent
+    from kcompact.cli import consent
     from kcompact.cli.output.printer import Printer
     from kcompact.plan.discovery import left_out
 
@@ -168,7 +168,7 @@ def _refused(
     must_ask: bool,
 ) -> int:
     """Show the plans and ask, if somebody is to be asked. Return 0 if the cleaning may begin, else the exit code."""
-    from kcompact.cli.commands import consent
+    from kcompact.cli import consent
 
     unchanged = "nothing was cleaned" if any(each.recovered for each in round_.outcomes) else "nothing was changed"
     try:

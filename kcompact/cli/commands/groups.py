@@ -29,9 +29,9 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
       kcompact groups /var/lib/kafka
       kcompact groups --json /var/lib/kafka | jq '.partitions[].groups[] | select(.members == 0).group'
     """
-    from kcompact.cli.commands.single_files import is_file
     from kcompact.cli.entries import GroupsEntry, complain_of
     from kcompact.cli.output import streams
+    from kcompact.cli.question import is_file
     from kcompact.errors import RefusedError
     from kcompact.format.names import CONSUMER_OFFSETS
     from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions

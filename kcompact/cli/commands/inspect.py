@@ -42,9 +42,8 @@ def command(
 
         listing = Listing(with_batches=True, layout="jsonl" if as_json else "text", memory_bytes=for_batches)
         return list_paths(paths, plan_options, listing)
-    from kcompact.cli.commands.single_files import file_entry
     from kcompact.cli.json.inspect import INSPECT
-    from kcompact.cli.question import Question, ask, with_contents
+    from kcompact.cli.question import Question, ask, file_entry, with_contents
 
     question = Question(
         document=INSPECT,

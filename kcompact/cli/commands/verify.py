@@ -32,9 +32,8 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
       kcompact verify --json /var/lib/kafka | jq '.partitions[].findings[]'
       kcompact verify /var/lib/kafka/orders-0/00000000000000000000.log
     """
-    from kcompact.cli.commands.single_files import file_entry
     from kcompact.cli.json.inspect import VERIFY
-    from kcompact.cli.question import Question, ask
+    from kcompact.cli.question import Question, ask, file_entry
 
     for_batches = options.batch_memory(memory_bytes)
     question = Question(

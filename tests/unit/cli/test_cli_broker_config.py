@@ -222,7 +222,7 @@ def test_every_command_says_it(tmp_path: Path) -> None:
 
 def test_the_question_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path / "logs")
-    monkeypatch.setattr("kcompact.cli.commands.consent.is_needed", lambda *_, **__: True)
+    monkeypatch.setattr("kcompact.cli.consent.is_needed", lambda *_, **__: True)
     ran = kcompact("clean", "--engine", "in-process", *AT, *POLICY, directory)
     above, question, _ = ran.err.partition("Clean 1 partition")
     assert question

@@ -17,7 +17,7 @@ from fixtures import checkout
 from kcompact.clean.job import CleanerStats
 from kcompact.cleaner import engines
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status
-from kcompact.cli.commands import consent
+from kcompact.cli import consent
 from kcompact.cli.json.clean import CLEANED
 from kcompact.engine.spark import context
 from kcompact.errors import NotEnoughSpaceError

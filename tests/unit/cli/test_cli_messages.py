@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cli import signals
-from kcompact.cli.commands import consent
+from kcompact.cli import consent, signals
 from kcompact.cli.output import streams
 from kcompact.config import listener
 from kcompact.errors import ClusterUnreachableError, CorruptBatchError

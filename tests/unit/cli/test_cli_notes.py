@@ -97,7 +97,7 @@ def test_the_question_starts_with_the_doubt(
 ) -> None:
     directory = partition(tmp_path)
     before = digest(tmp_path)
-    monkeypatch.setattr("kcompact.cli.commands.consent.is_needed", lambda *_, **__: True)
+    monkeypatch.setattr("kcompact.cli.consent.is_needed", lambda *_, **__: True)
     ran = kcompact("clean", "--engine", "in-process", *POLICY, "--now", now, directory)
     assert ran.code == 130
     above, question, _ = ran.err.partition("Clean 1 partition")

@@ -67,7 +67,7 @@ def test_standard_input_is_looked_at_for_questions_only(tmp_path: Path, monkeypa
         def isatty(self) -> bool:
             raise AssertionError("looked at")
 
-    monkeypatch.setattr("kcompact.cli.commands.consent.sys.stdin", Unread())
+    monkeypatch.setattr("kcompact.cli.consent.sys.stdin", Unread())
     for yes in (True, False):
         directory = partition(tmp_path / str(yes))
         before = digest(directory)
