@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.cli.json.fields import (
@@ -35,25 +34,18 @@ from kcompact.views.sentences import clean_below_offset, role_reason
 # Which partition, and its error
 
 
-def _partition_of(directory: Path) -> TopicPartition | None:
-    parsed = parse_directory(directory.name)
+def _partition_of(entry: PlannedPartition) -> TopicPartition | None:
+    parsed = parse_directory(entry.directory.name)
     return parsed.topic_partition if parsed else None
 
 
 IDENTITY = Shape(
     "identity",
-    Field(
-        "topic",
-        nullable(STRING),
-        "null if the name of the directory is that of no partition",
-        lambda entry: found.topic if (found := _partition_of(entry.directory)) else None,
-    ),
-    Field(
-        "partition",
-        nullable(INTEGER),
-        "null if the name of the directory is that of no partition",
-        lambda entry: found.partition if (found := _partition_of(entry.directory)) else None,
-    ),
+    Shape(
+        "topic-partition",
+        Field("topic", STRING, "null if the name of the directory is that of no partition"),
+        Field("partition", INTEGER, "null if the name of the directory is that of no partition"),
+    ).within(_partition_of, or_null=True),
     Field("directory", TEXT, "absolute"),
 )
 
