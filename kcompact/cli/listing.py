@@ -16,7 +16,7 @@ from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
 from kcompact.cli.output.dump import BatchRecords, Decoder, LineForm, dump_log, read_parts
 from kcompact.cli.output.file_entries import base_offset_of, is_log
-from kcompact.cli.output.reading import ListProgress
+from kcompact.cli.output.progress import ListProgress
 from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.cli.question import named_in
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
@@ -447,7 +447,7 @@ class _Lister:
     def _latest_of(self, directory: Path) -> LatestRecords | None:
         """Return the latest records of a partition. Raises KcompactError the first time that they cannot be found."""
         if self._latest is None or self._latest[0] != directory:
-            from kcompact.cli.output.keys_progress import KeysProgress
+            from kcompact.cli.output.stage_progress import KeysProgress
 
             self._latest = directory, None
             self._progress.pause()

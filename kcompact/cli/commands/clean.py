@@ -194,9 +194,9 @@ def _refused(
 
 def _cleaned(round_: Round, stop: StopRequest, *, is_quiet: bool, only_bars: bool) -> RoundResult:
     """Clean, with progress. A signal stops the round between two steps."""
-    from kcompact.cli.output.progress import ProgressBar
+    from kcompact.cli.output.stage_progress import CleaningProgress
 
-    progress = ProgressBar(stop, round_.outcomes, is_quiet=is_quiet, only_bars=only_bars)
+    progress = CleaningProgress(stop, round_.outcomes, is_quiet=is_quiet, only_bars=only_bars)
     stop.is_deferred = True
     try:
         return round_.clean(progress)

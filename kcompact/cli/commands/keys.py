@@ -119,7 +119,7 @@ def _counted(
 ) -> list[TopicKeys]:
     """Return the counts by topic, with progress on a terminal."""
     from kcompact.cleaner.engines import Engine
-    from kcompact.cli.output.keys_progress import KeysProgress
+    from kcompact.cli.output.stage_progress import KeysProgress
 
     with ExitStack() as stack, stop_request() as stop:
         engine = Engine(engine_options, stack, bytes_to_read=_log_bytes(directories))

@@ -148,13 +148,13 @@ def _require_libraries(file: Path) -> None:
 def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: CountOptions) -> list[PartitionFacts]:
     """Return the partitions with what their segments contain, with progress on a terminal."""
     from kcompact.cleaner.outcome import PartitionOutcome
-    from kcompact.cli.output.progress import ProgressBar
+    from kcompact.cli.output.stage_progress import CleaningProgress
     from kcompact.report.reading import dry_plan, read_facts
 
     planned = {each.directory: dry_plan(each.plan) if each.plan and not each.error else None for each in facts}
     outcomes = [PartitionOutcome(directory=directory, plan=plan) for directory, plan in planned.items() if plan]
     with stop_request() as stop:
-        progress = ProgressBar(stop, outcomes, is_quiet=False, only_bars=True)
+        progress = CleaningProgress(stop, outcomes, is_quiet=False, only_bars=True)
         try:
             return [read_facts(each, options, count, progress=progress.of(each.directory)) for each in facts]
         finally:

@@ -44,7 +44,7 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
 
 def with_transactions(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
     """Return the entry of a partition with its transactions. Raises StorageError."""
-    from kcompact.cli.output.reading import bar_of
+    from kcompact.cli.output.progress import bar_of
     from kcompact.cli.question import with_contents
     from kcompact.inspect.transactions import log_transaction_report
 

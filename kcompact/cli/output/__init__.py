@@ -11,11 +11,10 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
     decoding       the records of Kafka's coordinators, decoded
     field_decoder  keys and values, decoded as numbers, JSON and others
     entries        the entries of `cli.entries` for people, by the views of their values
-    keys_progress  the progress of `keys`, and of the first reading of `--latest`
     file_entries   the entries of single files: indexes, snapshots, checkpoints
-    progress       the progress of all partitions while `clean` runs
+    progress       the one counter of bytes, and the progress of commands that only read
+    stage_progress  what executors report to: the progress of cleanings and of counts of keys
     progress_bars  the bars on a terminal
-    reading        the progress of a command that only reads
     next_command   the command that a person may want to type next, made from the arguments that were typed
     printer        the parts of a view on a terminal or a pipe
     streams        the standard streams: closed, full or broken

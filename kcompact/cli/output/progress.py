@@ -1,146 +1,216 @@
-"""Progress on standard error: bars with rate and time left on a terminal, now and then a line elsewhere."""
+"""Progress on standard error: bars with rate and time left on a terminal, now and then a line elsewhere.
+
+One `Counter` counts the bytes of a command, and shows them. What reports to it differs: stages of a cleaning
+(`stage_progress`), a list of records, a walk over one partition.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+import termios
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import Counter as Sums
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact import readable
-from kcompact.clean.executor import Progress
-from kcompact.cleaner.outcome import PartitionOutcome
-from kcompact.cleaner.round import RoundProgress
 from kcompact.cli.output import streams
-from kcompact.cli.signals import StopRequest
-from kcompact.notes import Note
 
 if TYPE_CHECKING:
     from kcompact.cli.output.progress_bars import Bars
 
 LINE_EVERY_S = 10.0
 """The time between two lines where there are no bars."""
+LEAST_BYTES = 64 << 20
+"""Less is read before anybody could look at a bar."""
 
-_VERBS = {"scan": "reading", "count": "counting", "write": "rewriting"}
+
+class Shown(Enum):
+    """How progress is shown."""
+
+    BARS = auto()
+    LINES = auto()
+    NOTHING = auto()
 
 
-class ProgressBar(RoundProgress):
-    """The progress of all partitions, and the request to stop them. Safe for several threads.
+@dataclass(slots=True, kw_only=True)
+class _Stage:
+    """What is being done with a partition, and how much of it is done."""
 
-    A partition is read once to find the newest records and once more to rewrite it; both count. With `only_bars`
-    nothing is printed off a terminal. A failure to print never fails a cleaning.
+    label: str
+    total_bytes: int
+    done_bytes: int = 0
+
+
+class Counter:
+    """Counts the bytes of partitions that are processed, and shows them. Safe for several threads.
+
+    `expected_bytes` is the work of each partition. A failure to print never fails a command. Before each line
+    `may_print` is asked.
     """
 
     def __init__(
-        self, request: StopRequest, outcomes: Sequence[PartitionOutcome], *, is_quiet: bool, only_bars: bool
+        self, expected_bytes: Mapping[Path, int], shown: Shown, *, may_print: Callable[[], bool] = lambda: True
     ) -> None:
-        self.request = request
-        self._expected_bytes = {each.directory: _work_of(each) for each in outcomes if each.is_eligible}
-        self._total_bytes = sum(self._expected_bytes.values())
-        self._done_bytes = 0
-        self._done_partitions = 0
-        self._has_bars = sys.stderr.isatty() and not is_quiet
-        self._has_lines = not (self._has_bars or is_quiet or only_bars)
+        self.expected_bytes = expected_bytes
+        self._shown, self._may_print = shown, may_print
+        self._total_bytes = sum(expected_bytes.values())
+        self._done_bytes = self._done_partitions = 0
+        self._stages: dict[Path, _Stage] = {}
         self._bars: Bars | None = None
         self._lock = threading.Lock()
-        self._printed: set[str] = set()
         self._started = self._last_line = time.monotonic()
 
-    def of(self, directory: Path) -> PartitionProgress:
-        """Return the `Progress` of one partition."""
-        return PartitionProgress(self, directory, self._expected_bytes.get(directory, 0))
-
-    def begin(self, directory: Path, stage: str, total_bytes: int) -> None:
-        """Show the bar of a stage instead of the partition's earlier one."""
-        if not self._has_bars:
-            return
+    def begin(self, directory: Path, what: str, total_bytes: int) -> None:
+        """A partition begins a stage, which replaces its earlier one."""
         with suppress(OSError), self._lock:
-            if self._bars is None:
-                from kcompact.cli.output.progress_bars import Bars
-
-                self._bars = Bars(partitions=len(self._expected_bytes), total_bytes=self._total_bytes)
-            self._bars.begin(directory, f"{readable.safe(directory.name)} {_VERBS.get(stage, stage)}", total_bytes)
-
-    def advance(self, directory: Path, stage_bytes: int, round_bytes: int) -> None:
-        """Move the bar of a partition forward, and the bar of the round."""
-        with suppress(OSError), self._lock:
-            self._done_bytes += round_bytes
+            stage = _Stage(label=f"{readable.safe(directory.name)} {what}", total_bytes=total_bytes)
+            self._stages[directory] = stage
             if self._bars is not None:
-                self._bars.advance(directory, stage_bytes, round_bytes)
+                self._bars.begin(directory, stage.label, total_bytes)
+            else:
+                self._show_bars()
+
+    def advance(self, directory: Path, stage_bytes: int, counted_bytes: int) -> None:
+        """A stage has processed `stage_bytes` more, of which `counted_bytes` count as work of the command."""
+        with suppress(OSError), self._lock:
+            self._show_bars()
+            self._done_bytes += counted_bytes
+            if directory in self._stages:
+                self._stages[directory].done_bytes += stage_bytes
+            if self._bars is not None:
+                self._bars.advance(directory, stage_bytes, counted_bytes)
             self._print_line_now_and_then()
 
-    def finish(self, directory: Path, rest_bytes: int) -> None:
-        """Remove the bar of a partition. `rest_bytes` of its work were not necessary."""
+    def finish(self, directory: Path, rest_bytes: int = 0) -> None:
+        """A partition is done. `rest_bytes` of its work were not necessary."""
         with suppress(OSError), self._lock:
+            self._stages.pop(directory, None)
             self._done_bytes += rest_bytes
-            self._done_partitions += directory in self._expected_bytes
+            self._done_partitions += directory in self.expected_bytes
             if self._bars is not None:
                 self._bars.finish(directory, rest_bytes, done_partitions=self._done_partitions)
             self._print_line_now_and_then()
 
-    def _print_line_now_and_then(self) -> None:
-        now = time.monotonic()
-        if self._has_lines and now - self._last_line >= LINE_EVERY_S:
-            self._last_line = now
-            streams.tell(self._line(now - self._started))
-
-    def _line(self, elapsed_s: float) -> str:
-        """Return the progress of the round with rate and time left."""
-        rate = self._done_bytes / elapsed_s
-        left = f", about {(self._total_bytes - self._done_bytes) / rate:,.0f} seconds left" if rate else ""
-        return (
-            f"{self._done_partitions:,} of {readable.counted(len(self._expected_bytes), 'partition')}, "
-            f"{readable.size(self._done_bytes)} of {readable.size(self._total_bytes)} read, "
-            f"{readable.size(round(rate))}/s{left}"
-        )
-
-    def tell(self, message: str) -> None:
-        """Print a message on standard error, where progress is shown."""
-        with suppress(OSError), self._lock:
-            if self._has_bars or self._has_lines:
-                streams.tell(message)
-
-    def note(self, note: Note) -> None:
-        """Print a remark on standard error."""
-        streams.tell(f"note: {note}")
-
-    def end(self) -> None:
-        """Remove all bars."""
+    def pause(self) -> None:
+        """Remove all bars until more is processed."""
         bars, self._bars = self._bars, None
         if bars is not None:
             with suppress(OSError):
                 bars.end()
 
-
-def _work_of(outcome: PartitionOutcome) -> int:
-    """Return how many bytes a cleaning reads: the dirty section for the keys, then all segments to be rewritten."""
-    plan = outcome.plan
-    return plan.cleanable_bytes + sum(segment.size_bytes for segment in plan.segments) if plan else 0
-
-
-class PartitionProgress(Progress):
-    """The `Progress` of one partition, which is expected to process `expected_bytes`."""
-
-    def __init__(self, progress: ProgressBar, directory: Path, expected_bytes: int) -> None:
-        self._progress = progress
-        self._directory = directory
-        self._left_bytes = expected_bytes
-
-    def begin(self, stage: str, total_bytes: int) -> None:
-        self._progress.begin(self._directory, stage, total_bytes)
-
-    def advance(self, done_bytes: int) -> None:
-        # A stage that is repeated, and a section that is read twice, must not count as more than all of the work.
-        counted_bytes = min(done_bytes, self._left_bytes)
-        self._left_bytes -= counted_bytes
-        self._progress.advance(self._directory, done_bytes, counted_bytes)
-
-    def check(self) -> None:
-        self._progress.request.check(self._directory)
-
     def end(self) -> None:
-        """Remove the bar."""
-        self._progress.finish(self._directory, self._left_bytes)
+        """Remove all bars for good."""
+        self._stages.clear()
+        self.pause()
+
+    def _show_bars(self) -> None:
+        """Show the bars of all stages, if there are none yet, or none any more."""
+        if self._shown is not Shown.BARS or self._bars is not None or not self._stages:
+            return
+        from kcompact.cli.output.progress_bars import Bars
+
+        self._bars = Bars(partitions=len(self.expected_bytes), total_bytes=self._total_bytes)
+        self._bars.finish(Path(), self._done_bytes, done_partitions=self._done_partitions)
+        for directory, stage in self._stages.items():
+            self._bars.begin(directory, stage.label, stage.total_bytes)
+            self._bars.advance(directory, stage.done_bytes, 0)
+
+    def _print_line_now_and_then(self) -> None:
+        now = time.monotonic()
+        if self._shown is Shown.LINES and now - self._last_line >= LINE_EVERY_S and self._may_print():
+            self._last_line = now
+            streams.tell(self._line(now - self._started))
+
+    def _line(self, elapsed_s: float) -> str:
+        """Return what is done, with rate and time left."""
+        rate = self._done_bytes / elapsed_s if elapsed_s else 0
+        left = f", about {(self._total_bytes - self._done_bytes) / rate:,.0f} seconds left" if rate else ""
+        return (
+            f"{self._done_partitions:,} of {readable.counted(len(self.expected_bytes), 'partition')}, "
+            f"{readable.size(self._done_bytes)} of {readable.size(self._total_bytes)} read, "
+            f"{readable.size(round(rate))}/s{left}"
+        )
+
+
+# Commands that only read
+
+
+def bars_if_long(total_bytes: int) -> Shown:
+    """Return bars for what takes long, on a terminal; nothing elsewhere."""
+    return Shown.BARS if total_bytes >= LEAST_BYTES and sys.stderr.isatty() else Shown.NOTHING
+
+
+@contextmanager
+def bar_of(directory: Path, total_bytes: int) -> Iterator[Callable[[int], None]]:
+    """Show how much of a partition is read; yield the function that takes the bytes of each step."""
+    counter = Counter({directory: total_bytes}, bars_if_long(total_bytes))
+    counter.begin(directory, "reading", total_bytes)
+    try:
+        yield lambda done_bytes: counter.advance(directory, done_bytes, done_bytes)
+    finally:
+        counter.end()
+
+
+class ListProgress:
+    """The progress of a list of records: how much of the logs is read. `sizes` are the logs in order, with their bytes.
+
+    Bars move the cursor, so they are shown only if nothing else is printed on the terminal meanwhile: the list goes
+    into a file. A pipe may end at the same terminal, in a `grep`, so there is a line now and then; not while a pager
+    has the terminal. If the list is printed on a terminal, it is the progress.
+    """
+
+    def __init__(self, sizes: Sequence[tuple[Path, int]], *, into_file: bool) -> None:
+        self._before_bytes: dict[Path, int] = {}
+        of_directory = Sums[Path]()
+        total_bytes = 0
+        for log, size_bytes in sizes:
+            self._before_bytes[log] = total_bytes
+            of_directory[log.parent] += size_bytes
+            total_bytes += size_bytes
+        shown = bars_if_long(total_bytes)
+        if shown is Shown.BARS and not (into_file or _is_file()):
+            shown = Shown.NOTHING if sys.stdout.isatty() else Shown.LINES
+        self._counter = Counter(of_directory, shown, may_print=_is_line_by_line)
+        self._done_bytes = 0
+        self._directory: Path | None = None
+
+    def reached(self, log: Path, position: int) -> None:
+        """Show that a log is read up to a position."""
+        step_bytes = self._before_bytes[log] + position - self._done_bytes
+        self._done_bytes += step_bytes
+        if log.parent != self._directory:
+            if self._directory is not None:
+                self._counter.finish(self._directory)
+            self._directory = log.parent
+            self._counter.begin(self._directory, "reading", self._counter.expected_bytes[self._directory])
+        self._counter.advance(log.parent, step_bytes, step_bytes)
+
+    def pause(self) -> None:
+        """Remove the bars until more is read."""
+        self._counter.pause()
+
+
+def _is_file() -> bool:
+    """Return whether standard output is a file or a device other than a terminal, such as `/dev/null`."""
+    try:
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not sys.stdout.isatty())
+
+
+def _is_line_by_line() -> bool:
+    """Return whether the terminal is in the mode of a shell, which a pager or an editor changes."""
+    try:
+        local_modes: int = termios.tcgetattr(sys.stderr.fileno())[3]
+    except (OSError, ValueError, termios.error):
+        return False
+    return bool(local_modes & termios.ICANON)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kcompact.cli.app import main
-from kcompact.cli.output.progress import ProgressBar
+from kcompact.cli.output.stage_progress import CleaningProgress
 from kcompact.cli.signals import StopRequest
 from kcompact.plan import partition as partition_plan
 from tests.support.command_line import (
@@ -162,7 +162,7 @@ def test_progress_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("sys.stderr", Hung())
-    bar = ProgressBar(StopRequest(), (), is_quiet=False, only_bars=False)
+    bar = CleaningProgress(StopRequest(), (), is_quiet=False, only_bars=False)
     progress = bar.of(Path("orders-0"))
     progress.begin("scan", 10)
     progress.advance(10)

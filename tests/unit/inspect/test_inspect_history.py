@@ -14,7 +14,7 @@ import pytest
 
 from kcompact.cli.commands import gaps, transactions
 from kcompact.cli.entries import InspectedPartition
-from kcompact.cli.output import reading
+from kcompact.cli.output import progress
 from kcompact.format.codec import Codec, compress
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.gap_facts import Gaps, Label
@@ -424,7 +424,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("name", HISTORY)
 def test_a_bar_on_a_terminal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
-    monkeypatch.setattr(reading, "LEAST_BYTES", 0)
+    monkeypatch.setattr(progress, "LEAST_BYTES", 0)
     plan = plan_partition(directory, log_dsl.parse("log").config, now_ms=0)
     find = {"gaps": gaps.with_gaps, "transactions": transactions.with_transactions}[name]
     for stream, shows in ((Terminal(), True), (io.StringIO(), False)):

@@ -1,0 +1,92 @@
+"""What executors report their stages to: the progress of a round of cleanings, and of a count of keys."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kcompact.clean.executor import Progress
+from kcompact.cleaner.outcome import PartitionOutcome
+from kcompact.cleaner.round import RoundProgress
+from kcompact.cli.output import streams
+from kcompact.cli.output.progress import Counter, Shown, bars_if_long
+from kcompact.cli.signals import StopRequest
+from kcompact.notes import Note
+
+_VERBS = {"scan": "reading", "count": "counting", "write": "rewriting"}
+
+
+class CleaningProgress(RoundProgress):
+    """The progress of all partitions of a round, and the request to stop them.
+
+    A partition is read once to find the newest records and once more to rewrite it; both count. With `only_bars`
+    nothing is printed off a terminal.
+    """
+
+    def __init__(
+        self, request: StopRequest, outcomes: Sequence[PartitionOutcome], *, is_quiet: bool, only_bars: bool
+    ) -> None:
+        shown = Shown.NOTHING if is_quiet or only_bars else Shown.LINES
+        if sys.stderr.isatty() and not is_quiet:
+            shown = Shown.BARS
+        self._request = request
+        self._counter = Counter({each.directory: _work_of(each) for each in outcomes if each.is_eligible}, shown)
+
+    def of(self, directory: Path) -> Progress:
+        """Return the `Progress` of one partition."""
+        return _PartitionProgress(self._counter, self._request, directory)
+
+    def note(self, note: Note) -> None:
+        """Print a remark on standard error."""
+        streams.tell(f"note: {note}")
+
+    def end(self) -> None:
+        """Remove all bars."""
+        self._counter.end()
+
+
+def _work_of(outcome: PartitionOutcome) -> int:
+    """Return how many bytes a cleaning reads: the dirty section for the keys, then all segments to be rewritten."""
+    plan = outcome.plan
+    return plan.cleanable_bytes + sum(segment.size_bytes for segment in plan.segments) if plan else 0
+
+
+class _PartitionProgress(Progress):
+    def __init__(self, counter: Counter, request: StopRequest, directory: Path) -> None:
+        self._counter, self._request, self._directory = counter, request, directory
+        self._left_bytes = counter.expected_bytes.get(directory, 0)
+
+    def begin(self, stage: str, total_bytes: int) -> None:
+        self._counter.begin(self._directory, _VERBS.get(stage, stage), total_bytes)
+
+    def advance(self, done_bytes: int) -> None:
+        # A stage that is repeated, and a section that is read twice, must not count as more than all of the work.
+        counted_bytes = min(done_bytes, self._left_bytes)
+        self._left_bytes -= counted_bytes
+        self._counter.advance(self._directory, done_bytes, counted_bytes)
+
+    def check(self) -> None:
+        self._request.check(self._directory)
+
+    def end(self) -> None:
+        """Remove the bar."""
+        self._counter.finish(self._directory, self._left_bytes)
+
+
+class KeysProgress(Progress):
+    """Shows how much of a topic is read. A signal ends the process at once, because nothing can be half done."""
+
+    def __init__(self) -> None:
+        self._counter = Counter({}, Shown.NOTHING)
+
+    def begin(self, stage: str, total_bytes: int) -> None:
+        self._counter.end()
+        self._counter = Counter({Path("keys"): total_bytes}, bars_if_long(total_bytes))
+        self._counter.begin(Path("keys"), "reading", total_bytes)
+
+    def advance(self, done_bytes: int) -> None:
+        self._counter.advance(Path("keys"), done_bytes, done_bytes)
+
+    def end(self) -> None:
+        self._counter.end()
