@@ -8,9 +8,8 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     outcome        what a round did with each partition: `CleanResult`, `RoundResult`
     cleaning       what a cleaning is done with: the options, and `Cleaning`, all that one partition is cleaned with
     engines        the engine of a round: this process, or Spark
-    side_by_side   small partitions are cleaned at the same time
-    locks          the locks of the log directories of a round
-    in_use         partitions that a broker uses by another path
+    small_partitions  small partitions are cleaned at the same time
+    in_use         who else uses the partitions: locks, brokers that use another path, readers
     copies         copies: the output of a round, and the copy of one partition
     journal        lines of JSON about each cleaning, written before and after
     restoring      the way back: puts back what `keep_replaced` has kept

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcompact.cleaner.in_use import UseCheck
-from kcompact.cleaner.locks import Locks
+from kcompact.cleaner.in_use import Locks, UseCheck
 from kcompact.cleaner.preflight import require_own_storage
 from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.format.names import TopicPartition

@@ -16,22 +16,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kcompact.clean.executor import Executor, Progress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import finish, is_left_as_it_is, output_of, require_space_for_copies
 from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions
-from kcompact.cleaner.in_use import UseCheck
+from kcompact.cleaner.in_use import Locks, UseCheck
 from kcompact.cleaner.journal import Journal
-from kcompact.cleaner.locks import Locks
 from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult, Status
 from kcompact.cleaner.partition import perform
 from kcompact.cleaner.preflight import storage_notes
-from kcompact.cleaner.side_by_side import small_side_by_side
+from kcompact.cleaner.small_partitions import small_side_by_side
 from kcompact.config.settings import parse_override
 from kcompact.errors import (
     CleaningAbortedError,
@@ -115,65 +114,50 @@ def with_overrides(options: PlanOptions, config: Mapping[str, str] | None) -> Pl
     return replace(options, overrides=(*options.overrides, *overrides))
 
 
+@dataclass(kw_only=True)
 class Round:
     """A round whose partitions are locked, recovered and planned. `outcomes` are in the order of the cleaning.
 
     `doubts` are the notes that say why the decisions may be wrong: the time probably is, or settings are only assumed.
     """
 
-    def __init__(
-        self,
-        outcomes: Sequence[PartitionOutcome],
-        options: CleanOptions,
-        *,
-        notes: Sequence[Note],
-        doubts: Sequence[Note],
-        plan_options: PlanOptions,
-        locks: Locks,
-        engine: Engine,
-        output: Output | None,
-        keep: KeptDirectory | None,
-        journal: Journal | None,
-    ) -> None:
-        self.outcomes = tuple(outcomes)
-        self.notes = (*notes, *doubts)
-        self.doubts = tuple(doubts)
-        self._options = options
-        self._plan_options = plan_options
-        self._locks = locks
-        self._engine = engine
-        self._output = output
-        self._keep = keep
-        self._journal = journal
-        # Of a round of copying: the first lack of space. What is not begun by then would fill the disk again.
-        self._full: NotEnoughSpaceError | None = None
-        # The limit on bytes per second holds for one cleaning.
-        self._threads = engine.side_by_side if options.max_bytes_per_second is None else 1
+    outcomes: tuple[PartitionOutcome, ...]
+    options: CleanOptions
+    plan_options: PlanOptions
+    notes: tuple[Note, ...]
+    doubts: tuple[Note, ...]
+    locks: Locks
+    engines: Engine
+    output: Output | None
+    keep: KeptDirectory | None
+    journal: Journal | None
+    _full: NotEnoughSpaceError | None = field(default=None, init=False)
+    """Of a round of copying: the first lack of space. What is not begun by then would fill the disk again."""
 
     @property
     def engine(self) -> EngineChoice | None:
         """Return the engine and why it was chosen, None if nothing is to be cleaned."""
-        return self._engine.choice if any(outcome.is_eligible for outcome in self.outcomes) else None
+        return self.engines.choice if any(outcome.is_eligible for outcome in self.outcomes) else None
 
     def check_engine(self) -> None:
         """Raise KcompactError if something is to be cleaned and the engine cannot start, as far as is known at once."""
         if self.engine is not None:
-            self._engine.check()
+            self.engines.check()
 
     def begin_engine(self) -> None:
         """Begin to start Spark in the background, if it is the engine and something is to be cleaned."""
         if self.engine is not None:
-            self._engine.begin()
+            self.engines.begin()
 
     def clean(self, progress: RoundProgress | None = None) -> RoundResult:
         """Clean the eligible partitions and return every partition with its result or its error, in order."""
         progress = progress or RoundProgress()
         started, copied = time.monotonic(), None
-        if self._output is None or self._options.dry_run:
-            with nullcontext() if self._keep is None or self._options.dry_run else self._keep:
+        if self.output is None or self.options.dry_run:
+            with nullcontext() if self.keep is None or self.options.dry_run else self.keep:
                 partitions = tuple(self._cleaned(progress))
         else:
-            with self._output as output:
+            with self.output as output:
                 partitions = tuple(self._cleaned(progress))
                 copied = finish(output, partitions, progress.of(output.path).check)
         elapsed_s = time.monotonic() - started
@@ -183,7 +167,7 @@ class Round:
         self.begin_engine()
         with ExitStack() as stack:
             try:
-                executor_for = stack.enter_context(self._engine.executors(progress.note))
+                executor_for = stack.enter_context(self.engines.executors(progress.note))
             except KcompactError as problem:
                 yield from (self._not_reached(each, problem) for each in self.outcomes)
                 return
@@ -195,16 +179,15 @@ class Round:
                 finally:
                     own_progress.end()
 
-            only_deleted = self._only_deleted()
-            cleaned = list(small_side_by_side(self.outcomes[:only_deleted], clean, threads=self._threads))
-            cleaned += small_side_by_side(self.outcomes[only_deleted:], clean, threads=self._threads)
-            if not self._options.only_reads and self._keep is None:
+            # The limit on bytes per second holds for one cleaning.
+            threads = self.engines.side_by_side if self.options.max_bytes_per_second is None else 1
+            # Those that only lose old segments come first, so that the others have more space.
+            only_deleted = sum(_only_loses_segments(each, self.options) for each in self.outcomes)
+            cleaned = list(small_side_by_side(self.outcomes[:only_deleted], clean, threads=threads))
+            cleaned += small_side_by_side(self.outcomes[only_deleted:], clean, threads=threads)
+            if not self.options.only_reads and self.keep is None:
                 _clean_what_fits_now(cleaned, clean)
             yield from cleaned
-
-    def _only_deleted(self) -> int:
-        """Return how many partitions only lose old segments: they come first, so that the others have more space."""
-        return sum(_only_loses_segments(each, self._options) for each in self.outcomes)
 
     def _clean_one(self, outcome: PartitionOutcome, executor: Executor, progress: Progress) -> PartitionOutcome:
         """Clean one partition and return it with the result or the error."""
@@ -221,34 +204,34 @@ class Round:
                 cleaning = Cleaning(
                     plan=outcome.plan,
                     executor=executor,
-                    lock=self._locks.of(outcome.directory),
-                    options=self._options,
+                    lock=self.locks.of(outcome.directory),
+                    options=self.options,
                     progress=progress,
-                    output=self._output,
-                    keep=self._keep,
+                    output=self.output,
+                    keep=self.keep,
                 )
                 result = self._journaled(cleaning)
             return replace(outcome, plan=result.plan, result=result, error=result.stopped_by)
         except Exception as problem:
             failure = as_failure(problem)
-            if self._output is not None and not self._options.dry_run and isinstance(failure, NotEnoughSpaceError):
+            if self.output is not None and not self.options.dry_run and isinstance(failure, NotEnoughSpaceError):
                 self._full = failure
             return replace(outcome, error=failure)
 
     def _journaled(self, cleaning: Cleaning) -> CleanResult:
         """Clean one partition between its lines of the journal. Without the first line nothing is cleaned."""
         plan = cleaning.plan
-        if self._journal is None or not self._would_change(plan):
+        if self.journal is None or not self._would_change(plan):
             return self._settled(cleaning)
-        self._journal.begin(plan)
+        self.journal.begin(plan)
         try:
             result = self._settled(cleaning)
         except Exception as problem:
             with suppress(KcompactError):
-                self._journal.end(plan, None, as_failure(problem))
+                self.journal.end(plan, None, as_failure(problem))
             raise
         try:
-            self._journal.end(plan, result, result.stopped_by)
+            self.journal.end(plan, result, result.stopped_by)
         except KcompactError as problem:
             why = str(problem).splitlines()[0]
             note = Note.of(NoteCode.JOURNAL_INCOMPLETE, name=plan.log.directory.name, why=why)
@@ -262,7 +245,7 @@ class Round:
         def clean_current(log_dir: LogDir) -> CleanResult:
             current = planned
             if log_dir is not planned.log.log_dir:
-                current = make_plan(planned.log.directory, planned.config, self._plan_options, log_dir=log_dir)
+                current = make_plan(planned.log.directory, planned.config, self.plan_options, log_dir=log_dir)
                 current = replace(current, comes_later=planned.comes_later)
             with damage_only_if_unchanged(current.log):
                 return perform(replace(cleaning, plan=current))
@@ -278,9 +261,9 @@ class Round:
         return replace(outcome, result=_skipped(outcome))
 
     def _would_change(self, plan: CleanPlan) -> bool:
-        if plan.eligible or self._options.output is not None:
+        if plan.eligible or self.options.output is not None:
             return True
-        return self._options.apply_retention and bool(due_now(plan))
+        return self.options.apply_retention and bool(due_now(plan))
 
 
 def _skipped(outcome: PartitionOutcome) -> CleanResult:
@@ -314,24 +297,22 @@ def begin_round(
         in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
         planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *unusable]
         planned = [replace(each, applies_retention=options.apply_retention) for each in planned]
-        named = {canonical(path) for path in paths}
-        outcomes = in_turns(
-            [_refused(each, options, is_named=each.directory in named, output=output) for each in planned]
-        )
-        outcomes.sort(key=lambda each: not _only_loses_segments(each, options))
+        outcomes = _in_order(planned, {canonical(path) for path in paths}, options, output)
         if output is not None:
             require_space_for_copies(output, outcomes)
         journal = None
         if not options.only_reads:
             require_plausible_clock(outcomes, plan_options)
-        changes = any(each.is_eligible or _only_loses_segments(each, options) for each in outcomes)
-        if options.journal is not None and changes and not options.only_reads:
+        changed = [] if options.only_reads else _log_dirs_to_change(outcomes, options)
+        if options.journal is not None and changed:
             journal = stack.enter_context(Journal(Path(options.journal), directories, options))
         engine = Engine(engine_options, stack, bytes_to_read=_bytes_to_read(outcomes))
+        doubts = (*time_notes(outcomes, plan_options), *assumption_notes(outcomes))
         yield Round(
-            outcomes,
-            options,
-            notes=[
+            outcomes=tuple(outcomes),
+            options=options,
+            plan_options=plan_options,
+            notes=(
                 *option_notes(directories, plan_options),
                 *setting_notes(outcomes),
                 *running_notes(outcomes),
@@ -339,16 +320,25 @@ def begin_round(
                 *map(_removed_note, locks.removed),
                 *in_use.notes,
                 *(() if keep is None or options.dry_run else [_keep_note(keep, outcomes)]),
-                *(() if options.only_reads else storage_notes(_log_dirs_to_change(outcomes, options))),
-            ],
-            doubts=[*time_notes(outcomes, plan_options), *assumption_notes(outcomes)],
-            plan_options=plan_options,
+                *storage_notes(changed),
+                *doubts,
+            ),
+            doubts=doubts,
             locks=locks,
-            engine=engine,
+            engines=engine,
             output=output,
             keep=keep,
             journal=journal,
         )
+
+
+def _in_order(
+    planned: Sequence[PartitionOutcome], named: Collection[Path], options: CleanOptions, output: Output | None
+) -> list[PartitionOutcome]:
+    """Return the partitions in the order of the cleaning, each with what prevents it. `named` are the paths."""
+    outcomes = in_turns([_refused(each, options, is_named=each.directory in named, output=output) for each in planned])
+    outcomes.sort(key=lambda each: not _only_loses_segments(each, options))
+    return outcomes
 
 
 def _bytes_to_read(outcomes: Sequence[PartitionOutcome]) -> int:

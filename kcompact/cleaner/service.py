@@ -21,8 +21,7 @@ from typing import Self
 
 from kcompact.clean.executor import Progress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
-from kcompact.cleaner.in_use import require_unused
-from kcompact.cleaner.locks import Locks
+from kcompact.cleaner.in_use import Locks, require_unused
 from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
 from kcompact.cleaner.outcome import CleanResult

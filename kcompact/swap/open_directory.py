@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kcompact.clean.staged_files import StagedFile
-from kcompact.errors import RefusedError, is_forbidden, storage_error
+from kcompact.errors import LogChangedError, RefusedError, is_forbidden, storage_error
 from kcompact.format.checksum import crc32c
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
@@ -189,6 +189,28 @@ def made_without_links(path: Path) -> OpenDirectory:
             os.close(reopened)
     finally:
         os.close(fd)
+
+
+def made_in(parent: OpenDirectory, name: str, *, is_shared: bool = False) -> OpenDirectory:
+    """Return a new private directory, held open. If it `is_shared`, another process may already have
+    begun in it.
+
+    Raises FileExistsError, StorageError, NotEnoughSpaceError; LogChangedError if it was replaced at once.
+    """
+    path = parent.path / name
+    parent_fd, leaf = parent.locate(name)
+    try:
+        os.mkdir(leaf, 0o700, dir_fd=parent_fd)
+        fd = parent.open(name, os.O_RDONLY | os.O_DIRECTORY)
+    except FileExistsError:
+        raise
+    except OSError as problem:
+        raise storage_error(path, problem) from None
+    made = OpenDirectory(path, fd=fd)
+    os.close(fd)
+    if os.fstat(made.fd()).st_uid != os.geteuid() or (made.names() and not is_shared):
+        raise LogChangedError(path=path, problem="was replaced as soon as kcompact had created it")
+    return made
 
 
 @contextmanager

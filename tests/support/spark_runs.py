@@ -188,7 +188,7 @@ PRELUDE = f"""
 import os, sys, time, signal
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from kcompact.clean.executor import Progress
+from kcompact.clean.executor import CLEANING, Progress
 from kcompact.clean.prepare import prepare_clean
 from kcompact.errors import CleaningAbortedError, EngineError
 from kcompact.engine.spark import OnSpark, jvm, spark_context, spark_start

@@ -19,8 +19,7 @@ from kcompact.notes import Note, NoteCode
 from kcompact.readable import counted
 
 if TYPE_CHECKING:
-    from kcompact.cleaner.in_use import UseCheck
-    from kcompact.cleaner.locks import Locks
+    from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cli.entries import RecoveryEntry
 
 
@@ -39,8 +38,7 @@ def command(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
     Example:
       kcompact recover /var/lib/kafka
     """
-    from kcompact.cleaner.in_use import UseCheck
-    from kcompact.cleaner.locks import Locks
+    from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cli.entries import RecoveryEntry, complain_of
     from kcompact.engine.spark.scratch import sweep_scratch
     from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions

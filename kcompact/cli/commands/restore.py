@@ -20,8 +20,7 @@ from kcompact.notes import Note, NoteCode
 from kcompact.readable import shown
 
 if TYPE_CHECKING:
-    from kcompact.cleaner.in_use import UseCheck
-    from kcompact.cleaner.locks import Locks
+    from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cleaner.restoring import RestoredPartition
     from kcompact.cli.entries import RestoreEntry
 
@@ -40,8 +39,7 @@ def command(kept: Path, only_check: bool, as_json: bool) -> int:
     Example:
       kcompact restore --check /var/lib/kept
     """
-    from kcompact.cleaner.in_use import UseCheck
-    from kcompact.cleaner.locks import Locks
+    from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cleaner.restoring import kept_partitions
     from kcompact.cli.entries import complain_of
     from kcompact.cli.json.recovery import RESTORE

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.config.metadata_log import METADATA_DIRECTORY
-from kcompact.errors import KcompactError
+from kcompact.errors import KcompactError, LogChangedError, RefusedError
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -213,3 +213,32 @@ def size_bytes_of(path: Path) -> int:
     if not stat.S_ISDIR(status.st_mode):
         return status.st_size
     return sum(size_bytes_of(Path(parent) / name) for parent, _, names in os.walk(path) for name in names)
+
+
+# --- Changes while it is copied -------------------------------------------------------------------------
+
+
+def require_same_files(source: Path, files: Sequence[FileIdentity]) -> None:
+    """Raise LogChangedError if a copy of the directory would take other files now."""
+    with raised_as_changes():
+        now = read_partition_contents(source).files
+    if now != files:
+        raise changed_error(source, files, now)
+
+
+_CHANGED = "was changed or replaced while it was copied"
+
+
+@contextmanager
+def raised_as_changes() -> Iterator[None]:
+    """Raise a RefusedError of the block as a LogChangedError: before the copying the same files were accepted."""
+    try:
+        yield
+    except RefusedError as problem:
+        raise LogChangedError(path=problem.path, problem=_CHANGED) from None
+
+
+def changed_error(directory: Path, before: Sequence[FileIdentity], now: Sequence[FileIdentity]) -> LogChangedError:
+    """Return the error for a directory whose files have changed while it was copied. It names the first of them."""
+    name = min(file.name for file in {*before} ^ {*now})
+    return LogChangedError(path=directory / name, problem=_CHANGED)

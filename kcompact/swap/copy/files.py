@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from kcompact.clean.staged_files import READ_BACK_MISMATCH, CleanedSegment, create, sync, write_all
+from kcompact.clean.staged_files import READ_BACK_MISMATCH, CleanedSegment, StagingDirectory, create, sync, write_all
 from kcompact.errors import CorruptBatchError, CorruptDataError, LogChangedError, storage_error, storage_errors
 from kcompact.format.checksum import crc32c
 from kcompact.format.index import MAX_RELATIVE_OFFSET, build_txn_index
@@ -27,6 +29,36 @@ from kcompact.swap.steps import Rename
 
 _COPY_BYTES = 16 << 20
 """A request to stop is looked at after this many bytes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class UnfinishedCopy:
+    """A directory to fill, held open. `outcome` is for the caller: `Output.finished` returns it in a later run.
+
+    `files` are those to copy. With `index_interval_bytes`, indexes are not copied but built from the batches.
+    `growing` is the active segment of a running broker.
+    """
+
+    directory: OpenDirectory
+    source: OpenDirectory
+    files: tuple[FileIdentity, ...]
+    index_interval_bytes: int | None = None
+    growing: Segment | None = None
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def staging(self) -> StagingDirectory:
+        """The directory as a staging directory for the files of cleaned segments."""
+        return StagingDirectory.of(self.directory.path, self.directory.fd())
+
+    def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
+        """Complete the directory, which holds the staged files of `cleaned`; with none it becomes an exact copy."""
+        if self.index_interval_bytes is None:
+            fill(self.source, self.files, self.directory, cleaned, growing=self.growing, check=check)
+            return
+        files = [file for file in self.files if not is_rebuilt_index(file.name)]
+        fill(self.source, files, self.directory, cleaned, growing=self.growing, check=check)
+        build_missing_indexes(self.directory, interval_bytes=self.index_interval_bytes)
 
 
 def fill(

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
     build_offset_checkpoint,
     updated_offset_checkpoint,
 )
 from kcompact.format.names import TopicPartition
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
-from kcompact.log.directory import BROKER_CHECKPOINTS
+from kcompact.log.directory import BROKER_CHECKPOINTS, PartitionLog
 from kcompact.log.files import read_file
 from kcompact.swap.attributes import copy_status, give_to_owner, opened_model
 from kcompact.swap.checkpoint import read_checkpoint
@@ -24,6 +27,18 @@ from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
 
 _CHECKPOINTS = (*BROKER_CHECKPOINTS, CLEANER_OFFSET_CHECKPOINT)
+
+
+def offsets_of(log: PartitionLog, checkpoint_offset: int | None) -> dict[str, int]:
+    """Return the entries of a partition in the checkpoints of the output."""
+    checkpoints = {
+        RECOVERY_POINT_CHECKPOINT: log.log_dir.recovery_points,
+        LOG_START_OFFSET_CHECKPOINT: log.log_dir.log_start_offsets,
+        REPLICATION_OFFSET_CHECKPOINT: log.log_dir.high_watermarks,
+    }
+    partition = log.topic_partition
+    offsets = {name: entries[partition] for name, entries in checkpoints.items() if entries and partition in entries}
+    return offsets if checkpoint_offset is None else {**offsets, CLEANER_OFFSET_CHECKPOINT: checkpoint_offset}
 
 
 def write_whole(

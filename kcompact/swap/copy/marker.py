@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kcompact.errors import CorruptCheckpointError, RefusedError
+from kcompact.format.properties import META_PROPERTIES
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
@@ -82,6 +83,12 @@ _SUBJECT_FIELDS = Document(
 _RECORD_FIELDS = Document(
     Record, name=ANYTHING, recipe=ANYTHING, outcome=ANYTHING, offsets=ANYTHING, source=ANYTHING, copy=ANYTHING
 )
+
+
+def meta_properties(log_dir: Path) -> str | None:
+    """Return the text of the `meta.properties` of a log directory, None without one."""
+    path = log_dir / META_PROPERTIES
+    return read_file(path).decode(errors="replace") if path.exists() else None
 
 
 def file_states(files: Collection[FileIdentity]) -> FileStates:

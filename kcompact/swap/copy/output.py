@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
 from kcompact.errors import (
     KcompactError,
     LogChangedError,
     NotEnoughSpaceError,
     RefusedError,
-    storage_error,
     storage_errors,
 )
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
 )
-from kcompact.format.names import DirectoryKind, PartitionDirectoryName, TopicPartition
-from kcompact.format.properties import META_PROPERTIES
+from kcompact.format.names import TopicPartition
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog, is_log_dir, is_running
-from kcompact.log.files import FileIdentity, read_file
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
 from kcompact.log.segments import Segment
 from kcompact.readable import shell_word, shown
@@ -42,13 +33,16 @@ from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
     NotCopied,
     PartitionContents,
+    changed_error,
     contents_of,
+    raised_as_changes,
     read_log_dir_contents,
     read_partition_contents,
     require_regular_files,
+    require_same_files,
 )
-from kcompact.swap.copy.files import build_missing_indexes, fill, is_rebuilt_index
-from kcompact.swap.copy.log_dir_files import give_away, write_chosen, write_clean_shutdown, write_whole
+from kcompact.swap.copy.files import UnfinishedCopy
+from kcompact.swap.copy.log_dir_files import give_away, offsets_of, write_chosen, write_clean_shutdown, write_whole
 from kcompact.swap.copy.marker import (
     MARKER,
     RECORD_BYTES,
@@ -57,19 +51,22 @@ from kcompact.swap.copy.marker import (
     Record,
     Subject,
     file_states,
+    meta_properties,
     states_in,
 )
 from kcompact.swap.copy.target import (
+    appeared_meanwhile,
     exists_already,
     is_used,
+    names_in,
     require_creatable,
     require_separate,
     require_unlocked,
     shared_lock,
 )
-from kcompact.swap.copy.unfinished import mark, unmark
+from kcompact.swap.copy.unfinished import mark, marked_for_deletion, unmark
 from kcompact.swap.leftovers import require_nothing_unfinished
-from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_without_links
+from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_in, made_without_links
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.steps import RemoveDir, Rename, SyncDir
 
@@ -97,36 +94,6 @@ class CopyReport:
     missing: tuple[str, ...]
     set_aside: tuple[str, ...]
     left_out: tuple[NotCopied, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class UnfinishedCopy:
-    """A directory to fill, held open. `outcome` is for the caller: `Output.finished` returns it in a later run.
-
-    `files` are those to copy. With `index_interval_bytes`, indexes are not copied but built from the batches.
-    `growing` is the active segment of a running broker.
-    """
-
-    directory: OpenDirectory
-    source: OpenDirectory
-    files: tuple[FileIdentity, ...]
-    index_interval_bytes: int | None = None
-    growing: Segment | None = None
-    outcome: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def staging(self) -> StagingDirectory:
-        """The directory as a staging directory for the files of cleaned segments."""
-        return StagingDirectory.of(self.directory.path, self.directory.fd())
-
-    def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
-        """Complete the directory, which holds the staged files of `cleaned`; with none it becomes an exact copy."""
-        if self.index_interval_bytes is None:
-            fill(self.source, self.files, self.directory, cleaned, growing=self.growing, check=check)
-            return
-        files = [file for file in self.files if not is_rebuilt_index(file.name)]
-        fill(self.source, files, self.directory, cleaned, growing=self.growing, check=check)
-        build_missing_indexes(self.directory, interval_bytes=self.index_interval_bytes)
 
 
 class Output:
@@ -166,7 +133,7 @@ class Output:
         require_creatable(self.path)
         for each in self._log_dirs:
             require_regular_files(each)
-        present = _names(self.path)
+        present = names_in(self.path)
         self._is_resumable = resumable
         self._marker: CopyMarker | None = None
         if MARKER in present or (resumable and not present - {LOCK_NAME}):
@@ -186,7 +153,7 @@ class Output:
         return Subject(
             is_whole=self.log_dir is not None,
             directories=sorted(str(directory) for directory in self._directories),
-            log_dirs={str(log_dir): _meta_properties(log_dir) for log_dir in self._log_dirs},
+            log_dirs={str(log_dir): meta_properties(log_dir) for log_dir in self._log_dirs},
         )
 
     def _require_usable(self, present: frozenset[str]) -> None:
@@ -200,7 +167,7 @@ class Output:
     def _require_same_copy(self, present: frozenset[str]) -> None:
         """Read what an interrupted run has finished. Raises RefusedError if it was making another copy."""
         if self._marker is None:
-            raise _appeared_meanwhile(self.path)
+            raise appeared_meanwhile(self.path)
         remove = f"Pass another --output directory, or remove {shell_word(self.path)} to begin anew."
         if not self._marker.has_subject():
             if present - {LOCK_NAME, MARKER}:
@@ -261,7 +228,7 @@ class Output:
         output = self._hold()
         is_marked_now = False
         if self._marker is not None:
-            with suppress(FileExistsError), _made_in(output, MARKER):
+            with suppress(FileExistsError), made_in(output, MARKER):
                 is_marked_now = True
             marker = self._stack.enter_context(self._marker.hold(output))
         if is_used(self.path):
@@ -272,7 +239,7 @@ class Output:
         present = output.names()
         if self._marker is not None and is_marked_now and present - {LOCK_NAME, MARKER}:
             self._marker.remove(output)
-            raise _appeared_meanwhile(self.path)
+            raise appeared_meanwhile(self.path)
         self._require_usable(present)
         self._has_others = any(map(TopicPartition.parse, present))
         if self._marker is not None:
@@ -283,7 +250,7 @@ class Output:
         with storage_errors(self.path):
             parent = self._stack.enter_context(made_without_links(self.path.parent))
             try:
-                output = _made_in(parent, self.path.name, is_shared=True)
+                output = made_in(parent, self.path.name, is_shared=True)
                 self._parent = parent
             except FileExistsError:
                 output = OpenDirectory(self.path, fd=parent.fd(self.path.name))
@@ -317,7 +284,7 @@ class Output:
 
         A copy that was made from other files, with other entries in the checkpoints or by another recipe is removed.
         """
-        record = self._kept(log.directory, recipe, _offsets(log, checkpoint_offset), contents_of(log))
+        record = self._kept(log.directory, recipe, offsets_of(log, checkpoint_offset), contents_of(log))
         return None if record is None else record.outcome
 
     def _kept(
@@ -353,7 +320,7 @@ class Output:
         if not is_running:
             with OpenDirectory(log.directory) as source:
                 require_nothing_unfinished(source, source.names())
-        offsets = _offsets(log, checkpoint_offset)
+        offsets = offsets_of(log, checkpoint_offset)
         growing = log.active_segment if is_running else None
         with self._new_directory(log.directory, recipe or {}, offsets, contents_of(log), growing) as unfinished:
             if log.ignores_indexes:
@@ -395,17 +362,17 @@ class Output:
         Beside a running broker, `growing` is the active segment of the source.
         """
         partition = TopicPartition.parse(source.name)
-        staged = f"{MARKER}/{source.name}" if self._marker is not None else _marked_for_deletion(source)
+        staged = f"{MARKER}/{source.name}" if self._marker is not None else marked_for_deletion(source)
         with self.open() as output, ExitStack() as stack:
             if output.status(source.name) is not None:
                 raise exists_already(self.path / source.name)
-            target = stack.enter_context(_made_in(output, staged))
+            target = stack.enter_context(made_in(output, staged))
             try:
                 # Each run makes its own name first and looks for the other then, so of two runs at least one is
                 # refused.
                 if self._marker is None:
                     if output.status(MARKER) is not None:
-                        raise _appeared_meanwhile(self.path)
+                        raise appeared_meanwhile(self.path)
                     mark(target, stack)
                 opened_source = stack.enter_context(OpenDirectory(source))
                 unfinished = UnfinishedCopy(
@@ -413,7 +380,7 @@ class Output:
                 )
                 yield unfinished
                 if growing is None:
-                    _require_same_files(source, contents.files)
+                    require_same_files(source, contents.files)
                 if self._marker is None:
                     unmark(target)
                 copy_status(opened_source.fd(), target.fd())
@@ -509,92 +476,11 @@ class Output:
         if not self._is_beside_broker:
             require_unlocked(log_dir)
         assert self._contents is not None
-        with _changes():
+        with raised_as_changes():
             now = read_log_dir_contents(log_dir)
         if now.files != self._contents.files and not self._is_beside_broker:
-            raise _changed(log_dir, self._contents.files, now.files)
+            raise changed_error(log_dir, self._contents.files, now.files)
         before = {*self._contents.partitions, *self._contents.set_aside}
         other = before ^ {*now.partitions, *now.set_aside}
         if other:
             raise LogChangedError(path=log_dir / min(other), problem="appeared or went away while it was copied")
-
-
-def _made_in(parent: OpenDirectory, name: str, *, is_shared: bool = False) -> OpenDirectory:
-    """Return a new private directory, held open. If it `is_shared`, another run may already have begun in it.
-
-    Raises FileExistsError, StorageError, NotEnoughSpaceError; LogChangedError if it was replaced at once.
-    """
-    path = parent.path / name
-    parent_fd, leaf = parent.locate(name)
-    try:
-        os.mkdir(leaf, 0o700, dir_fd=parent_fd)
-        fd = parent.open(name, os.O_RDONLY | os.O_DIRECTORY)
-    except FileExistsError:
-        raise
-    except OSError as problem:
-        raise storage_error(path, problem) from None
-    made = OpenDirectory(path, fd=fd)
-    os.close(fd)
-    if os.fstat(made.fd()).st_uid != os.geteuid() or (made.names() and not is_shared):
-        raise LogChangedError(path=path, problem="was replaced as soon as kcompact had created it")
-    return made
-
-
-def _names(path: Path) -> frozenset[str]:
-    return frozenset(os.listdir(path)) if path.exists() else frozenset()  # noqa: PTH208 - only the names
-
-
-def _appeared_meanwhile(path: Path) -> RefusedError:
-    return RefusedError(
-        path=path, problem="was written to by another process after it had been checked", hint="Run the command again."
-    )
-
-
-def _meta_properties(log_dir: Path) -> str | None:
-    path = log_dir / META_PROPERTIES
-    return read_file(path).decode(errors="replace") if path.exists() else None
-
-
-def _offsets(log: PartitionLog, checkpoint_offset: int | None) -> dict[str, int]:
-    """Return the entries of a partition in the checkpoints of the output."""
-    checkpoints = {
-        RECOVERY_POINT_CHECKPOINT: log.log_dir.recovery_points,
-        LOG_START_OFFSET_CHECKPOINT: log.log_dir.log_start_offsets,
-        REPLICATION_OFFSET_CHECKPOINT: log.log_dir.high_watermarks,
-    }
-    partition = log.topic_partition
-    offsets = {name: entries[partition] for name, entries in checkpoints.items() if entries and partition in entries}
-    return offsets if checkpoint_offset is None else {**offsets, CLEANER_OFFSET_CHECKPOINT: checkpoint_offset}
-
-
-def _require_same_files(source: Path, files: Sequence[FileIdentity]) -> None:
-    """Raise LogChangedError if a copy of the directory would take other files now."""
-    with _changes():
-        now = read_partition_contents(source).files
-    if now != files:
-        raise _changed(source, files, now)
-
-
-def _marked_for_deletion(source: Path) -> str:
-    """Return a name for an unfinished directory that a broker accepts: it deletes the directory when it starts."""
-    partition = TopicPartition.parse(source.name)
-    assert partition is not None, source
-    name = PartitionDirectoryName(topic_partition=partition, kind=DirectoryKind.DELETE, unique_id=secrets.token_hex(16))
-    return str(name)
-
-
-@contextmanager
-def _changes() -> Iterator[None]:
-    """Raise a RefusedError of the block as a LogChangedError: before the copying the same files were accepted."""
-    try:
-        yield
-    except RefusedError as problem:
-        raise LogChangedError(path=problem.path, problem=_CHANGED) from None
-
-
-_CHANGED = "was changed or replaced while it was copied"
-
-
-def _changed(directory: Path, before: Sequence[FileIdentity], now: Sequence[FileIdentity]) -> LogChangedError:
-    name = min(file.name for file in {*before} ^ {*now})
-    return LogChangedError(path=directory / name, problem=_CHANGED)

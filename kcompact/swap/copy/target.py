@@ -24,6 +24,13 @@ def exists_already(path: Path) -> RefusedError:
     )
 
 
+def appeared_meanwhile(path: Path) -> RefusedError:
+    """Return the error for an output that another process writes to."""
+    return RefusedError(
+        path=path, problem="was written to by another process after it had been checked", hint="Run the command again."
+    )
+
+
 def require_separate(output: Path, log_dirs: Collection[Path], directories: Collection[Path]) -> None:
     """Raise RefusedError if the output lies inside a source, or if two sources have the same name."""
     for source in (*log_dirs, *directories):
@@ -71,6 +78,11 @@ def require_creatable(output: Path) -> None:
             problem=f"cannot be written to: {why}",
             hint="Pass another --output directory, or run as a user that may write to this one.",
         )
+
+
+def names_in(path: Path) -> frozenset[str]:
+    """Return the names in a directory; none if it is missing."""
+    return frozenset(os.listdir(path)) if path.exists() else frozenset()  # noqa: PTH208 - only the names
 
 
 def is_used(output: Path) -> bool:

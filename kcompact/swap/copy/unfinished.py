@@ -8,6 +8,7 @@ the staging directories: these directories, and a `.tmp` file.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import stat
 from contextlib import ExitStack, suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from kcompact.errors import KcompactError, LogDirLockedError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
-from kcompact.format.names import DirectoryKind, parse_directory
+from kcompact.format.names import DirectoryKind, PartitionDirectoryName, TopicPartition, parse_directory
 from kcompact.log.lock import LOCK_NAME, LogDirLock, log_dir_lock
 from kcompact.swap.copy.marker import MARKER
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
@@ -23,6 +24,14 @@ from kcompact.swap.steps import Remove, SyncDir
 
 _UNFINISHED_CHECKPOINT = f"{CLEANER_OFFSET_CHECKPOINT}.tmp"
 """Only a cleaner writes it, and none is running while the lock is held."""
+
+
+def marked_for_deletion(source: Path) -> str:
+    """Return a name for an unfinished directory that a broker accepts: it deletes the directory when it starts."""
+    partition = TopicPartition.parse(source.name)
+    assert partition is not None, source
+    name = PartitionDirectoryName(topic_partition=partition, kind=DirectoryKind.DELETE, unique_id=secrets.token_hex(16))
+    return str(name)
 
 
 def mark(directory: OpenDirectory, stack: ExitStack) -> None:

@@ -167,7 +167,7 @@ def test_a_file_that_becomes_a_link_while_it_is_copied(
         fill(*arguments, **options)
         link(log_dir / "inventory-0" / "partition.metadata")
 
-    monkeypatch.setattr("kcompact.swap.copy.output.fill", fill_and_link)
+    monkeypatch.setattr("kcompact.swap.copy.files.fill", fill_and_link)
     ran = copy(tmp_path / "out", "--topic", "inventory", log_dir)
     assert (ran.partition["exit_code"], ran.code) == (6, 6)
     assert "partition.metadata: was changed or replaced while it was copied" in ran.err
@@ -281,7 +281,7 @@ def test_a_disk_that_fills_up_ends_the_copying(log_dir: Path, tmp_path: Path, mo
         tried.append(source.path.name)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.path))
 
-    monkeypatch.setattr("kcompact.swap.copy.output.fill", full)
+    monkeypatch.setattr("kcompact.swap.copy.files.fill", full)
     monkeypatch.setattr("kcompact.cleaner.engines.available_cores", lambda: 1)  # One partition after the other.
     ran = copy(tmp_path / "out", log_dir)
     assert (ran.code, len(tried)) == (7, 1)

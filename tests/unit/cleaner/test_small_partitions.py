@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcompact.cleaner.side_by_side import small_side_by_side
+from kcompact.cleaner.small_partitions import small_side_by_side
 from tests.support.patience import PATIENCE_S
 
 
