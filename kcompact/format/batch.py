@@ -246,11 +246,6 @@ def computed_crc(batch: bytes | bytearray | memoryview) -> int:
     return crc32c(memoryview(batch)[_CRC_START:])
 
 
-def computed_crcs(covered: Iterable[bytes | memoryview]) -> list[int]:
-    """Return the CRC-32C of each: of a batch of magic 2, what its checksum covers."""
-    return list(map(crc32c, covered))
-
-
 def computed_crc_of(pieces: Iterable[bytes | memoryview], *, magic: int) -> int:
     """Return the checksum of a batch that comes in pieces, the first with at least its header."""
     checksum, start = (crc32c, _CRC_START) if magic == 2 else (legacy.checksum, legacy.CRC_START)

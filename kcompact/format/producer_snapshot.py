@@ -7,7 +7,6 @@ the log behind it, instead of the whole log.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kcompact.errors import CorruptCheckpointError
@@ -20,8 +19,6 @@ HEADER_BYTES = 10
 ENTRY_BYTES = 46
 
 _CRC_START = 6
-_PREFIX = struct.Struct(">hI")
-_COUNT = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,22 +76,3 @@ def _entry(fields: tuple[int, ...]) -> ProducerEntry:
         coordinator_epoch=coordinator_epoch,
         current_txn_first_offset=txn_first,
     )
-
-
-def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Return the bytes of a `.snapshot`. Rule: ProducerStateManager.writeSnapshot."""
-    packed = [
-        PRODUCER_ENTRY_STRUCT.pack(
-            entry.producer_id,
-            entry.producer_epoch,
-            entry.last_sequence,
-            entry.last_offset,
-            entry.offset_delta,
-            entry.timestamp,
-            entry.coordinator_epoch,
-            entry.current_txn_first_offset,
-        )
-        for entry in entries
-    ]
-    body = _COUNT.pack(len(packed)) + b"".join(packed)
-    return _PREFIX.pack(SNAPSHOT_VERSION, crc32c(body)) + body

@@ -29,15 +29,12 @@ META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
-PARTITION_METADATA_VERSION = 0
-CLEAN_SHUTDOWN_VERSION = 0
 MAX_SMALL_FILE_BYTES = 1024 * 1024
 
 
 # Java properties
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPED = {character: f"\\{name}" for name, character in _ESCAPES.items()} | {char: f"\\{char}" for char in "\\:=#! "}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
 _KEY = re.compile(r"(?:\\.|[^\\:= \t\f])*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[:=]?[ \t\f]*")
@@ -90,10 +87,6 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(replace, text)
 
 
-def _escaped(text: str) -> str:
-    return "".join(_ESCAPED.get(char, char) for char in text)
-
-
 # meta.properties
 
 
@@ -133,17 +126,6 @@ def parse_meta_properties(data: bytes, *, file: str) -> MetaProperties:
     )
 
 
-def build_meta_properties(properties: MetaProperties) -> bytes:
-    """Return the bytes of a `meta.properties`, without the two comment lines that Java writes first."""
-    named = {
-        "cluster.id": properties.cluster_id,
-        "version": properties.version,
-        "directory.id": properties.directory_id,
-        "broker.id" if properties.version == 0 else "node.id": properties.node_id,
-    }
-    return "".join(f"{name}={_escaped(str(value))}\n" for name, value in named.items() if value is not None).encode()
-
-
 # partition.metadata
 
 
@@ -174,11 +156,6 @@ def parse_partition_metadata(data: bytes, *, file: str) -> PartitionMetadata:
     if topic_id is None or topic_id == bytes(16):
         raise malformed(file, 2, f"{quoted(values[1])} is not a valid topic id")
     return PartitionMetadata(version=parse_non_negative(values[0], 1, file=file), topic_id=encode_uuid(topic_id))
-
-
-def build_partition_metadata(topic_id: str) -> bytes:
-    """Return the bytes of a `partition.metadata`; its last line has no line end. Rule: PartitionMetadata.encode."""
-    return f"version: {PARTITION_METADATA_VERSION}\ntopic_id: {topic_id}".encode()
 
 
 def decode_uuid(text: str) -> bytes | None:
@@ -213,8 +190,3 @@ def parse_clean_shutdown(data: bytes) -> int | None:
         return None
     epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
     return epoch if type(epoch) is int and LONG_MIN <= epoch <= LONG_MAX else None
-
-
-def build_clean_shutdown(broker_epoch: int) -> bytes:
-    """Return the bytes of a `.kafka_cleanshutdown`. Rule: CleanShutdownFileHandler.write; KIP-966."""
-    return json.dumps({"version": CLEAN_SHUTDOWN_VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

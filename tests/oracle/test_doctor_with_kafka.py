@@ -22,8 +22,9 @@ from kafka.errors import KafkaError
 
 from fixtures.broker import CLUSTER_ID, Broker, create_topics
 from kcompact.doctor.findings import Kind
-from kcompact.format.properties import build_meta_properties, parse_meta_properties
+from kcompact.format.properties import parse_meta_properties
 from tests.oracle.real_kafka import copy_log_dir, java
+from tests.support.broker_files import build_meta_properties
 from tests.support.command_line import flip, kcompact, rewrite, running_broker, server_properties
 from tests.support.patience import PATIENCE_S, becomes
 

@@ -27,12 +27,13 @@ from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.format.batch import Record, build, parse_batches
 from kcompact.format.names import index_name, log_name, time_index_name
-from kcompact.format.properties import MetaProperties, build_meta_properties
+from kcompact.format.properties import MetaProperties
 from kcompact.log import directory as directory_module
 from kcompact.log import settled
 from kcompact.log.directory import LogDir, PartitionLog, read_log, read_log_dir
 from kcompact.log.settled import read_settled
 from kcompact.plan.options import PlanOptions
+from tests.support.broker_files import build_meta_properties
 from tests.support.log_reader import read_log_records
 from tests.support.log_writer import DEFAULT_TIME
 

@@ -30,15 +30,13 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.index import DEFAULT_INTERVAL_BYTES, AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name, txn_index_name
-from kcompact.format.producer_snapshot import ProducerEntry, build_snapshot
-from kcompact.format.properties import (
-    CLEAN_SHUTDOWN_FILE,
-    META_PROPERTIES,
-    PARTITION_METADATA,
-    MetaProperties,
+from kcompact.format.producer_snapshot import ProducerEntry
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA, MetaProperties
+from tests.support.broker_files import (
     build_clean_shutdown,
     build_meta_properties,
     build_partition_metadata,
+    build_snapshot,
 )
 
 DAY_ZERO = 1_704_067_200_000  # 2024-01-01T00:00Z

@@ -25,9 +25,10 @@ from kcompact.format.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from kcompact.format.index import ABORTED_TXN_STRUCT
-from kcompact.format.properties import MetaProperties, build_meta_properties, build_partition_metadata, encode_uuid
+from kcompact.format.properties import MetaProperties, encode_uuid
 from kcompact.kernels import libraries
 from tests.support import log_dsl, log_writer, metadata_log
+from tests.support.broker_files import build_meta_properties, build_partition_metadata
 from tests.support.command_line import LOG0, LOG3, LOG6, flip, rewrite, running_broker, server_properties
 from tests.support.machine_code import without_machine_code
 from tests.support.metadata_records import MetadataRecord

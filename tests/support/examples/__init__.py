@@ -23,9 +23,10 @@ from kcompact.format.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, Header, seal
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, build_offset_checkpoint
 from kcompact.format.index import IndexBuilder
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
-from kcompact.format.producer_snapshot import ENTRY_BYTES, ProducerEntry, build_snapshot
+from kcompact.format.producer_snapshot import ENTRY_BYTES, ProducerEntry
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, encode_uuid
 from tests.support import log_dsl, log_writer, metadata_log, reference_cleaner
+from tests.support.broker_files import build_snapshot
 from tests.support.metadata_records import MetadataRecord
 
 HERE = Path(__file__).parent

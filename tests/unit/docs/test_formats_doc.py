@@ -21,6 +21,7 @@ from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.format.properties import MetaProperties, PartitionMetadata
 from kcompact.kernels import ABORT
 from kcompact.log.batch_headers import read_marker
+from tests.support.broker_files import build_clean_shutdown, build_partition_metadata
 from tests.support.metadata_records import ConfigRecord, build_record, record_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -205,13 +206,13 @@ def test_the_other_text_files() -> None:
     own_id = EXAMPLES[f"text {properties.PARTITION_METADATA}"].encode()
     topic_id = "QNLMCLnWRESZK_ap_Xld8w"
     assert properties.parse_partition_metadata(own_id, file="f") == PartitionMetadata(version=0, topic_id=topic_id)
-    assert properties.build_partition_metadata(topic_id) == own_id
+    assert build_partition_metadata(topic_id) == own_id
     text = EXAMPLES[f"text {properties.META_PROPERTIES}"].encode()
     assert properties.parse_meta_properties(text, file="f") == MetaProperties(
         version=1, cluster_id="4L6g3nShT-eMCtK--X86sw", node_id=1, directory_id=topic_id
     )
     shutdown = EXAMPLES[f"text {properties.CLEAN_SHUTDOWN_FILE}"].encode()
-    assert shutdown == properties.build_clean_shutdown(17)
+    assert shutdown == build_clean_shutdown(17)
     assert properties.parse_clean_shutdown(shutdown) == 17
 
 

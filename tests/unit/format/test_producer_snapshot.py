@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import CorruptCheckpointError
-from kcompact.format.producer_snapshot import ProducerEntry, build_snapshot, parse_snapshot
+from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
+from tests.support.broker_files import build_snapshot
 
 EMPTY = bytes.fromhex("000148674bc700000000")
 ONE = bytes.fromhex(

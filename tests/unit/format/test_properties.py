@@ -14,14 +14,12 @@ from kcompact.format.properties import (
     MAX_SMALL_FILE_BYTES,
     MetaProperties,
     PartitionMetadata,
-    build_clean_shutdown,
-    build_meta_properties,
-    build_partition_metadata,
     parse_clean_shutdown,
     parse_java_properties,
     parse_meta_properties,
     parse_partition_metadata,
 )
+from tests.support.broker_files import build_clean_shutdown, build_meta_properties, build_partition_metadata
 from tests.support.damage import cuts_and_flips
 
 TOPIC_ID = "QNLMCLnWRESZK_ap_Xld8w"
