@@ -15,20 +15,8 @@ import numpy.typing as npt
 
 from kcompact.clean.job import CleanJob
 from kcompact.format.batch import Header
-from kcompact.kernels import (
-    ATTRIBUTES,
-    BASE_TIMESTAMP,
-    COLUMNS,
-    CONTROL_BIT,
-    DELETE_HORIZON_BIT,
-    DISCARDABLE,
-    FLAGS,
-    LAST_OFFSET,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORDS_COUNT,
-    Table,
-)
+from kcompact.kernels import Table
+from kcompact.kernels import columns as c
 from kcompact.log.producer_state import LastRecord
 
 Mask = npt.NDArray[np.bool_]
@@ -66,12 +54,12 @@ def decide_batch_fates(table: Table, job: CleanJob, latest_counts: Counts | None
     unkeyed or a tombstone: then the count alone can decide. Rule: `Cleaner.checkBatchRetention`.
     """
     fates = np.full(len(table), Fate.FILTER, np.uint8)
-    is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
-    is_discardable = table[:, FLAGS] & DISCARDABLE != 0
+    is_control = table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    is_discardable = table[:, c.FLAGS] & c.DISCARDABLE != 0
     if latest_counts is not None:
-        is_counted = ~is_control & ~is_discardable & (table[:, LAST_OFFSET] < job.upper_bound_offset)
+        is_counted = ~is_control & ~is_discardable & (table[:, c.LAST_OFFSET] < job.upper_bound_offset)
         fates[is_counted & (latest_counts == 0)] = Fate.CLEAR
-        fates[is_counted & (latest_counts == table[:, RECORDS_COUNT]) & (latest_counts > 0)] = Fate.COPY
+        fates[is_counted & (latest_counts == table[:, c.RECORDS_COUNT]) & (latest_counts > 0)] = Fate.COPY
     keeps_header = _keeps_header(table, job)
     drops_records = is_discardable & (~is_control | _is_past_horizon(table, job.expires_ms))
     fates[drops_records & keeps_header] = Fate.CLEAR
@@ -81,21 +69,21 @@ def decide_batch_fates(table: Table, job: CleanJob, latest_counts: Counts | None
 
 def table_of(headers: Sequence[Header], *, is_discardable: Sequence[bool]) -> Table:
     """Return the columns of these headers that `decide_batch_fates` reads; the other columns are 0."""
-    table = np.zeros((len(headers), COLUMNS), np.int64)
+    table = np.zeros((len(headers), c.COLUMNS), np.int64)
     for row, header in enumerate(headers):
-        table[row, LAST_OFFSET] = header.last_offset
-        table[row, ATTRIBUTES] = header.attributes
-        table[row, BASE_TIMESTAMP] = header.base_timestamp
-        table[row, PRODUCER_ID] = header.producer_id
-        table[row, PRODUCER_EPOCH] = header.producer_epoch
-        table[row, RECORDS_COUNT] = header.records_count
-    table[:, FLAGS] = np.where(is_discardable, DISCARDABLE, 0)
+        table[row, c.LAST_OFFSET] = header.last_offset
+        table[row, c.ATTRIBUTES] = header.attributes
+        table[row, c.BASE_TIMESTAMP] = header.base_timestamp
+        table[row, c.PRODUCER_ID] = header.producer_id
+        table[row, c.PRODUCER_EPOCH] = header.producer_epoch
+        table[row, c.RECORDS_COUNT] = header.records_count
+    table[:, c.FLAGS] = np.where(is_discardable, c.DISCARDABLE, 0)
     return table
 
 
 def _is_past_horizon(table: Table, now_ms: int) -> Mask:
     """Whether the delete horizon of a batch has passed. Then a marker without a batch of its transaction is dropped."""
-    is_past: Mask = (table[:, ATTRIBUTES] & DELETE_HORIZON_BIT != 0) & (table[:, BASE_TIMESTAMP] <= now_ms)
+    is_past: Mask = (table[:, c.ATTRIBUTES] & c.DELETE_HORIZON_BIT != 0) & (table[:, c.BASE_TIMESTAMP] <= now_ms)
     return is_past
 
 
@@ -106,7 +94,7 @@ def _keeps_header(table: Table, job: CleanJob) -> Mask:
     Rule: `Release.keeps_empty_last_batch`.
     """
     is_last_of_round: Mask = job.release.keeps_empty_last_batch(
-        table[:, LAST_OFFSET] + 1, job.upper_bound_offset, job.high_watermark
+        table[:, c.LAST_OFFSET] + 1, job.upper_bound_offset, job.high_watermark
     )
     return is_last_of_round | _is_last_of_producer(table, job.last_records)
 
@@ -124,9 +112,9 @@ def _is_last_of_producer(table: Table, last_records: Mapping[int, LastRecord]) -
     last_offsets = np.array([-1 if last.data_offset is None else last.data_offset for last in records], np.int64)
     epochs = np.array([last.producer_epoch for last in records], np.int64)
 
-    row = np.minimum(np.searchsorted(producer_ids, table[:, PRODUCER_ID]), len(producer_ids) - 1)
-    is_active = (producer_ids[row] == table[:, PRODUCER_ID]) & (table[:, PRODUCER_ID] >= 0)
-    is_marker_of_epoch = (table[:, ATTRIBUTES] & CONTROL_BIT != 0) & (table[:, PRODUCER_EPOCH] == epochs[row])
+    row = np.minimum(np.searchsorted(producer_ids, table[:, c.PRODUCER_ID]), len(producer_ids) - 1)
+    is_active = (producer_ids[row] == table[:, c.PRODUCER_ID]) & (table[:, c.PRODUCER_ID] >= 0)
+    is_marker_of_epoch = (table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0) & (table[:, c.PRODUCER_EPOCH] == epochs[row])
     has_data = last_offsets[row] >= 0
-    is_last: Mask = is_active & np.where(has_data, table[:, LAST_OFFSET] == last_offsets[row], is_marker_of_epoch)
+    is_last: Mask = is_active & np.where(has_data, table[:, c.LAST_OFFSET] == last_offsets[row], is_marker_of_epoch)
     return is_last

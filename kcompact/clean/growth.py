@@ -21,16 +21,8 @@ import numpy as np
 
 from kcompact.format.batch import Batch, Record
 from kcompact.format.codec import most_compressed_bytes
-from kcompact.kernels import (
-    ATTRIBUTES,
-    CODEC_MASK,
-    HEADER_BYTES,
-    RECORDS_COUNT,
-    SECTION_END,
-    SECTION_START,
-    SIZE,
-    Table,
-)
+from kcompact.kernels import Table
+from kcompact.kernels import columns as c
 
 _REENCODED_BYTES = 10
 """How much a record grows at most: 9 bytes for the timestamp, 1 for the length of the record."""
@@ -55,7 +47,7 @@ def most_bytes(batch: Batch, records: Sequence[Record]) -> int:
     )
     if batch.header.codec_id:
         section_bytes = most_compressed_bytes(section_bytes)
-    return max(batch.header.size_bytes, HEADER_BYTES + section_bytes)
+    return max(batch.header.size_bytes, c.HEADER_BYTES + section_bytes)
 
 
 def most_bytes_of_table(table: Table, header_bytes: int) -> int:
@@ -63,8 +55,8 @@ def most_bytes_of_table(table: Table, header_bytes: int) -> int:
 
     `header_bytes` is the size of all their record headers.
     """
-    sections = table[:, SECTION_END] - table[:, SECTION_START] + _REENCODED_BYTES * table[:, RECORDS_COUNT]
-    is_compressed = table[:, ATTRIBUTES] & CODEC_MASK != 0
-    rebuilt = HEADER_BYTES + np.where(is_compressed, most_compressed_bytes(sections), sections)
+    sections = table[:, c.SECTION_END] - table[:, c.SECTION_START] + _REENCODED_BYTES * table[:, c.RECORDS_COUNT]
+    is_compressed = table[:, c.ATTRIBUTES] & c.CODEC_MASK != 0
+    rebuilt = c.HEADER_BYTES + np.where(is_compressed, most_compressed_bytes(sections), sections)
     # A longer name may have to be compressed, too: less than three times its bytes in all.
-    return int(np.maximum(table[:, SIZE], rebuilt).sum()) + _NAME_FACTOR * header_bytes
+    return int(np.maximum(table[:, c.SIZE], rebuilt).sum()) + _NAME_FACTOR * header_bytes

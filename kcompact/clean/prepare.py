@@ -43,8 +43,8 @@ from kcompact.format.index import AbortedTxn
 from kcompact.format.limits import MEMORY_FACTOR, batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import Column
-from kcompact.log.batch_size import mean_batch_bytes
 from kcompact.log.producer_state import last_records
+from kcompact.log.segment_reader import mean_batch_bytes
 from kcompact.log.transactions import PackedTable, PackedTables
 from kcompact.plan.clean_plan import CleanPlan
 

@@ -25,52 +25,8 @@ from kcompact.format import index
 from kcompact.format.batch import Batch, Header, read_header, sealed
 from kcompact.format.codec import SLOW, Codec, compress, most_compressed_bytes
 from kcompact.format.names import Suffix
-from kcompact.kernels import (
-    ACTION,
-    ATTRIBUTES,
-    BASE_OFFSET,
-    CODEC_MASK,
-    COLUMNS,
-    CONTROL_BIT,
-    COPIED,
-    DAMAGED,
-    DECIDED,
-    DELETE_HORIZON_BIT,
-    DISCARDABLE,
-    DONE,
-    EMPTIED,
-    ENCODED,
-    EPOCH,
-    EXCLUDED_FROM_MAP,
-    EXPIRED,
-    FLAGS,
-    HEADER_BYTES,
-    INVALID_MESSAGES,
-    KEPT_LATEST,
-    LAST_OFFSET,
-    MAX_TIMESTAMP,
-    MESSAGES_WRITTEN,
-    MIN_RECORD_BYTES,
-    NEW_ATTRIBUTES,
-    NEW_BASE_TIMESTAMP,
-    NEW_MAX_TIMESTAMP,
-    OUT_END,
-    OUT_START,
-    OUTCOMES,
-    POSITION,
-    RECORD_GROWTH_BYTES,
-    RECORDS_COUNT,
-    ROW,
-    SEALED,
-    SECTION_END,
-    SECTION_START,
-    SIZE,
-    SUPERSEDED,
-    UNKNOWN,
-    Bytes,
-    Column,
-    Table,
-)
+from kcompact.kernels import Bytes, Column, Table
+from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.files import open_regular
 from kcompact.log.index_files import read_entries
@@ -86,32 +42,34 @@ class Loaded(NamedTuple):
 
     @property
     def records(self) -> int:
-        return int(self.table[-1, ROW] + self.table[-1, RECORDS_COUNT]) if len(self.table) else 0
+        return int(self.table[-1, c.ROW] + self.table[-1, c.RECORDS_COUNT]) if len(self.table) else 0
 
 
 def load(job: ScanJob, split: Split, buffers: Buffers) -> Loaded | None:
     """Return a split with its batches verified, None if the kernel rejects it."""
     path = Path(job.directory) / split.log_name
     buffer = buffers.bytes_of("source", split.size_bytes)
-    table = buffers.table("batches", split.size_bytes // HEADER_BYTES + 1, COLUMNS)
+    table = buffers.table("batches", split.size_bytes // c.HEADER_BYTES + 1, c.COLUMNS)
     with open_regular(path, identity=split.file) as descriptor:
         count, _, code = kernels.read_batches(
             descriptor, split.start_position, split.size_bytes, split.base_offset, split.end_offset, -1, buffer, table
         )
-    if code != DONE:
+    if code != c.DONE:
         return None
     table = table[:count]
-    for flag, offsets in ((EXCLUDED_FROM_MAP, split.excluded_from_map), (DISCARDABLE, split.discardable)):
+    for flag, offsets in ((c.EXCLUDED_FROM_MAP, split.excluded_from_map), (c.DISCARDABLE, split.discardable)):
         if len(offsets):
-            flagged = np.minimum(np.searchsorted(table[:, BASE_OFFSET], offsets), count - 1)
-            table[flagged[table[flagged, BASE_OFFSET] == offsets], FLAGS] |= flag
+            flagged = np.minimum(np.searchsorted(table[:, c.BASE_OFFSET], offsets), count - 1)
+            table[flagged[table[flagged, c.BASE_OFFSET] == offsets], c.FLAGS] |= flag
     return Loaded(buffer, table)
 
 
 def is_possible(table: Table, first: int, end: int) -> bool:
     """Return whether the inflated section of each batch is large enough for its number of records."""
     part = table[first:end]
-    return bool(np.all(part[:, RECORDS_COUNT] * MIN_RECORD_BYTES <= part[:, SECTION_END] - part[:, SECTION_START]))
+    return bool(
+        np.all(part[:, c.RECORDS_COUNT] * c.MIN_RECORD_BYTES <= part[:, c.SECTION_END] - part[:, c.SECTION_START])
+    )
 
 
 # Scan
@@ -133,14 +91,14 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         for first, end, inflated in inflated_runs(
             loaded.buffer, table, buffers, file=path, start_position=split.start_position
         ):
-            code = DAMAGED
+            code = c.DAMAGED
             if is_possible(table, first, end):
-                records = int(table[end - 1, ROW] + table[end - 1, RECORDS_COUNT] - table[first, ROW])
+                records = int(table[end - 1, c.ROW] + table[end - 1, c.RECORDS_COUNT] - table[first, c.ROW])
                 entries, *others, header_bytes, code = kernels.scan_records(
                     loaded.buffer, inflated, table, first, end, job.first_dirty_offset, split.number << SPLIT_SHIFT,
                     k0, k1, *collector.reserve(records),
                 )  # fmt: skip
-            if code != DONE:
+            if code != c.DONE:
                 return None
             keyed += entries
             unkeyed, tombstones, control = unkeyed + others[0], tombstones + others[1], control + others[2]
@@ -151,19 +109,19 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
         )
     except CorruptBatchError:
         return None
-    epochs = table[table[:, EPOCH] >= 0, EPOCH]
+    epochs = table[table[:, c.EPOCH] >= 0, c.EPOCH]
     return SplitSummary(
         records=loaded.records,
         keyed=keyed,
         unkeyed=unkeyed,
         tombstones=tombstones,
         control=control,
-        max_timestamp=max(-1, int(table[:, MAX_TIMESTAMP].max())) if len(table) else -1,
+        max_timestamp=max(-1, int(table[:, c.MAX_TIMESTAMP].max())) if len(table) else -1,
         first_epoch=int(epochs[0]) if len(epochs) else -1,
         last_epoch=int(epochs[-1]) if len(epochs) else -1,
         transactional=PackedTable.of(transactional),
         most_bytes=most_bytes,
-        slow_bytes=int(table[np.isin(table[:, ATTRIBUTES] & CODEC_MASK, SLOW), SIZE].sum()),
+        slow_bytes=int(table[np.isin(table[:, c.ATTRIBUTES] & c.CODEC_MASK, SLOW), c.SIZE].sum()),
     )
 
 
@@ -177,10 +135,10 @@ def _index_agrees(path: Path, split: Split, table: Table) -> bool:
     within = (positions >= split.start_position) & (positions < split.end_position)
     offsets = entries[within, 0].astype(np.int64) + int(path.stem)
     starts = positions[within] - split.start_position
-    rows = np.searchsorted(table[:, POSITION], starts)
+    rows = np.searchsorted(table[:, c.POSITION], starts)
     if len(rows) and rows.max() >= len(table):
         return False
-    return bool(np.all(table[rows, POSITION] == starts) and np.all(table[rows, LAST_OFFSET] == offsets))
+    return bool(np.all(table[rows, c.POSITION] == starts) and np.all(table[rows, c.LAST_OFFSET] == offsets))
 
 
 # Filter
@@ -198,7 +156,7 @@ def filter_split(
     if loaded is None or loaded.records > 8 * len(survivors):
         return None
     table = loaded.table
-    has_discardable = bool(np.any(table[:, FLAGS] & DISCARDABLE))
+    has_discardable = bool(np.any(table[:, c.FLAGS] & c.DISCARDABLE))
     latest_counts = _latest_counts(table, survivors) if has_discardable or not unkeyed_or_tombstones else None
     fates = decide_batch_fates(table, job, None if unkeyed_or_tombstones else latest_counts)
     return _filter(_Filtering(job, split, loaded, survivors, fates, latest_counts), buffers)
@@ -206,7 +164,7 @@ def filter_split(
 
 def _latest_counts(table: Table, survivors: Bytes) -> Column:
     before = np.concatenate(([0], np.cumsum(np.unpackbits(survivors, bitorder="little"), dtype=np.int64)))
-    counts: Column = before[table[:, ROW] + table[:, RECORDS_COUNT]] - before[table[:, ROW]]
+    counts: Column = before[table[:, c.ROW] + table[:, c.RECORDS_COUNT]] - before[table[:, c.ROW]]
     return counts
 
 
@@ -235,16 +193,16 @@ def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
     job, split, loaded, survivors, (fates, _), _ = filtering
     table = loaded.table
     is_filtered = fates == Fate.FILTER
-    table[~is_filtered, FLAGS] |= DECIDED
+    table[~is_filtered, c.FLAGS] |= c.DECIDED
     horizon = job.new_horizon_ms
-    outcomes = buffers.table("outcomes", len(table), OUTCOMES)
+    outcomes = buffers.table("outcomes", len(table), c.OUTCOMES)
     for first, end, inflated in inflated_runs(
         loaded.buffer, table, buffers, file=filtering.path, start_position=split.start_position, wanted=is_filtered
     ):
         part = table[first:end][is_filtered[first:end]]
-        sections = part[:, SECTION_END] - part[:, SECTION_START]
-        possible = np.minimum(part[:, RECORDS_COUNT], sections // MIN_RECORD_BYTES)
-        out = buffers.bytes_of("out", int(sections.sum() + RECORD_GROWTH_BYTES * possible.sum()) + 61 * len(part))
+        sections = part[:, c.SECTION_END] - part[:, c.SECTION_START]
+        possible = np.minimum(part[:, c.RECORDS_COUNT], sections // c.MIN_RECORD_BYTES)
+        out = buffers.bytes_of("out", int(sections.sum() + c.RECORD_GROWTH_BYTES * possible.sum()) + 61 * len(part))
         scratch = buffers.table("scratch", int(possible.max(initial=0)) + 1, 4)
         _apply_known_fates(fates[first:end], table[first:end], outcomes[first:end])
         kernels.filter_batches(
@@ -259,29 +217,29 @@ def _sealed(filtering: _Filtering, out: Bytes, outcomes: Table, first: int, end:
     """Compress the encoded batches of the run [first, end), write the headers that stay; return the array with them."""
     table, outcome = filtering.loaded.table, outcomes[first:end]
     keeps_header = filtering.fates.keeps_header
-    codecs = table[first:end, ATTRIBUTES] & CODEC_MASK
-    is_compressed = (outcome[:, ACTION] == ENCODED) & (codecs != 0)
-    is_empty = (outcome[:, ACTION] == EMPTIED) & keeps_header[first:end]
-    records_bytes = (outcome[:, OUT_END] - outcome[:, OUT_START])[is_compressed]
-    headers_bytes = HEADER_BYTES * int(np.count_nonzero(is_compressed | is_empty))
+    codecs = table[first:end, c.ATTRIBUTES] & c.CODEC_MASK
+    is_compressed = (outcome[:, c.ACTION] == c.ENCODED) & (codecs != 0)
+    is_empty = (outcome[:, c.ACTION] == c.EMPTIED) & keeps_header[first:end]
+    records_bytes = (outcome[:, c.OUT_END] - outcome[:, c.OUT_START])[is_compressed]
+    headers_bytes = c.HEADER_BYTES * int(np.count_nonzero(is_compressed | is_empty))
     array = buffers.bytes_of("sealed", int(most_compressed_bytes(records_bytes).sum()) + headers_bytes)
     kernels.seal_batches(
         filtering.loaded.buffer, out, table, keeps_header.view(np.uint8), first, end,
         buffers.codecs(np.unique(codecs[is_compressed]).tolist()), array, outcomes,
     )  # fmt: skip
-    assert not (outcome[is_empty, ACTION] == EMPTIED).any(), "a header that stays must fit"
+    assert not (outcome[is_empty, c.ACTION] == c.EMPTIED).any(), "a header that stays must fit"
     return array
 
 
 def _apply_known_fates(fates: npt.NDArray[np.uint8], table: Table, outcomes: Table) -> None:
     """Fill the outcomes of the batches whose records are not read."""
-    for fate, action in ((Fate.DROP, EMPTIED), (Fate.CLEAR, EMPTIED), (Fate.COPY, COPIED)):
+    for fate, action in ((Fate.DROP, c.EMPTIED), (Fate.CLEAR, c.EMPTIED), (Fate.COPY, c.COPIED)):
         rows = fates == fate
         outcomes[rows] = 0
-        outcomes[rows, ACTION] = action
-    is_copied, is_superseded = fates == Fate.COPY, (fates == Fate.CLEAR) & (table[:, FLAGS] & DISCARDABLE == 0)
-    outcomes[is_copied, MESSAGES_WRITTEN] = outcomes[is_copied, KEPT_LATEST] = table[is_copied, RECORDS_COUNT]
-    outcomes[is_superseded, SUPERSEDED] = table[is_superseded, RECORDS_COUNT]
+        outcomes[rows, c.ACTION] = action
+    is_copied, is_superseded = fates == Fate.COPY, (fates == Fate.CLEAR) & (table[:, c.FLAGS] & c.DISCARDABLE == 0)
+    outcomes[is_copied, c.MESSAGES_WRITTEN] = outcomes[is_copied, c.KEPT_LATEST] = table[is_copied, c.RECORDS_COUNT]
+    outcomes[is_superseded, c.SUPERSEDED] = table[is_superseded, c.RECORDS_COUNT]
 
 
 def _assembled(
@@ -289,39 +247,39 @@ def _assembled(
 ) -> FilteredRun:
     """Return the run of batches [first, end). The definition cleans the batches that the kernel marked UNKNOWN."""
     table, outcome = filtering.loaded.table[first:end], outcomes[first:end]
-    action = outcome[:, ACTION].copy()
-    is_new = (action == ENCODED) | (action == SEALED)
-    max_timestamps = np.where(is_new, outcome[:, NEW_MAX_TIMESTAMP], table[:, MAX_TIMESTAMP])
-    last_offsets = table[:, LAST_OFFSET].copy()
-    is_counted = (action != UNKNOWN) & (filtering.fates.fates[first:end] != Fate.DROP)
+    action = outcome[:, c.ACTION].copy()
+    is_new = (action == c.ENCODED) | (action == c.SEALED)
+    max_timestamps = np.where(is_new, outcome[:, c.NEW_MAX_TIMESTAMP], table[:, c.MAX_TIMESTAMP])
+    last_offsets = table[:, c.LAST_OFFSET].copy()
+    is_counted = (action != c.UNKNOWN) & (filtering.fates.fates[first:end] != Fate.DROP)
     stats = CleanerStats(
-        bytes_read=int(table[:, SIZE].sum()),
-        messages_read=int(table[is_counted, RECORDS_COUNT].sum()),
-        messages_written=int(outcome[is_counted, MESSAGES_WRITTEN].sum()),
-        invalid_messages=int(outcome[is_counted, INVALID_MESSAGES].sum()),
+        bytes_read=int(table[:, c.SIZE].sum()),
+        messages_read=int(table[is_counted, c.RECORDS_COUNT].sum()),
+        messages_written=int(outcome[is_counted, c.MESSAGES_WRITTEN].sum()),
+        invalid_messages=int(outcome[is_counted, c.INVALID_MESSAGES].sum()),
     )
     counts = _counts(filtering, outcome, first, end)
     others: dict[int, bytes | memoryview] = {}
-    for number in np.flatnonzero(action == UNKNOWN).tolist():
+    for number in np.flatnonzero(action == c.UNKNOWN).tolist():
         cleaned = _clean_by_definition(filtering, first + number)
         stats, counts = stats + cleaned.stats, counts + cleaned.counts
         if cleaned.data is None:
-            action[number] = EMPTIED
+            action[number] = c.EMPTIED
             continue
         others[number] = cleaned.data
         header = read_header(cleaned.data, file=filtering.split.log_name, position=0)
         max_timestamps[number], last_offsets[number] = header.max_timestamp, header.last_offset
-    is_compressed = table[:, ATTRIBUTES] & CODEC_MASK != 0
-    for number in np.flatnonzero((action == ENCODED) & is_compressed).tolist():
+    is_compressed = table[:, c.ATTRIBUTES] & c.CODEC_MASK != 0
+    for number in np.flatnonzero((action == c.ENCODED) & is_compressed).tolist():
         others[number] = _compressed(filtering.batch(first + number).header, outcome[number], out)
-    action[list(others)] = UNKNOWN
+    action[list(others)] = c.UNKNOWN
 
-    is_copied = action == COPIED
-    starts = np.where(is_copied, table[:, POSITION], outcome[:, OUT_START])
-    ends = np.where(is_copied, table[:, POSITION] + table[:, SIZE], outcome[:, OUT_END])
+    is_copied = action == c.COPIED
+    starts = np.where(is_copied, table[:, c.POSITION], outcome[:, c.OUT_START])
+    ends = np.where(is_copied, table[:, c.POSITION] + table[:, c.SIZE], outcome[:, c.OUT_END])
     for number, data in others.items():
         starts[number], ends[number] = 0, len(data)
-    written = np.flatnonzero(action != EMPTIED)
+    written = np.flatnonzero(action != c.EMPTIED)
     sizes = (ends - starts)[written]
     return FilteredRun(
         pieces=_pieces(written, action, starts, ends, filtering.loaded.buffer, out, sealed_batches, others, buffers),
@@ -336,21 +294,21 @@ def _assembled(
 def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> RecordCounts:
     """Return what becomes of the records of the batches [first, end), without the batches that are marked UNKNOWN."""
     table, fates = filtering.loaded.table[first:end], filtering.fates.fates[first:end]
-    is_known = outcome[:, ACTION] != UNKNOWN
-    is_discarded = (table[:, FLAGS] & DISCARDABLE != 0) & (fates <= Fate.CLEAR)
-    known, is_control = outcome[is_known], table[is_known, ATTRIBUTES] & CONTROL_BIT != 0
-    action = outcome[:, ACTION]
-    is_new = ((action == ENCODED) | (action == SEALED)) & (table[:, ATTRIBUTES] & CONTROL_BIT == 0)
-    has_new_horizon = is_new & (outcome[:, NEW_ATTRIBUTES] & ~table[:, ATTRIBUTES] & DELETE_HORIZON_BIT != 0)
+    is_known = outcome[:, c.ACTION] != c.UNKNOWN
+    is_discarded = (table[:, c.FLAGS] & c.DISCARDABLE != 0) & (fates <= Fate.CLEAR)
+    known, is_control = outcome[is_known], table[is_known, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    action = outcome[:, c.ACTION]
+    is_new = ((action == c.ENCODED) | (action == c.SEALED)) & (table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0)
+    has_new_horizon = is_new & (outcome[:, c.NEW_ATTRIBUTES] & ~table[:, c.ATTRIBUTES] & c.DELETE_HORIZON_BIT != 0)
     return RecordCounts(
-        read=int(table[is_known, RECORDS_COUNT].sum()),
-        kept=int(known[:, MESSAGES_WRITTEN].sum()),
-        superseded=int(known[:, SUPERSEDED].sum()),
-        expired=int(known[:, EXPIRED].sum()),
-        unkeyed=int(known[:, INVALID_MESSAGES].sum()),
-        discarded=int(table[is_discarded, RECORDS_COUNT].sum()),
-        kept_latest=int(known[:, KEPT_LATEST].sum()),
-        kept_control=int(known[is_control, MESSAGES_WRITTEN].sum()),
+        read=int(table[is_known, c.RECORDS_COUNT].sum()),
+        kept=int(known[:, c.MESSAGES_WRITTEN].sum()),
+        superseded=int(known[:, c.SUPERSEDED].sum()),
+        expired=int(known[:, c.EXPIRED].sum()),
+        unkeyed=int(known[:, c.INVALID_MESSAGES].sum()),
+        discarded=int(table[is_discarded, c.RECORDS_COUNT].sum()),
+        kept_latest=int(known[:, c.KEPT_LATEST].sum()),
+        kept_control=int(known[is_control, c.MESSAGES_WRITTEN].sum()),
         discarded_latest=(
             0 if filtering.latest_counts is None else int(filtering.latest_counts[first:end][is_discarded].sum())
         ),
@@ -373,18 +331,18 @@ def _pieces(
     if not len(written):
         return []
     kind, start, end = action[written], starts[written], ends[written]
-    breaks = (kind[1:] != kind[:-1]) | (start[1:] != end[:-1]) | (kind[1:] == UNKNOWN)
+    breaks = (kind[1:] != kind[:-1]) | (start[1:] != end[:-1]) | (kind[1:] == c.UNKNOWN)
     firsts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
     lasts = np.concatenate((firsts[1:] - 1, [len(written) - 1]))
     total_bytes = int((end - start).sum())
     is_small = len(firsts) >= MANY_PIECES and total_bytes <= len(firsts) * SMALL_PIECE_BYTES
-    if is_small and not others and not (kind == SEALED).any():
+    if is_small and not others and not (kind == c.SEALED).any():
         joined = buffers.bytes_of("joined", total_bytes)
-        ranges = np.column_stack((kind[firsts] == ENCODED, start[firsts], end[lasts])).astype(np.int64)
+        ranges = np.column_stack((kind[firsts] == c.ENCODED, start[firsts], end[lasts])).astype(np.int64)
         return [joined.data[: kernels.join_pieces(buffer, out, ranges, joined)]]
-    sources = {COPIED: buffer.data, ENCODED: out.data, SEALED: sealed_batches.data}
+    sources = {c.COPIED: buffer.data, c.ENCODED: out.data, c.SEALED: sealed_batches.data}
     return [
-        others[int(written[first])] if kind[first] == UNKNOWN else sources[int(kind[first])][start[first] : end[last]]
+        others[int(written[first])] if kind[first] == c.UNKNOWN else sources[int(kind[first])][start[first] : end[last]]
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
     ]
 
@@ -396,7 +354,7 @@ SMALL_PIECE_BYTES = 2048
 
 def batch_at(split: Split, loaded: Loaded, number: int) -> Batch:
     """Return a batch of a loaded split, by its row in the table."""
-    start, size = int(loaded.table[number, POSITION]), int(loaded.table[number, SIZE])
+    start, size = int(loaded.table[number, c.POSITION]), int(loaded.table[number, c.SIZE])
     data = loaded.buffer.data[start : start + size]
     position = split.start_position + start
     return Batch(position, read_header(data, file=split.log_name, position=position), data)
@@ -409,10 +367,10 @@ def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:
     return apply_fate(
         batch,
         job,
-        bits(survivors, int(loaded.table[number, ROW]), batch.header.records_count),
+        bits(survivors, int(loaded.table[number, c.ROW]), batch.header.records_count),
         fate,
         keeps_header=keeps_header,
-        is_discardable=bool(loaded.table[number, FLAGS] & DISCARDABLE),
+        is_discardable=bool(loaded.table[number, c.FLAGS] & c.DISCARDABLE),
         keeps_legacy_tombstones=split.keeps_legacy_tombstones,
         file=str(filtering.path),
     )
@@ -420,15 +378,15 @@ def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:
 
 def _compressed(header: Header, outcome: Column, out: Bytes) -> bytes:
     """Return a batch whose records the kernel has encoded, compressed by the definition of its codec."""
-    records = out.data[int(outcome[OUT_START]) : int(outcome[OUT_END])]
+    records = out.data[int(outcome[c.OUT_START]) : int(outcome[c.OUT_END])]
     section = compress(Codec(header.codec_id), records)
     return sealed(
         header._replace(
-            length=HEADER_BYTES - 12 + len(section),
-            attributes=int(outcome[NEW_ATTRIBUTES]),
-            base_timestamp=int(outcome[NEW_BASE_TIMESTAMP]),
-            max_timestamp=int(outcome[NEW_MAX_TIMESTAMP]),
-            records_count=int(outcome[MESSAGES_WRITTEN]),
+            length=c.HEADER_BYTES - 12 + len(section),
+            attributes=int(outcome[c.NEW_ATTRIBUTES]),
+            base_timestamp=int(outcome[c.NEW_BASE_TIMESTAMP]),
+            max_timestamp=int(outcome[c.NEW_MAX_TIMESTAMP]),
+            records_count=int(outcome[c.MESSAGES_WRITTEN]),
         ),
         section,
     )
@@ -441,17 +399,17 @@ def verify_batches(data: memoryview, previous_offset: int, expected: tuple[Colum
     checksums must match, and their offsets must rise above `previous_offset`.
     """
     last_offsets, max_timestamps, sizes = expected
-    table = np.empty((len(sizes) + 1, COLUMNS), np.int64)
+    table = np.empty((len(sizes) + 1, c.COLUMNS), np.int64)
     buffer = np.frombuffer(data, np.uint8)
     count, _, _, code = kernels.parse_batches(buffer, len(data), previous_offset + 1, (1 << 63) - 1, -1, table)
     table = table[:count]
     is_right = (
-        code == DONE
-        and np.array_equal(table[:, LAST_OFFSET], last_offsets)
-        and np.array_equal(table[:, MAX_TIMESTAMP], max_timestamps)
-        and np.array_equal(table[:, SIZE], sizes)
+        code == c.DONE
+        and np.array_equal(table[:, c.LAST_OFFSET], last_offsets)
+        and np.array_equal(table[:, c.MAX_TIMESTAMP], max_timestamps)
+        and np.array_equal(table[:, c.SIZE], sizes)
     )
-    return int(table[:, RECORDS_COUNT].sum()) if is_right else None
+    return int(table[:, c.RECORDS_COUNT].sum()) if is_right else None
 
 
 def indexes(
@@ -469,7 +427,7 @@ def indexes(
         last_offsets, max_timestamps, sizes, base_offset, interval_bytes,
         max_index_bytes // index.OFFSET_ENTRY_BYTES, max_index_bytes // index.TIME_ENTRY_BYTES - 1, offsets, times,
     )  # fmt: skip
-    if code != DONE:
+    if code != c.DONE:
         return None
     time_entries = np.empty(time_count, [("timestamp", ">i8"), ("offset", ">i4")])
     time_entries["timestamp"], time_entries["offset"] = times[:time_count, 0], times[:time_count, 1]

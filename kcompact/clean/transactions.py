@@ -20,16 +20,8 @@ from kcompact.clean import transaction_tracker
 from kcompact.format import index
 from kcompact.format.index import AbortedTxn, AbortedTxnColumns, OffsetPosition
 from kcompact.format.names import Suffix
-from kcompact.kernels import (
-    DATA,
-    ENTRY_FIRST_OFFSET,
-    ENTRY_LAST_OFFSET,
-    TXN_BASE_OFFSET,
-    TXN_KIND,
-    TXN_LAST_OFFSET,
-    Column,
-    Table,
-)
+from kcompact.kernels import Column, Table
+from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.directory import PartitionLog
 from kcompact.log.index_files import build_indexes, read_offset_index
@@ -156,8 +148,8 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
     later = AbortedTxnColumns.of(
         *(aborted[segment.base_offset] for segment in log.segments[len(plan.segments) :])
     ).table
-    reaching_back = later[later[:, ENTRY_FIRST_OFFSET] < plan.first_uncleanable_offset]
-    end_offset = int(reaching_back[:, ENTRY_LAST_OFFSET].max(initial=-1)) + 1
+    reaching_back = later[later[:, c.ENTRY_FIRST_OFFSET] < plan.first_uncleanable_offset]
+    end_offset = int(reaching_back[:, c.ENTRY_LAST_OFFSET].max(initial=-1)) + 1
     for segment, rows in _later_batches(plan, judge.transactions, end_offset):
         path, entries = _index_path(log, segment), aborted[segment.base_offset]
         for problem in judge.contradictions(path, entries, rows, judged_end=end_offset):
@@ -247,7 +239,7 @@ def collect(
     first = max((base for base in aborted if base <= start_offset), default=None)
     bases = [] if first is None else sorted(base for base in aborted if base >= first)
     found = AbortedTxnColumns.of(*(aborted[base] for base in bases)).table
-    is_near = (found[:, ENTRY_LAST_OFFSET] >= log.log_start_offset) & (found[:, ENTRY_FIRST_OFFSET] < end_offset)
+    is_near = (found[:, c.ENTRY_LAST_OFFSET] >= log.log_start_offset) & (found[:, c.ENTRY_FIRST_OFFSET] < end_offset)
     return AbortedTxnColumns(found[is_near])
 
 
@@ -263,9 +255,9 @@ def _excluded_from_map(
         start_offset = map_start(plan.log, segment, plan.first_dirty_offset).offset
         skipped = []
         for table in batches[segment.base_offset]:
-            read = table[table[:, TXN_LAST_OFFSET] >= start_offset]
-            is_data = read[:, TXN_KIND] == DATA
-            skipped.append(read[tracker.decide(read).is_discardable & is_data, TXN_BASE_OFFSET])
+            read = table[table[:, c.TXN_LAST_OFFSET] >= start_offset]
+            is_data = read[:, c.TXN_KIND] == c.DATA
+            skipped.append(read[tracker.decide(read).is_discardable & is_data, c.TXN_BASE_OFFSET])
         excluded_from_map[segment.base_offset] = _joined(skipped)
     return excluded_from_map
 
@@ -308,7 +300,7 @@ def _discardable_and_kept_index(
             marked = []
             for table in batches[segment.base_offset]:
                 decided = tracker.decide(table)
-                marked.append(table[decided.is_discardable, TXN_BASE_OFFSET])
+                marked.append(table[decided.is_discardable, c.TXN_BASE_OFFSET])
                 kept.append(decided.kept)
             discardable[segment.base_offset] = _joined(marked)
         kept_index[number] = AbortedTxnColumns.of(*kept)

@@ -11,11 +11,10 @@ from kcompact.cli.failures import complain_of_each
 from kcompact.plan.walk import PlannedPartition
 
 if TYPE_CHECKING:
-    from kcompact.inspect.contents import LogContents
+    from kcompact.inspect.contents import LogContents, SegmentContents
     from kcompact.inspect.findings import Finding
     from kcompact.inspect.gap_facts import Gaps
     from kcompact.inspect.groups import LogGroups
-    from kcompact.inspect.segment_contents import SegmentContents
     from kcompact.inspect.transactions import TransactionReport
     from kcompact.keys.counts import Counted, LogKeys
     from kcompact.swap.recovery import RecoveryReport

@@ -3,8 +3,7 @@
 In: `PartitionLog`, or the path of a single log file. Out: counters of each segment, findings.
 Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`.
 
-    contents            counts the segments of a log, from the headers of their batches
-    segment_contents    the counters of one segment, and the addition of batches
+    contents            counts what segments contain, from the headers of their batches
     batch_kinds         counts batches by codec, by producer and by delete horizon
     verify              verifies every byte: batches and records here, the rest in the modules below
     verified_segment    the verified batches of a segment: the input of the index checks

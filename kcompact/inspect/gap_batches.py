@@ -23,22 +23,8 @@ from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.format.batch import Batch, Header, read_records, verify_crc
 from kcompact.inspect.gap_walk import Mask, Runs
 from kcompact.inspect.records import record_runs
-from kcompact.kernels import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    COLUMNS,
-    CONTROL_BIT,
-    DELETE_HORIZON_BIT,
-    LAST_OFFSET,
-    MAX_OFFSET,
-    POSITION,
-    PRODUCER_ID,
-    RECORDS_COUNT,
-    SIZE,
-    Column,
-    Table,
-)
+from kcompact.kernels import Column, Table
+from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.segment_reader import batches, headers
 
@@ -59,19 +45,19 @@ class Chunk(NamedTuple):
     @property
     def last_offset(self) -> int:
         """The last offset of the last batch."""
-        return int(self.table[-1, LAST_OFFSET])
+        return int(self.table[-1, c.LAST_OFFSET])
 
     @property
     def end_position(self) -> int:
         """The position in the file after the last batch."""
-        return int(self.table[-1, POSITION] + self.table[-1, SIZE])
+        return int(self.table[-1, c.POSITION] + self.table[-1, c.SIZE])
 
 
 def is_broken(table: Table, log_start_offset: int) -> Mask:
     """Return which batches have records, but not one for each offset, or lie on both sides of the log start."""
-    span = table[:, LAST_OFFSET] - table[:, BASE_OFFSET] + 1
-    has_start = (table[:, BASE_OFFSET] < log_start_offset) & (table[:, LAST_OFFSET] >= log_start_offset)
-    found: Mask = (table[:, RECORDS_COUNT] > 0) & ((table[:, RECORDS_COUNT] != span) | has_start)
+    span = table[:, c.LAST_OFFSET] - table[:, c.BASE_OFFSET] + 1
+    has_start = (table[:, c.BASE_OFFSET] < log_start_offset) & (table[:, c.LAST_OFFSET] >= log_start_offset)
+    found: Mask = (table[:, c.RECORDS_COUNT] > 0) & ((table[:, c.RECORDS_COUNT] != span) | has_start)
     return found
 
 
@@ -111,7 +97,7 @@ def _by_definition(
             if _is_broken(header, log_start_offset):
                 offsets = _offsets(path, position, header, memory_bytes)
                 if header.magic < 2:
-                    row[BASE_OFFSET], row[RECORDS_COUNT] = offsets[0], len(offsets)
+                    row[c.BASE_OFFSET], row[c.RECORDS_COUNT] = offsets[0], len(offsets)
                 broken += ((len(rows), first, last) for first, last in runs_of(offsets))
             rows.append(row)
             if len(rows) == CHUNK_BATCHES:
@@ -126,16 +112,16 @@ def _by_definition(
 
 
 def _chunk(rows: list[list[int]], broken: list[tuple[int, int, int]]) -> Chunk:
-    return Chunk(np.array(rows, np.int64).reshape(-1, COLUMNS), np.array(broken, np.int64).reshape(-1, 3))
+    return Chunk(np.array(rows, np.int64).reshape(-1, c.COLUMNS), np.array(broken, np.int64).reshape(-1, 3))
 
 
 def _row(header: Header, position: int) -> list[int]:
     """Return a batch as a row of a table, without what this module does not use."""
-    row = [0] * COLUMNS
-    row[POSITION], row[SIZE] = position, header.size_bytes
-    row[BASE_OFFSET], row[LAST_OFFSET] = header.base_offset, header.last_offset
-    row[ATTRIBUTES], row[BASE_TIMESTAMP] = header.attributes if header.magic == 2 else 0, header.base_timestamp
-    row[PRODUCER_ID], row[RECORDS_COUNT] = header.producer_id, header.records_count
+    row = [0] * c.COLUMNS
+    row[c.POSITION], row[c.SIZE] = position, header.size_bytes
+    row[c.BASE_OFFSET], row[c.LAST_OFFSET] = header.base_offset, header.last_offset
+    row[c.ATTRIBUTES], row[c.BASE_TIMESTAMP] = header.attributes if header.magic == 2 else 0, header.base_timestamp
+    row[c.PRODUCER_ID], row[c.RECORDS_COUNT] = header.producer_id, header.records_count
     return row
 
 
@@ -178,12 +164,12 @@ def _broken_runs(path: Path, table: Table, log_start_offset: int, memory_bytes: 
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return np.empty((0, 3), np.int64)
-    ends = table[:, POSITION] + table[:, SIZE]
-    is_far = table[rows[1:], POSITION] - ends[rows[:-1]] > _HOLE_BYTES
+    ends = table[:, c.POSITION] + table[:, c.SIZE]
+    is_far = table[rows[1:], c.POSITION] - ends[rows[:-1]] > _HOLE_BYTES
     found = []
     for span in np.split(rows, np.flatnonzero(is_far) + 1):
         row, end_position = int(span[0]), int(ends[span[-1]])
-        start_position = int(table[row, POSITION])
+        start_position = int(table[row, c.POSITION])
         for run in record_runs(
             path,
             start_position=start_position,
@@ -278,28 +264,28 @@ def count(chunk: Chunk, is_aborted: Mask, *, start_offset: int, index_interval_b
     batches before. The offsets rise, see `rising`.
     """
     table = chunk.table
-    end_offset = int(table[-1, LAST_OFFSET]) + 1
-    base_offsets = np.maximum(table[:, BASE_OFFSET], start_offset)
-    ends_before = np.concatenate(([start_offset], np.maximum(table[:-1, LAST_OFFSET] + 1, start_offset)))
-    is_visible = table[:, LAST_OFFSET] >= start_offset
-    is_empty = is_visible & (table[:, RECORDS_COUNT] == 0)
+    end_offset = int(table[-1, c.LAST_OFFSET]) + 1
+    base_offsets = np.maximum(table[:, c.BASE_OFFSET], start_offset)
+    ends_before = np.concatenate(([start_offset], np.maximum(table[:-1, c.LAST_OFFSET] + 1, start_offset)))
+    is_visible = table[:, c.LAST_OFFSET] >= start_offset
+    is_empty = is_visible & (table[:, c.RECORDS_COUNT] == 0)
     is_whole = is_visible & ~is_empty
     is_whole[chunk.broken[:, 0]] = False
 
     runs, rows = _all_runs(chunk, np.flatnonzero(is_whole), start_offset)
-    is_control = table[rows, ATTRIBUTES] & CONTROL_BIT != 0
+    is_control = table[rows, c.ATTRIBUTES] & c.CONTROL_BIT != 0
     lengths = runs.last - runs.first + 1
     present = np.bincount(rows, weights=lengths, minlength=len(table)).astype(np.int64)
     last_present = base_offsets - 1
     last_present[rows] = runs.last  # Of several runs of a batch the last one stays.
 
-    span = np.where(is_visible, table[:, LAST_OFFSET] - base_offsets + 1, 0)
+    span = np.where(is_visible, table[:, c.LAST_OFFSET] - base_offsets + 1, 0)
     missing = span - present
-    tails = np.where(is_visible & ~is_empty, table[:, LAST_OFFSET] - last_present, 0)
+    tails = np.where(is_visible & ~is_empty, table[:, c.LAST_OFFSET] - last_present, 0)
     between = np.where(is_visible, base_offsets - ends_before, 0)
-    is_stamped = is_visible & (table[:, ATTRIBUTES] & DELETE_HORIZON_BIT != 0)
+    is_stamped = is_visible & (table[:, c.ATTRIBUTES] & c.DELETE_HORIZON_BIT != 0)
     slot_bytes = index_interval_bytes + 1
-    is_indexed = table[:, POSITION] // slot_bytes != (table[:, POSITION] + table[:, SIZE]) // slot_bytes
+    is_indexed = table[:, c.POSITION] // slot_bytes != (table[:, c.POSITION] + table[:, c.SIZE]) // slot_bytes
     counts = OffsetCounts(
         index_slots=int(np.count_nonzero(is_indexed)),
         batches=int(np.count_nonzero(is_visible)),
@@ -315,8 +301,8 @@ def count(chunk: Chunk, is_aborted: Mask, *, start_offset: int, index_interval_b
         emptied_batches=int(np.count_nonzero(is_empty)),
         stamped_batches=int(np.count_nonzero(is_stamped)),
         missing_to=_last_missing(runs, start_offset, end_offset),
-        stamped_to=int(table[is_stamped, LAST_OFFSET].max(initial=-1)),
-        last_horizon_ms=int(table[is_stamped, BASE_TIMESTAMP].max(initial=-1)),
+        stamped_to=int(table[is_stamped, c.LAST_OFFSET].max(initial=-1)),
+        last_horizon_ms=int(table[is_stamped, c.BASE_TIMESTAMP].max(initial=-1)),
     )
     return CountedChunk(runs, is_control, is_aborted[rows], counts, max(end_offset, start_offset))
 
@@ -327,16 +313,16 @@ def rising(chunk: Chunk, *, after_offset: int, end_offset: int, path: Path) -> t
     With that one comes its error. `after_offset` is the last offset before the batches.
     """
     table = chunk.table
-    before = np.concatenate(([after_offset], table[:-1, LAST_OFFSET]))
-    wrong = np.flatnonzero((table[:, BASE_OFFSET] <= before) | (table[:, LAST_OFFSET] >= end_offset))
+    before = np.concatenate(([after_offset], table[:-1, c.LAST_OFFSET]))
+    wrong = np.flatnonzero((table[:, c.BASE_OFFSET] <= before) | (table[:, c.LAST_OFFSET] >= end_offset))
     if not len(wrong):
         return chunk, None
     row = int(wrong[0])
-    offset = int(table[row, BASE_OFFSET])
+    offset = int(table[row, c.BASE_OFFSET])
     problem = f"base offset {offset} after offset {before[row]}"
     if offset > before[row]:
-        problem = f"last offset {table[row, LAST_OFFSET]}, but the next segment starts at {end_offset}"
-    error = CorruptBatchError(file=path, position=int(table[row, POSITION]), offset=offset, problem=problem)
+        problem = f"last offset {table[row, c.LAST_OFFSET]}, but the next segment starts at {end_offset}"
+    error = CorruptBatchError(file=path, position=int(table[row, c.POSITION]), offset=offset, problem=problem)
     return Chunk(table[:row], chunk.broken[chunk.broken[:, 0] < row]), error
 
 
@@ -345,12 +331,12 @@ def _all_runs(chunk: Chunk, whole: Column, start_offset: int) -> tuple[Runs, Col
     table, broken = chunk.table, chunk.broken
     rows = np.concatenate((whole, broken[:, 0]))
     runs = Runs(
-        np.concatenate((table[whole, BASE_OFFSET], broken[:, 1])),
-        np.concatenate((table[whole, LAST_OFFSET], broken[:, 2])),
-        table[rows, POSITION],
+        np.concatenate((table[whole, c.BASE_OFFSET], broken[:, 1])),
+        np.concatenate((table[whole, c.LAST_OFFSET], broken[:, 2])),
+        table[rows, c.POSITION],
     )
     order = np.argsort(runs.first, kind="stable")
-    runs, mask = Runs(*(column[order] for column in runs)).between(start_offset, MAX_OFFSET)
+    runs, mask = Runs(*(column[order] for column in runs)).between(start_offset, c.MAX_OFFSET)
     return runs, rows[order][mask]
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from kcompact.errors import CorruptDataError
 from kcompact.format import index
 from kcompact.format.names import MAX_OFFSET, FileName, Suffix
-from kcompact.inspect.contents import file_size
+from kcompact.inspect.contents import SegmentContents, file_size
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, first_of, of_error
-from kcompact.inspect.segment_contents import SegmentContents
 from kcompact.inspect.verified_segment import OffsetPositions, VerifiedSegment
 from kcompact.log.directory import PartitionLog
 from kcompact.log.index_files import read_offset_index, read_time_index

@@ -15,7 +15,8 @@ from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataEr
 from kcompact.format.batch import Batch
 from kcompact.inspect.record_filter import RecordFilter, Transactional
 from kcompact.inspect.records import Mask, RecordRun
-from kcompact.kernels import ATTRIBUTES, CONTROL_BIT, EPOCH, PRODUCER_ID, Column, Table
+from kcompact.kernels import Column, Table
+from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import BatchHeader, read_marker
 from kcompact.log.files import open_regular
 from kcompact.log.past_damage import readable_batches
@@ -88,9 +89,9 @@ def _batches(chosen: RecordFilter, run: RecordRun, outcomes: TransactionEnds | N
     table = run.table
     mask = np.ones(len(table), bool)
     if chosen.producer_ids:
-        mask &= np.isin(table[:, PRODUCER_ID], chosen.producer_ids)
+        mask &= np.isin(table[:, c.PRODUCER_ID], chosen.producer_ids)
     if chosen.leader_epochs:
-        mask &= np.isin(table[:, EPOCH], chosen.leader_epochs)
+        mask &= np.isin(table[:, c.EPOCH], chosen.leader_epochs)
     if chosen.transactions:
         assert outcomes is not None, "the outcomes of the transactions"
         mask &= np.isin(outcomes.of(table), [_OUTCOMES[one] for one in chosen.transactions])
@@ -130,5 +131,5 @@ def _with_prefix(run: RecordRun, rows: Column, prefix: bytes) -> Column:
 
 
 def _is_control(run: RecordRun) -> Mask:
-    is_control: Mask = run.batch_column(ATTRIBUTES) & CONTROL_BIT != 0
+    is_control: Mask = run.batch_column(c.ATTRIBUTES) & c.CONTROL_BIT != 0
     return is_control

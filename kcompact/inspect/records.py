@@ -27,40 +27,8 @@ from kcompact.format.batch import (
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET
-from kcompact.kernels import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    BASE_TIMESTAMP,
-    CODEC_MASK,
-    COLUMNS,
-    DONE,
-    EPOCH,
-    HEADERS_COUNT,
-    HEADERS_START,
-    KEY_SIZE,
-    KEY_START,
-    LAST_OFFSET,
-    MAX_TIMESTAMP,
-    MIN_RECORD_BYTES,
-    POSITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORD_BATCH,
-    RECORD_FIELDS,
-    RECORD_OFFSET,
-    RECORD_TIMESTAMP,
-    RECORDS_COUNT,
-    ROW,
-    SECTION_END,
-    SECTION_START,
-    SIZE,
-    VALUE_SIZE,
-    VALUE_START,
-    Bytes,
-    Column,
-    Table,
-)
+from kcompact.kernels import Bytes, Column, Table
+from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.files import open_regular
 from kcompact.log.header_table import header_of_row
@@ -101,57 +69,57 @@ class RecordRun(NamedTuple):
     @property
     def last_offset(self) -> int:
         """The last offset of the last batch."""
-        return int(self.table[-1, LAST_OFFSET])
+        return int(self.table[-1, c.LAST_OFFSET])
 
     @property
     def batch(self) -> Column:
         """The row of the batch of each record."""
-        column: Column = self.columns[RECORD_BATCH]
+        column: Column = self.columns[c.RECORD_BATCH]
         return column
 
     @property
     def offset(self) -> Column:
-        column: Column = self.columns[RECORD_OFFSET]
+        column: Column = self.columns[c.RECORD_OFFSET]
         return column
 
     @property
     def timestamp(self) -> Column:
         """The time of each record: with LogAppendTime, that of its batch."""
-        column: Column = self.columns[RECORD_TIMESTAMP]
+        column: Column = self.columns[c.RECORD_TIMESTAMP]
         return column
 
     @property
     def key_start(self) -> Column:
-        column: Column = self.columns[KEY_START]
+        column: Column = self.columns[c.KEY_START]
         return column
 
     @property
     def key_size(self) -> Column:
         """The size of each key, -1 for null."""
-        column: Column = self.columns[KEY_SIZE]
+        column: Column = self.columns[c.KEY_SIZE]
         return column
 
     @property
     def value_start(self) -> Column:
-        column: Column = self.columns[VALUE_START]
+        column: Column = self.columns[c.VALUE_START]
         return column
 
     @property
     def value_size(self) -> Column:
         """The size of each value, -1 for null."""
-        column: Column = self.columns[VALUE_SIZE]
+        column: Column = self.columns[c.VALUE_SIZE]
         return column
 
     @property
     def headers_count(self) -> Column:
-        column: Column = self.columns[HEADERS_COUNT]
+        column: Column = self.columns[c.HEADERS_COUNT]
         return column
 
     @property
     def sequence(self) -> Column:
         """The sequence number of each record, -1 without a producer."""
-        base = self.table[self.batch, BASE_SEQUENCE]
-        sequence = (base + self.offset - self.table[self.batch, BASE_OFFSET]) & 0x7FFFFFFF
+        base = self.table[self.batch, c.BASE_SEQUENCE]
+        sequence = (base + self.offset - self.table[self.batch, c.BASE_OFFSET]) & 0x7FFFFFFF
         column: Column = np.where(base < 0, -1, sequence)
         return column
 
@@ -164,7 +132,7 @@ class RecordRun(NamedTuple):
         """Return the header of a batch and its position in the file."""
         row = self.table[number]
         header = header_of_row(row)._replace(crc=int(self.crc[number]), magic=int(self.magic[number]))
-        return header, self.start_position + int(row[POSITION])
+        return header, self.start_position + int(row[c.POSITION])
 
     def key(self, row: int) -> bytes | None:
         """Return the key of a record."""
@@ -176,7 +144,7 @@ class RecordRun(NamedTuple):
 
     def headers(self, row: int) -> tuple[tuple[bytes, bytes | None], ...]:
         """Return the headers of a record: names and values."""
-        count, position = int(self.headers_count[row]), int(self.columns[HEADERS_START, row])
+        count, position = int(self.headers_count[row]), int(self.columns[c.HEADERS_START, row])
         found = []
         data = self.data.data
         for _ in range(count):
@@ -294,7 +262,7 @@ def _without_contradiction(run: RecordRun, path: Path, end: int) -> RecordRun:
         columns=run.columns[:, : int(np.searchsorted(run.batch, last))],
         data=run.data,
         start_position=run.start_position,
-        end_position=run.start_position + int(run.table[last, POSITION]),
+        end_position=run.start_position + int(run.table[last, c.POSITION]),
     )
 
 
@@ -304,38 +272,38 @@ def _runs_of(verified: VerifiedRun, buffers: Buffers, path: Path) -> Iterator[Re
     for first, end, inflated in inflated_runs(buffer, table, buffers, file=path, start_position=start):
         data, shift = _one_array(buffer, inflated, table[first:end])
         while first < end:
-            last_row = int(np.searchsorted(table[first:end, ROW], table[first, ROW] + RUN_RECORDS, side="right"))
+            last_row = int(np.searchsorted(table[first:end, c.ROW], table[first, c.ROW] + RUN_RECORDS, side="right"))
             run_end = first + max(1, last_row - 1 if last_row < end - first else end - first)
             part = table[first:run_end]
             room = np.minimum(
-                part[:, RECORDS_COUNT], (part[:, SECTION_END] - part[:, SECTION_START]) // MIN_RECORD_BYTES
+                part[:, c.RECORDS_COUNT], (part[:, c.SECTION_END] - part[:, c.SECTION_START]) // c.MIN_RECORD_BYTES
             )
-            columns = np.empty((RECORD_FIELDS, int(room.sum())), np.int64)
+            columns = np.empty((c.RECORD_FIELDS, int(room.sum())), np.int64)
             done, records, code = kernels.record_columns(buffer, inflated, table, first, run_end, shift, columns)
             if done > first:
                 yield _run_of_rows(verified, first, done, columns[:, :records], data)
-            if code != DONE:
+            if code != c.DONE:
                 raise UnconfirmedError
             first = run_end
 
 
 def _one_array(buffer: Bytes, inflated: Bytes, part: Table) -> tuple[Bytes, int]:
     """Return an array with the sections of all batches, and where the inflated sections begin in it."""
-    is_compressed = (part[:, ATTRIBUTES] & CODEC_MASK != 0) & (part[:, RECORDS_COUNT] > 0)
+    is_compressed = (part[:, c.ATTRIBUTES] & c.CODEC_MASK != 0) & (part[:, c.RECORDS_COUNT] > 0)
     if not is_compressed.any():
         return buffer, 0
-    inflated_end = int(part[is_compressed, SECTION_END].max())
+    inflated_end = int(part[is_compressed, c.SECTION_END].max())
     if is_compressed.all():
         return inflated[:inflated_end], 0
-    used = buffer[: int(part[-1, POSITION] + part[-1, SIZE])]
+    used = buffer[: int(part[-1, c.POSITION] + part[-1, c.SIZE])]
     return np.concatenate((used, inflated[:inflated_end])), len(used)
 
 
 def _run_of_rows(verified: VerifiedRun, first: int, end: int, columns: Table, data: Bytes) -> RecordRun:
     buffer, table, start = verified.buffer, verified.table, verified.start_position
     part = table[first:end]
-    columns[RECORD_BATCH] -= first
-    crc = np.lib.stride_tricks.sliding_window_view(buffer, 4)[part[:, POSITION] + 17].copy().view(">u4")[:, 0]
+    columns[c.RECORD_BATCH] -= first
+    crc = np.lib.stride_tricks.sliding_window_view(buffer, 4)[part[:, c.POSITION] + 17].copy().view(">u4")[:, 0]
     return RecordRun(
         table=part,
         crc=crc.astype(np.int64),
@@ -343,7 +311,7 @@ def _run_of_rows(verified: VerifiedRun, first: int, end: int, columns: Table, da
         columns=columns,
         data=data,
         start_position=start,
-        end_position=start + int(part[-1, POSITION] + part[-1, SIZE]),
+        end_position=start + int(part[-1, c.POSITION] + part[-1, c.SIZE]),
     )
 
 
@@ -427,15 +395,15 @@ class _Builder:
         """Return the run of the batches so far."""
         start = self.batches[0].position
         headers = [batch.header for batch in self.batches]
-        table = np.zeros((len(headers), COLUMNS), np.int64)
+        table = np.zeros((len(headers), c.COLUMNS), np.int64)
         for row, batch in zip(table, self.batches, strict=True):
             _fill(row, batch, start)
-        table[:, ROW] = np.cumsum(table[:, RECORDS_COUNT]) - table[:, RECORDS_COUNT]
+        table[:, c.ROW] = np.cumsum(table[:, c.RECORDS_COUNT]) - table[:, c.RECORDS_COUNT]
         return RecordRun(
             table=table,
             crc=np.array([header.crc for header in headers], np.int64),
             magic=np.array([header.magic for header in headers], np.int64),
-            columns=np.array(self._rows, np.int64).reshape(-1, RECORD_FIELDS).T.copy(),
+            columns=np.array(self._rows, np.int64).reshape(-1, c.RECORD_FIELDS).T.copy(),
             data=np.frombuffer(bytes(self._data), np.uint8),
             start_position=start,
             end_position=self.batches[-1].position + headers[-1].size_bytes,
@@ -446,10 +414,10 @@ def _fill(row: Column, batch: Batch, start_position: int) -> None:
     """Fill the row of a batch. Its section is not in the data of the run."""
     header = batch.header
     position = batch.position - start_position
-    row[POSITION], row[SIZE] = position, header.size_bytes
-    row[BASE_OFFSET], row[LAST_OFFSET] = header.base_offset, header.last_offset
-    row[EPOCH], row[ATTRIBUTES] = header.partition_leader_epoch, header.attributes
-    row[BASE_TIMESTAMP], row[MAX_TIMESTAMP] = header.base_timestamp, header.max_timestamp
-    row[PRODUCER_ID], row[PRODUCER_EPOCH] = header.producer_id, header.producer_epoch
-    row[BASE_SEQUENCE], row[RECORDS_COUNT] = header.base_sequence, header.records_count
-    row[SECTION_START], row[SECTION_END] = position + HEADER_BYTES, position + header.size_bytes
+    row[c.POSITION], row[c.SIZE] = position, header.size_bytes
+    row[c.BASE_OFFSET], row[c.LAST_OFFSET] = header.base_offset, header.last_offset
+    row[c.EPOCH], row[c.ATTRIBUTES] = header.partition_leader_epoch, header.attributes
+    row[c.BASE_TIMESTAMP], row[c.MAX_TIMESTAMP] = header.base_timestamp, header.max_timestamp
+    row[c.PRODUCER_ID], row[c.PRODUCER_EPOCH] = header.producer_id, header.producer_epoch
+    row[c.BASE_SEQUENCE], row[c.RECORDS_COUNT] = header.base_sequence, header.records_count
+    row[c.SECTION_START], row[c.SECTION_END] = position + HEADER_BYTES, position + header.size_bytes

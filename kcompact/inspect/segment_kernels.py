@@ -15,18 +15,9 @@ import numpy as np
 from kcompact import kernels
 from kcompact.errors import KcompactError
 from kcompact.host.machine import available_cores
-from kcompact.inspect.segment_contents import SegmentContents, contents_of_rows
+from kcompact.inspect.contents import SegmentContents, contents_of_rows
 from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
-from kcompact.kernels import (
-    ATTRIBUTES,
-    CONTROL_BIT,
-    DONE,
-    EPOCH,
-    LAST_OFFSET,
-    MAX_OFFSET,
-    MAX_TIMESTAMP,
-    POSITION,
-)
+from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.inflate import Buffers, inflated_runs
@@ -45,9 +36,9 @@ def verified_segment(file: LogFile) -> VerifiedSegment | None:
             counted = contents_of_rows(run.rows, run.count, file.base_offset, start_position=run.start_position)
             contents += replace(counted, tombstones=tombstones, null_keys=null_keys)
             table = run.table
-            positions, last_offsets = table[:, POSITION] + run.start_position, table[:, LAST_OFFSET]
+            positions, last_offsets = table[:, c.POSITION] + run.start_position, table[:, c.LAST_OFFSET]
             offset_positions.extend(positions.tobytes(), last_offsets.tobytes())
-            epochs = table[table[:, EPOCH] >= 0, EPOCH]
+            epochs = table[table[:, c.EPOCH] >= 0, c.EPOCH]
             if len(epochs):
                 first_epoch = int(epochs[0]) if first_epoch < 0 else first_epoch
                 last_epoch = int(epochs[-1])
@@ -68,7 +59,7 @@ def _verified_runs(file: LogFile) -> Iterator[tuple[VerifiedRun, int, int]]:
     """
     memory_bytes = file.memory_bytes // available_cores()
     buffers = Buffers(memory_bytes)
-    end_offset = MAX_OFFSET if file.end_offset is None else file.end_offset
+    end_offset = c.MAX_OFFSET if file.end_offset is None else file.end_offset
     for run in verified_runs(file.path, base_offset=file.base_offset, end_offset=end_offset, memory_bytes=memory_bytes):
         yield (run, *_checked_records(run, buffers, file.path))
 
@@ -80,14 +71,14 @@ def _checked_records(run: VerifiedRun, buffers: Buffers, path: Path) -> tuple[in
     CorruptDataError for a marker or compressed data.
     """
     buffer, table, position = run.buffer, run.table, run.start_position
-    is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
+    is_control = table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
     for number in np.flatnonzero(is_control).tolist():
         read_marker(run.batch(table[number], path), file=str(path))
     found = np.empty((len(table), 3), np.int64)
     for first, end, inflated in inflated_runs(buffer, table, buffers, file=path, start_position=position):
         _, _, code = kernels.verify_records(buffer, inflated, table, first, end, found)
-        if code != DONE:
+        if code != c.DONE:
             raise UnconfirmedError
-    if not (found[:, 2] == table[:, MAX_TIMESTAMP]).all():
+    if not (found[:, 2] == table[:, c.MAX_TIMESTAMP]).all():
         raise UnconfirmedError
     return int(found[~is_control, 0].sum()), int(found[~is_control, 1].sum())

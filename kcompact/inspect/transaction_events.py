@@ -16,31 +16,8 @@ import numpy as np
 from kcompact.errors import CorruptBatchError
 from kcompact.inspect.gap_walk import Mask
 from kcompact.inspect.records import RecordRun
-from kcompact.kernels import (
-    ABORT,
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    COMMIT,
-    CONTROL_BIT,
-    DATA,
-    DELETE_HORIZON_BIT,
-    KEY_SIZE,
-    KEY_START,
-    LAST_OFFSET,
-    MAX_TIMESTAMP,
-    NO_RECORD,
-    POSITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORDS_COUNT,
-    SIZE,
-    TRANSACTIONAL_BIT,
-    VALUE_SIZE,
-    VALUE_START,
-    Bytes,
-    Column,
-)
+from kcompact.kernels import Bytes, Column
+from kcompact.kernels import columns as c
 
 _KEY_BYTES, _VALUE_BYTES = 4, 6
 
@@ -102,15 +79,15 @@ class TombstoneCounts:
 
 def tombstones(run: RecordRun, *, log_start_offset: int, uncleanable_from: int, now_ms: int) -> TombstoneCounts:
     """Return the keyed tombstones of a run from the log start on."""
-    attributes = run.table[:, ATTRIBUTES]
-    is_control = attributes & CONTROL_BIT != 0
+    attributes = run.table[:, c.ATTRIBUTES]
+    is_control = attributes & c.CONTROL_BIT != 0
     found = (run.value_size < 0) & (run.key_size >= 0) & (run.offset >= log_start_offset) & ~is_control[run.batch]
     if not found.any():
         return TombstoneCounts()
     batch, offsets = run.batch[found], run.offset[found]
     is_legacy = run.magic[batch] < 2
-    is_stamped = (attributes[batch] & DELETE_HORIZON_BIT != 0) & ~is_legacy
-    horizons = run.table[batch, BASE_TIMESTAMP]
+    is_stamped = (attributes[batch] & c.DELETE_HORIZON_BIT != 0) & ~is_legacy
+    horizons = run.table[batch, c.BASE_TIMESTAMP]
     is_waiting = is_stamped & (horizons > now_ms)
     is_plain = ~is_stamped & ~is_legacy
     waiting = horizons[is_waiting]
@@ -131,43 +108,43 @@ def events(run: RecordRun, *, log_start_offset: int, path: Path) -> Iterator[Eve
     Raises CorruptBatchError for a marker that is too short.
     """
     table = run.table
-    attributes = table[:, ATTRIBUTES]
-    matters = (attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0) & (run.magic == 2)
-    rows = np.flatnonzero(matters & (table[:, PRODUCER_ID] >= 0))
+    attributes = table[:, c.ATTRIBUTES]
+    matters = (attributes & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT) != 0) & (run.magic == 2)
+    rows = np.flatnonzero(matters & (table[:, c.PRODUCER_ID] >= 0))
     if not len(rows):
         return iter(())
-    is_control = attributes[rows] & CONTROL_BIT != 0
+    is_control = attributes[rows] & c.CONTROL_BIT != 0
     is_first = np.ones(len(rows), bool)
-    is_first[1:] = (np.diff(table[rows, PRODUCER_ID]) != 0) | is_control[1:] | is_control[:-1]
-    is_first[1:] |= np.diff(table[rows, LAST_OFFSET] >= log_start_offset)
+    is_first[1:] = (np.diff(table[rows, c.PRODUCER_ID]) != 0) | is_control[1:] | is_control[:-1]
+    is_first[1:] |= np.diff(table[rows, c.LAST_OFFSET] >= log_start_offset)
     starts = np.flatnonzero(is_first)
     ends = np.append(starts[1:], len(rows))
     first_record = np.searchsorted(run.batch, rows)
     first_times = _first_times(run, rows, first_record)
     kinds, coordinator_epochs = _control_records(run, rows, first_record, is_control, path)
-    last_times = np.where(is_control, first_times, table[rows, MAX_TIMESTAMP])
-    is_stamped = is_control & (attributes[rows] & DELETE_HORIZON_BIT != 0)
+    last_times = np.where(is_control, first_times, table[rows, c.MAX_TIMESTAMP])
+    is_stamped = is_control & (attributes[rows] & c.DELETE_HORIZON_BIT != 0)
     columns = (
         kinds[starts],
-        table[rows[starts], PRODUCER_ID],
-        table[rows[ends - 1], PRODUCER_EPOCH],
-        table[rows[starts], BASE_OFFSET],
-        table[rows[ends - 1], LAST_OFFSET],
+        table[rows[starts], c.PRODUCER_ID],
+        table[rows[ends - 1], c.PRODUCER_EPOCH],
+        table[rows[starts], c.BASE_OFFSET],
+        table[rows[ends - 1], c.LAST_OFFSET],
         ends - starts,
-        np.add.reduceat(table[rows, RECORDS_COUNT], starts),
-        np.add.reduceat(table[rows, SIZE], starts),
+        np.add.reduceat(table[rows, c.RECORDS_COUNT], starts),
+        np.add.reduceat(table[rows, c.SIZE], starts),
         first_times[starts],
         np.maximum.reduceat(last_times, starts),
         coordinator_epochs[starts],
-        np.where(is_stamped, table[rows, BASE_TIMESTAMP], -1)[starts],
+        np.where(is_stamped, table[rows, c.BASE_TIMESTAMP], -1)[starts],
     )
     return map(Event._make, zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _first_times(run: RecordRun, rows: Column, first_record: Column) -> Column:
     """Return the time of the first record of each batch, of a batch without records its maximum timestamp."""
-    found: Column = run.table[rows, MAX_TIMESTAMP].copy()
-    has_records = run.table[rows, RECORDS_COUNT] > 0
+    found: Column = run.table[rows, c.MAX_TIMESTAMP].copy()
+    has_records = run.table[rows, c.RECORDS_COUNT] > 0
     found[has_records] = run.timestamp[first_record[has_records]]
     return found
 
@@ -179,23 +156,23 @@ def _control_records(
 
     Definition: `batch_headers.read_marker`. Raises CorruptBatchError for a key or a value that is too short.
     """
-    kinds = np.where(is_control, NO_RECORD, DATA)
+    kinds = np.where(is_control, c.NO_RECORD, c.DATA)
     epochs = np.full(len(rows), -1)
-    markers = np.flatnonzero(is_control & (run.table[rows, RECORDS_COUNT] > 0))
+    markers = np.flatnonzero(is_control & (run.table[rows, c.RECORDS_COUNT] > 0))
     columns = run.columns[:, first_record[markers]]
-    is_short = columns[KEY_SIZE] < _KEY_BYTES
-    kinds[markers] = _numbers(run.data, np.where(is_short, 0, columns[KEY_START]) + 2, ">i2")
-    is_end = (kinds[markers] == ABORT) | (kinds[markers] == COMMIT)
-    is_short |= is_end & (columns[VALUE_SIZE] < _VALUE_BYTES)
+    is_short = columns[c.KEY_SIZE] < _KEY_BYTES
+    kinds[markers] = _numbers(run.data, np.where(is_short, 0, columns[c.KEY_START]) + 2, ">i2")
+    is_end = (kinds[markers] == c.ABORT) | (kinds[markers] == c.COMMIT)
+    is_short |= is_end & (columns[c.VALUE_SIZE] < _VALUE_BYTES)
     if is_short.any():
         batch = run.table[rows[markers[is_short.argmax()]]]
         raise CorruptBatchError(
             file=path,
-            position=run.start_position + int(batch[POSITION]),
-            offset=int(batch[BASE_OFFSET]),
+            position=run.start_position + int(batch[c.POSITION]),
+            offset=int(batch[c.BASE_OFFSET]),
             problem="the key or value of the control record is too short",
         )
-    epochs[markers[is_end]] = _numbers(run.data, columns[VALUE_START][is_end] + 2, ">i4")
+    epochs[markers[is_end]] = _numbers(run.data, columns[c.VALUE_START][is_end] + 2, ">i4")
     return kinds, epochs
 
 

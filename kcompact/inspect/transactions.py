@@ -26,16 +26,7 @@ from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.records import RecordRun, record_runs
 from kcompact.inspect.transaction_events import Event, TombstoneCounts, events, tombstones
-from kcompact.kernels import (
-    ABORT,
-    ATTRIBUTES,
-    COMMIT,
-    CONTROL_BIT,
-    DATA,
-    LAST_OFFSET,
-    NO_RECORD,
-    SIZE,
-)
+from kcompact.kernels import columns as c
 from kcompact.log.producer_state import LastRecord, Producer, last_records
 from kcompact.plan.clean_plan import CleanPlan, offsets_to_clean
 
@@ -224,20 +215,20 @@ class TransactionCounter:
         self._tombstones += tombstones(
             run, log_start_offset=log_start, uncleanable_from=plan.first_uncleanable_offset, now_ms=plan.now_ms
         )
-        self._read_to = max(self._read_to, int(run.table[-1, LAST_OFFSET]) + 1)
+        self._read_to = max(self._read_to, int(run.table[-1, c.LAST_OFFSET]) + 1)
         if plan.last_stable_offset < plan.high_watermark:
             self._hold_back(run)
 
     def _hold_back(self, run: RecordRun) -> None:
         """Count what of a run lies at or above the last stable offset."""
         stable, held = self._plan.last_stable_offset, self._held
-        is_held = run.table[:, LAST_OFFSET] >= stable
-        is_data = run.table[:, ATTRIBUTES] & CONTROL_BIT == 0
+        is_held = run.table[:, c.LAST_OFFSET] >= stable
+        is_data = run.table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0
         self._held = replace(
             held,
             batches=held.batches + int(np.count_nonzero(is_held)),
             records=held.records + int(np.count_nonzero((run.offset >= stable) & is_data[run.batch])),
-            size_bytes=held.size_bytes + int(run.table[is_held, SIZE].sum()),
+            size_bytes=held.size_bytes + int(run.table[is_held, c.SIZE].sum()),
         )
 
     def add(self, found: Iterable[Event]) -> None:
@@ -246,23 +237,23 @@ class TransactionCounter:
         for event in found:
             producer_id = event.producer_id
             if event.last_offset < start:
-                if event.kind == DATA:
+                if event.kind == c.DATA:
                     self._below_start.add(producer_id)
-                elif event.kind in (ABORT, COMMIT):
+                elif event.kind in (c.ABORT, c.COMMIT):
                     self._below_start.discard(producer_id)
                 continue
             self._ids.add(producer_id)
-            if event.kind == DATA:
+            if event.kind == c.DATA:
                 before = opened.get(producer_id)
                 opened[producer_id] = event if before is None else _joined(before, event)
-            elif event.kind in (ABORT, COMMIT):
+            elif event.kind in (c.ABORT, c.COMMIT):
                 self._end(opened.pop(producer_id, None), event)
-            elif event.kind == NO_RECORD:
+            elif event.kind == c.NO_RECORD:
                 self._markers.emptied += 1
 
     def _end(self, data: Event | None, marker: Event) -> None:
         """End a transaction, with what the log has of it."""
-        is_committed = marker.kind == COMMIT
+        is_committed = marker.kind == c.COMMIT
         if data is None and marker.producer_id not in self._below_start:
             self._count_waiting(marker)
         else:
@@ -430,7 +421,7 @@ class _Greatest:
         ended = replace(
             _transaction(state, data.producer_id, data, data.first_offset),
             producer_epoch=marker.producer_epoch,
-            is_committed=marker.kind == COMMIT,
+            is_committed=marker.kind == c.COMMIT,
             coordinator_epoch=marker.coordinator_epoch,
             marker_offset=marker.last_offset,
             ended_timestamp_ms=marker.last_timestamp_ms,

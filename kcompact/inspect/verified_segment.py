@@ -10,8 +10,8 @@ from pathlib import Path
 
 from kcompact.format.index import EntryColumns, OffsetEntry
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.inspect.contents import SegmentContents
 from kcompact.inspect.findings import Finding
-from kcompact.inspect.segment_contents import SegmentContents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

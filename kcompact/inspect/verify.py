@@ -27,10 +27,9 @@ from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_head
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, parse_file_name
 from kcompact.host.machine import in_parallel
-from kcompact.inspect.contents import LogContents
+from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import log_transaction_findings, transaction_findings, verify_indexes
-from kcompact.inspect.segment_contents import BatchCounter, SegmentContents
 from kcompact.inspect.small_files import name_findings, small_file_findings
 from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.log.batch_headers import read_marker

@@ -13,7 +13,6 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`, `inspect`, `clean
     scan           stage 1: the classes of records, by the kernels and by the definition
     rows           tables with a row for each key, and how they are merged
     reduce         stage 2
-    names          reads the keys to name
     latest         which records are the latest of their keys, by the stages of a cleaning
-    result         puts the counts together and checks that they add up
+    result         puts the counts together, checks that they add up, reads the keys to name
 """

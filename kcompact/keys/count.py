@@ -42,7 +42,7 @@ from kcompact.keys.reduce import COUNTING, BucketRows
 from kcompact.keys.result import result_of
 from kcompact.keys.rows import ROW_BYTES
 from kcompact.keys.state import LogState
-from kcompact.log.batch_size import mean_batch_bytes
+from kcompact.log.segment_reader import mean_batch_bytes
 from kcompact.log.transactions import PackedTables, read_transaction_tables
 from kcompact.plan.clean_plan import CleanPlan
 

@@ -10,22 +10,8 @@ import numpy.typing as npt
 
 from kcompact.clean.stages import Stages
 from kcompact.format.block import unpack_table
-from kcompact.kernels import (
-    KEY_BYTES,
-    KEY_COLUMNS,
-    KEY_HIGH,
-    KEY_KIND_MASK,
-    KEY_LATEST_BYTES,
-    KEY_LOW,
-    KEY_PREFIX,
-    KEY_REF,
-    KEY_REF_SPLIT_SHIFT,
-    KEY_TIMESTAMP,
-    KEY_VERSIONS,
-    VALUE,
-    Column,
-    Table,
-)
+from kcompact.kernels import Column, Table
+from kcompact.kernels import columns as c
 from kcompact.keys.job import CountedSplit, KeysJob
 from kcompact.keys.rows import Merger
 from kcompact.keys.scan import scan_keys
@@ -44,7 +30,7 @@ MOST_PREFIXES = 100_000
 PREFIX, PREFIX_REF, PREFIX_KEYS, PREFIX_RECORDS, PREFIX_BYTES, PREFIX_LIVE, PREFIX_LIVE_BYTES = range(7)
 """The columns of a table of prefixes. `PREFIX_REF` is the first of the newest records of their keys."""
 
-NONE: Table = np.empty((0, KEY_COLUMNS), np.int64)
+NONE: Table = np.empty((0, c.KEY_COLUMNS), np.int64)
 
 
 class Prefixes(NamedTuple):
@@ -118,22 +104,22 @@ COUNTING: Stages[KeysJob, CountedSplit, BucketRows] = Stages(scan_keys, reduce_k
 
 def rows_of_log(job: KeysJob, keys: Table) -> LogRows:
     """Return what the keys of one log add up to."""
-    is_live = keys[:, KEY_REF] & KEY_KIND_MASK == VALUE
+    is_live = keys[:, c.KEY_REF] & c.KEY_KIND_MASK == c.VALUE
     live = keys[is_live]
     splits, latest = _by_split(keys)
     old = live[_is_old(job, live)]
     return LogRows(
         keys=len(keys),
-        records=int(keys[:, KEY_VERSIONS].sum()),
-        record_bytes=int(keys[:, KEY_BYTES].sum()),
+        records=int(keys[:, c.KEY_VERSIONS].sum()),
+        record_bytes=int(keys[:, c.KEY_BYTES].sum()),
         splits=splits,
         latest=latest,
-        versions=_by_power(keys[:, KEY_VERSIONS]),
+        versions=_by_power(keys[:, c.KEY_VERSIONS]),
         ages=_by_age(live, job.now_ms),
-        old=np.array([len(old), old[:, KEY_LATEST_BYTES].sum()], np.int64),
-        most_versions=top_rows(keys, KEY_VERSIONS, job.top),
-        most_bytes=top_rows(keys, KEY_BYTES, job.top),
-        oldest=top_rows(old, KEY_TIMESTAMP, job.top, largest=False),
+        old=np.array([len(old), old[:, c.KEY_LATEST_BYTES].sum()], np.int64),
+        most_versions=top_rows(keys, c.KEY_VERSIONS, job.top),
+        most_bytes=top_rows(keys, c.KEY_BYTES, job.top),
+        oldest=top_rows(old, c.KEY_TIMESTAMP, job.top, largest=False),
         prefixes=_by_prefix(keys, is_live) if job.separator else Prefixes(NONE, True),
     )
 
@@ -149,22 +135,22 @@ def top_rows(keys: Table, column: int, count: int, *, largest: bool = True) -> T
         better, equal = keys[values < limit], keys[values == limit]
         if len(equal) > count - len(better):
             left = count - len(better)
-            refs = np.partition(equal[:, KEY_REF], left - 1)
-            equal = equal[equal[:, KEY_REF] <= refs[left - 1]]
+            refs = np.partition(equal[:, c.KEY_REF], left - 1)
+            equal = equal[equal[:, c.KEY_REF] <= refs[left - 1]]
         keys = np.concatenate((better, equal))
         values = -keys[:, column] if largest else keys[:, column]
-    found: Table = keys[np.lexsort((keys[:, KEY_REF], values))][:count]
+    found: Table = keys[np.lexsort((keys[:, c.KEY_REF], values))][:count]
     return found
 
 
 def _by_split(keys: Table) -> tuple[Column, npt.NDArray[np.int64]]:
     """Return the splits of the newest records, and for each the number and the bytes by kind."""
-    numbers = keys[:, KEY_REF] >> KEY_REF_SPLIT_SHIFT
+    numbers = keys[:, c.KEY_REF] >> c.KEY_REF_SPLIT_SHIFT
     first = int(numbers.min(initial=1 << 62))
     occurs = np.bincount(numbers - first) > 0
     splits = np.flatnonzero(occurs) + first
-    cells = (np.cumsum(occurs) - 1)[numbers - first] * KINDS + (keys[:, KEY_REF] & KEY_KIND_MASK)
-    return splits, _sums(cells, keys[:, KEY_LATEST_BYTES], len(splits) * KINDS).reshape(-1, KINDS, 2)
+    cells = (np.cumsum(occurs) - 1)[numbers - first] * KINDS + (keys[:, c.KEY_REF] & c.KEY_KIND_MASK)
+    return splits, _sums(cells, keys[:, c.KEY_LATEST_BYTES], len(splits) * KINDS).reshape(-1, KINDS, 2)
 
 
 def _sums(cells: Column, sizes: Column, count: int) -> Table:
@@ -183,18 +169,18 @@ def _by_power(versions: Column) -> Table:
 
 def _by_age(live: Table, now_ms: int) -> Table:
     """Return live keys and the bytes of their newest records by age."""
-    timestamps = live[:, KEY_TIMESTAMP]
+    timestamps = live[:, c.KEY_TIMESTAMP]
     # A timestamp may be any number of 64 bits, so it is compared with limits, not subtracted from.
     limits = np.array([now_ms - limit for limit in reversed(AGE_LIMITS_MS)], np.int64)
     cells = len(limits) - np.searchsorted(limits, timestamps, side="left")
     cells[timestamps > now_ms] = FUTURE
     cells[timestamps < 0] = UNKNOWN
-    return _sums(cells, live[:, KEY_LATEST_BYTES], AGES)
+    return _sums(cells, live[:, c.KEY_LATEST_BYTES], AGES)
 
 
 def _is_old(job: KeysJob, live: Table) -> npt.NDArray[np.bool_]:
     """Return which of these keys are older than asked. A record without a timestamp is not."""
-    timestamps = live[:, KEY_TIMESTAMP]
+    timestamps = live[:, c.KEY_TIMESTAMP]
     if job.older_than_ms is None:
         return np.zeros(len(live), np.bool_)
     return (timestamps >= 0) & (timestamps < job.now_ms - job.older_than_ms)
@@ -204,13 +190,13 @@ def _is_old(job: KeysJob, live: Table) -> npt.NDArray[np.bool_]:
 
 
 def _by_prefix(keys: Table, is_live: npt.NDArray[np.bool_]) -> Prefixes:
-    live_bytes = np.where(is_live, keys[:, KEY_LATEST_BYTES], 0)
+    live_bytes = np.where(is_live, keys[:, c.KEY_LATEST_BYTES], 0)
     return _limited(
         added_prefixes(
             np.column_stack(
                 (
-                    *(keys[:, KEY_PREFIX], keys[:, KEY_REF], np.ones(len(keys), np.int64)),
-                    *(keys[:, KEY_VERSIONS], keys[:, KEY_BYTES], is_live.astype(np.int64), live_bytes),
+                    *(keys[:, c.KEY_PREFIX], keys[:, c.KEY_REF], np.ones(len(keys), np.int64)),
+                    *(keys[:, c.KEY_VERSIONS], keys[:, c.KEY_BYTES], is_live.astype(np.int64), live_bytes),
                 )
             )
         )
@@ -253,26 +239,26 @@ def _in_several(all_keys: Sequence[Table], merger: Merger, used_bits: int) -> tu
     Their number of versions is the number of logs.
     """
     keys = np.concatenate(all_keys)
-    keys[:, KEY_VERSIONS] = 1
+    keys[:, c.KEY_VERSIONS] = 1
     keys = keys[: merger.merge(keys, order_bits=0, used_bits=used_bits)]
-    return len(keys), keys[keys[:, KEY_VERSIONS] > 1]
+    return len(keys), keys[keys[:, c.KEY_VERSIONS] > 1]
 
 
 def _most_shared(job: KeysJob, several: Table, keys_of: dict[int, Table]) -> list[SharedKey]:
     """Return the keys that most logs hold."""
     found = []
-    for row in top_rows(several, KEY_VERSIONS, job.top):
+    for row in top_rows(several, c.KEY_VERSIONS, job.top):
         rows = {
-            number: keys[(keys[:, KEY_LOW] == row[KEY_LOW]) & (keys[:, KEY_HIGH] == row[KEY_HIGH])]
+            number: keys[(keys[:, c.KEY_LOW] == row[c.KEY_LOW]) & (keys[:, c.KEY_HIGH] == row[c.KEY_HIGH])]
             for number, keys in keys_of.items()
         }
         held = {number: its_rows[0] for number, its_rows in rows.items() if len(its_rows)}
         found.append(
             SharedKey(
                 logs=tuple(held),
-                refs=tuple(int(each[KEY_REF]) for each in held.values()),
-                versions=sum(int(each[KEY_VERSIONS]) for each in held.values()),
-                size_bytes=sum(int(each[KEY_BYTES]) for each in held.values()),
+                refs=tuple(int(each[c.KEY_REF]) for each in held.values()),
+                versions=sum(int(each[c.KEY_VERSIONS]) for each in held.values()),
+                size_bytes=sum(int(each[c.KEY_BYTES]) for each in held.values()),
             )
         )
     return found

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kcompact import kernels
 from kcompact.clean.job import Split
-from kcompact.errors import AccountingError, KcompactError
-from kcompact.kernels import (
-    ABORTED,
-    BELOW_START,
-    CONTROL,
-    DUE,
-    KEY_BYTES,
-    KEY_KIND_MASK,
-    KEY_LATEST_BYTES,
-    KEY_REF,
-    KEY_TIMESTAMP,
-    KEY_VERSIONS,
-    KEYED,
-    NO_PREFIX,
-    UNKEYED,
-    UNSTABLE,
-    UNSTAMPED,
-    VALUE,
-    WAITING,
-    Column,
-    Table,
-)
+from kcompact.errors import AccountingError, KcompactError, LogChangedError
+from kcompact.format.batch import Batch, Record, read_records
+from kcompact.kernels import Column, Table
+from kcompact.kernels import columns as c
 from kcompact.keys.counts import (
     AgeBin,
     Counted,
@@ -46,7 +30,6 @@ from kcompact.keys.counts import (
     VersionsBin,
 )
 from kcompact.keys.job import CountedSplit, KeysJob
-from kcompact.keys.names import read_named
 from kcompact.keys.reduce import (
     AGE_LIMITS_MS,
     FUTURE,
@@ -65,6 +48,7 @@ from kcompact.keys.reduce import (
     top_rows,
 )
 from kcompact.keys.state import LogState
+from kcompact.log.segment_reader import batches
 
 Names = Mapping[int, tuple[bytes, int]]
 
@@ -164,9 +148,9 @@ class _Chosen(NamedTuple):
             return found
 
         return cls(
-            sums.top("most_versions", KEY_VERSIONS, job.top),
-            sums.top("most_bytes", KEY_BYTES, job.top),
-            sums.top("oldest", KEY_TIMESTAMP, job.top, largest=False),
+            sums.top("most_versions", c.KEY_VERSIONS, job.top),
+            sums.top("most_bytes", c.KEY_BYTES, job.top),
+            sums.top("oldest", c.KEY_TIMESTAMP, job.top, largest=False),
             prefixes,
             is_complete,
             top_prefixes(PREFIX_RECORDS),
@@ -176,7 +160,7 @@ class _Chosen(NamedTuple):
     def refs(self) -> Iterator[int]:
         """Yield the record references to read keys from."""
         for table in (self.most_versions, self.most_bytes, self.oldest):
-            yield from table[:, KEY_REF].tolist()
+            yield from table[:, c.KEY_REF].tolist()
         for table in (self.most_records_prefixes, self.most_bytes_prefixes):
             yield from table[:, PREFIX_REF].tolist()
 
@@ -232,16 +216,16 @@ def _counts(split: CountedSplit, latest: Table) -> KeyCounts:
 
     counts = split.counts
     return KeyCounts(
-        live_keys=tally(latest[VALUE]),
-        superseded_records=tally(counts[KEYED] - latest.sum(axis=0)),
-        unstamped_tombstones=tally(latest[UNSTAMPED]),
-        waiting_tombstones=tally(latest[WAITING]),
-        expired_tombstones=tally(latest[DUE]),
-        null_key_records=tally(counts[UNKEYED]),
-        control_records=tally(counts[CONTROL]),
-        aborted_records=tally(counts[ABORTED]),
-        undecided_records=tally(counts[UNSTABLE]),
-        below_start_records=tally(counts[BELOW_START]),
+        live_keys=tally(latest[c.VALUE]),
+        superseded_records=tally(counts[c.KEYED] - latest.sum(axis=0)),
+        unstamped_tombstones=tally(latest[c.UNSTAMPED]),
+        waiting_tombstones=tally(latest[c.WAITING]),
+        expired_tombstones=tally(latest[c.DUE]),
+        null_key_records=tally(counts[c.UNKEYED]),
+        control_records=tally(counts[c.CONTROL]),
+        aborted_records=tally(counts[c.ABORTED]),
+        undecided_records=tally(counts[c.UNSTABLE]),
+        below_start_records=tally(counts[c.BELOW_START]),
         empty_batches=Tally(split.empty_batches, split.empty_bytes),
         batches=Tally(split.batches, split.batch_bytes),
     )
@@ -263,13 +247,13 @@ def _age_bins(table: Table) -> Iterator[AgeBin]:
 def _named(table: Table, names: Names) -> tuple[NamedKey, ...]:
     return tuple(
         NamedKey(
-            key=names[row[KEY_REF]][0],
-            offset=names[row[KEY_REF]][1],
-            timestamp_ms=row[KEY_TIMESTAMP],
-            is_tombstone=row[KEY_REF] & KEY_KIND_MASK != VALUE,
-            versions=row[KEY_VERSIONS],
-            size_bytes=row[KEY_BYTES],
-            latest_bytes=row[KEY_LATEST_BYTES],
+            key=names[row[c.KEY_REF]][0],
+            offset=names[row[c.KEY_REF]][1],
+            timestamp_ms=row[c.KEY_TIMESTAMP],
+            is_tombstone=row[c.KEY_REF] & c.KEY_KIND_MASK != c.VALUE,
+            versions=row[c.KEY_VERSIONS],
+            size_bytes=row[c.KEY_BYTES],
+            latest_bytes=row[c.KEY_LATEST_BYTES],
         )
         for row in table.tolist()
     )
@@ -279,7 +263,7 @@ def _prefix_counts(job: KeysJob, chosen: _Chosen, names: Names) -> PrefixCounts:
     def named(table: Table) -> tuple[PrefixKeys, ...]:
         return tuple(
             PrefixKeys(
-                prefix=None if row[PREFIX] == NO_PREFIX else names[row[PREFIX_REF]][0].partition(job.separator)[0],
+                prefix=None if row[PREFIX] == c.NO_PREFIX else names[row[PREFIX_REF]][0].partition(job.separator)[0],
                 keys=row[PREFIX_KEYS],
                 records=Tally(row[PREFIX_RECORDS], row[PREFIX_BYTES]),
                 live_keys=Tally(row[PREFIX_LIVE], row[PREFIX_LIVE_BYTES]),
@@ -309,16 +293,73 @@ def _check(directory: Path, scanned: Mapping[int, CountedSplit], sums: _Sums) ->
     for split in scanned.values():
         found = int(split.counts[:, 0].sum())
         require(found == split.announced, f"records {found:,}, expected {split.announced:,}")
-    keyed = _sum(split.counts[KEYED] for split in scanned.values())
+    keyed = _sum(split.counts[c.KEYED] for split in scanned.values())
     by_key = [sum(part.records for part in sums.parts), sum(part.record_bytes for part in sums.parts)]
     require(keyed == by_key, f"records with keys and bytes {by_key}, expected {keyed}")
     latest = sum(int(each[:, 0].sum()) for each in sums.latest.values())
     keys = sum(part.keys for part in sums.parts)
     require(latest == keys, f"newest records {latest:,}, expected {keys:,}")
     for number, kinds in sums.latest.items():
-        left = (scanned[number].counts[KEYED] - kinds.sum(axis=0)).tolist() if number in scanned else [-1, -1]
+        left = (scanned[number].counts[c.KEYED] - kinds.sum(axis=0)).tolist() if number in scanned else [-1, -1]
         require(min(left) >= 0, f"more newest records in split {number} than records with a key")
 
 
 def _sum(rows: Iterable[Column]) -> list[int]:
     return [int(each) for each in sum(rows, np.zeros(2, np.int64))]
+
+
+def read_named(job: KeysJob, splits: Mapping[int, Split], refs: Iterable[int]) -> dict[int, tuple[bytes, int]]:
+    """Return the key and the offset of the record of each reference.
+
+    Raises CorruptDataError, LogChangedError, StorageError.
+    """
+    found = {}
+    for number, its_refs in groupby(sorted(set(refs)), key=lambda ref: ref >> c.KEY_REF_SPLIT_SHIFT):
+        split = splits[number]
+        wanted = {(ref & (1 << c.KEY_REF_SPLIT_SHIFT) - 1) >> c.KEY_REF_ROW_SHIFT: ref for ref in its_refs}
+        for row, record in _records(job, split, sorted(wanted)):
+            if record.key is None:
+                raise LogChangedError(path=split.log_name, problem="has changed while it was read")
+            found[wanted[row]] = record.key, record.offset
+    return found
+
+
+def _records(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int, Record]]:
+    """Yield the records of some rows of a split, which ascend."""
+    left = iter(rows)
+    row: int | None = next(left)
+    for first, batch in _batches(job, split, rows):
+        if row is None:
+            return
+        header = batch.header
+        if 0 <= header.records_count <= row - first:
+            continue
+        records = read_records(batch, file=split.log_name, memory_bytes=job.memory_bytes)
+        while row is not None and row - first < len(records):
+            yield row, records[row - first]
+            row = next(left, None)
+
+
+def _batches(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int, Batch]]:
+    """Yield the batches that hold these rows, or more of them, each with the row of its first record."""
+    if kernels.in_use():
+        from kcompact.clean import split_kernels
+        from kcompact.log.inflate import Buffers
+
+        loaded = split_kernels.load(job, split, Buffers(job.memory_bytes))
+        if loaded is not None:
+            ends = loaded.table[:, c.ROW] + loaded.table[:, c.RECORDS_COUNT]
+            for number in np.unique(np.searchsorted(ends, rows, side="right")).tolist():
+                yield int(loaded.table[number, c.ROW]), split_kernels.batch_at(split, loaded, number)
+            return
+    first = 0
+    for batch in batches(
+        Path(split.log_name),
+        start_position=split.start_position,
+        end_position=split.end_position,
+        memory_bytes=job.memory_bytes,
+        identity=split.file,
+    ):
+        yield first, batch
+        count = batch.header.records_count
+        first += count if count >= 0 else len(read_records(batch, file=split.log_name, memory_bytes=job.memory_bytes))

@@ -20,7 +20,8 @@ import numpy as np
 from kcompact import kernels
 from kcompact.clean.stages import KeyMemory
 from kcompact.format.block import pack_table
-from kcompact.kernels import KEY_BYTES, KEY_HIGH, KEY_LOW, KEY_REF, KEY_VERSIONS, Column, Table
+from kcompact.kernels import Column, Table
+from kcompact.kernels import columns as c
 
 ROW_BYTES = 8
 """The size of a column of a row."""
@@ -36,13 +37,13 @@ def merged(keys: Table) -> Table:
     """
     if not len(keys):
         return keys
-    low, high = keys[:, KEY_LOW].view(np.uint64), keys[:, KEY_HIGH].view(np.uint64)
-    rows = keys[np.lexsort((keys[:, KEY_REF], high, low))]
+    low, high = keys[:, c.KEY_LOW].view(np.uint64), keys[:, c.KEY_HIGH].view(np.uint64)
+    rows = keys[np.lexsort((keys[:, c.KEY_REF], high, low))]
     is_first = np.ones(len(rows), np.bool_)
-    np.any(rows[1:, [KEY_HIGH, KEY_LOW]] != rows[:-1, [KEY_HIGH, KEY_LOW]], axis=1, out=is_first[1:])
+    np.any(rows[1:, [c.KEY_HIGH, c.KEY_LOW]] != rows[:-1, [c.KEY_HIGH, c.KEY_LOW]], axis=1, out=is_first[1:])
     starts = np.flatnonzero(is_first)
     found: Table = rows[np.append(starts[1:], len(rows)) - 1]
-    for column in (KEY_VERSIONS, KEY_BYTES):
+    for column in (c.KEY_VERSIONS, c.KEY_BYTES):
         found[:, column] = np.add.reduceat(rows[:, column], starts)
     return found
 
@@ -78,7 +79,7 @@ def bucket_starts(keys: Table, bucket_bits: int) -> Column:
     """Return where the rows of each bucket begin, and the end of the last, in rows that are in the order of buckets."""
     if not bucket_bits:
         return np.array([0, len(keys)], np.int64)
-    buckets = keys[:, KEY_LOW].view(np.uint64) >> np.uint64(64 - bucket_bits)
+    buckets = keys[:, c.KEY_LOW].view(np.uint64) >> np.uint64(64 - bucket_bits)
     starts: Column = np.searchsorted(buckets, np.arange((1 << bucket_bits) + 1, dtype=np.uint64))
     return starts
 

@@ -11,7 +11,8 @@ import numpy as np
 from kcompact.clean.job import Split
 from kcompact.clean.splits import cut
 from kcompact.errors import BatchTooLargeError, CorruptDataError, KcompactError
-from kcompact.kernels import DATA, TXN_BASE_OFFSET, TXN_KIND, TXN_PRODUCER_ID, Column
+from kcompact.kernels import Column
+from kcompact.kernels import columns as c
 from kcompact.log.segments import Segment
 from kcompact.log.transactions import Outcome, PackedTables, TransactionEnds, table_of
 from kcompact.plan.clean_plan import CleanPlan
@@ -45,12 +46,12 @@ class LogState:
     def learn(self, batches: PackedTables) -> bool:
         """Take over how transactions end by the markers of the log; return whether that is news."""
         tables = np.concatenate([table_of(()), *batches])
-        data = tables[tables[:, TXN_KIND] == DATA]
+        data = tables[tables[:, c.TXN_KIND] == c.DATA]
         outcomes = TransactionEnds.of_tables([tables]).of_transactional(
-            data[:, TXN_PRODUCER_ID], data[:, TXN_BASE_OFFSET]
+            data[:, c.TXN_PRODUCER_ID], data[:, c.TXN_BASE_OFFSET]
         )
-        aborted = np.sort(data[outcomes == Outcome.ABORTED, TXN_BASE_OFFSET])
-        open_offsets = data[outcomes == Outcome.OPEN, TXN_BASE_OFFSET]
+        aborted = np.sort(data[outcomes == Outcome.ABORTED, c.TXN_BASE_OFFSET])
+        open_offsets = data[outcomes == Outcome.OPEN, c.TXN_BASE_OFFSET]
         # Of a damaged log the producer state is not known, so the transactions that have no end are open. Where the
         # count ends before the damage, the marker that tells how one ended may lie behind it.
         stable_offset = self.stable_offset

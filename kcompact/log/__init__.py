@@ -12,7 +12,6 @@ Imports: `errors`, `format`, `kernels`.
     broker_recovery      what a broker keeps of a segment after an unclean shutdown
     segment_reader       the batches or headers of a `.log` file between two positions
     past_damage          the batches of a damaged file, before and after the damage
-    batch_size           how large the batches of log files probably are
     batch_headers        headers with their positions and transaction markers
     batch_runs           the one reader of batches: by the kernels, and by the definition what is unusual
     header_table         the headers of a file as a table, read by a kernel

@@ -15,7 +15,7 @@ from kcompact import kernels
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.names import MAX_OFFSET
-from kcompact.kernels import ABORT, COMMIT, POSITION
+from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.segment_reader import batches, headers
 
@@ -97,7 +97,7 @@ def read_producer_headers(
         table = header_table.read_header_table(path, end_position=end_position)
         if table is not None:
             rows = header_table.decisive_rows(table, first_offset, undecided_from=undecided_from)
-            return [_with_marker(path, int(row[POSITION]), header_table.header_of_row(row)) for row in table[rows]]
+            return [_with_marker(path, int(row[c.POSITION]), header_table.header_of_row(row)) for row in table[rows]]
     return [batch for batch in read_headers(path, end_position=end_position) if _decides(batch.header, first_offset)]
 
 
@@ -149,7 +149,7 @@ def marker_of(record: Record, header: Header, position: int, *, file: str) -> Ma
     try:
         _, kind = _CONTROL_KEY.unpack_from(record.key or b"")
         coordinator_epoch = -1
-        if kind in (ABORT, COMMIT):
+        if kind in (c.ABORT, c.COMMIT):
             _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
     except struct.error:
         raise CorruptBatchError(

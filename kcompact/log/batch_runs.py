@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kcompact import kernels
 from kcompact.format.batch import Batch, Header, read_header
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
-from kcompact.kernels import BASE_OFFSET, COLUMNS, FULL, HEADER_BYTES, LAST_OFFSET, POSITION, SIZE
+from kcompact.kernels import columns as c
 from kcompact.log.files import open_regular, read_into
 from kcompact.log.segment_reader import headers, verified_batches
 
@@ -64,23 +64,23 @@ class VerifiedRun:
     @property
     def next_offset(self) -> int:
         """The offset after the last batch."""
-        return int(self.rows[self.count - 1, LAST_OFFSET]) + 1
+        return int(self.rows[self.count - 1, c.LAST_OFFSET]) + 1
 
     @property
     def end_position(self) -> int:
         """The position in the file after the last batch."""
         last = self.count - 1
-        return self.start_position + int(self.rows[last, POSITION] + self.rows[last, SIZE])
+        return self.start_position + int(self.rows[last, c.POSITION] + self.rows[last, c.SIZE])
 
     def batch_offset_at(self, offset: int) -> int:
         """Return the base offset of the first batch that ends at or above an offset below `next_offset`."""
-        row = int(self.table[:, LAST_OFFSET].searchsorted(offset))
-        return int(self.rows[row, BASE_OFFSET])
+        row = int(self.table[:, c.LAST_OFFSET].searchsorted(offset))
+        return int(self.rows[row, c.BASE_OFFSET])
 
     def batch(self, row: Column, path: Path) -> Batch:
         """Return the batch of a row."""
-        start = int(row[POSITION])
-        data = self.data[start : start + int(row[SIZE])]
+        start = int(row[c.POSITION])
+        data = self.data[start : start + int(row[c.SIZE])]
         position = self.start_position + start
         return Batch(position, read_header(data, file=str(path), position=position), data)
 
@@ -136,7 +136,7 @@ def tables_and_headers(path: Path, *, end_position: int) -> Iterator[Table | tup
 
         for rows, count in header_runs(path, end_position=end_position):
             if count:
-                position = int(rows[count - 1, POSITION] + rows[count - 1, SIZE])
+                position = int(rows[count - 1, c.POSITION] + rows[count - 1, c.SIZE])
                 yield np.asarray(rows)[:count]
     yield from headers(path, start_position=position, end_position=end_position)
 
@@ -169,8 +169,8 @@ def verified_runs(
             data = window[: min(len(window), end - position)]
             if read_into(descriptor, data, position, path=path) < len(data):
                 raise UnconfirmedError
-            window_position, code = position, FULL
-            while code == FULL:
+            window_position, code = position, c.FULL
+            while code == c.FULL:
                 rest = data[position - window_position :]
                 count, _, epoch, code = kernels.parse_batches(rest, len(rest), next_offset, end_offset, epoch, table)
                 run = VerifiedRun(data=rest, rows=table, count=count, epoch=epoch, start_position=position)
@@ -187,9 +187,9 @@ def header_runs(path: Path, *, start_position: int = 0, end_position: int) -> It
     Stops without an error at the first malformed batch or batch of format 0 or 1. Raises RefusedError, StorageError.
     """
     scratch = memoryview(bytearray(64))
-    position, code = start_position, FULL
+    position, code = start_position, c.FULL
     with open_regular(path) as descriptor:
-        while code == FULL:
+        while code == c.FULL:
             table = _new_table(end_position - position)
             count, position, code = kernels.scan_headers(descriptor, position, end_position, scratch, table)
             yield table, count
@@ -197,8 +197,8 @@ def header_runs(path: Path, *, start_position: int = 0, end_position: int) -> It
 
 def _new_table(size_bytes: int) -> memoryview:
     """Return a table for the batches of so many bytes, or for TABLE_ROWS of them."""
-    rows = min(TABLE_ROWS, 1 + max(0, size_bytes) // HEADER_BYTES)
-    return memoryview(bytearray(8 * rows * COLUMNS)).cast("q", (rows, COLUMNS))
+    rows = min(TABLE_ROWS, 1 + max(0, size_bytes) // c.HEADER_BYTES)
+    return memoryview(bytearray(8 * rows * c.COLUMNS)).cast("q", (rows, c.COLUMNS))
 
 
 def _window_for_batch(data: memoryview, most_bytes: int) -> memoryview:

@@ -111,11 +111,11 @@ def kept_by_broker(log: Path, *, base_offset: int, end_offset: int, size_bytes: 
                 first, greatest = part.header.max_timestamp, part.header.max_timestamp
                 position, next_offset = part.position + part.header.size_bytes, part.header.next_offset
             else:
-                from kcompact.kernels import MAX_TIMESTAMP, POSITION, SIZE
+                from kcompact.kernels import columns as c
 
                 last = part.table[-1]
-                first, greatest = int(part.table[0, MAX_TIMESTAMP]), int(part.table[:, MAX_TIMESTAMP].max())
-                position = part.start_position + int(last[POSITION]) + int(last[SIZE])
+                first, greatest = int(part.table[0, c.MAX_TIMESTAMP]), int(part.table[:, c.MAX_TIMESTAMP].max())
+                position = part.start_position + int(last[c.POSITION]) + int(last[c.SIZE])
                 next_offset = part.next_offset
             first_timestamp = first if first_timestamp is None else first_timestamp
             largest_timestamp = max(largest_timestamp, greatest)

@@ -14,21 +14,8 @@ from numpy.typing import NDArray
 
 from kcompact import kernels
 from kcompact.format.batch import Header
-from kcompact.kernels import (
-    ATTRIBUTES,
-    CODEC_MASK,
-    CONTROL_BIT,
-    HEADER_BYTES,
-    LAST_OFFSET,
-    MAX_OFFSET,
-    POSITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORDS_COUNT,
-    SIZE,
-    TRANSACTIONAL_BIT,
-    Table,
-)
+from kcompact.kernels import Table
+from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import VerifiedRun, header_runs
 
 Rows = NDArray[np.intp]
@@ -57,28 +44,28 @@ def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> 
         yield np.asarray(rows)[:count]
 
 
-def decisive_rows(table: Table, first_offset: int, *, undecided_from: int = MAX_OFFSET) -> Rows:
+def decisive_rows(table: Table, first_offset: int, *, undecided_from: int = c.MAX_OFFSET) -> Rows:
     """Return the rows from `first_offset` on that the state of the producers after them depends on, ascending.
 
     These are a few for each producer. From `undecided_from` on every transaction matters: then also each marker, and
     the first data batch after it. Batches without a producer id decide nothing, nor do emptied control batches.
     """
-    last_offsets = table[:, LAST_OFFSET]
-    is_control = table[:, ATTRIBUTES] & CONTROL_BIT != 0
-    decides = (table[:, PRODUCER_ID] >= 0) & (~is_control | (table[:, RECORDS_COUNT] > 0))
+    last_offsets = table[:, c.LAST_OFFSET]
+    is_control = table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    decides = (table[:, c.PRODUCER_ID] >= 0) & (~is_control | (table[:, c.RECORDS_COUNT] > 0))
     rows = np.flatnonzero(decides & (last_offsets >= first_offset))
-    rows = rows[np.argsort(table[rows, PRODUCER_ID], kind="stable")]
+    rows = rows[np.argsort(table[rows, c.PRODUCER_ID], kind="stable")]
     is_late = last_offsets[rows] >= undecided_from
     return np.sort(np.concatenate([_last_states(table, rows[~is_late]), _changes(table, rows[is_late])]))
 
 
 def _changes(table: Table, rows: Rows) -> Rows:
     """Return the markers, and between them the first and last data batches of each kind, of rows sorted by producer."""
-    kinds = table[rows, ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT)
-    differs = (np.diff(table[rows, PRODUCER_ID]) != 0) | (np.diff(kinds) != 0)
+    kinds = table[rows, c.ATTRIBUTES] & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT)
+    differs = (np.diff(table[rows, c.PRODUCER_ID]) != 0) | (np.diff(kinds) != 0)
     is_first, is_last = np.ones(len(rows), bool), np.ones(len(rows), bool)
     is_first[1:] = is_last[:-1] = differs
-    found: Rows = rows[is_first | is_last | (kinds & CONTROL_BIT != 0)]
+    found: Rows = rows[is_first | is_last | (kinds & c.CONTROL_BIT != 0)]
     return found
 
 
@@ -92,15 +79,15 @@ def _last_states(table: Table, rows: Rows) -> Rows:
     if not len(rows):
         return rows
     is_first = np.ones(len(rows), bool)
-    is_first[1:] = np.diff(table[rows, PRODUCER_ID]) != 0
+    is_first[1:] = np.diff(table[rows, c.PRODUCER_ID]) != 0
     starts, group, number = np.flatnonzero(is_first), np.cumsum(is_first) - 1, np.arange(len(rows))
-    is_marker = table[rows, ATTRIBUTES] & CONTROL_BIT != 0
-    is_transactional = ~is_marker & (table[rows, ATTRIBUTES] & TRANSACTIONAL_BIT != 0)
+    is_marker = table[rows, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    is_transactional = ~is_marker & (table[rows, c.ATTRIBUTES] & c.TRANSACTIONAL_BIT != 0)
     last_data = np.maximum.reduceat(np.where(is_marker, -1, number), starts)
     last_marker = np.maximum.reduceat(np.where(is_marker, number, -1), starts)
     is_after_data = is_marker & (number > last_data[group])
     is_new_epoch = np.zeros(len(rows), bool)
-    is_new_epoch[1:] = np.diff(table[rows, PRODUCER_EPOCH]) != 0
+    is_new_epoch[1:] = np.diff(table[rows, c.PRODUCER_EPOCH]) != 0
     firsts = [
         np.minimum.reduceat(np.where(chosen, number, len(rows)), starts)
         for chosen in (
@@ -121,11 +108,11 @@ def unusual_markers(run: VerifiedRun, first_offset: int) -> Rows:
     of 6 and no headers.
     """
     table = run.table
-    is_marker = (table[:, ATTRIBUTES] & CONTROL_BIT != 0) & (table[:, RECORDS_COUNT] > 0)
-    rows = np.flatnonzero(is_marker & (table[:, LAST_OFFSET] >= first_offset))
-    is_usual = table[rows, SIZE] == HEADER_BYTES + _MARKER_BYTES
-    is_usual &= (table[rows, RECORDS_COUNT] == 1) & (table[rows, ATTRIBUTES] & CODEC_MASK == 0)
-    starts = table[rows[is_usual], POSITION] + HEADER_BYTES
+    is_marker = (table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0) & (table[:, c.RECORDS_COUNT] > 0)
+    rows = np.flatnonzero(is_marker & (table[:, c.LAST_OFFSET] >= first_offset))
+    is_usual = table[rows, c.SIZE] == c.HEADER_BYTES + _MARKER_BYTES
+    is_usual &= (table[rows, c.RECORDS_COUNT] == 1) & (table[rows, c.ATTRIBUTES] & c.CODEC_MASK == 0)
+    starts = table[rows[is_usual], c.POSITION] + c.HEADER_BYTES
     if len(starts):
         section = np.lib.stride_tricks.sliding_window_view(run.buffer, _MARKER_BYTES)[starts]
         is_as_written = section[:, 2] < 0x80

@@ -22,24 +22,8 @@ from kcompact.format.limits import (
     most_inflated_bytes,
     require_memory,
 )
-from kcompact.kernels import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    CODEC_MASK,
-    DONE,
-    FULL,
-    HEADER_BYTES,
-    MIN_RECORD_BYTES,
-    POSITION,
-    RECORDS_COUNT,
-    ROW,
-    SECTION_END,
-    SECTION_START,
-    SIZE,
-    Bytes,
-    Codecs,
-    Table,
-)
+from kcompact.kernels import Bytes, Codecs, Table
+from kcompact.kernels import columns as c
 
 INFLATED_BYTES = 32 << 20
 """A run of batches ends when this many bytes are inflated, or a 16th of the memory."""
@@ -103,8 +87,8 @@ def inflated_runs(
     sections. The array of inflated sections is valid until the next run. `buffer` starts at `start_position` of the
     file. With `wanted`, only the batches that it marks are inflated. Raises CorruptBatchError, BatchTooLargeError.
     """
-    row, count = table[:, ROW], table[:, RECORDS_COUNT]
-    compressed = (table[:, ATTRIBUTES] & CODEC_MASK != 0) & (count > 0)
+    row, count = table[:, c.ROW], table[:, c.RECORDS_COUNT]
+    compressed = (table[:, c.ATTRIBUTES] & c.CODEC_MASK != 0) & (count > 0)
     if wanted is not None:
         compressed &= wanted
     inflation = _Inflation(buffer, table, compressed, buffers, file, start_position)
@@ -121,15 +105,15 @@ def inflated_runs(
 
 def _require_records(batch: npt.NDArray[np.int64], memory_bytes: int, *, file: Path, start_position: int) -> None:
     """Raise BatchTooLargeError for a batch with too many records. Believes no number that its bytes contradict."""
-    section_bytes = int(batch[SECTION_END] - batch[SECTION_START])
-    count = min(int(batch[RECORDS_COUNT]), section_bytes // MIN_RECORD_BYTES)
+    section_bytes = int(batch[c.SECTION_END] - batch[c.SECTION_START])
+    count = min(int(batch[c.RECORDS_COUNT]), section_bytes // c.MIN_RECORD_BYTES)
     require_memory(
         MEMORY_FACTOR * section_bytes + RECORD_BYTES * count,
         memory_bytes,
-        problem=f"a batch of {int(batch[SIZE]):,} bytes with {count:,} records in {section_bytes:,} bytes",
+        problem=f"a batch of {int(batch[c.SIZE]):,} bytes with {count:,} records in {section_bytes:,} bytes",
         file=str(file),
-        position=start_position + int(batch[POSITION]),
-        offset=int(batch[BASE_OFFSET]),
+        position=start_position + int(batch[c.POSITION]),
+        offset=int(batch[c.BASE_OFFSET]),
     )
 
 
@@ -150,8 +134,8 @@ class _Inflation:
         self._is_wanted = compressed.view(np.uint8)
         self._run_bytes = min(INFLATED_BYTES, buffers.memory_bytes // _RUN_PART) if compressed.any() else 0
         least_bytes, most_bytes = inflation_limits(buffers.memory_bytes)
-        self._most_bytes = np.clip(MAX_RATIO * (table[:, SIZE] - HEADER_BYTES), least_bytes, most_bytes)
-        self._codecs = buffers.codecs(np.unique(table[compressed, ATTRIBUTES] & CODEC_MASK).tolist())
+        self._most_bytes = np.clip(MAX_RATIO * (table[:, c.SIZE] - c.HEADER_BYTES), least_bytes, most_bytes)
+        self._codecs = buffers.codecs(np.unique(table[compressed, c.ATTRIBUTES] & c.CODEC_MASK).tolist())
 
     def run(self, first: int, end: int) -> tuple[int, Bytes]:
         """Return the end of the run that begins at the row `first`, at most `end`, and its inflated sections."""
@@ -162,7 +146,7 @@ class _Inflation:
                 self._buffer, self._table, self._is_wanted, row, end,
                 self._most_bytes, self._run_bytes, self._codecs, inflated, position,
             )  # fmt: skip
-            if code == DONE or (code == FULL and position):
+            if code == c.DONE or (code == c.FULL and position):
                 return row, inflated
             section = self._section(row)
             if position + len(section) + PADDING_BYTES > len(inflated):
@@ -170,16 +154,16 @@ class _Inflation:
                     return row, inflated
                 inflated = self._buffers.bytes_of("inflated", len(section) + PADDING_BYTES)
             inflated.data[position : position + len(section)] = section
-            self._table[row, SECTION_START], position = position, position + len(section)
-            self._table[row, SECTION_END], row = position, row + 1
+            self._table[row, c.SECTION_START], position = position, position + len(section)
+            self._table[row, c.SECTION_END], row = position, row + 1
 
     def _section(self, number: int) -> bytes:
         """Return the inflated section of a batch by the definition. Raises CorruptBatchError, BatchTooLargeError."""
-        start, size, attributes = self._table[number, (POSITION, SIZE, ATTRIBUTES)].tolist()
+        start, size, attributes = self._table[number, (c.POSITION, c.SIZE, c.ATTRIBUTES)].tolist()
         return decompress(
-            Codec(attributes & CODEC_MASK),
-            self._buffer.data[start + HEADER_BYTES : start + size],
+            Codec(attributes & c.CODEC_MASK),
+            self._buffer.data[start + c.HEADER_BYTES : start + size],
             file=str(self._file),
             position=self._start_position + start,
-            max_bytes=most_inflated_bytes(size - HEADER_BYTES, self._buffers.memory_bytes),
+            max_bytes=most_inflated_bytes(size - c.HEADER_BYTES, self._buffers.memory_bytes),
         )

@@ -7,10 +7,11 @@ epochs; a cleaning reads its input with it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
-from kcompact.errors import CorruptBatchError
+from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.format.batch import (
     HEADER_BYTES,
     Batch,
@@ -190,3 +191,25 @@ def verified_batches(
             verify_crc(batch, file=str(path))
         previous_offset, epoch = header.last_offset, max(epoch, header.partition_leader_epoch)
         yield batch
+
+
+_SAMPLED_FILES = 64
+_SAMPLED_BATCHES = 16
+
+
+def mean_batch_bytes(files: Iterable[tuple[Path, int]]) -> int:
+    """Return the mean size of a batch in files with these sizes, judged by the first batches of the newest ones.
+
+    The oldest were cleaned most often, so their batches are not typical. Damage and old formats only make the estimate
+    worse, and an unreadable file is not an error here. Returns all bytes where no batch is found.
+    """
+    known = list(files)
+    sampled_bytes = batches = 0
+    for path, size_bytes in known[-_SAMPLED_FILES:]:
+        try:
+            for _, header in islice(headers(path, end_position=size_bytes), _SAMPLED_BATCHES):
+                sampled_bytes += header.size_bytes
+                batches += 1
+        except (KcompactError, OSError):
+            continue
+    return sampled_bytes // batches if batches else sum(size for _, size in known)

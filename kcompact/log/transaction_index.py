@@ -25,7 +25,7 @@ from kcompact.errors import CorruptTransactionIndexError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.index import AbortedTxn
-from kcompact.kernels import ABORT, COMMIT, DATA
+from kcompact.kernels import columns as c
 from kcompact.log.files import read_file
 from kcompact.log.index_files import verify_count
 from kcompact.log.transactions import TransactionBatch
@@ -73,11 +73,11 @@ class Transactions:
         for base_offset, _, producer_id, kind in batches:
             if producer_id < 0:
                 continue
-            if kind == DATA:
+            if kind == c.DATA:
                 self._open.setdefault(producer_id, base_offset)
-            elif kind in (ABORT, COMMIT):
+            elif kind in (c.ABORT, c.COMMIT):
                 first_batch = self._open.pop(producer_id, None)
-                if kind == ABORT:
+                if kind == c.ABORT:
                     yield AbortMarker(
                         producer_id=producer_id,
                         offset=base_offset,

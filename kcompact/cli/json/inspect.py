@@ -30,8 +30,8 @@ from kcompact.cli.json.partitions import (
     PlannedSegment,
     planned_segments,
 )
+from kcompact.inspect.contents import SegmentContents
 from kcompact.inspect.findings import Severity
-from kcompact.inspect.segment_contents import SegmentContents
 
 FINDING = Shape(
     "finding",

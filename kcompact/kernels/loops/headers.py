@@ -203,7 +203,7 @@ def sum_batches(table: Table, count: int) -> tuple[int, int, int, int, int, int]
     """The first `count` rows of table i64[m, 16] -> (records, batches without records, control batches, transactional
     batches, batches with a delete horizon, largest max timestamp).
 
-    Without rows the last is the least integer. Definition: `inspect.segment_contents.BatchCounter`.
+    Without rows the last is the least integer. Definition: `inspect.contents.BatchCounter`.
     """
     records = empty = control = transactional = horizon = 0
     largest = np.iinfo(np.int64).min

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import CorruptBatchError
-from kcompact.inspect import segment_contents
-from kcompact.inspect.contents import file_contents, log_contents
-from kcompact.inspect.segment_contents import SegmentContents
+from kcompact.inspect import contents
+from kcompact.inspect.contents import SegmentContents, file_contents, log_contents
 from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import read_log
 from tests.support.command_line import flip, partition
@@ -71,7 +70,7 @@ def test_counting_stops_where_batches_stop(tmp_path: Path) -> None:
 def test_runs_do_not_matter(run_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path, MIXED)
     expected = log_contents(read_log(directory)), verify_log(read_log(directory))
-    monkeypatch.setattr(segment_contents, "RUN_BATCHES", run_batches)
+    monkeypatch.setattr(contents, "RUN_BATCHES", run_batches)
     assert (log_contents(read_log(directory)), verify_log(read_log(directory))) == expected
 
 

@@ -1,4 +1,4 @@
-"""`log.batch_size`: how large batches are, by the first ones of each file."""
+"""`log.segment_reader`: how large batches are, by the first ones of each file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.format.batch import Record, build
-from kcompact.log.batch_size import mean_batch_bytes
+from kcompact.log.segment_reader import mean_batch_bytes
 
 
 @pytest.mark.parametrize("counts", [[30], [1, 5], [7, 7, 7]])
