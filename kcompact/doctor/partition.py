@@ -28,6 +28,7 @@ LONGEST_TRANSACTION_MS = 15 * 60_000
 """`transaction.max.timeout.ms` of a broker by default: a coordinator aborts a transaction that is open for longer."""
 CLOCKS_DIFFER_MS = 60_000
 _SPACE_FACTOR = 1.05
+_NO_HIGH_WATERMARK = "replication-offset-checkpoint has no entry for this partition, so no record counts as replicated"
 
 
 def partition_findings(
@@ -206,7 +207,7 @@ def _verdict_findings(plan: CleanPlan) -> Iterator[Finding]:
     if plan.config.remote_storage_enable:
         yield finding(kind=Kind.REFUSED, problem=plan.explanation)
     if plan.config.compacts and NO_HIGH_WATERMARK in plan.log.notes:
-        yield finding(kind=Kind.NO_HIGH_WATERMARK, problem=NO_HIGH_WATERMARK.text.partition(";")[0])
+        yield finding(kind=Kind.NO_HIGH_WATERMARK, problem=_NO_HIGH_WATERMARK)
     if plan.checkpoint_reset:
         start, end = plan.log.log_start_offset, plan.log.log_end_offset
         problem = f"clean up to {plan.log.checkpoint_offset}, outside [{start}, {end}]; a broker sets it to {start}"
