@@ -12,7 +12,7 @@ from kcompact.cli.output import streams
 @options.command("completion", settings=False, as_json=False)
 @click.argument("shell", metavar="SHELL", type=click.Choice(("bash", "zsh", "fish")))
 def command(shell: str) -> int:
-    """Print the completion of command lines for a shell: bash, zsh or fish.
+    """Print the completion of commands for bash, zsh or fish.
 
     Tab then completes commands, options, directories, the topics in directories that are already typed, and the names
     of Kafka's settings. Only names of directories are read.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @options.paths
 @options.memory(what="the batches being read")
 def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
-    """Show where offsets are missing, and what that proves about compaction.
+    """Show missing offsets, and what they prove about compaction.
 
     Offsets are missing between batches, inside of batches, and in batches that lost all records. The facts that follow
     are proofs or hints: whether, when and up to which offset the partition was compacted.

@@ -30,9 +30,10 @@ KEPT_LINES = "\b"
 @options.command("man", settings=False, as_json=False)
 @click.argument("directory", metavar="DIR", type=NamedPath(file_okay=False))
 def command(directory: Path) -> int:
-    """Write the man pages, kcompact.1 and one for each command, into a directory.
+    """Write the man pages into a directory.
 
-    DIR is made if it does not exist. Pages of another version are replaced.
+    These are kcompact.1 and one for each command. DIR is made if it does not exist. Pages of another version are
+    replaced.
 
     \b
     Example:
