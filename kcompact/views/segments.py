@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from kcompact import readable
-from kcompact.inspect.contents import LogContents
-from kcompact.inspect.findings import Finding, Severity
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.walk import PlannedPartition
 from kcompact.views.parts import Cell, Items, Lines, LogScale, Part, Section, Table, Tone, cell, lines, offset, row
 from kcompact.views.sentences import policy_line, role_reason
 
-_TONES = {Severity.DAMAGE: Tone.BAD, Severity.WARNING: Tone.CAUTION}
+if TYPE_CHECKING:
+    from kcompact.inspect.contents import LogContents
+    from kcompact.inspect.findings import Finding
+
+_TONES = {"damage": Tone.BAD, "warning": Tone.CAUTION}
+"""By severity."""
 VERIFIED = "verified: nothing is wrong"
 _COUNTS = {
     "empty_batches": "empty batches",

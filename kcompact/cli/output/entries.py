@@ -9,7 +9,6 @@ from kcompact import readable
 from kcompact.cli.output import dump
 from kcompact.cli.output.printer import Printer
 from kcompact.errors import CorruptDataError
-from kcompact.swap.recovery import RecoveryReport
 from kcompact.views.parts import Cell, Heading, Part, Table, Tone, lines, offset, row
 from kcompact.views.sentences import unlocked
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         TopicKeys,
     )
     from kcompact.plan.clean_plan import CleanPlan
+    from kcompact.swap.recovery import RecoveryReport
 
 
 # keys
@@ -160,6 +160,7 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
 
     `removed` is what killed runs had left elsewhere.
     """
+    from kcompact.swap.recovery import RecoveryReport
     from kcompact.views.outcome import FEW, by_status
 
     listed = unlocked(entries)
