@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import re
-from pathlib import Path
 
 from kcompact.notes import Note, NoteCode
 
-PAGE = Path(__file__).parents[2] / "docs/json.md"
 NOTE = Note.of(NoteCode.MORE_ORPHAN_INDEXES, count=1_000)
 
 
@@ -19,8 +16,3 @@ def test_the_sentence_has_the_facts() -> None:
 def test_equal_notes_have_the_same_code_and_facts() -> None:
     assert NOTE == pickle.loads(pickle.dumps(NOTE)) == Note.of(NoteCode.MORE_ORPHAN_INDEXES, count=1_000)
     assert len({NOTE, Note.of(NoteCode.MORE_ORPHAN_INDEXES, count=1_000), Note.of(NoteCode.MORE_RECORDS)}) == 2
-
-
-def test_the_page_on_json_lists_the_codes() -> None:
-    (listed,) = re.findall(r"^The codes are ((?:.+\n)+)", PAGE.read_text(), re.MULTILINE)
-    assert re.findall(r"`([a-z-]+)`", listed) == [str(code) for code in NoteCode]

@@ -21,7 +21,16 @@ OTHER_PROGRAMS = {
     *("config/server_properties.py", "engine/spark/jvm.py", "engine/spark/worker_pool.py", "kernels/build.py"),
 }
 """Their options are those of a broker, of Java, of Python and of a linker."""
-ONLY_COMMANDS = ("cli/", "doctor/", "report/", "inspect/record_filter.py", "__main__.py", "wording.py", "plan/notes.py")
+ONLY_COMMANDS = (
+    "cli/",
+    "doctor/",
+    "report/",
+    "views/",
+    "inspect/record_filter.py",
+    "__main__.py",
+    "wording.py",
+    "plan/notes.py",
+)
 """What they say is shown by the command line only: notes and findings name the command to type."""
 OF_A_LIST = "there may be more records: "
 """How the note of a list of records begins, which only the command line shows."""
