@@ -80,7 +80,7 @@ class TransactionTracker:
     def see_marker(self, batch: TransactionBatch) -> tuple[bool, AbortedTxn | None]:
         """Return whether the transaction of a control batch has no batch left, and its index entry if both stay.
 
-        Markers other than ABORT and c.COMMIT always stay.
+        Markers other than ABORT and COMMIT always stay.
         """
         self._reach(batch.last_offset)
         producer_id = batch.producer_id

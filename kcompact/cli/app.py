@@ -154,6 +154,8 @@ def _hint_on_option(option: str, context: click.Context) -> str:
     """Return where an option belongs, if kcompact has it in another place."""
     program = context.find_root()
     commands = commands_of(program)
+    if context.info_name == "inspect" and option.removeprefix("--") in commands:
+        return f"It is a command of its own: {program.info_name} {option.removeprefix('--')}"
     owners = [name for name, command in commands.items() if _has(command, option)]
     if _has(program.command, option):
         return f"Type {program.info_name} {option}"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
 from kcompact.cli.json.fields import Document
@@ -19,9 +18,6 @@ from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.walk import Entry, Planner, gravest_exit_code, named_partitions, walk_partitions
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +67,8 @@ def named_in(
     """
     files = [path for path in paths if is_file(path)]
     named = [path for path in paths if path not in files]
-    directories, unusable = named_partitions(named, entry, topics=options.topics, what="file or directory")
+    what = "directory" if refused_by else "file or directory"
+    directories, unusable = named_partitions(named, entry, topics=options.topics, what=what)
     if refused_by:
         unusable += [refused_file(path, refused_by, entry) for path in files]
         files = []

@@ -10,9 +10,11 @@ A row is a data record, numbered from 1 on. A gap is noted at the row after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
+
+import numpy as np
 
 from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
@@ -260,7 +262,27 @@ def _transaction_ends(log: PartitionLog, contents: LogContents) -> TransactionEn
                 found.append(read_transaction_tables(path, end_position=segment.size_bytes))
             except (CorruptDataError, RefusedError):
                 break
-    return TransactionEnds.of_tables(PackedTables.joined(found))
+    return TransactionEnds.of_tables(_deciding_markers(PackedTables.joined(found)))
+
+
+def _deciding_markers(tables: Iterable[Table]) -> Iterator[Table]:
+    """Yield the markers that decide how transactions ended, each with the greatest base offset so far.
+
+    No checksum covers a base offset. The count ends before a marker whose offset is too low, which must not end what
+    lies before. Of the markers of a producer that follow each other with the same outcome the last is enough.
+    """
+    greatest = -1
+    for table in tables:
+        offsets = np.maximum.accumulate(np.maximum(table[:, c.TXN_BASE_OFFSET], greatest))
+        greatest = int(offsets[-1]) if len(offsets) else greatest
+        is_marker = np.isin(table[:, c.TXN_KIND], (c.ABORT, c.COMMIT))
+        markers = table[is_marker]
+        markers[:, c.TXN_BASE_OFFSET] = offsets[is_marker]
+        by_producer = np.argsort(markers[:, c.TXN_PRODUCER_ID], kind="stable")
+        outcomes = markers[by_producer][:, [c.TXN_PRODUCER_ID, c.TXN_KIND]]
+        is_last = np.ones(len(markers), dtype=bool)
+        is_last[:-1] = np.any(outcomes[1:] != outcomes[:-1], axis=1)
+        yield markers[np.sort(by_producer[is_last])]
 
 
 def _is_aborted(table: Table, ends: TransactionEnds) -> Mask:

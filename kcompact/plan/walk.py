@@ -234,7 +234,7 @@ class Planner:
     ) -> None:
         self.log_dirs = LogDirs()
         self._options = options
-        self._configs = configs or (options.configs_of(directories) if directories else {})
+        self._configs = options.configs_of(directories) if configs is None else configs
 
     def require_settings(self, directory: Path) -> None:
         """Raise the error that keeps the settings of a partition unknown."""

@@ -126,9 +126,9 @@ def decode(content: bytes, read_part: Callable[[str], bytes]) -> Manifest:
     Raises ValueError for any document that `encode` does not write.
     """
     document = unsealed(content)
-    parts = _PARTS.read(document.pop("parts")) if isinstance(document, dict) and "parts" in document else ()
-    more_inputs = _inputs_of_parts(parts, read_part)
+    parts = document.pop("parts") if isinstance(document, dict) and "parts" in document else []
     manifest = _MANIFEST.read(document)
+    more_inputs = _inputs_of_parts(_PARTS.read(parts), read_part)
     groups = (
         replace(group, replaces=(*group.replaces, *more_inputs.pop(group.base_offset, ()))) for group in manifest.groups
     )

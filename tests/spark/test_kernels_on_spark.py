@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kcompact import __version__
+from kcompact import __version__, kernels
 from kcompact.clean.executor import CLEANING
 from kcompact.engine.seals import opened, sealed
-from kcompact.engine.spark.tasks import Package, Shipped, SmallStage, check_worker, run_small_stages, ship
+from kcompact.engine.spark.tasks import (
+    Package,
+    Shipped,
+    SmallStage,
+    check_worker,
+    follow_driver,
+    run_small_stages,
+    ship,
+)
 from kcompact.errors import EngineError
 from kcompact.host.throttle import Throttle
 from kcompact.kernels.machine_code import library_sha256
@@ -43,6 +51,14 @@ def test_a_worker_with_another_package_is_refused(
     identity, problem = opened(result, source="a worker")
     assert identity is None
     assert expected in str(problem)
+
+
+def test_a_worker_uses_kernels_if_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCOMPACT_KERNELS", "auto")
+    follow_driver(SAME._replace(machine_code=None))
+    assert not kernels.in_use()
+    follow_driver(SAME)
+    assert kernels.in_use()
 
 
 def test_the_package_of_definitions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,8 @@ def test_a_value_that_was_altered_on_its_way(
         return data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]
 
     if way == "to a task":
-        monkeypatch.setattr("kcompact.engine.spark.executor.sealed", lambda value: flipped(sealed(value)))
+        for module in ("executor", "tasks"):
+            monkeypatch.setattr(f"kcompact.engine.spark.{module}.sealed", lambda value: flipped(sealed(value)))
     else:
         collect = RDD.collect
         monkeypatch.setattr(RDD, "collect", lambda rdd: [flipped(element) for element in collect(rdd)])

@@ -47,7 +47,7 @@ CODES = {
 }
 MAY_FAIL = (*READS, *STATUS, "open")
 """Calls whose failure a worker may get over: what the kernels cannot read is read again by the definitions."""
-STAGES = ("_scan_partition", "_write_partition")
+STAGES = ("scan_partition", "write_partition")
 
 
 def run(*, share: float, seed: int) -> Tally:

@@ -86,15 +86,11 @@ def command(
     from kcompact.plan.notes import option_notes, running_notes, time_notes
     from kcompact.plan.walk import gravest_exit_code
 
+    older_than_ms = None if older_than is None else _age_ms(older_than, plan_options.now_ms)
+    count = CountOptions(top=top, separator=prefix or b"", older_than_ms=older_than_ms, memory_bytes=memory_bytes)
     _, named, directories, unusable = named_in(paths, KeysEntry, plan_options, refused_by="keys")
     notes = option_notes(directories, plan_options)
     streams.tell_notes(notes)
-    count = CountOptions(
-        top=top,
-        separator=prefix or b"",
-        older_than_ms=None if older_than is None else _age_ms(older_than, plan_options.now_ms),
-        memory_bytes=memory_bytes,
-    )
     topics = _counted(directories, plan_options, count, engine)
     entries = [*(entry for topic in topics for entry in topic.entries), *unusable]
     doubts = [*running_notes(entries), *time_notes(entries, plan_options)]

@@ -12,7 +12,6 @@ import click
 
 from kcompact.cli import options
 from kcompact.cli.failures import delivered
-from kcompact.cli.json.recovery import RECOVER
 from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.notes import Note, NoteCode
@@ -40,9 +39,12 @@ def command(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
     """
     from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cli.entries import RecoveryEntry, complain_of
+    from kcompact.cli.json.recovery import RECOVER
     from kcompact.engine.spark.scratch import sweep_scratch
+    from kcompact.kernels.machine_code import is_off
     from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions
 
+    is_off()  # Raises ConfigError for a wrong value of the variable before anything is recovered.
     with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths, RecoveryEntry)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.

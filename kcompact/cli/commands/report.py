@@ -215,7 +215,7 @@ def _commands(facts: Sequence[PartitionFacts]) -> list[str]:
     command, *arguments = _shared_arguments(typed_arguments())
     found = []
     if any(isinstance(each.error, CorruptDataError) for each in facts):
-        found.append(command_after([command, *arguments], "verify"))
+        found.append(command_after([command, *arguments], "verify", without=["--unclean"]))
     if not running_notes(facts):
         if any(each.is_eligible for each in facts):
             found.append(command_after([command, "--dry-run", *arguments], "clean"))

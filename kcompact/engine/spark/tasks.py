@@ -24,7 +24,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.errors import EngineError, KcompactError, ScratchDamagedError, as_failure
 from kcompact.host.throttle import Pace, Throttle
-from kcompact.kernels.machine_code import library_sha256
+from kcompact.kernels.machine_code import VARIABLE, library_sha256
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -60,6 +60,16 @@ def check_worker(driver: Package) -> None:
             problem=f"a worker has {worker}, the driver has {driver}",
             hint="Install the same kcompact on the driver and on all workers.",
         )
+
+
+def follow_driver(driver: Package) -> None:
+    """Let kernels or definitions do the work of this worker, as the driver does. Raises as `check_worker`.
+
+    On a cluster the environment of the driver does not reach the workers. Without the driver's kernels nothing has
+    compared those of the worker, or they may not load.
+    """
+    check_worker(driver)
+    os.environ[VARIABLE] = "off" if driver.machine_code is None else "auto"
 
 
 _ACCUMULATORS = threading.Lock()
@@ -118,7 +128,7 @@ class Shipped(NamedTuple):
     def opened(cls, data: bytes) -> Shipped:
         """Return what the driver has sealed, if this worker has the same package. Raises as `check_worker`."""
         shipped: Shipped = opened(data, source=BETWEEN_PROCESSES)
-        check_worker(shipped.package)
+        follow_driver(shipped.package)
         return shipped
 
 
@@ -267,7 +277,7 @@ def run_small_stages(package: bytes, stages: Iterable[bytes]) -> Iterator[bytes]
     """Yield the identity and the result of each stage, sealed. A stage that arrives altered has its error as result."""
     for data in stages:
         try:
-            check_worker(opened(package, source=BETWEEN_PROCESSES))
+            follow_driver(opened(package, source=BETWEEN_PROCESSES))
             stage: SmallStage = opened(data, source=BETWEEN_PROCESSES)
         except KcompactError as problem:
             yield sealed((None, problem))

@@ -30,6 +30,7 @@ def test_without_arguments_the_help_is_shown_once() -> None:
         (["compact", "."], "No such command 'compact'.", "Did you mean kcompact clean?"),
         (["check", "."], "No such command 'check'.", "Did you mean kcompact verify?"),
         (["plan", "--verify", "."], "No such option '--verify'.", "It is an option of kcompact doctor"),
+        (["inspect", "--verify", "."], "No such option '--verify'.", "It is a command of its own: kcompact verify"),
         (["inspct", "."], "No such command 'inspct'. Did you mean 'inspect'?", None),
         (["/no/dir"], "No such command '/no/dir'.", "Put a command before the path, as in kcompact plan /no/dir"),
         (["orders-0"], "No such command 'orders-0'.", "Put a command before the path, as in kcompact plan orders-0"),

@@ -21,6 +21,7 @@ from kcompact.inspect.gap_facts import Gaps, Label
 from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transactions import State, TransactionReport, log_transaction_report
 from kcompact.log.directory import LogDir
+from kcompact.log.segment_reader import headers
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import examples, log_dsl, log_writer
@@ -103,6 +104,21 @@ def test_consumers_see_other_gaps(tmp_path: Path) -> None:
     assert (committed.rows, committed.gaps, committed.last_gap_offset, committed.last_gap_row) == (3, 1, 3, 2)
     assert committed.last_offset == 4
     assert (found.counts.control_offsets, found.counts.aborted_offsets) == (2, 1)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_marker_whose_offset_is_too_low_ends_nothing_before_it(tmp_path: Path) -> None:
+    """No checksum covers a base offset."""
+    text = "log\n0: a=1(pid=7 txn) commit(pid=7) b=1 c=1(pid=7 txn) abort(pid=7)\n5: d=1"
+    plan = plan_of(text, tmp_path)
+    assert log_gaps(plan).counts.aborted_offsets == 1
+    path = plan.log.directory / plan.log.segments[0].log_name
+    batches = [header.size_bytes for _, header in headers(path, end_position=path.stat().st_size)]
+    flip(path, sum(batches[:4]) + 7, 4)  # The offset of the second marker is 0.
+    found = log_gaps(plan)
+    assert found.damage is not None
+    assert (found.counts.present, found.counts.aborted_offsets) == (4, 1)
+    assert found.read_committed.last_offset == 2
 
 
 def test_old_formats(tmp_path: Path) -> None:
