@@ -23,7 +23,7 @@ from unittest import mock
 import kcompact
 from kcompact import kernels
 from kcompact.clean import prepare
-from kcompact.cleaner import partition
+from kcompact.cleaner import cleaning
 from kcompact.cli.app import main
 from kcompact.engine import in_process
 from kcompact.log.lock import LOCK_NAME
@@ -262,7 +262,7 @@ def _work_in_pieces() -> None:
     """Let a small log be worked on as a large one: by kernels, in many splits, with keys that do not fit."""
     blocks: Callable[..., Any] = in_process._Blocks
     pieces = partial(prepare.Tuning, split_bytes=300, task_bytes=600, bucket_count=2)
-    mock.patch.object(partition, "Tuning", pieces).start()
+    mock.patch.object(cleaning, "Tuning", pieces).start()
     mock.patch.object(in_process, "_Blocks", lambda buckets, limit, *others: blocks(buckets, 0, *others)).start()
 
 
