@@ -41,10 +41,8 @@ def command(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
     from kcompact.cli.entries import RecoveryEntry, complain_of
     from kcompact.cli.json.recovery import RECOVER
     from kcompact.engine.spark.scratch import sweep_scratch
-    from kcompact.kernels.machine_code import is_off
     from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions
 
-    is_off()  # Raises ConfigError for a wrong value of the variable before anything is recovered.
     with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths, RecoveryEntry)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
@@ -83,11 +81,15 @@ def _note_on(directory: Path, only_copies: Sequence[int]) -> Note:
 
 def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, foreign: bool) -> RecoveryEntry:
     from kcompact.cli.entries import RecoveryEntry
+    from kcompact.errors import ConfigError
     from kcompact.swap.recovery import recover
 
     stop.check(directory)
     lock = locks.of(directory)
     assert lock is not None, "only a dry run and a copy take no locks"
     in_use.look_at(directory)
-    report = recover(directory, log_dir=directory.parent, foreign=foreign, lock=lock)
+    try:
+        report = recover(directory, log_dir=directory.parent, foreign=foreign, lock=lock)
+    except ConfigError as problem:  # Of an environment variable: the other partitions may do without it.
+        return RecoveryEntry.failed(directory, problem)
     return RecoveryEntry(directory=directory, report=report, status=report.action)
