@@ -64,7 +64,7 @@ FAINT = """
 """Texts with less contrast than WCAG AA wants, or smaller than 12 px."""
 
 OVERLAPPING = """
-[...document.querySelectorAll('figure svg')].filter(each => each.getClientRects().length).flatMap(svg => {
+[...document.querySelectorAll('figure svg:not(.swatch)')].filter(each => each.getClientRects().length).flatMap(svg => {
   const boxes = [...svg.querySelectorAll('text')].map(each => [each.textContent, each.getBoundingClientRect()]);
   return boxes.flatMap(([name, a], number) => boxes.slice(number + 1)
     .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
@@ -152,5 +152,5 @@ def test_every_figure_has_a_name_and_shows_something(browser: Browser, pages: di
     names = page.evaluate("[...document.querySelectorAll('figure .wide svg title')].map(each => each.textContent)")
     assert "The log to scale" in names
     assert "Dirty ratio as the log grew" in names
-    shown = "[...document.querySelectorAll('figure svg')].filter(each => each.getClientRects().length)"
+    shown = "[...document.querySelectorAll('figure svg:not(.swatch)')].filter(each => each.getClientRects().length)"
     assert min(page.evaluate(f"{shown}.map(each => each.querySelectorAll('path').length)")) > 3
