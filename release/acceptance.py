@@ -23,7 +23,7 @@ STARTS = 9
 _DURATION = re.compile(r'"elapsed_s": [\d.]+')
 _INSTRUCTIONS = re.compile(r"machine code for [^\n\"]+")
 _NOTES = re.compile(
-    r'"a broker that uses another path [^"]*, because /proc is not mounted", '
+    r'\{"code": "unseen-processes", "text": "[^"]*, because /proc is not mounted"\}, '
     r"|^note: (a broker that uses another path .*, because /proc is not mounted|running as root; .*)\n",
     re.MULTILINE,
 )
