@@ -7,7 +7,7 @@ page. A count is a number, which both show with separators; an offset is text, w
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -113,8 +113,6 @@ class Table:
 
     def without(self, *names: str) -> Table:
         """Return the table without some of its columns."""
-        from dataclasses import replace
-
         kept = [number for number, name in enumerate(self.columns) if name not in names]
         rows = tuple(tuple(row[number] for number in kept) for row in self.rows)
         return replace(
