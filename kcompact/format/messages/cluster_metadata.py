@@ -44,7 +44,6 @@ from kcompact.format.messages.schema import (
 
 FRAME_VERSION = 1
 _SHORT_MAX = (1 << 15) - 1
-_FIRST_FIELDS = 3
 
 
 class MetadataKind(enum.IntEnum):
@@ -114,8 +113,7 @@ def _strictly_decoded(reader: FieldReader) -> MetadataRecord | None:
     kind = METADATA_TYPES[number]
     # Later versions may have more fields, which do not matter here.
     if number == MetadataKind.PARTITION:
-        first_fields = kind.value.fields[:_FIRST_FIELDS]
-        return MetadataRecord(kind, version, read_fields(reader, first_fields, version, flexible=True))
+        return MetadataRecord(kind, version, read_fields(reader, _PARTITION_START, version, flexible=True))
     if number == MetadataKind.PARTITION_CHANGE:
         return MetadataRecord(kind, version, read_struct(reader, kind.value, version, flexible=True))
     return _decoded(reader, number, version)
@@ -402,3 +400,6 @@ METADATA_TYPES = by_number(
 """The types of records, by number."""
 
 _KINDS = frozenset(map(int, MetadataKind))
+
+_PARTITION_START = struct(*METADATA_TYPES[MetadataKind.PARTITION].value.fields[:3])
+"""The partition, the topic's id and the replicas: a cleaning depends on no other fields of a partition."""

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import base64
 import struct as pack
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from typing import Any, TypeAlias
 
 from kcompact.format.batch import java_string
@@ -93,9 +94,9 @@ class Field:
     """The value of a tagged field that is missing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Struct:
-    """Fields in their order."""
+    """Fields in their order. Each struct of a schema is a value of its own: its fields are looked up by identity."""
 
     fields: tuple[Field, ...]
     last_version: int = ANY_VERSION
@@ -203,7 +204,7 @@ def read_struct(reader: FieldReader, schema: Struct, version: int, *, flexible: 
     """Return the fields of a struct. Raises ValueError where the bytes contradict the schema."""
     if version > schema.last_version:
         raise ValueError(f"version {version} is unknown")
-    values = read_fields(reader, schema.fields, version, flexible=flexible)
+    values = read_fields(reader, schema, version, flexible=flexible)
     count = reader.count() if flexible else 0
     if count <= 0:
         return values
@@ -211,13 +212,25 @@ def read_struct(reader: FieldReader, schema: Struct, version: int, *, flexible: 
     return {field.name: values[field.name] for field in schema.fields if field.name in values}
 
 
-def read_fields(reader: FieldReader, fields: Sequence[Field], version: int, *, flexible: bool) -> Fields:
-    """Return the fields among these that are not tagged. Raises ValueError as `read_struct`."""
+def read_fields(reader: FieldReader, schema: Struct, version: int, *, flexible: bool) -> Fields:
+    """Return the fields of a struct that are not tagged. Raises ValueError as `read_struct`."""
     return {
         field.name: _read(reader, field.type, version, flexible=flexible, nullable=field.nullable, name=field.name)
-        for field in fields
-        if field.tag is None and field.since <= version <= field.until
+        for field in _untagged(schema, version)
     }
+
+
+# A metadata log has many records of a few types, so what follows from the schema alone is worked out once.
+
+
+@cache
+def _untagged(schema: Struct, version: int) -> tuple[Field, ...]:
+    return tuple(field for field in schema.fields if field.tag is None and field.since <= version <= field.until)
+
+
+@cache
+def _tagged(schema: Struct) -> Mapping[int, Field]:
+    return {field.tag: field for field in schema.fields if field.tag is not None}
 
 
 def _read_tagged(reader: FieldReader, count: int, schema: Struct, version: int) -> Fields:
@@ -225,7 +238,7 @@ def _read_tagged(reader: FieldReader, count: int, schema: Struct, version: int) 
 
     For Kafka a struct that has unknown fields is not the default.
     """
-    known = {field.tag: field for field in schema.fields if field.tag is not None}
+    known = _tagged(schema)
     values: Fields = {}
     for _ in range(count):
         tag, size = reader.count(), reader.count()
