@@ -13,7 +13,7 @@ import os
 import random
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -193,8 +193,7 @@ def _problems_after(trial: Trial, ran: Ran, home: Path) -> list[str]:
         result = {name: found for name, found in result.items() if name in scene.result or not _is_left(name)}
     if not ran.code and result != scene.result:
         problems.append("it said that it succeeded")
-    failed = (trial.call, *ran.hits)  # What fails for good also fails to remove what Python has written to try TMPDIR.
-    stays_in_tmp = any(call.name == "unlink" and call.path.startswith("tmp/") for call in failed)
+    stays_in_tmp = any(_leaves_trial(trial.fault, call) for call in (trial.call, *ran.hits))
     problems += [f"before it ran again: {problem}" for problem in _left_in_tmp(home) if not stays_in_tmp]
     command = RECOVER if scene.interrupted is None and not scene.is_copy and trial.fault.number % 2 else scene.command
     if scene.is_copy and contents(home / "out") == scene.after:
@@ -210,6 +209,17 @@ def _problems_after(trial: Trial, ran: Ran, home: Path) -> list[str]:
     if scene.is_copy and contents(home / "out") != scene.after:
         problems.append("afterwards: the copy is another one")
     return [*problems, *view_problems(scene, home), *(() if stays_in_tmp else _left_in_tmp(home))]
+
+
+def _leaves_trial(fault: Fault, failed: Call) -> bool:
+    """Return whether the file by which Python tries TMPDIR cannot be removed.
+
+    Only the first failure of each path is noted. If it is for good, the removal that follows fails too.
+    """
+    if not failed.path.startswith("tmp/"):
+        return False
+    removal = replace(failed, name="unlink")
+    return failed.name == "unlink" or (fault.persistent and can_happen(fault.kind, removal))
 
 
 def _left_in_tmp(home: Path) -> list[str]:
