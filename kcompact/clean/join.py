@@ -25,7 +25,7 @@ from kcompact.format.checksum import crc32c
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
 from kcompact.host.throttle import Pace, Throttle
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import OpenFile, open_regular
 
 COPY_BYTES = 16 << 20
 
@@ -110,18 +110,18 @@ def _append_parts(target: Path, parts: Sequence[Path], dir_fd: int, pace: Pace) 
         os.lseek(descriptor, 0, os.SEEK_END)
         for part in parts:
             with open_regular(part, dir_fd=dir_fd) as source:
-                _append_file(descriptor, source, target, part, pace)
+                _append_file(descriptor, source, target, pace)
             os.unlink(part.name, dir_fd=dir_fd)  # Frees its space before the next part is copied.
         sync(descriptor, path=target)
     finally:
         os.close(descriptor)
 
 
-def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: Pace) -> None:
-    position, size = 0, os.fstat(source).st_size
+def _append_file(descriptor: int, source: OpenFile, target: Path, pace: Pace) -> None:
+    position, size = 0, source.size_bytes
     try:
         while position < size:  # The kernel copies; some file systems share the blocks instead.
-            count = os.copy_file_range(source, descriptor, min(COPY_BYTES, size - position), position)
+            count = os.copy_file_range(source.descriptor, descriptor, min(COPY_BYTES, size - position), position)
             if count == 0:
                 break
             pace.take(2 * count)
@@ -129,7 +129,7 @@ def _append_file(descriptor: int, source: int, target: Path, part: Path, pace: P
     except OSError as problem:
         if problem.errno not in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF):
             raise storage_error(target, problem, operation="copy", needed_bytes=size - position) from None
-    while data := read_at(source, COPY_BYTES, position, path=part):
+    while data := source.read(COPY_BYTES, position):
         write_all(descriptor, data, path=target)
         pace.take(2 * len(data))
         position += len(data)
@@ -142,9 +142,10 @@ def _staged_bytes(path: Path, dir_fd: int, data: bytes) -> StagedFile:
         sync(descriptor, path=path)
     finally:
         os.close(descriptor)
-    with open_regular(path, dir_fd=dir_fd) as descriptor, storage_errors(path, "read back"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # Read from the disk, not from the page cache.
-        written = read_at(descriptor, len(data) + 1, 0, path=path)
+    with open_regular(path, dir_fd=dir_fd) as opened, storage_errors(path, "read back"):
+        # Read from the disk, not from the page cache.
+        os.posix_fadvise(opened.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        written = opened.read(len(data) + 1, 0)
     if written != data:
         raise CorruptDataError(file=path, problem=READ_BACK_MISMATCH)
     return StagedFile(name=path.name, staged_as=path.name, size_bytes=len(data), crc32c=crc32c(data))

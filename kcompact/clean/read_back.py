@@ -20,7 +20,7 @@ from kcompact.errors import CorruptDataError, storage_errors
 from kcompact.format.batch import computed_crc, parse_batches
 from kcompact.format.checksum import crc32c
 from kcompact.host.throttle import Pace
-from kcompact.log.files import open_regular, read_into
+from kcompact.log.files import open_regular
 
 VERIFY_BYTES = 8 << 20
 
@@ -39,9 +39,10 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, d
     # Not more than the file: clearing 32 MiB takes longer than all else that is done with a small segment.
     buffer = bytearray(max(min(VERIFY_BYTES, int(sizes.sum())), int(sizes.max(initial=0))))
     whole, records, previous_offset, position, row = 0, 0, -1, 0, 0
-    with open_regular(path, dir_fd=dir_fd) as descriptor, storage_errors(path, "read back"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # Read from the disk, not from the page cache.
-        size, expected = os.fstat(descriptor).st_size, sum(part.size_bytes for part in parts)
+    with open_regular(path, dir_fd=dir_fd) as opened, storage_errors(path, "read back"):
+        # Read from the disk, not from the page cache.
+        os.posix_fadvise(opened.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        size, expected = opened.size_bytes, sum(part.size_bytes for part in parts)
         if size != expected or size != (int(ends[-1]) if len(ends) else 0):
             raise CorruptDataError(file=path, problem=f"{expected} bytes were written, the file has {size}")
         for part in parts:
@@ -52,7 +53,7 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, d
                 window = slice(row, end)
                 data = memoryview(buffer)[: int(ends[end - 1]) - position]
                 pace.take(len(data))
-                read_into(descriptor, data, position, path=path)
+                opened.read_into(data, position)
                 crc = crc32c(data, crc)
                 whole = crc32c(data, whole) if len(parts) > 1 else crc
                 records += read_batches(
@@ -62,7 +63,7 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, d
             if crc != part.crc32c:
                 raise CorruptDataError(file=path, position=position - part.size_bytes, problem=READ_BACK_MISMATCH)
         # Nobody reads it soon. What the page cache still has of the log is read again for the groups that are left.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(opened.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     if records != sum(part.stats.messages_written for part in parts):
         raise CorruptDataError(file=path, problem="the staged segment does not have as many records as were kept")
     return whole, time.monotonic() - started

@@ -50,9 +50,16 @@ def load(job: ScanJob, split: Split, buffers: Buffers) -> Loaded | None:
     path = Path(job.directory) / split.log_name
     buffer = buffers.bytes_of("source", split.size_bytes)
     table = buffers.table("batches", split.size_bytes // c.HEADER_BYTES + 1, c.COLUMNS)
-    with open_regular(path, identity=split.file) as descriptor:
+    with open_regular(path, identity=split.file) as opened:
         count, _, code = kernels.read_batches(
-            descriptor, split.start_position, split.size_bytes, split.base_offset, split.end_offset, -1, buffer, table
+            opened.descriptor,
+            split.start_position,
+            split.size_bytes,
+            split.base_offset,
+            split.end_offset,
+            -1,
+            buffer,
+            table,
         )
     if code != c.DONE:
         return None

@@ -104,9 +104,9 @@ def cut(log: PartitionLog, segment: Segment, split_bytes: int, memory_bytes: int
 
 def _require_readable(path: Path, split: Split, memory_bytes: int) -> None:
     """Raise CorruptDataError, BatchTooLargeError if a batch of a split may not be read whole."""
-    with open_regular(path) as descriptor:
+    with open_regular(path) as opened:
         for position, header in headers(path, start_position=split.start_position, end_position=split.end_position):
-            require_readable(descriptor, header, position, path=path, memory_bytes=memory_bytes)
+            require_readable(opened, header, position, memory_bytes=memory_bytes)
 
 
 def legacy_horizon_ms(plan: CleanPlan) -> int:

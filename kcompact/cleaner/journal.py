@@ -51,8 +51,8 @@ def read_journal(path: str | os.PathLike[str]) -> list[dict[str, Any] | None]:
     path = Path(path)
     with (
         storage_errors(path, "read the journal"),
-        open_regular(path) as descriptor,
-        open(descriptor, "rb", closefd=False) as file,
+        open_regular(path) as opened,
+        open(opened.descriptor, "rb", closefd=False) as file,
     ):
         return [_line(line) for line in file]
 

@@ -47,7 +47,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.log.files import open_regular, read_at, read_file
+from kcompact.log.files import open_regular, read_file
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 from kcompact.notes import Note, NoteCode
 
@@ -300,12 +300,12 @@ def _log_batches(
 
 def _is_torn(path: Path, position: int) -> bool:
     """Return whether only a partial batch or zeros follow `position`, as an interrupted write leaves them."""
-    with open_regular(path) as descriptor:
-        left = os.fstat(descriptor).st_size - position
-        prefix = read_at(descriptor, LOG_OVERHEAD_BYTES, position, path=path)
+    with open_regular(path) as opened:
+        left = opened.size_bytes - position
+        prefix = opened.read(LOG_OVERHEAD_BYTES, position)
         if any(prefix) or len(prefix) < LOG_OVERHEAD_BYTES:
             return int.from_bytes(prefix[8:], "big") + LOG_OVERHEAD_BYTES > left
-        while window := read_at(descriptor, WINDOW_BYTES, position, path=path):
+        while window := opened.read(WINDOW_BYTES, position):
             if any(window):
                 return False
             position += len(window)

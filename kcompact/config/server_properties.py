@@ -37,7 +37,7 @@ from kcompact.config.settings import BROKER_NAMES, CLEANER_PREFIXES, FIELD_NAMES
 from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError
 from kcompact.format.properties import MAX_SMALL_FILE_BYTES
 from kcompact.host.other_processes import Process, processes_with
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import open_regular
 
 # Reading
 
@@ -312,12 +312,12 @@ class _Judge:
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):
                 raise _NotUsedError("is not a regular file")
-            with open_regular(path, follows_links=True) as descriptor:
-                status = os.fstat(descriptor)
+            with open_regular(path, follows_links=True) as opened:
+                status = opened.status
                 if (status.st_dev, status.st_ino) in self._seen:
                     return None
                 self._seen.add((status.st_dev, status.st_ino))
-                data = read_at(descriptor, MAX_SMALL_FILE_BYTES + 1, 0, path=path)
+                data = opened.read(MAX_SMALL_FILE_BYTES + 1, 0)
             return status, parse_properties(data, file=str(path))
         except (FileNotFoundError, NotADirectoryError):
             return None

@@ -12,7 +12,6 @@ Rules: `LogCleaner.CleanerThread.tryCleanFilthiestLog`, `Cleaner.growBuffersOrFa
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from kcompact.format.batch import Batch, read_header, read_records
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, Temporary, TopicPartition
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import open_regular
 
 UP_TO_MAGIC_BYTES = 17
 OVERHEAD_BYTES = 12
@@ -38,10 +37,10 @@ def broken_end(file: Path, position: int) -> Finding | None:
 
     Raises RefusedError, StorageError.
     """
-    with open_regular(file) as descriptor:
-        end = os.fstat(descriptor).st_size
+    with open_regular(file) as opened:
+        end = opened.size_bytes
         while position < end:
-            prefix = read_at(descriptor, min(UP_TO_MAGIC_BYTES, end - position), position, path=file)
+            prefix = opened.read(min(UP_TO_MAGIC_BYTES, end - position), position)
             size = struct.unpack_from(">i", prefix, 8)[0] if len(prefix) >= OVERHEAD_BYTES else LEAST_RECORD_BYTES
             # A broker does not look at the last bytes, if they are too few for a header.
             if size < LEAST_RECORD_BYTES and position < end - UP_TO_MAGIC_BYTES:
@@ -99,11 +98,11 @@ def failures(file: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Iterato
 
     Where no batch begins, the rest cannot be examined. Raises RefusedError, StorageError.
     """
-    with open_regular(file) as descriptor:
-        end, position = os.fstat(descriptor).st_size, 0
+    with open_regular(file) as opened:
+        end, position = opened.size_bytes, 0
         while position < end:
             left_bytes = end - position
-            prefix = read_at(descriptor, min(UP_TO_MAGIC_BYTES, left_bytes), position, path=file)
+            prefix = opened.read(min(UP_TO_MAGIC_BYTES, left_bytes), position)
             offset = struct.unpack_from(">q", prefix)[0] if len(prefix) >= 8 else None
             failure = partial(Failure, file=file, position=position, offset=offset)
             exception = _wrong_prefix(prefix, left_bytes, f"log segment {file} at position {position}")
@@ -111,7 +110,7 @@ def failures(file: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Iterato
                 yield failure(exception=exception)
                 return
             size_bytes = OVERHEAD_BYTES + struct.unpack_from(">i", prefix, 8)[0]
-            data = read_at(descriptor, size_bytes, position, path=file)
+            data = opened.read(size_bytes, position)
             exception = _wrong_records(data, file, position, memory_bytes)
             if exception:
                 yield failure(exception=exception)

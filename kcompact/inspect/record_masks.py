@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -46,8 +45,8 @@ def read_outcomes(paths: Sequence[Path]) -> Outcomes:
     problem: KcompactError | None = None
     for path in paths:
         try:
-            with open_regular(path) as descriptor:
-                end_position = os.fstat(descriptor).st_size
+            with open_regular(path) as opened:
+                end_position = opened.size_bytes
             tables += read_transaction_tables(path, end_position=end_position)
         except (CorruptDataError, StorageError) as found:
             problem = problem or found

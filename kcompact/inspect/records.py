@@ -6,7 +6,6 @@ decodes a few thousand records, or raises the detailed error; then the kernels g
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -201,8 +200,8 @@ def record_parts(
     for a batch. Every batch has its offsets in `offsets` and above those of the batch before it. Raises RefusedError,
     StorageError.
     """
-    with open_regular(path) as descriptor:
-        end = os.fstat(descriptor).st_size if end_position is None else end_position
+    with open_regular(path) as opened:
+        end = opened.size_bytes if end_position is None else end_position
     position, last_offset, by_kernels = start_position, -1, kernels.in_use()
     while position < end:
         if by_kernels:

@@ -13,7 +13,6 @@ has something to do first) or *information*.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -34,7 +33,7 @@ from kcompact.inspect.small_files import name_findings, small_file_findings
 from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import open_regular
 from kcompact.log.segment_reader import batches
 
 _TAIL_BYTES = 1 << 20
@@ -298,9 +297,9 @@ def _max_timestamp_problem(header: Header, records: Sequence[Record]) -> str | N
 
 def _tail_finding(file: LogFile, position: int, problem: CorruptBatchError) -> Finding:
     """Return a finding about the bytes after the last complete batch: zeros, a torn batch, or other bytes."""
-    with open_regular(file.path) as descriptor:
-        size = os.fstat(descriptor).st_size
-        tail = read_at(descriptor, min(_TAIL_BYTES, size - position), position, path=file.path)
+    with open_regular(file.path) as opened:
+        size = opened.size_bytes
+        tail = opened.read(min(_TAIL_BYTES, size - position), position)
     left = f"{size - position:,} bytes are left"
     if not tail.strip(b"\0"):
         zeros = "zeros to the end of the file" if len(tail) == size - position else "a run of zeros"

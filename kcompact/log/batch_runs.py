@@ -8,7 +8,6 @@ for the arrays of a run: it takes as long to load as a plan of a small log direc
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from kcompact import kernels
 from kcompact.format.batch import Batch, Header, read_header
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
 from kcompact.kernels import columns as c
-from kcompact.log.files import open_regular, read_into
+from kcompact.log.files import open_regular
 from kcompact.log.segment_reader import headers, verified_batches
 
 if TYPE_CHECKING:
@@ -160,14 +159,14 @@ def verified_runs(
     RefusedError, StorageError.
     """
     position, next_offset = start_position, base_offset
-    with open_regular(path) as descriptor:
-        end = os.fstat(descriptor).st_size if end_position is None else end_position
+    with open_regular(path) as opened:
+        end = opened.size_bytes if end_position is None else end_position
         # For small files smaller arrays: the kernel clears the memory of large ones two MiB at a time.
         window = memoryview(bytearray(min(WINDOW_BYTES, max(0, end - position))))
         table = _new_table(len(window))
         while position < end:
             data = window[: min(len(window), end - position)]
-            if read_into(descriptor, data, position, path=path) < len(data):
+            if opened.read_into(data, position) < len(data):
                 raise UnconfirmedError
             window_position, code = position, c.FULL
             while code == c.FULL:
@@ -188,10 +187,10 @@ def header_runs(path: Path, *, start_position: int = 0, end_position: int) -> It
     """
     scratch = memoryview(bytearray(64))
     position, code = start_position, c.FULL
-    with open_regular(path) as descriptor:
+    with open_regular(path) as opened:
         while code == c.FULL:
             table = _new_table(end_position - position)
-            count, position, code = kernels.scan_headers(descriptor, position, end_position, scratch, table)
+            count, position, code = kernels.scan_headers(opened.descriptor, position, end_position, scratch, table)
             yield table, count
 
 

@@ -7,7 +7,7 @@ Rule: `LogLoader.recoverLog`, `LogSegment.recover`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +18,11 @@ from kcompact.format.batch import HEADER_BYTES, Batch, computed_crc_of
 from kcompact.format.legacy import CRC_START, LOG_OVERHEAD_BYTES
 from kcompact.format.names import MAX_OFFSET
 from kcompact.log.batch_runs import runs_and_batches
-from kcompact.log.files import FileIdentity, open_regular, read_at
+from kcompact.log.files import FileIdentity, open_regular
 from kcompact.notes import Note, NoteCode
 
 _UP_TO_MAGIC_BYTES = 17
 _LEAST_LEGACY_BYTES = 14
-_WINDOW_BYTES = 8 << 20
 _START = struct.Struct(">qi4xb")  # Base offset, length, magic.
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
@@ -134,8 +133,8 @@ def is_kept(log: Path, position: int, end: int) -> bool:
     """
     if position >= end - _UP_TO_MAGIC_BYTES:
         return False
-    with open_regular(log) as descriptor:
-        prefix = read_at(descriptor, HEADER_BYTES, position, path=log)
+    with open_regular(log) as opened:
+        prefix = opened.read(HEADER_BYTES, position)
         _, length, magic = _START.unpack_from(prefix)
         if length < _LEAST_LEGACY_BYTES or position + LOG_OVERHEAD_BYTES + length > end:
             return False
@@ -143,11 +142,5 @@ def is_kept(log: Path, position: int, end: int) -> bool:
         if magic >= 2 and batch_end - position < HEADER_BYTES:
             return False
         (crc,) = _CRC.unpack_from(prefix, _CRC_AT if magic >= 2 else CRC_START - _CRC.size)
-        pieces = _pieces(descriptor, position, batch_end, path=log)
+        pieces = opened.pieces(position, batch_end)
         return bool(computed_crc_of(pieces, magic=2 if magic >= 2 else magic) == crc)
-
-
-def _pieces(descriptor: int, position: int, end: int, *, path: Path) -> Iterator[bytes]:
-    while position < end and (piece := read_at(descriptor, min(_WINDOW_BYTES, end - position), position, path=path)):
-        yield piece
-        position += len(piece)

@@ -19,6 +19,9 @@ from kcompact.errors import KcompactError, LogChangedError, RefusedError, storag
 MAX_SMALL_FILE_BYTES = 64 << 20
 """What is read at once: checkpoints, properties, a snapshot of 1.4 million producers."""
 
+_PIECE_BYTES = 8 << 20
+_BLOCK_BYTES = 512
+"""The unit of `st_blocks`, whatever the file system."""
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -58,11 +61,72 @@ class FileIdentity:
         return replace(self, device=-1)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file that is open for reading. `path` is only for messages, and `status` is that of its opening."""
+
+    descriptor: int
+    path: Path
+    status: os.stat_result
+
+    @property
+    def size_bytes(self) -> int:
+        """The size when the file was opened."""
+        return self.status.st_size
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes that the file has on the disk: less than its size if it has holes or is compressed."""
+        return self.status.st_blocks * _BLOCK_BYTES
+
+    def read(self, size_bytes: int, position: int) -> bytes:
+        """Return `size_bytes` bytes from `position`, or fewer at the end of the file. Raises StorageError."""
+        return read_at(self.descriptor, size_bytes, position, path=self.path)
+
+    def pieces(self, position: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes between two positions, or up to the end of the file, in pieces. Raises StorageError."""
+        while position < end and (piece := self.read(min(_PIECE_BYTES, end - position), position)):
+            yield piece
+            position += len(piece)
+
+    def read_into(self, target: memoryview, position: int) -> int:
+        """Fill `target` from `position`. Return the number of bytes read, less than its length at the end of the file.
+
+        Raises StorageError.
+        """
+        done = 0
+        while done < len(target):
+            try:
+                count = os.preadv(self.descriptor, [target[done:]], position + done)
+            except OSError as problem:
+                raise storage_error(self.path, problem, operation="read", position=position + done) from None
+            if count == 0:
+                break
+            done += count
+        return done
+
+
+def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> bytes:
+    """Return `size_bytes` bytes from `position`, or fewer at the end of the file. Raises StorageError."""
+    parts = []
+    while size_bytes > 0:
+        try:
+            part = os.pread(descriptor, size_bytes, position)
+        except OSError as problem:
+            raise storage_error(path, problem, operation="read", position=position) from None
+        if not part:
+            break
+        parts.append(part)
+        position += len(part)
+        size_bytes -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 @contextmanager
 def open_regular(
     path: Path, *, dir_fd: int | None = None, identity: FileIdentity | None = None, follows_links: bool = False
-) -> Iterator[int]:
-    """Open a regular file for reading and yield its descriptor.
+) -> Iterator[OpenFile]:
+    """Open a regular file for reading and yield it.
 
     With `dir_fd` the name is looked up in that open directory, and the rest of the path is only for messages. With
     `identity` it must be that file: the owner of a directory above it may have put a link in its place. Only a file
@@ -83,7 +147,7 @@ def open_regular(
         require_regular(path, status)
         if identity is not None and not identity.is_of(status):
             raise LogChangedError(path=path, problem="was changed or replaced since the plan was made")
-        yield descriptor
+        yield OpenFile(descriptor, path, status)
     finally:
         os.close(descriptor)
 
@@ -98,43 +162,10 @@ def require_regular(path: Path, status: os.stat_result) -> None:
         )
 
 
-def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> bytes:
-    """Return `size_bytes` bytes from `position`, or fewer at the end of the file. Raises StorageError."""
-    parts = []
-    while size_bytes > 0:
-        try:
-            part = os.pread(descriptor, size_bytes, position)
-        except OSError as problem:
-            raise storage_error(path, problem, operation="read", position=position) from None
-        if not part:
-            break
-        parts.append(part)
-        position += len(part)
-        size_bytes -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def read_into(descriptor: int, target: memoryview, position: int, *, path: Path) -> int:
-    """Fill `target` from `position`. Return the number of bytes read, less than its length at the end of the file.
-
-    Raises StorageError.
-    """
-    done = 0
-    while done < len(target):
-        try:
-            count = os.preadv(descriptor, [target[done:]], position + done)
-        except OSError as problem:
-            raise storage_error(path, problem, operation="read", position=position + done) from None
-        if count == 0:
-            break
-        done += count
-    return done
-
-
 def read_ahead(path: Path, position: int, size_bytes: int, *, identity: FileIdentity | None) -> None:
     """Ask the kernel to read a part of a file into the page cache, and do not wait. An error is ignored."""
-    with suppress(KcompactError, OSError), open_regular(path, identity=identity) as descriptor:
-        os.posix_fadvise(descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
+    with suppress(KcompactError, OSError), open_regular(path, identity=identity) as opened:
+        os.posix_fadvise(opened.descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
 
 
 def read_file(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES, dir_fd: int | None = None) -> bytes:
@@ -142,8 +173,7 @@ def read_file(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES, dir_fd: int 
 
     Raises RefusedError for a file larger than `max_bytes`, StorageError.
     """
-    with open_regular(path, dir_fd=dir_fd) as descriptor:
-        size_bytes = os.fstat(descriptor).st_size
-        if size_bytes > max_bytes:
+    with open_regular(path, dir_fd=dir_fd) as opened:
+        if opened.size_bytes > max_bytes:
             raise RefusedError(path=path, problem=f"larger than {max_bytes:,} bytes, the limit for a file of this kind")
-        return read_at(descriptor, size_bytes + 1, 0, path=path)
+        return opened.read(opened.size_bytes + 1, 0)

@@ -18,7 +18,7 @@ from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch
 from kcompact.format.index import OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.log.batch_runs import runs_and_batches
-from kcompact.log.files import FileIdentity, open_regular, read_at, read_file
+from kcompact.log.files import FileIdentity, open_regular, read_file
 from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, read_time_index, wrong_entry
 from kcompact.notes import Note, NoteCode
 
@@ -124,16 +124,16 @@ def last_whole_batch(
 def _is_torn(log: Path, position: int, size_bytes: int) -> bool:
     """Return whether a batch begins at a position of the log that is longer than the rest."""
     left_bytes = size_bytes - position
-    with open_regular(log) as descriptor:
-        prefix = read_at(descriptor, LOG_OVERHEAD_BYTES, position, path=log)
+    with open_regular(log) as opened:
+        prefix = opened.read(LOG_OVERHEAD_BYTES, position)
     if len(prefix) < LOG_OVERHEAD_BYTES:
         return True
     return int.from_bytes(prefix[8:], "big", signed=True) > left_bytes - LOG_OVERHEAD_BYTES
 
 
 def _are_zeros(log: Path, position: int, size_bytes: int) -> bool:
-    with open_regular(log) as descriptor:
-        tail = read_at(descriptor, min(_TAIL_BYTES, size_bytes - position), position, path=log)
+    with open_regular(log) as opened:
+        tail = opened.read(min(_TAIL_BYTES, size_bytes - position), position)
     return not tail.strip(b"\0")
 
 

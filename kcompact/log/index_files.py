@@ -6,7 +6,6 @@ after its log has been read and verified from the start: if the log is damaged, 
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from kcompact.errors import (
 from kcompact.format import index, legacy
 from kcompact.format.index import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import OpenFile, open_regular
 from kcompact.log.segment_reader import headers, verified_batches
 
 MAX_INDEX_BYTES = (1 << 31) - 1
@@ -56,14 +55,14 @@ def read_entries(path: Path, entry_bytes: int) -> bytes:
     So an index costs little more than its entries, however large its file is. Raises CorruptIndexError for an
     incomplete entry and as `verify_count`, RefusedError for more entries than are held, StorageError.
     """
-    with open_regular(path) as descriptor:
-        size_bytes = os.fstat(descriptor).st_size
+    with open_regular(path) as opened:
+        size_bytes = opened.size_bytes
         if size_bytes > MAX_INDEX_BYTES:
             raise RefusedError(path=path, problem=f"larger than {MAX_INDEX_BYTES:,} bytes, the limit for an index")
         index.verify_size(size_bytes, entry_bytes, file=str(path))
         used_bytes = size_bytes
         if size_bytes > _WINDOW_BYTES:
-            used_bytes = -(-_written_bytes(descriptor, size_bytes, path) // entry_bytes) * entry_bytes
+            used_bytes = -(-_written_bytes(opened) // entry_bytes) * entry_bytes
         verify_count(path, used_bytes, entry_bytes)
         if used_bytes > MAX_ENTRIES_BYTES:
             raise RefusedError(
@@ -71,14 +70,14 @@ def read_entries(path: Path, entry_bytes: int) -> bytes:
                 problem=f"has {used_bytes:,} bytes of entries, more than the {MAX_ENTRIES_BYTES:,} that kcompact holds",
                 hint="--rebuild-indexes reads the batches instead.",
             )
-        return read_at(descriptor, used_bytes, 0, path=path)
+        return opened.read(used_bytes, 0)
 
 
-def _written_bytes(descriptor: int, size_bytes: int, path: Path) -> int:
+def _written_bytes(opened: OpenFile) -> int:
     """Return the size of an index without the zeros at its end. Raises StorageError."""
-    for end in range(size_bytes, 0, -_WINDOW_BYTES):
+    for end in range(opened.size_bytes, 0, -_WINDOW_BYTES):
         start = max(0, end - _WINDOW_BYTES)
-        if written := index.written_bytes(read_at(descriptor, end - start, start, path=path)):
+        if written := index.written_bytes(opened.read(end - start, start)):
             return start + written
     return 0
 

@@ -21,7 +21,6 @@ if their offsets fit as well.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,7 +39,7 @@ from kcompact.format.batch import (
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import MAX_OFFSET
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import OpenFile, open_regular
 from kcompact.log.segment_reader import WINDOW_BYTES, require_readable
 
 if TYPE_CHECKING:
@@ -102,9 +101,9 @@ def readable_batches(
     Offsets are from `base_offset` to below `end_offset`, and rise from `after_offset` on. Epochs are not checked.
     Raises RefusedError, StorageError.
     """
-    with open_regular(path) as descriptor:
-        end = os.fstat(descriptor).st_size if end_position is None else end_position
-        log = _Log(descriptor, path, end, range(base_offset, end_offset), memory_bytes)
+    with open_regular(path) as opened:
+        end = opened.size_bytes if end_position is None else end_position
+        log = _Log(opened, end, range(base_offset, end_offset), memory_bytes)
         position, last_offset = start_position, after_offset
         while position < end:
             try:
@@ -132,8 +131,8 @@ class _WrongOffsetsError(CorruptBatchError):
 class _Log:
     """An open log file, read through a window that only moves forward."""
 
-    def __init__(self, descriptor: int, path: Path, end: int, offsets: range, memory_bytes: int) -> None:
-        self._descriptor, self._path, self._end = descriptor, path, end
+    def __init__(self, opened: OpenFile, end: int, offsets: range, memory_bytes: int) -> None:
+        self._opened, self._path, self._end = opened, opened.path, end
         self._offsets, self._memory_bytes = offsets, memory_bytes
         self._window, self._window_start = memoryview(b""), 0
         self._lost_pages: dict[int, StorageError] = {}
@@ -152,7 +151,7 @@ class _Log:
         Raises CorruptBatchError, BatchTooLargeError, StorageError.
         """
         header = self._header(position)
-        require_readable(self._descriptor, header, position, path=self._path, memory_bytes=self._memory_bytes)
+        require_readable(self._opened, header, position, memory_bytes=self._memory_bytes)
         batch = Batch(position, header, self._moved_to(position, header.size_bytes))
         verify_crc(batch, file=str(self._path))
         problem = self._wrong_offsets(header, last_offset) or self._contradiction(batch, last_offset)
@@ -275,7 +274,7 @@ class _Log:
         A batch with such zeros has a wrong checksum, if zeros are not what was there.
         """
         try:
-            return read_at(self._descriptor, size_bytes, position, path=self._path)
+            return self._opened.read(size_bytes, position)
         except StorageError as problem:
             if problem.problem.errno != errno.EIO:
                 raise
@@ -284,7 +283,7 @@ class _Log:
             page, in_page = divmod(position, _PAGE_BYTES)
             piece_bytes = min(_PAGE_BYTES - in_page, end - position)
             try:
-                pieces.append(read_at(self._descriptor, piece_bytes, position, path=self._path))
+                pieces.append(self._opened.read(piece_bytes, position))
             except StorageError as problem:
                 if problem.problem.errno != errno.EIO:
                     raise

@@ -24,11 +24,9 @@ from kcompact.format.batch import (
     verify_crc,
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, require_size
-from kcompact.log.files import FileIdentity, open_regular, read_at
+from kcompact.log.files import FileIdentity, OpenFile, open_regular
 
 WINDOW_BYTES = 8 << 20
-_BLOCK_BYTES = 512
-"""The unit of `st_blocks`, whatever the file system."""
 
 
 def batches(
@@ -51,12 +49,12 @@ def batches(
     StorageError.
     """
     path = Path(path)
-    with open_regular(path, identity=identity) as descriptor:
-        end = os.fstat(descriptor).st_size if end_position is None else end_position
+    with open_regular(path, identity=identity) as opened:
+        end = opened.size_bytes if end_position is None else end_position
         position = start_position
         read_bytes = window_bytes
         while position < end:
-            data = read_at(descriptor, min(read_bytes, end - position), position, path=path)
+            data = opened.read(min(read_bytes, end - position), position)
             if not data:
                 raise CorruptBatchError(
                     file=str(path), position=position, problem=f"the file ends {end - position} bytes too early"
@@ -67,13 +65,13 @@ def batches(
                 header = read_header(data[:HEADER_BYTES], file=str(path), position=position)
                 require_inside(header, end - position, file=str(path), position=position)
                 if not holds_large and header.magic == 2:
-                    pieces = _pieces(descriptor, position, position + header.size_bytes, path=path)
+                    pieces = opened.pieces(position, position + header.size_bytes)
                     computed = computed_crc_of(pieces, magic=header.magic)
                     require_crc(computed, header, file=str(path), position=position)
                     yield Batch(position, header, memoryview(data)[:HEADER_BYTES])
                     position += header.size_bytes
                     continue
-                require_readable(descriptor, header, position, path=path, memory_bytes=memory_bytes)
+                require_readable(opened, header, position, memory_bytes=memory_bytes)
                 read_bytes = header.size_bytes  # The batch is larger than the window.
                 continue
             yield from parse_batches(memoryview(data)[:complete], file=str(path), position=position)
@@ -96,7 +94,7 @@ def _complete_bytes(data: bytes, *, file: str, position: int) -> int:
     return end
 
 
-def require_readable(descriptor: int, header: Header, position: int, *, path: Path, memory_bytes: int) -> None:
+def require_readable(opened: OpenFile, header: Header, position: int, *, memory_bytes: int) -> None:
     """Raise an error for a batch that may not be read whole: CorruptBatchError, BatchTooLargeError, StorageError.
 
     A batch that has more bytes than its file has on the disk is mostly a hole, which reads as zeros. It is damaged
@@ -104,24 +102,17 @@ def require_readable(descriptor: int, header: Header, position: int, *, path: Pa
     checksum is computed without holding the batch.
     """
     size_bytes = header.size_bytes
-    stored_bytes = os.fstat(descriptor).st_blocks * _BLOCK_BYTES
-    if size_bytes > max(stored_bytes, WINDOW_BYTES):
-        pieces = _pieces(descriptor, position, position + size_bytes, path=path)
+    if size_bytes > max(opened.stored_bytes, WINDOW_BYTES):
+        pieces = opened.pieces(position, position + size_bytes)
         if computed_crc_of(pieces, magic=header.magic) != header.crc:
             raise CorruptBatchError(
-                file=path,
+                file=opened.path,
                 position=position,
                 offset=header.base_offset,
                 problem=f"a batch of {size_bytes:,} bytes with a wrong checksum, in a file that has only "
-                f"{stored_bytes:,} bytes on the disk: the rest reads as zeros",
+                f"{opened.stored_bytes:,} bytes on the disk: the rest reads as zeros",
             )
-    require_size(size_bytes, memory_bytes, file=str(path), position=position, offset=header.base_offset)
-
-
-def _pieces(descriptor: int, position: int, end: int, *, path: Path) -> Iterator[bytes]:
-    while position < end and (piece := read_at(descriptor, min(WINDOW_BYTES, end - position), position, path=path)):
-        yield piece
-        position += len(piece)
+    require_size(size_bytes, memory_bytes, file=str(opened.path), position=position, offset=header.base_offset)
 
 
 def headers(path: Path, *, start_position: int = 0, end_position: int | None = None) -> Iterator[tuple[int, Header]]:
@@ -129,11 +120,11 @@ def headers(path: Path, *, start_position: int = 0, end_position: int | None = N
 
     Raises CorruptBatchError, RefusedError, StorageError.
     """
-    with open_regular(path) as descriptor:
-        end = os.fstat(descriptor).st_size if end_position is None else end_position
+    with open_regular(path) as opened:
+        end = opened.size_bytes if end_position is None else end_position
         position = start_position
         while position < end:
-            prefix = read_at(descriptor, min(HEADER_BYTES, end - position), position, path=path)
+            prefix = opened.read(min(HEADER_BYTES, end - position), position)
             header = read_header(prefix, file=str(path), position=position)
             require_inside(header, end - position, file=str(path), position=position)
             yield position, header

@@ -14,7 +14,7 @@ from kcompact.format.names import (
     Suffix,
 )
 from kcompact.log.broker_recovery import recovered_segments
-from kcompact.log.files import FileIdentity, open_regular, read_at
+from kcompact.log.files import FileIdentity, open_regular
 from kcompact.log.growing import last_whole_batch, read_growing
 from kcompact.log.index_files import (
     build_indexes,
@@ -119,8 +119,8 @@ class SegmentReader:
         if not log.size_bytes:
             return None
         path = self.directory / log.name
-        with open_regular(path) as descriptor:
-            prefix = read_at(descriptor, HEADER_BYTES, 0, path=path)
+        with open_regular(path) as opened:
+            prefix = opened.read(HEADER_BYTES, 0)
         return self._first_header(prefix, path, base_offset).max_timestamp
 
     def recover(

@@ -165,9 +165,11 @@ def _scanned_tables(path: Path, end_position: int) -> list[PackedTable] | None:
     scratch, row = np.empty(_WINDOW_BYTES, np.uint8), np.empty((1, c.COLUMNS), np.int64)
     found = np.empty((_SCANNED_ROWS, c.TXN_COLUMNS), np.int64)
     packed, position, code = [], 0, c.FULL
-    with open_regular(path) as descriptor:
+    with open_regular(path) as opened:
         while code == c.FULL:
-            count, position, code = kernels.scan_transactions(descriptor, position, end_position, scratch, row, found)
+            count, position, code = kernels.scan_transactions(
+                opened.descriptor, position, end_position, scratch, row, found
+            )
             packed.append(PackedTable.of(found[:count]))
     return packed if code == c.DONE else None
 

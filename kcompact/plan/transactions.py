@@ -24,7 +24,7 @@ from kcompact.format.batch import Record, read_records
 from kcompact.format.messages.coordinators import TRANSACTION_LOG, decode
 from kcompact.format.names import TRANSACTION_STATE, DirectoryKind, TopicPartition, parse_directory
 from kcompact.log.directory import LogDir, PartitionLog, partition_directories, read_log
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import open_regular
 from kcompact.log.index_files import position_near
 from kcompact.log.producer_state import Producer
 from kcompact.log.segment_reader import WINDOW_BYTES, headers, verified_batches
@@ -169,9 +169,9 @@ def _contains(log: PartitionLog, starts: Iterable[bytes]) -> bool:
     """
     for segment in log.segments:
         path = log.directory / segment.log_name
-        with open_regular(path) as descriptor:
+        with open_regular(path) as opened:
             for position in range(0, segment.size_bytes, WINDOW_BYTES):
-                data = read_at(descriptor, WINDOW_BYTES + _START_BYTES - 1, position, path=path)
+                data = opened.read(WINDOW_BYTES + _START_BYTES - 1, position)
                 if any(each in data for each in starts):
                     return True
     return False

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from kcompact.export.files import new_file, require_new
-from kcompact.log.files import open_regular, read_at
+from kcompact.log.files import open_regular
 
 MARK = '<meta name="generator" content="kcompact report">'
 """Stands near the start of each report, and in no other file."""
@@ -30,5 +30,5 @@ def write_report(file: Path, content: str, directories: Collection[Path]) -> Non
 def _is_report(file: Path) -> bool:
     if file.is_symlink() or not file.is_file():
         return False
-    with open_regular(file) as descriptor:
-        return MARK.encode() in read_at(descriptor, _MARK_WITHIN, 0, path=file)
+    with open_regular(file) as opened:
+        return MARK.encode() in opened.read(_MARK_WITHIN, 0)

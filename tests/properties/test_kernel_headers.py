@@ -115,8 +115,10 @@ def read_from_file(
     path = directory / "read"
     path.write_bytes(content)
     buffer, table = array(bytes(size)), np.empty((size // HEADER_BYTES + 1, COLUMNS), np.int64)
-    with open_regular(path) as descriptor:
-        count, _, code = kernels.read_batches(descriptor, start, size, base_offset, end_offset, -1, buffer, table)
+    with open_regular(path) as opened:
+        count, _, code = kernels.read_batches(
+            opened.descriptor, start, size, base_offset, end_offset, -1, buffer, table
+        )
     return table[:count], code
 
 

@@ -112,8 +112,8 @@ def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> N
     held = Path(f"/proc/self/fd/{directory.fd()}")
     for name in sorted(name for name in present if name.endswith(Suffix.LOG)):
         log = held / name
-        with open_regular(directory.path / name, dir_fd=directory.fd()) as reader:
-            end_position = os.fstat(reader).st_size
+        with open_regular(directory.path / name, dir_fd=directory.fd()) as opened:
+            end_position = opened.size_bytes
             aborted = aborted_by_markers(transactions, read_transactions(log, end_position=end_position))
             if log.with_suffix(Suffix.INDEX).name in present:
                 continue
@@ -126,8 +126,8 @@ def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> N
                 descriptor = create(path, dir_fd=directory.fd())
                 try:
                     write_all(descriptor, data, path=path)
-                    copy_status(reader, descriptor)
-                    copy_times(reader, descriptor)
+                    copy_status(opened.descriptor, descriptor)
+                    copy_times(opened.descriptor, descriptor)
                     sync(descriptor, path=path)
                 finally:
                     os.close(descriptor)
@@ -167,20 +167,20 @@ def _copy_file(
     path = target.path / name
     crc = 0
     left_bytes = sys.maxsize if beginning is None else beginning.size_bytes
-    with open_regular(source.path / name, dir_fd=source.fd(), identity=identity) as reader:
-        if beginning is not None and os.fstat(reader).st_ino != beginning.inode:
+    with open_regular(source.path / name, dir_fd=source.fd(), identity=identity) as opened:
+        if beginning is not None and opened.status.st_ino != beginning.inode:
             raise LogChangedError(path=source.path / name, problem="was replaced since the plan was made")
         try:
             descriptor = create(path, dir_fd=target.fd())
             try:
-                while data := os.read(reader, min(_COPY_BYTES, left_bytes)):
+                while data := os.read(opened.descriptor, min(_COPY_BYTES, left_bytes)):
                     left_bytes -= len(data)
                     crc = crc32c(data, crc)
                     write_all(descriptor, data, path=path)
                     check()
                 with storage_errors(path):
-                    copy_status(reader, descriptor)
-                    copy_times(reader, descriptor)
+                    copy_status(opened.descriptor, descriptor)
+                    copy_times(opened.descriptor, descriptor)
                 sync(descriptor, path=path)
             finally:
                 os.close(descriptor)
