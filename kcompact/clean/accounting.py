@@ -55,7 +55,7 @@ def check_scan(directory: Path, tasks: Sequence[Sequence[Split]], scanned: Seque
     ledger = _Ledger(directory, "scan")
     ledger.once("splits", (scan.split.number for scan in scanned), (split.number for task in tasks for split in task))
     for split, survivors, summary, superseded in scanned:
-        where = f"{split.log_name}, positions {split.start_position:,} to {split.end_position:,}: "
+        where = f"{split.log.name}, positions {split.start_position:,} to {split.end_position:,}: "
         ledger.equal(where + "records", summary.keyed + summary.unkeyed + summary.control, summary.records)
         ledger.equal(where + "bytes of survivor bits", len(survivors), (summary.records + 7) // 8)
         latest = count_bits(np.frombuffer(survivors, np.uint8))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kcompact.clean.rules import delete_horizon_ms
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.producer_state import LastRecord
 from kcompact.log.transactions import PackedTable
 from kcompact.release import KAFKA_4_3, Release
@@ -74,11 +74,11 @@ class Split:
 
     `number` counts the splits of a cleaning in offset order. `excluded_from_map` and `discardable` are base offsets of
     transactional batches, i64[n] ascending (`transactions.TransactionDecisions`). `keeps_legacy_tombstones` decides
-    about tombstones in batches of magic 0 and 1, which cannot store a delete horizon. `file` is the `.log` that was
-    planned. No other file is read, whatever the path leads to by now; None is not compared.
+    about tombstones in batches of magic 0 and 1, which cannot store a delete horizon. `identity` is that of the `.log`
+    that was planned. No other file is read, whatever the path leads to by now; None is not compared.
     """
 
-    log_name: str
+    log: LogFile
     start_position: int
     end_position: int
     base_offset: int
@@ -88,7 +88,7 @@ class Split:
     discardable: npt.NDArray[np.int64] = field(default_factory=_no_offsets, compare=False)
     keeps_legacy_tombstones: bool = True
     number: int = 0
-    file: FileIdentity | None = None
+    identity: FileIdentity | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -250,7 +250,7 @@ def survivors_of(
 
 def _split_bytes(plan: CleanPlan, tuning: Tuning, worker_bytes: int, max_bytes_per_second: int | None) -> int:
     # A worker holds a split, the table of its batches, which can take twice as much, and what it inflates and encodes.
-    files = ((plan.log.directory / segment.log_name, segment.size_bytes) for segment in plan.segments)
+    files = ((plan.log.file(segment.log_name), segment.size_bytes) for segment in plan.segments)
     of_batches = SPLIT_BATCHES * mean_batch_bytes(files)
     split_bytes = min(tuning.split_bytes, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
     if max_bytes_per_second is None:
@@ -317,7 +317,7 @@ def _transactional_batches(plan: CleanPlan, scanned: Iterable[Scanned]) -> Batch
     base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
     found: dict[int, list[PackedTable]] = {base_offset: [] for base_offset in base_of.values()}
     for scan in sorted(scanned, key=lambda scan: scan.split.number):
-        found[base_of[scan.split.log_name]].append(scan.summary.transactional)
+        found[base_of[scan.split.log.name]].append(scan.summary.transactional)
     return {base_offset: PackedTables(packed) for base_offset, packed in found.items()}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -83,16 +82,15 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
-    path = Path(job.directory) / split.log_name
     hash_of = stages.key_hash(job)
     hashes: list[bytes] = []
     record_refs: list[int] = []
     summary = _SummaryBuilder()
     excluded_from_map = set(split.excluded_from_map.tolist())
     row = announced = unkeyed = tombstones = control = 0
-    for batch, records in batches_with_records(path, split, job.memory_bytes):
+    for batch, records in batches_with_records(split, job.memory_bytes):
         header = batch.header
-        summary.add(with_marker(batch, file=str(path)))
+        summary.add(with_marker(batch, file=str(split.log)))
         summary.most_bytes += most_bytes(batch, records)
         if header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
             control += len(records)
@@ -109,7 +107,7 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
         row += len(records)
         # The header of a compressed legacy batch has no number of records.
         announced += len(records) if header.records_count < 0 else header.records_count
-    _verify_offset_index(path, split, summary.last_offset_at)
+    _verify_offset_index(split, summary.last_offset_at)
     halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
     collector.add(split.number, row, Keys(halves[:, 1].copy(), halves[:, 0].copy(), np.array(record_refs, np.int64)))
     return summary.finish(
@@ -117,23 +115,23 @@ def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummar
     )
 
 
-def batches_with_records(path: Path, split: Split, memory_bytes: int) -> Iterator[tuple[Batch, list[Record]]]:
+def batches_with_records(split: Split, memory_bytes: int) -> Iterator[tuple[Batch, list[Record]]]:
     """Yield the batches of a split, verified, with their records. Raises as `read_split`."""
     previous_offset = -1
     for batch in verified_batches(
-        path,
+        split.log,
         base_offset=split.base_offset,
         end_offset=split.end_offset,
         start_position=split.start_position,
         end_position=split.end_position,
-        identity=split.file,
+        identity=split.identity,
         memory_bytes=memory_bytes,
     ):
-        records = read_records(batch, file=str(path), memory_bytes=memory_bytes)
+        records = read_records(batch, file=str(split.log), memory_bytes=memory_bytes)
         # A legacy header stores only the last offset, so `verified_batches` cannot compare the first one.
         if batch.header.magic < 2 and records[0].offset <= previous_offset:
             raise CorruptBatchError(
-                file=path,
+                file=str(split.log),
                 position=batch.position,
                 offset=records[0].offset,
                 problem=f"begins with offset {records[0].offset} after offset {previous_offset}",
@@ -180,12 +178,12 @@ class _SummaryBuilder:
         )
 
 
-def _verify_offset_index(path: Path, split: Split, ends: dict[int, int]) -> None:
+def _verify_offset_index(split: Split, ends: dict[int, int]) -> None:
     """Raise CorruptIndexError unless each index entry of this split is the position and last offset of a batch."""
     if not split.check_index:
         return
-    index_path = path.with_suffix(Suffix.INDEX)
-    for number, entry in enumerate(read_offset_index(index_path)):
-        offset = int(path.stem) + entry.relative_offset
+    index_file = split.log.with_suffix(Suffix.INDEX)
+    for number, entry in enumerate(read_offset_index(index_file)):
+        offset = split.log.base_offset + entry.relative_offset
         if split.start_position <= entry.position < split.end_position and ends.get(entry.position) != offset:
-            raise wrong_entry(index_path, number, entry)
+            raise wrong_entry(index_file, number, entry)

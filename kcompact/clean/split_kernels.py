@@ -8,7 +8,6 @@ definition. If a kernel rejects a single batch, the definition cleans that batch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,6 @@ from kcompact.format.names import Suffix
 from kcompact.kernels import Bytes, Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.files import open_regular
 from kcompact.log.index_files import read_entries
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.transactions import PackedTable, find_transactions
@@ -47,10 +45,9 @@ class Loaded(NamedTuple):
 
 def load(job: ScanJob, split: Split, buffers: Buffers) -> Loaded | None:
     """Return a split with its batches verified, None if the kernel rejects it."""
-    path = Path(job.directory) / split.log_name
     buffer = buffers.bytes_of("source", split.size_bytes)
     table = buffers.table("batches", split.size_bytes // c.HEADER_BYTES + 1, c.COLUMNS)
-    with open_regular(path, identity=split.file) as opened:
+    with split.log.open(identity=split.identity) as opened:
         count, _, code = kernels.read_batches(
             opened.descriptor,
             split.start_position,
@@ -87,16 +84,15 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
 
     In that case the collector may already have some of the split's keys.
     """
-    path = Path(job.directory) / split.log_name
     loaded = load(job, split, buffers)
-    if loaded is None or not _index_agrees(path, split, loaded.table):
+    if loaded is None or not _index_agrees(split, loaded.table):
         return None
     table = loaded.table
     k0, k1 = np.frombuffer(job.hash_key, "<u8")
     keyed = unkeyed = tombstones = control = most_bytes = 0
     try:
         for first, end, inflated in inflated_runs(
-            loaded.buffer, table, buffers, file=path, start_position=split.start_position
+            loaded.buffer, table, buffers, file=str(split.log), start_position=split.start_position
         ):
             code = c.DAMAGED
             if is_possible(table, first, end):
@@ -112,7 +108,7 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
             most_bytes += most_bytes_of_table(table[first:end], header_bytes)
             collector.commit(split.number, loaded.records, entries)
         transactional = find_transactions(
-            loaded.buffer, table, lambda number: with_marker(batch_at(split, loaded, number), file=split.log_name)
+            loaded.buffer, table, lambda number: with_marker(batch_at(split, loaded, number), file=str(split.log))
         )
     except CorruptBatchError:
         return None
@@ -132,15 +128,15 @@ def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffe
     )
 
 
-def _index_agrees(path: Path, split: Split, table: Table) -> bool:
+def _index_agrees(split: Split, table: Table) -> bool:
     """Return whether each index entry of this split is the position and the last offset of a batch."""
     if not split.check_index:
         return True
-    data = read_entries(path.with_suffix(Suffix.INDEX), index.OFFSET_ENTRY_BYTES)
+    data = read_entries(split.log.with_suffix(Suffix.INDEX), index.OFFSET_ENTRY_BYTES)
     entries = np.frombuffer(data, ">i4", len(data) // index.OFFSET_ENTRY_BYTES * 2).reshape(-1, 2)
     positions = entries[:, 1].astype(np.int64)
     within = (positions >= split.start_position) & (positions < split.end_position)
-    offsets = entries[within, 0].astype(np.int64) + int(path.stem)
+    offsets = entries[within, 0].astype(np.int64) + split.log.base_offset
     starts = positions[within] - split.start_position
     rows = np.searchsorted(table[:, c.POSITION], starts)
     if len(rows) and rows.max() >= len(table):
@@ -188,10 +184,6 @@ class _Filtering(NamedTuple):
     fates: BatchFates
     latest_counts: Column | None
 
-    @property
-    def path(self) -> Path:
-        return Path(self.job.directory) / self.split.log_name
-
     def batch(self, number: int) -> Batch:
         return batch_at(self.split, self.loaded, number)
 
@@ -204,7 +196,12 @@ def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
     horizon = job.new_horizon_ms
     outcomes = buffers.table("outcomes", len(table), c.OUTCOMES)
     for first, end, inflated in inflated_runs(
-        loaded.buffer, table, buffers, file=filtering.path, start_position=split.start_position, wanted=is_filtered
+        loaded.buffer,
+        table,
+        buffers,
+        file=str(filtering.split.log),
+        start_position=split.start_position,
+        wanted=is_filtered,
     ):
         part = table[first:end][is_filtered[first:end]]
         sections = part[:, c.SECTION_END] - part[:, c.SECTION_START]
@@ -274,7 +271,7 @@ def _assembled(
             action[number] = c.EMPTIED
             continue
         others[number] = cleaned.data
-        header = read_header(cleaned.data, file=filtering.split.log_name, position=0)
+        header = read_header(cleaned.data, file=str(filtering.split.log), position=0)
         max_timestamps[number], last_offsets[number] = header.max_timestamp, header.last_offset
     is_compressed = table[:, c.ATTRIBUTES] & c.CODEC_MASK != 0
     for number in np.flatnonzero((action == c.ENCODED) & is_compressed).tolist():
@@ -364,7 +361,7 @@ def batch_at(split: Split, loaded: Loaded, number: int) -> Batch:
     start, size = int(loaded.table[number, c.POSITION]), int(loaded.table[number, c.SIZE])
     data = loaded.buffer.data[start : start + size]
     position = split.start_position + start
-    return Batch(position, read_header(data, file=split.log_name, position=position), data)
+    return Batch(position, read_header(data, file=str(split.log), position=position), data)
 
 
 def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:
@@ -379,7 +376,7 @@ def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:
         keeps_header=keeps_header,
         is_discardable=bool(loaded.table[number, c.FLAGS] & c.DISCARDABLE),
         keeps_legacy_tombstones=split.keeps_legacy_tombstones,
-        file=str(filtering.path),
+        file=str(filtering.split.log),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from kcompact.format.index import EntryColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import open_regular, read_ahead
+from kcompact.log.files import LogFile
 from kcompact.log.index_files import contradiction, is_batch, read_offset_index
 from kcompact.log.segment_reader import batches, headers, require_readable
 from kcompact.log.segments import Segment
@@ -47,12 +46,12 @@ def number_splits(
     for segment in plan.segments:
         end_offset = min(plan.log.end_of(segment), plan.first_uncleanable_offset)
         splits = cut(plan.log, segment, split_bytes, memory_bytes, end_offset=end_offset)
-        file = segment.files[0].elsewhere() if on_other_machines else segment.files[0]
+        identity = segment.files[0].elsewhere() if on_other_machines else segment.files[0]
         found[segment.base_offset] = [
             replace(
                 split,
                 number=number + index,
-                file=file,
+                identity=identity,
                 keeps_legacy_tombstones=segment.last_modified_ms > horizon_ms,
             )
             for index, split in enumerate(splits)
@@ -68,8 +67,7 @@ def ahead(job: ScanJob, splits: Sequence[Split]) -> Iterator[Split]:
     """
     for split, following in zip_longest(splits, splits[1:]):
         if following is not None and job.max_bytes_per_second is None:
-            path = Path(job.directory) / following.log_name
-            read_ahead(path, following.start_position, following.size_bytes, identity=following.file)
+            following.log.read_ahead(following.start_position, following.size_bytes, identity=following.identity)
         yield split
 
 
@@ -80,12 +78,12 @@ def cut(log: PartitionLog, segment: Segment, split_bytes: int, memory_bytes: int
     """
     if segment.size_bytes == 0:
         return []
-    path = log.directory / segment.log_name
+    file = log.file(segment.log_name)
     starts = _starts(log, segment, split_bytes) if segment.size_bytes > split_bytes else [0]
-    bases = [segment.base_offset, *(_base_offset_at(path, position) for position in starts[1:])]
+    bases = [segment.base_offset, *(_base_offset_at(file, position) for position in starts[1:])]
     splits = [
         Split(
-            log_name=segment.log_name,
+            log=file,
             start_position=start,
             end_position=end,
             base_offset=base_offset,
@@ -98,15 +96,17 @@ def cut(log: PartitionLog, segment: Segment, split_bytes: int, memory_bytes: int
     ]
     for split in splits:
         if split.size_bytes > 2 * split_bytes:
-            _require_readable(path, split, memory_bytes)
+            _require_readable(split, memory_bytes)
     return splits
 
 
-def _require_readable(path: Path, split: Split, memory_bytes: int) -> None:
+def _require_readable(split: Split, memory_bytes: int) -> None:
     """Raise CorruptDataError, BatchTooLargeError if a batch of a split may not be read whole."""
-    with open_regular(path) as opened:
-        for position, header in headers(path, start_position=split.start_position, end_position=split.end_position):
-            require_readable(opened, header, position, memory_bytes=memory_bytes)
+    with split.log.open() as opened:
+        for position, header in headers(
+            split.log, start_position=split.start_position, end_position=split.end_position
+        ):
+            require_readable(opened, header, position, file=split.log, memory_bytes=memory_bytes)
 
 
 def legacy_horizon_ms(plan: CleanPlan) -> int:
@@ -121,29 +121,29 @@ def legacy_horizon_ms(plan: CleanPlan) -> int:
 
 def _starts(log: PartitionLog, segment: Segment, split_bytes: int) -> list[int]:
     """Return the positions at which the splits of a segment begin. Raises CorruptDataError."""
-    path, index_path = log.directory / segment.log_name, log.index_file(segment, Suffix.INDEX)
-    if index_path is None:
-        positions = np.fromiter((position for position, _ in headers(path)), np.int64)
+    file, index_file = log.file(segment.log_name), log.index_file(segment, Suffix.INDEX)
+    if index_file is None:
+        positions = np.fromiter((position for position, _ in headers(file)), np.int64)
         return [0, *(int(positions[number]) for number in _every(split_bytes, positions))]
-    entries = read_offset_index(index_path)
+    entries = read_offset_index(index_file)
     if isinstance(entries, EntryColumns):
         positions = entries.second.astype(np.int64)
     else:
         positions = np.fromiter((entry.position for entry in entries), np.int64, len(entries))
     chosen = [entries[number] for number in _every(split_bytes, positions)]
     for entry in chosen:
-        is_true = is_batch(path, entry.position, segment.base_offset + entry.relative_offset)
-        if not is_true and (problem := contradiction(index_path)) is not None:
+        is_true = is_batch(file, entry.position, segment.base_offset + entry.relative_offset)
+        if not is_true and (problem := contradiction(index_file)) is not None:
             raise problem
     starts = [0, *(entry.position for entry in chosen)]
-    return [start for pair in pairwise([*starts, segment.size_bytes]) for start in _finer(path, *pair, split_bytes)]
+    return [start for pair in pairwise([*starts, segment.size_bytes]) for start in _finer(file, *pair, split_bytes)]
 
 
-def _finer(path: Path, start: int, end: int, split_bytes: int) -> list[int]:
+def _finer(file: LogFile, start: int, end: int, split_bytes: int) -> list[int]:
     """Return the positions at which splits between two positions begin, by headers if the index has too few entries."""
     if end - start <= 2 * split_bytes:
         return [start]
-    positions = np.fromiter((at for at, _ in headers(path, start_position=start, end_position=end)), np.int64)
+    positions = np.fromiter((at for at, _ in headers(file, start_position=start, end_position=end)), np.int64)
     return [start, *(int(positions[number]) for number in _every(split_bytes, positions, start))]
 
 
@@ -154,10 +154,10 @@ def _every(split_bytes: int, positions: npt.NDArray[np.int64], position: int = 0
         position = int(positions[number])
 
 
-def _base_offset_at(path: Path, position: int) -> int:
-    _, header = next(headers(path, start_position=position))
+def _base_offset_at(file: LogFile, position: int) -> int:
+    _, header = next(headers(file, start_position=position))
     if header.magic == 2:
         return header.base_offset
     # A legacy batch stores its first offset only inside its compressed section.
-    (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
-    return legacy_base_offset(batch, file=str(path))
+    (batch,) = batches(file, start_position=position, end_position=position + header.size_bytes)
+    return legacy_base_offset(batch, file=str(file))

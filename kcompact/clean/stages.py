@@ -147,7 +147,7 @@ def scan(
             if not collector.rollback(savepoint):
                 # Some keys of the split are already merged or sent. The definition rejects it and raises the error.
                 by_definition(split, new_collector(log_of(split)))
-                raise LogChangedError(path=split.log_name, problem="has changed while it was read")
+                raise LogChangedError(path=str(split.log), problem="has changed while it was read")
             return by_definition(split, collector)
 
     found = []

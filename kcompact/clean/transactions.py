@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.directory import PartitionLog
+from kcompact.log.files import LogFile
 from kcompact.log.index_files import build_indexes, read_offset_index
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.segments import Segment
@@ -81,9 +81,7 @@ def decide_transactions(
 def read_transaction_batches(plan: CleanPlan) -> dict[int, PackedTables]:
     """Return the transactional and control batches of each segment, by base offset. Raises CorruptBatchError."""
     return {
-        segment.base_offset: read_transaction_tables(
-            plan.log.directory / segment.log_name, end_position=segment.size_bytes
-        )
+        segment.base_offset: read_transaction_tables(plan.log.file(segment.log_name), end_position=segment.size_bytes)
         for segment in plan.segments
     }
 
@@ -94,16 +92,16 @@ def aborted_of_indexes(plan: CleanPlan) -> dict[int, Sequence[AbortedTxn]]:
     Without any entry no batch is excluded from the offset map. Then the headers that the scan returns are enough.
     """
     return {
-        segment.base_offset: read_transaction_index(_index_path(plan.log, segment))
+        segment.base_offset: read_transaction_index(_index_file(plan.log, segment))
         if segment.has(Suffix.TXN_INDEX)
         else ()
         for segment in plan.log.segments
     }
 
 
-def _index_path(log: PartitionLog, segment: Segment) -> Path:
-    """Return the path of a segment's `.txnindex`, which need not exist."""
-    return (log.directory / segment.log_name).with_suffix(Suffix.TXN_INDEX)
+def _index_file(log: PartitionLog, segment: Segment) -> LogFile:
+    """Return a segment's `.txnindex`, which need not exist."""
+    return log.file(segment.log_name).with_suffix(Suffix.TXN_INDEX)
 
 
 def aborted_of_markers(plan: CleanPlan, batches: Batches) -> dict[int, Sequence[AbortedTxn]]:
@@ -151,8 +149,8 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
     reaching_back = later[later[:, c.ENTRY_FIRST_OFFSET] < plan.first_uncleanable_offset]
     end_offset = int(reaching_back[:, c.ENTRY_LAST_OFFSET].max(initial=-1)) + 1
     for segment, rows in _later_batches(plan, judge.transactions, end_offset):
-        path, entries = _index_path(log, segment), aborted[segment.base_offset]
-        for problem in judge.contradictions(path, entries, rows, judged_end=end_offset):
+        file, entries = _index_file(log, segment), aborted[segment.base_offset]
+        for problem in judge.contradictions(file, entries, rows, judged_end=end_offset):
             raise problem
 
 
@@ -160,8 +158,8 @@ def _judged(plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[Ab
     """Return the judge after the segments of the plan. Raises CorruptTransactionIndexError."""
     judge = TransactionIndexJudge(log_start_offset=plan.log.log_start_offset, log_end_offset=plan.log.log_end_offset)
     for segment in plan.segments:
-        path, entries = _index_path(plan.log, segment), aborted[segment.base_offset]
-        for problem in judge.contradictions(path, entries, rows_of_all(batches[segment.base_offset])):
+        file, entries = _index_file(plan.log, segment), aborted[segment.base_offset]
+        for problem in judge.contradictions(file, entries, rows_of_all(batches[segment.base_offset])):
             raise problem
     return judge
 
@@ -182,7 +180,7 @@ def _judged_by_kernels(
         if not judge.agrees(aborted[segment.base_offset], batches[segment.base_offset]):
             return None
     most_stable = [
-        IndexEntry(aborted[segment.base_offset][number], _index_path(log, segment), number)
+        IndexEntry(aborted[segment.base_offset][number], _index_file(log, segment), number)
         for file, number in judge.most_stable()
         for segment in [plan.segments[file]]
     ]
@@ -208,10 +206,10 @@ def _later_batches(
         return offset < end_offset or (oldest_open is not None and oldest_open < plan.first_uncleanable_offset)
 
     def batches_of(segment: Segment) -> Iterator[TransactionBatch]:
-        path = plan.log.directory / segment.log_name
+        file = plan.log.file(segment.log_name)
         end = plan.log.end_of(segment)
         for batch in verified_batches(
-            path,
+            file,
             base_offset=segment.base_offset,
             end_offset=end,
             end_position=segment.size_bytes,
@@ -219,7 +217,7 @@ def _later_batches(
         ):
             if not is_needed(batch.header.base_offset):
                 return
-            yield from of_headers([with_marker(batch, file=str(path))])
+            yield from of_headers([with_marker(batch, file=str(file))])
 
     for segment in plan.log.segments[len(plan.segments) :]:
         if is_needed(segment.base_offset):
@@ -280,9 +278,9 @@ def map_start(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> O
     else:
         # Where the reading begins can decide about a batch of a transaction that was aborted before, so as for a broker
         # an index that is missing is built, not done without.
-        log_path = log.directory / segment.log_name
-        data, _ = build_indexes(log_path, interval_bytes=log.index_interval_bytes)
-        entries = index.parse_offset_index(data, base_offset=segment.base_offset, file=str(log_path))
+        log_file = log.file(segment.log_name)
+        data, _ = build_indexes(log_file, interval_bytes=log.index_interval_bytes)
+        entries = index.parse_offset_index(data, base_offset=segment.base_offset, file=str(log_file))
     return index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset)
 
 

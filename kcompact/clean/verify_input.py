@@ -31,16 +31,16 @@ def verify_index_ends(plan: CleanPlan) -> None:
         try:
             _verify_ends(plan.log, segment)
         except CorruptIndexError as problem:
-            raise index_or_log(problem) from None
+            raise index_or_log(problem, plan.log.file(segment.log_name)) from None
 
 
 def _verify_ends(log: PartitionLog, segment: Segment) -> None:
-    path = log.index_file(segment, Suffix.INDEX)
-    if path is not None:
-        index.verify_end(read_offset_index(path), size_bytes=segment.size_bytes, file=str(path))
-    path = log.index_file(segment, Suffix.TIME_INDEX)
-    if path is not None and segment.size_bytes == 0 and read_time_index(path):
-        raise CorruptIndexError(file=path, position=0, problem="has entries, but its log is empty")
+    file = log.index_file(segment, Suffix.INDEX)
+    if file is not None:
+        index.verify_end(read_offset_index(file), size_bytes=segment.size_bytes, file=str(file))
+    file = log.index_file(segment, Suffix.TIME_INDEX)
+    if file is not None and segment.size_bytes == 0 and read_time_index(file):
+        raise CorruptIndexError(file=str(file), position=0, problem="has entries, but its log is empty")
 
 
 def verify_replayed(plan: CleanPlan) -> None:
@@ -52,7 +52,7 @@ def verify_replayed(plan: CleanPlan) -> None:
     for segment in log.segments[len(plan.segments) : -1]:
         if log.end_of(segment) > start_offset:
             for _ in verified_producer_headers(
-                log.directory / segment.log_name,
+                log.file(segment.log_name),
                 base_offset=segment.base_offset,
                 end_offset=log.end_of(segment),
                 end_position=segment.size_bytes,
@@ -67,10 +67,10 @@ def damage_behind(problem: CorruptDataError, plan: CleanPlan) -> CorruptDataErro
     the log makes a right index look wrong. Raises RefusedError, StorageError.
     """
     if isinstance(problem, CorruptIndexError):
-        return index_or_log(problem)
-    paths = {segment.log_name: plan.log.index_file(segment, Suffix.INDEX) for segment in plan.segments}
-    path = paths.get(Path(problem.file).name)
-    return problem if path is None else contradiction(path) or problem
+        return index_or_log(problem, plan.log.file(Path(problem.file).name).with_suffix(Suffix.LOG))
+    files = {segment.log_name: plan.log.index_file(segment, Suffix.INDEX) for segment in plan.segments}
+    file = files.get(Path(problem.file).name)
+    return problem if file is None else contradiction(file) or problem
 
 
 def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
@@ -82,7 +82,7 @@ def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     for split, _, summary, _ in sorted(scanned, key=lambda scan: scan.split.number):
         if -1 < summary.first_epoch < epoch:
             raise CorruptBatchError(
-                file=plan.log.directory / split.log_name,
+                file=str(split.log),
                 position=split.start_position,
                 problem=f"leader epoch {summary.first_epoch} follows epoch {epoch}",
             )
@@ -96,15 +96,15 @@ def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
     """
     greatest: dict[str, int] = {}
     for split, _, summary, _ in scanned:
-        greatest[split.log_name] = max(greatest.get(split.log_name, -1), summary.max_timestamp)
+        greatest[split.log.name] = max(greatest.get(split.log.name, -1), summary.max_timestamp)
     for segment in plan.segments:
-        path = plan.log.index_file(segment, Suffix.TIME_INDEX)
-        if path is None or segment.size_bytes == 0:
+        file = plan.log.index_file(segment, Suffix.TIME_INDEX)
+        if file is None or segment.size_bytes == 0:
             continue
-        entries = read_time_index(path)
+        entries = read_time_index(file)
         if entries and entries[-1].timestamp != greatest[segment.log_name]:
             raise CorruptIndexError(
-                file=path,
+                file=str(file),
                 position=(len(entries) - 1) * index.TIME_ENTRY_BYTES,
                 problem=f"ends with timestamp {entries[-1].timestamp}, "
                 f"the greatest in the log is {greatest[segment.log_name]}",

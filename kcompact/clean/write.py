@@ -115,17 +115,16 @@ def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[FilteredRu
 
 def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[FilteredRun]:
     """Yield what remains of a split, batch by batch: the readable definition."""
-    path = Path(job.directory) / split.log_name
     batches = verified_batches(
-        path,
+        split.log,
         base_offset=split.base_offset,
         end_offset=split.end_offset,
         start_position=split.start_position,
         end_position=split.end_position,
-        identity=split.file,
+        identity=split.identity,
         memory_bytes=job.memory_bytes,
     )
-    row = 0
+    file, row = str(split.log), 0
     discardable = set(split.discardable.tolist())
     for run in _runs(batches):
         is_discardable = [batch.header.base_offset in discardable for batch in run]
@@ -133,7 +132,7 @@ def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filt
         for number, batch in enumerate(run):
             # The header of a compressed legacy batch has no number of records; only the inflated section has it.
             count = batch.header.records_count
-            count = len(read_records(batch, file=str(path))) if count < 0 else count
+            count = len(read_records(batch, file=file)) if count < 0 else count
             fate, keeps_header = fates.of(number)
             cleaned = apply_fate(
                 batch,
@@ -143,10 +142,10 @@ def _clean_split(job: CleanJob, split: Split, survivors: Bytes) -> Iterator[Filt
                 keeps_header=keeps_header,
                 is_discardable=is_discardable[number],
                 keeps_legacy_tombstones=split.keeps_legacy_tombstones,
-                file=str(path),
+                file=file,
             )
             row += count
-            yield _run_of_one(batch, cleaned, file=str(path))
+            yield _run_of_one(batch, cleaned, file=file)
 
 
 def _runs(batches: Iterable[Batch]) -> Iterator[list[Batch]]:

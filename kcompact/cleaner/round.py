@@ -250,7 +250,7 @@ class Round:
             with damage_only_if_unchanged(current.log):
                 return perform(replace(cleaning, plan=current))
 
-        return read_settled(planned.log.directory, planned.log.log_dir, clean_current, watches=False)
+        return read_settled(planned.log.files, planned.log.log_dir, clean_current, watches=False)
 
     def _not_reached(self, outcome: PartitionOutcome, problem: KcompactError) -> PartitionOutcome:
         """Return a partition that is not cleaned because of a problem of the round; skipped if it needs no cleaning."""

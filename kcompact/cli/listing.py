@@ -24,6 +24,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, parse_directory, parse_file_name
 from kcompact.inspect.contents import file_size
 from kcompact.log.directory import LogDir, PartitionLog, is_running, read_log, read_log_dir
+from kcompact.log.files import LogFile, files_in
 from kcompact.log.index_files import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
@@ -90,10 +91,15 @@ class ListedLog(NamedTuple):
     `offsets` are those that its name and that of the next segment leave it.
     """
 
-    path: Path
+    file: LogFile
     label: str
     end_position: int | None = None
     offsets: range = ANY_OFFSET
+
+    @property
+    def path(self) -> Path:
+        """The path, for messages."""
+        return self.file.path
 
 
 def list_paths(paths: Sequence[Path], options: PlanOptions, listing: Listing) -> int:
@@ -148,7 +154,7 @@ def _single_logs(files: Sequence[Path]) -> tuple[list[ListedLog], list[int]]:
             if not is_log(file):
                 problem = "only .log files and partition directories have batches and records"
                 raise RefusedError(path=file, problem=problem)
-            logs.append(ListedLog(file, file.name))
+            logs.append(ListedLog(LogFile.at(file), file.name))
         except RefusedError as refused:
             complain(refused)
             codes.append(refused.exit_code)
@@ -170,7 +176,7 @@ def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[List
         with storage_errors(directory):
             if is_running(directory.parent):
                 log_dir = read_log_dir(directory.parent)
-                active = read_settled(directory, log_dir, partial(_read_log, directory)).active_segment
+                active = read_settled(files_in(directory), log_dir, partial(_read_log, directory)).active_segment
                 ends[active.log_name] = active.size_bytes
             names = _log_names(directory)
             if not names:
@@ -178,9 +184,9 @@ def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[List
     except KcompactError as problem:
         unusable.append(InspectedPartition.failed(directory, problem))
         return []
-    starts = [base_offset_of(directory / name) for name in names]
+    files, starts = files_in(directory), [base_offset_of(directory / name) for name in names]
     return [
-        ListedLog(directory / name, f"{directory.name}/{name}", ends.get(name), range(start, end))
+        ListedLog(files.file(name), f"{directory.name}/{name}", ends.get(name), range(start, end))
         for name, start, end in zip(names, starts, [*starts, MAX_OFFSET][1:], strict=True)
     ]
 
@@ -213,7 +219,7 @@ class _Lister:
             from kcompact.cli.output.field_decoder import FieldDecoder
 
             self._decoder = FieldDecoder(listing.key_decoder, listing.value_decoder, as_json=listing.as_json)
-        self._sizes = {log: file_size(log.path) if log.end_position is None else log.end_position for log in logs}
+        self._sizes = {log: file_size(log.file) if log.end_position is None else log.end_position for log in logs}
         self._by_columns = listing.with_records and kernels.in_use()
         """Whether lines are made of runs of records, not of one batch after the other."""
         self._progress = ListProgress(
@@ -379,7 +385,7 @@ class _Lister:
             return None
         if chosen is None or parse_file_name(log.path.name) is None:
             return 0
-        return position_near(log.path, chosen.first_offset)
+        return position_near(log.file, chosen.first_offset)
 
     def _is_done(self, last_offset: int) -> bool:
         """Return whether no record of a log is listed after an offset."""
@@ -420,7 +426,7 @@ class _Lister:
         from kcompact.inspect.records import record_parts
 
         for part in record_parts(
-            log.path,
+            log.file,
             offsets=log.offsets,
             start_position=start_position,
             end_position=end_position,
@@ -435,7 +441,7 @@ class _Lister:
         latest = self._latest_of(log.path.parent)
         if latest is None:
             return
-        for split in latest.of(log.path):
+        for split in latest.of(log.file):
             row = 0
             for part, _ in self._read(log, split.start_position, split.end_position):
                 if isinstance(part, RecordRun):
@@ -486,9 +492,9 @@ class _Lister:
 
             first = base_offset_of(log.path)
             with storage_errors(directory):
-                paths = [directory / name for name in _log_names(directory)]
-            later = [path for path in paths if base_offset_of(path) >= first]
-            known, problem = read_outcomes(later or [log.path])
+                files = [log.file.files.file(name) for name in _log_names(directory)]
+            later = [file for file in files if base_offset_of(file.path) >= first]
+            known, problem = read_outcomes(later or [log.file])
             self._outcomes = directory, known
             self._unsure_outcomes = self._unsure_outcomes or problem
         return self._outcomes[1]
@@ -514,7 +520,7 @@ class _Lister:
         for directory, logs in groupby(self._logs, key=lambda log: log.path.parent):
             last = list(logs)[-1]
             try:
-                end_offset = end_by_headers(last.path, 0)
+                end_offset = end_by_headers(last.file, 0)
             except KcompactError:
                 continue
             if 0 < end_offset <= first_offset:
@@ -562,6 +568,6 @@ def _read_latest(
 
     try:
         with storage_errors(directory):
-            return read_settled(directory, LogDirs().of(directory), read, watches=False)
+            return read_settled(files_in(directory), LogDirs().of(directory), read, watches=False)
     finally:
         progress.end()

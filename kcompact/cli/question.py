@@ -14,6 +14,7 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_second_suffix, is_log, kind_of
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, storage_errors
 from kcompact.log.directory import LogDir
+from kcompact.log.files import LogFile
 from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.notes import option_notes, plan_notes
 from kcompact.plan.options import PlanOptions
@@ -152,13 +153,13 @@ def _with_contents(entry: FileEntry, *, verify: bool, memory_bytes: int) -> File
 
     base_offset = base_offset_of(entry.path)
     if verify:
-        verified = verify_file(entry.path, base_offset, memory_bytes=memory_bytes)
+        verified = verify_file(LogFile.at(entry.path), base_offset, memory_bytes=memory_bytes)
         contents = verified.segments[0]
         entry = replace(entry, contents=contents, findings=tuple(verified.findings))
         if verified.is_damaged:
             entry = _damaged(entry)
     else:
-        contents = file_contents(entry.path, base_offset)
+        contents = file_contents(LogFile.at(entry.path), base_offset)
         entry = replace(entry, contents=contents)
     if contents.damage is not None:
         entry = replace(entry, error=str(contents.damage), exit_code=contents.damage.exit_code)
@@ -173,7 +174,7 @@ def _with_findings_of_index(entry: FileEntry, memory_bytes: int) -> FileEntry:
     from kcompact.inspect.findings import Severity
     from kcompact.inspect.verify import verify_file
 
-    verified = verify_file(log, base_offset_of(entry.path), memory_bytes=memory_bytes)
+    verified = verify_file(LogFile.at(log), base_offset_of(entry.path), memory_bytes=memory_bytes)
     findings = tuple(finding for finding in verified.findings if finding.file == entry.path.name)
     entry = replace(entry, findings=findings)
     is_damaged = any(finding.severity is Severity.DAMAGE for finding in findings)

@@ -47,7 +47,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.log.files import open_regular, read_file
+from kcompact.log.files import LogFile, open_regular, read_file
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 from kcompact.notes import Note, NoteCode
 
@@ -217,7 +217,7 @@ def _read_snapshot(path: Path) -> _State:
     """Return the state in a snapshot. Raises CorruptDataError, also for a snapshot without its footer."""
     state = _State()
     is_begun = is_complete = False
-    for batch in batches(path):
+    for batch in batches(LogFile.at(path)):
         for record, kind in _checked(batch, path):
             if is_complete or (not is_begun and kind != SNAPSHOT_HEADER):
                 problem = "a snapshot must have its header first and its footer last"
@@ -281,7 +281,7 @@ def _log_batches(
                 file=path, offset=base, problem=f"the metadata log has nothing from offset {expected} to {base}"
             )
         try:
-            for batch in batches(path):
+            for batch in batches(LogFile.at(path)):
                 header = batch.header
                 if header.base_offset != expected:
                     problem = f"base offset {header.base_offset}, but the previous batch ends at {expected}"

@@ -24,7 +24,7 @@ from kcompact.format.batch import Batch, read_header, read_records
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, Temporary, TopicPartition
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import open_regular
+from kcompact.log.files import LogFile
 
 UP_TO_MAGIC_BYTES = 17
 OVERHEAD_BYTES = 12
@@ -32,12 +32,12 @@ OVERHEAD_BYTES = 12
 LEAST_RECORD_BYTES = 14
 
 
-def broken_end(file: Path, position: int) -> Finding | None:
+def broken_end(file: LogFile, position: int) -> Finding | None:
     """Return what a broker does with the bytes from a position of a last segment on; None if it finds batches there.
 
     Raises RefusedError, StorageError.
     """
-    with open_regular(file) as opened:
+    with file.open() as opened:
         end = opened.size_bytes
         while position < end:
             prefix = opened.read(min(UP_TO_MAGIC_BYTES, end - position), position)
@@ -48,7 +48,13 @@ def broken_end(file: Path, position: int) -> Finding | None:
             if size < LEAST_RECORD_BYTES or len(prefix) < UP_TO_MAGIC_BYTES or position + OVERHEAD_BYTES + size > end:
                 problem = f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and "
                 problem += "consumers do not get past them"
-                return Finding(kind=Kind.TORN_END, directory=file.parent, file=file, position=position, problem=problem)
+                return Finding(
+                    kind=Kind.TORN_END,
+                    directory=file.files.directory,
+                    file=file.path,
+                    position=position,
+                    problem=problem,
+                )
             position += OVERHEAD_BYTES + size
     return None
 
@@ -57,17 +63,17 @@ def swap_findings(log: PartitionLog) -> Iterator[Finding]:
     """Yield the `.log.swap` files that a broker fails to load. Raises RefusedError, StorageError."""
     for name in log.leftovers:
         if name.endswith(f"{Suffix.LOG}{Temporary.SWAP}"):
-            found = broken_end(log.directory / name, 0)
+            found = broken_end(log.file(name), 0)
             if found is not None and found.kind is Kind.UNLOADABLE_SEGMENT:
                 yield found
 
 
-def _unloadable(file: Path, position: int, size: int) -> Finding:
+def _unloadable(file: LogFile, position: int, size: int) -> Finding:
     least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
     return Finding(
         kind=Kind.UNLOADABLE_SEGMENT,
-        directory=file.parent,
-        file=file,
+        directory=file.files.directory,
+        file=file.path,
         position=position,
         problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
         broker_says=f"Found record size {size} {least} in file {file}",
@@ -93,18 +99,18 @@ class Failure:
         return f"Marking its partition ({partition}) as uncleanable: {self.exception}"
 
 
-def failures(file: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Iterator[Failure]:
+def failures(file: LogFile, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Iterator[Failure]:
     """Yield where a broker's cleaner fails in a segment: at the first place already, and at the others after a repair.
 
     Where no batch begins, the rest cannot be examined. Raises RefusedError, StorageError.
     """
-    with open_regular(file) as opened:
+    with file.open() as opened:
         end, position = opened.size_bytes, 0
         while position < end:
             left_bytes = end - position
             prefix = opened.read(min(UP_TO_MAGIC_BYTES, left_bytes), position)
             offset = struct.unpack_from(">q", prefix)[0] if len(prefix) >= 8 else None
-            failure = partial(Failure, file=file, position=position, offset=offset)
+            failure = partial(Failure, file=file.path, position=position, offset=offset)
             exception = _wrong_prefix(prefix, left_bytes, f"log segment {file} at position {position}")
             if exception:
                 yield failure(exception=exception)
@@ -140,7 +146,7 @@ def _wrong_prefix(prefix: bytes, left_bytes: int, where: str) -> str:
     return f"CorruptRecordException: {problem}"
 
 
-def _wrong_records(data: bytes, file: Path, position: int, memory_bytes: int) -> str:
+def _wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int) -> str:
     """Return the exception for records that cannot be decoded, an empty text if they can."""
     try:
         header = read_header(data, file=str(file), position=position)

@@ -27,7 +27,7 @@ from kcompact.format.properties import PARTITION_METADATA, parse_partition_metad
 from kcompact.inspect import findings as inspected
 from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import read_file
+from kcompact.log.files import LogFile
 from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, wrong_entry
 from kcompact.log.segment_reader import headers
 from kcompact.log.segments import Segment
@@ -45,17 +45,17 @@ class Tail:
 
 def read_tail(log: PartitionLog, segment: Segment) -> Tail:
     """Return the end of a segment, from its last index entry on. Raises RefusedError, StorageError."""
-    path = log.directory / segment.log_name
+    file = log.file(segment.log_name)
     end_offset = segment.base_offset
     try:
-        for _, header in headers(path, start_position=_last_indexed(log, segment, path)):
+        for _, header in headers(file, start_position=_last_indexed(log, segment, file)):
             end_offset = header.next_offset
     except CorruptDataError as problem:
         return Tail(end_offset=end_offset, damage=problem)
     return Tail(end_offset=end_offset)
 
 
-def _last_indexed(log: PartitionLog, segment: Segment, path: Path) -> int:
+def _last_indexed(log: PartitionLog, segment: Segment, segment_log: LogFile) -> int:
     """Return the position of the last batch in the `.index`, 0 without one. Raises CorruptDataError."""
     file = log.index_file(segment, Suffix.INDEX)
     if file is None:
@@ -66,10 +66,10 @@ def _last_indexed(log: PartitionLog, segment: Segment, path: Path) -> int:
             return 0
         index.verify_end(entries, size_bytes=segment.size_bytes, file=str(file))
         last = entries[-1]
-        if not is_batch(path, last.position, segment.base_offset + last.relative_offset):
+        if not is_batch(segment_log, last.position, segment.base_offset + last.relative_offset):
             raise wrong_entry(file, len(entries) - 1, last)
     except CorruptIndexError as problem:
-        raise index_or_log(problem) from None
+        raise index_or_log(problem, segment_log) from None
     return last.position
 
 
@@ -92,19 +92,18 @@ def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:
 def found_at_the_ends(plan: CleanPlan, tails: Sequence[Tail]) -> list[KcompactError]:
     """Return the damage that the ends of the segments and the small files show. Raises StorageError, RefusedError."""
     found: list[KcompactError] = [tail.damage for tail in tails if tail.damage is not None]
-    directory = plan.log.directory
     parsers = {LEADER_EPOCH_CHECKPOINT: parse_leader_epochs, PARTITION_METADATA: parse_partition_metadata}
     for name, parse in parsers.items():
-        file = directory / name
+        file = plan.log.file(name)
         if file.exists():
             try:
-                parse(read_file(file), file=str(file))
+                parse(file.read(), file=str(file))
             except CorruptDataError as problem:
                 found.append(problem)
     for segment in plan.log.segments:
         if segment.has(Suffix.TXN_INDEX):
             try:
-                read_transaction_index((directory / segment.log_name).with_suffix(Suffix.TXN_INDEX))
+                read_transaction_index(plan.log.file(segment.log_name).with_suffix(Suffix.TXN_INDEX))
             except CorruptDataError as problem:
                 found.append(problem)
     return found
@@ -142,9 +141,9 @@ def _cleaner_failures(plan: CleanPlan, problems: Sequence[KcompactError], memory
         return
     damaged = {problem.file for problem in problems if isinstance(problem, CorruptBatchError)}
     for segment in plan.log.segments[:-1]:
-        file = plan.log.directory / segment.log_name
+        file = plan.log.file(segment.log_name)
         if str(file) in damaged:
-            with storage_errors(file):
+            with storage_errors(file.path):
                 yield from islice(failures(file, memory_bytes=memory_bytes), inspected.MOST_LISTED)
 
 
@@ -153,7 +152,7 @@ def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
 
     After an unclean shutdown the broker cuts off what is no batch. Raises RefusedError, StorageError.
     """
-    active = log.directory / log.active_segment.log_name
+    active = log.file(log.active_segment.log_name)
     if not isinstance(problem, CorruptBatchError) or problem.position is None or problem.file != str(active):
         return None
     if log.recovered_from is not None or log.log_dir.is_running:

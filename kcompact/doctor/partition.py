@@ -17,6 +17,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.notes import NoteCode
@@ -111,11 +112,11 @@ def _only_copies(log: PartitionLog) -> list[int]:
     swaps = [name for name in log.leftovers if name.endswith(f"{Suffix.LOG}{Temporary.SWAP}")]
     logs |= {base_offset_of(name): name for name in swaps}
     used = holders(aside, logs)
-    ends = {base: _end_if_whole(log.directory / name, base) if base in used else None for base, name in logs.items()}
-    return only_copies(aside, ends, began_at=first_epoch_offset(log.directory))
+    ends = {base: _end_if_whole(log.file(name), base) if base in used else None for base, name in logs.items()}
+    return only_copies(aside, ends, began_at=first_epoch_offset(log.files))
 
 
-def _end_if_whole(file: Path, base_offset: int) -> int | None:
+def _end_if_whole(file: LogFile, base_offset: int) -> int | None:
     try:
         return end_by_headers(file, base_offset)
     except CorruptDataError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from kcompact.format.batch import CODEC_MASK, Header
 from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.directory import PartitionLog
+from kcompact.log.files import LogFile
 
 _CODEC, _PRODUCER, _HORIZON, _RECORDS, _SIZE = range(5)
 _NO_HORIZON = -1
@@ -62,7 +62,7 @@ def count_kinds(log: PartitionLog) -> BatchKinds:
     damage = []
     for segment in log.segments:
         try:
-            for rows in _rows(log.directory / segment.log_name, segment.size_bytes):
+            for rows in _rows(log.file(segment.log_name), segment.size_bytes):
                 for column, counted in enumerate(counts):
                     _add(counted, rows, column)
         except (CorruptDataError, RefusedError) as problem:
@@ -83,10 +83,10 @@ def _add(counted: dict[int, Amount], rows: Rows, column: int) -> None:
         counted[value] = counted.get(value, Amount()) + amount
 
 
-def _rows(path: Path, size_bytes: int) -> Iterator[Rows]:
+def _rows(file: LogFile, size_bytes: int) -> Iterator[Rows]:
     """Yield the batches of a file up to a size. Raises CorruptBatchError, RefusedError, StorageError."""
     rows: list[tuple[int, ...]] = []
-    for part in tables_and_headers(path, end_position=size_bytes):
+    for part in tables_and_headers(file, end_position=size_bytes):
         if isinstance(part, tuple):
             rows.append(_row(part[1]))
         else:

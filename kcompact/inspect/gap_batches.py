@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from kcompact.inspect.records import record_runs
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import tables_and_headers
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import batches, headers
 
 CHUNK_BATCHES = 4096
@@ -67,35 +67,35 @@ def _is_broken(header: Header, log_start_offset: int) -> bool:
     return header.records_count != 0 and (has_start or header.records_count != header.last_offset_delta + 1)
 
 
-def chunks(path: Path, *, end_position: int, log_start_offset: int, memory_bytes: int) -> Iterator[Chunk]:
+def chunks(file: LogFile, *, end_position: int, log_start_offset: int, memory_bytes: int) -> Iterator[Chunk]:
     """Yield the batches of a segment. Raises CorruptBatchError, RefusedError, StorageError.
 
     The kernels read them up to the first batch that they cannot confirm, and the definition reads the rest.
     """
     position = 0
     with suppress(KcompactError):
-        for table in tables_and_headers(path, end_position=end_position):
+        for table in tables_and_headers(file, end_position=end_position):
             if isinstance(table, tuple):
                 break
-            chunk = Chunk(table, _broken_runs(path, table, log_start_offset, memory_bytes))
+            chunk = Chunk(table, _broken_runs(file, table, log_start_offset, memory_bytes))
             yield chunk
             position = chunk.end_position
-    yield from _by_definition(path, position, end_position, log_start_offset, memory_bytes)
+    yield from _by_definition(file, position, end_position, log_start_offset, memory_bytes)
 
 
 # By the definition
 
 
 def _by_definition(
-    path: Path, start_position: int, end_position: int, log_start_offset: int, memory_bytes: int
+    file: LogFile, start_position: int, end_position: int, log_start_offset: int, memory_bytes: int
 ) -> Iterator[Chunk]:
     rows: list[list[int]] = []
     broken: list[tuple[int, int, int]] = []
     try:
-        for position, header in headers(path, start_position=start_position, end_position=end_position):
+        for position, header in headers(file, start_position=start_position, end_position=end_position):
             row = _row(header, position)
             if _is_broken(header, log_start_offset):
-                offsets = _offsets(path, position, header, memory_bytes)
+                offsets = _offsets(file, position, header, memory_bytes)
                 if header.magic < 2:
                     row[c.BASE_OFFSET], row[c.RECORDS_COUNT] = offsets[0], len(offsets)
                 broken += ((len(rows), first, last) for first, last in runs_of(offsets))
@@ -125,20 +125,20 @@ def _row(header: Header, position: int) -> list[int]:
     return row
 
 
-def _offsets(path: Path, position: int, header: Header, memory_bytes: int) -> list[int]:
+def _offsets(file: LogFile, position: int, header: Header, memory_bytes: int) -> list[int]:
     """Return the offsets of the records of a batch. Raises CorruptBatchError, BatchTooLargeError."""
-    batch = read_batch(path, position, header.size_bytes, memory_bytes)
-    return [record.offset for record in read_records(batch, file=str(path), memory_bytes=memory_bytes)]
+    batch = read_batch(file, position, header.size_bytes, memory_bytes)
+    return [record.offset for record in read_records(batch, file=str(file), memory_bytes=memory_bytes)]
 
 
-def read_batch(path: Path, position: int, size_bytes: int | None, memory_bytes: int) -> Batch:
+def read_batch(file: LogFile, position: int, size_bytes: int | None, memory_bytes: int) -> Batch:
     """Return the batch at a position of a file, verified; without its size, up to the end of the file.
 
     Raises CorruptBatchError, BatchTooLargeError, StorageError.
     """
     end = None if size_bytes is None else position + size_bytes
-    batch = next(batches(path, start_position=position, end_position=end, memory_bytes=memory_bytes))
-    verify_crc(batch, file=str(path))
+    batch = next(batches(file, start_position=position, end_position=end, memory_bytes=memory_bytes))
+    verify_crc(batch, file=str(file))
     return batch
 
 
@@ -158,7 +158,7 @@ def runs_of(offsets: list[int]) -> Iterator[tuple[int, int]]:
 # By kernels
 
 
-def _broken_runs(path: Path, table: Table, log_start_offset: int, memory_bytes: int) -> Table:
+def _broken_runs(file: LogFile, table: Table, log_start_offset: int, memory_bytes: int) -> Table:
     """Return the runs of the incomplete batches. Raises CorruptBatchError, BatchTooLargeError, StorageError."""
     wanted = is_broken(table, log_start_offset)
     rows = np.flatnonzero(wanted)
@@ -171,7 +171,7 @@ def _broken_runs(path: Path, table: Table, log_start_offset: int, memory_bytes: 
         row, end_position = int(span[0]), int(ends[span[-1]])
         start_position = int(table[row, c.POSITION])
         for run in record_runs(
-            path,
+            file,
             start_position=start_position,
             end_position=end_position,
             memory_bytes=memory_bytes,
@@ -307,7 +307,9 @@ def count(chunk: Chunk, is_aborted: Mask, *, start_offset: int, index_interval_b
     return CountedChunk(runs, is_control, is_aborted[rows], counts, max(end_offset, start_offset))
 
 
-def rising(chunk: Chunk, *, after_offset: int, end_offset: int, path: Path) -> tuple[Chunk, CorruptBatchError | None]:
+def rising(
+    chunk: Chunk, *, after_offset: int, end_offset: int, file: LogFile
+) -> tuple[Chunk, CorruptBatchError | None]:
     """Return the batches up to the first one that does not lie above the one before and below `end_offset`.
 
     With that one comes its error. `after_offset` is the last offset before the batches.
@@ -322,7 +324,7 @@ def rising(chunk: Chunk, *, after_offset: int, end_offset: int, path: Path) -> t
     problem = f"base offset {offset} after offset {before[row]}"
     if offset > before[row]:
         problem = f"last offset {table[row, c.LAST_OFFSET]}, but the next segment starts at {end_offset}"
-    error = CorruptBatchError(file=path, position=int(table[row, c.POSITION]), offset=offset, problem=problem)
+    error = CorruptBatchError(file=str(file), position=int(table[row, c.POSITION]), offset=offset, problem=problem)
     return Chunk(table[:row], chunk.broken[chunk.broken[:, 0] < row]), error
 
 

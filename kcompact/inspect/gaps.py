@@ -153,18 +153,18 @@ class _Scope:
 
     def walks(self, segment: Segment) -> _SegmentWalks:
         """Return the walks over one segment. Raises StorageError."""
-        path = self.log.directory / segment.log_name
+        file = self.log.file(segment.log_name)
         end_offset = self.log.end_of(segment)
         offset = min(max(segment.base_offset, self.log.log_start_offset), end_offset)
         found, after_offset = _SegmentWalks(end_offset=offset), segment.base_offset - 1
         try:
             for chunk in chunks(
-                path,
+                file,
                 end_position=segment.size_bytes,
                 log_start_offset=self.log.log_start_offset,
                 memory_bytes=self.memory_bytes,
             ):
-                sound, problem = rising(chunk, after_offset=after_offset, end_offset=end_offset, path=path)
+                sound, problem = rising(chunk, after_offset=after_offset, end_offset=end_offset, file=file)
                 if len(sound.table):
                     found = found + self._walks_of(sound, segment, found.end_offset)
                     after_offset = sound.last_offset
@@ -257,9 +257,9 @@ def _transaction_ends(log: PartitionLog, contents: LogContents) -> TransactionEn
     found: list[PackedTables] = []
     if any(segment.transactional_batches for segment in contents.segments):
         for segment in log.segments:
-            path = log.directory / segment.log_name
+            file = log.file(segment.log_name)
             try:
-                found.append(read_transaction_tables(path, end_position=segment.size_bytes))
+                found.append(read_transaction_tables(file, end_position=segment.size_bytes))
             except (CorruptDataError, RefusedError):
                 break
     return TransactionEnds.of_tables(_deciding_markers(PackedTables.joined(found)))
@@ -322,10 +322,10 @@ class _Places:
     def _timestamp(self, place: Place) -> int | None:
         """Return the timestamp of a row, None if its batch is damaged."""
         (segment,) = (each for each in self._log.segments if each.base_offset == place.segment)
-        path = self._log.directory / segment.log_name
+        file = self._log.file(segment.log_name)
         try:
-            batch = read_batch(path, place.position, None, self._memory_bytes)
-            records = read_records(batch, file=str(path), memory_bytes=self._memory_bytes)
+            batch = read_batch(file, place.position, None, self._memory_bytes)
+            records = read_records(batch, file=str(file), memory_bytes=self._memory_bytes)
         except (CorruptDataError, RefusedError) as problem:
             self.damage = self.damage or problem
             return None

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 from operator import itemgetter
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from kcompact import kernels
-from kcompact.errors import storage_errors
 from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.messages.consumer_offsets import (
@@ -40,6 +38,7 @@ from kcompact.inspect.records import RecordRun, runs_by_kernels
 from kcompact.kernels import Column
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import Marker, marker_of, read_marker
+from kcompact.log.files import Files, LogFile
 from kcompact.log.segment_reader import batches
 
 RECORD_OVERHEAD_BYTES = 7
@@ -131,32 +130,31 @@ class _Group:
     size_bytes: int = 0
 
 
-def log_groups(directory: Path, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> LogGroups:
+def log_groups(files: Files, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> LogGroups:
     """Return the groups of a `__consumer_offsets` partition. Reads every record of its `.log` files, and nothing else.
 
     Raises CorruptBatchError, BatchTooLargeError, StorageError.
     """
     counter = GroupCounter(memory_bytes)
-    logs = _log_files(directory)
-    for path, base_offset in logs.items():
+    logs = _log_files(files)
+    for file, base_offset in logs.items():
         position = 0
         if kernels.in_use():
-            for run in runs_by_kernels(path, 0, None, range(base_offset, MAX_OFFSET), memory_bytes):
-                counter.add_run(run, file=str(path))
+            for run in runs_by_kernels(file, 0, None, range(base_offset, MAX_OFFSET), memory_bytes):
+                counter.add_run(run, file=str(file))
                 position = run.end_position
         # The definition reads what is unusual, and reports what is wrong.
-        for batch in batches(path, start_position=position, memory_bytes=memory_bytes):
-            counter.add(batch, file=str(path))
+        for batch in batches(file, start_position=position, memory_bytes=memory_bytes):
+            counter.add(batch, file=str(file))
     return counter.contents()
 
 
-def _log_files(directory: Path) -> dict[Path, int]:
+def _log_files(files: Files) -> dict[LogFile, int]:
     """Return the `.log` files of a partition in the order of their base offsets, with these. Raises StorageError."""
-    with storage_errors(directory):
-        names = {path: parse_file_name(path.name) for path in directory.iterdir()}
+    names = {name: parse_file_name(name) for name in files.names()}
     found = {
-        path: name.base_offset
-        for path, name in names.items()
+        files.file(text): name.base_offset
+        for text, name in names.items()
         if name is not None and name.suffix is Suffix.LOG and name.temporary is Temporary.NO
     }
     return dict(sorted(found.items(), key=itemgetter(1)))

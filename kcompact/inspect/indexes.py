@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 from kcompact.errors import CorruptDataError
 from kcompact.format import index
@@ -20,13 +19,14 @@ from kcompact.inspect.contents import SegmentContents, file_size
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, first_of, of_error
 from kcompact.inspect.verified_segment import OffsetPositions, VerifiedSegment
 from kcompact.log.directory import PartitionLog
+from kcompact.log.files import Files, LogFile
 from kcompact.log.index_files import read_offset_index, read_time_index
 from kcompact.log.transaction_index import TransactionIndexJudge, read_transaction_index
 from kcompact.log.transactions import read_transaction_tables, rows_of_all
 
 
 def verify_indexes(
-    directory: Path,
+    files: Files,
     segment: VerifiedSegment,
     names: set[str],
     *,
@@ -48,7 +48,7 @@ def verify_indexes(
         name = str(FileName(base_offset=segment.contents.base_offset, suffix=suffix))
         if name in names:
             try:
-                yield from check(_IndexFile(directory / name, segment, is_active, is_growing, interval_bytes))
+                yield from check(_IndexFile(files.file(name), segment, is_active, is_growing, interval_bytes))
             except CorruptDataError as problem:
                 yield of_error(problem)
         elif suffix is not Suffix.TXN_INDEX and not is_growing:
@@ -60,7 +60,7 @@ def verify_indexes(
 class _IndexFile:
     """An index file, and the segment that it belongs to."""
 
-    path: Path
+    file: LogFile
     segment: VerifiedSegment
     is_active: bool
     is_growing: bool
@@ -68,7 +68,7 @@ class _IndexFile:
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return self.file.name
 
     @property
     def base_offset(self) -> int:
@@ -81,7 +81,7 @@ class _IndexFile:
 
     def padding(self, entry_count: int, entry_bytes: int) -> Iterator[Finding]:
         """Yield a finding if zeros follow the entries. The parser rejects an index with other bytes there."""
-        padding_bytes = file_size(self.path) - entry_count * entry_bytes
+        padding_bytes = file_size(self.file) - entry_count * entry_bytes
         if padding_bytes > 0:
             problem = (
                 f"{padding_bytes:,} zero bytes after the last entry; they count in the size of the index when "
@@ -91,7 +91,7 @@ class _IndexFile:
 
 
 def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
-    entries = read_offset_index(file.path, tolerant=file.is_growing)
+    entries = read_offset_index(file.file, tolerant=file.is_growing)
     yield from _wrong_entries(file, entries)
     if file.is_active:
         return
@@ -137,7 +137,7 @@ def _expected_entries(offset_positions: OffsetPositions, interval_bytes: int) ->
 
 def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
     contents = file.segment.contents
-    entries = read_time_index(file.path, tolerant=file.is_growing)
+    entries = read_time_index(file.file, tolerant=file.is_growing)
     greatest = contents.largest_timestamp_ms
     if not file.is_active:
         yield from file.padding(len(entries), index.TIME_ENTRY_BYTES)
@@ -161,7 +161,7 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
 
 def _txn_index_findings(file: _IndexFile) -> Iterator[Finding]:
     """Yield an incomplete entry. `inspect.transactions` compares the entries with the markers of the whole log."""
-    size_bytes = file_size(file.path)
+    size_bytes = file_size(file.file)
     if rest := size_bytes % index.TXN_ENTRY_BYTES:
         yield Finding(
             severity=Severity.WARNING,
@@ -169,7 +169,7 @@ def _txn_index_findings(file: _IndexFile) -> Iterator[Finding]:
             position=size_bytes - rest,
             problem=f"{rest} bytes after the last entry are an incomplete entry; a broker ignores them",
         )
-    read_transaction_index(file.path)
+    read_transaction_index(file.file)
 
 
 # Transaction indexes and markers
@@ -182,14 +182,14 @@ def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentConten
     has_index = any(segment.has(Suffix.TXN_INDEX) for segment in segments)
     if has_index or any(segment.control_batches for segment in contents):
         yield from transaction_findings(
-            [(log.directory / segment.log_name, segment.size_bytes) for segment in segments],
+            [(log.file(segment.log_name), segment.size_bytes) for segment in segments],
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
         )
 
 
 def transaction_findings(
-    logs: Iterable[tuple[Path, int]],
+    logs: Iterable[tuple[LogFile, int]],
     *,
     log_start_offset: int = 0,
     log_end_offset: int = MAX_OFFSET,
@@ -202,7 +202,7 @@ def transaction_findings(
     """
     judge = TransactionIndexJudge(log_start_offset=log_start_offset, log_end_offset=log_end_offset)
     for log, size_bytes in logs:
-        path = log.with_suffix(Suffix.TXN_INDEX)
+        file = log.with_suffix(Suffix.TXN_INDEX)
         try:
             batches = rows_of_all(read_transaction_tables(log, end_position=size_bytes))
         except CorruptDataError as problem:
@@ -210,12 +210,12 @@ def transaction_findings(
             yield of_error(problem)
             return
         try:
-            entries = read_transaction_index(path) if path.exists() else ()
+            entries = read_transaction_index(file) if file.exists() else ()
         except CorruptDataError as problem:
             yield of_error(problem)
             deque(judge.transactions.abort_markers(batches), maxlen=0)
             continue
-        found = map(of_error, judge.contradictions(path, entries, batches))
+        found = map(of_error, judge.contradictions(file, entries, batches))
         yield from islice(found, MOST_LISTED)
         one_more = next(found, None)
         if one_more is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from kcompact.inspect.records import Mask, RecordRun
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import BatchHeader, read_marker
-from kcompact.log.files import open_regular
+from kcompact.log.files import LogFile
 from kcompact.log.past_damage import readable_batches
 from kcompact.log.transactions import Outcome, TransactionEnds, of_headers, read_transaction_tables, table_of
 
@@ -36,29 +35,29 @@ class Outcomes(NamedTuple):
     problem: KcompactError | None
 
 
-def read_outcomes(paths: Sequence[Path]) -> Outcomes:
+def read_outcomes(files: Sequence[LogFile]) -> Outcomes:
     """Return how the transactions end whose batches are in these logs, the segments of a partition in their order.
 
     What is readable before and after damage counts. Raises RefusedError, StorageError.
     """
     tables: list[Table] = []
     problem: KcompactError | None = None
-    for path in paths:
+    for file in files:
         try:
-            with open_regular(path) as opened:
+            with file.open() as opened:
                 end_position = opened.size_bytes
-            tables += read_transaction_tables(path, end_position=end_position)
+            tables += read_transaction_tables(file, end_position=end_position)
         except (CorruptDataError, StorageError) as found:
             problem = problem or found
-            tables.append(table_of(of_headers(_readable_headers(path))))
+            tables.append(table_of(of_headers(_readable_headers(file))))
     return Outcomes(TransactionEnds.of_tables(tables), problem)
 
 
-def _readable_headers(path: Path) -> Iterator[BatchHeader]:
-    for part in readable_batches(path):
+def _readable_headers(file: LogFile) -> Iterator[BatchHeader]:
+    for part in readable_batches(file):
         if isinstance(part, Batch):
             with suppress(CorruptBatchError, BatchTooLargeError):
-                marker = read_marker(part, file=str(path)) if part.header.is_control else None
+                marker = read_marker(part, file=str(file)) if part.header.is_control else None
                 yield BatchHeader(part.position, part.header, marker)
 
 

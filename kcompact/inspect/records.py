@@ -7,7 +7,6 @@ decodes a few thousand records, or raises the detailed error; then the kernels g
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ from kcompact.format.names import ANY_OFFSET
 from kcompact.kernels import Bytes, Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
-from kcompact.log.files import open_regular
+from kcompact.log.files import LogFile
 from kcompact.log.header_table import header_of_row
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
@@ -165,7 +164,7 @@ class RecordRun(NamedTuple):
 
 
 def record_runs(
-    path: Path,
+    file: LogFile,
     *,
     start_position: int = 0,
     end_position: int | None = None,
@@ -176,7 +175,7 @@ def record_runs(
     As `record_parts`, but raises CorruptBatchError or BatchTooLargeError at the first part that cannot be read.
     """
     for part in record_parts(
-        path,
+        file,
         start_position=start_position,
         end_position=end_position,
         memory_bytes=memory_bytes,
@@ -187,7 +186,7 @@ def record_runs(
 
 
 def record_parts(
-    path: Path,
+    file: LogFile,
     *,
     offsets: range = ANY_OFFSET,
     start_position: int = 0,
@@ -200,20 +199,20 @@ def record_parts(
     for a batch. Every batch has its offsets in `offsets` and above those of the batch before it. Raises RefusedError,
     StorageError.
     """
-    with open_regular(path) as opened:
+    with file.open() as opened:
         end = opened.size_bytes if end_position is None else end_position
     position, last_offset, by_kernels = start_position, -1, kernels.in_use()
     while position < end:
         if by_kernels:
             allowed = range(max(offsets.start, last_offset + 1), offsets.stop)
-            for run in runs_by_kernels(path, position, end, allowed, memory_bytes):
-                certain = _without_contradiction(run, path, end)
+            for run in runs_by_kernels(file, position, end, allowed, memory_bytes):
+                certain = _without_contradiction(run, file, end)
                 if len(certain.table):
                     position, last_offset = certain.end_position, certain.last_offset
                     yield certain
                 if certain is not run:
                     break
-        for part in _defined_parts(path, position, end, offsets, last_offset, memory_bytes, until_full=by_kernels):
+        for part in _defined_parts(file, position, end, offsets, last_offset, memory_bytes, until_full=by_kernels):
             position = part.end_position
             if isinstance(part, RecordRun):
                 last_offset = part.last_offset
@@ -224,13 +223,13 @@ def record_parts(
 
 
 def runs_by_kernels(
-    path: Path, position: int, end: int | None, offsets: range, memory_bytes: int
+    file: LogFile, position: int, end: int | None, offsets: range, memory_bytes: int
 ) -> Iterator[RecordRun]:
     """Yield runs up to the first batch that the kernels do not confirm: up to `end`, or to the end of the file."""
     buffers = Buffers(memory_bytes)
     try:
         for verified in verified_runs(
-            path,
+            file,
             base_offset=offsets.start,
             end_offset=offsets.stop,
             start_position=position,
@@ -238,17 +237,17 @@ def runs_by_kernels(
             memory_bytes=memory_bytes,
         ):
             if len(verified.table):
-                yield from _runs_of(verified, buffers, path)
+                yield from _runs_of(verified, buffers, file)
     except (UnconfirmedError, KcompactError):
         return  # The definition reads on from the last run, and finds what is wrong.
 
 
-def _without_contradiction(run: RecordRun, path: Path, end: int) -> RecordRun:
+def _without_contradiction(run: RecordRun, file: LogFile, end: int) -> RecordRun:
     """Return a run without its last batch if a batch with smaller offsets follows: one of the two is damaged."""
     if run.end_position >= end:
         return run
     try:
-        _, following = next(headers(path, start_position=run.end_position, end_position=end))
+        _, following = next(headers(file, start_position=run.end_position, end_position=end))
     except (CorruptBatchError, StorageError):
         return run
     if following.base_offset > run.last_offset:
@@ -265,10 +264,10 @@ def _without_contradiction(run: RecordRun, path: Path, end: int) -> RecordRun:
     )
 
 
-def _runs_of(verified: VerifiedRun, buffers: Buffers, path: Path) -> Iterator[RecordRun]:
+def _runs_of(verified: VerifiedRun, buffers: Buffers, file: LogFile) -> Iterator[RecordRun]:
     """Yield the records of verified batches. Raises UnconfirmedError, CorruptBatchError, BatchTooLargeError."""
     buffer, table, start = verified.buffer, verified.table, verified.start_position
-    for first, end, inflated in inflated_runs(buffer, table, buffers, file=path, start_position=start):
+    for first, end, inflated in inflated_runs(buffer, table, buffers, file=str(file), start_position=start):
         data, shift = _one_array(buffer, inflated, table[first:end])
         while first < end:
             last_row = int(np.searchsorted(table[first:end, c.ROW], table[first, c.ROW] + RUN_RECORDS, side="right"))
@@ -318,12 +317,12 @@ def _run_of_rows(verified: VerifiedRun, first: int, end: int, columns: Table, da
 
 
 def _defined_parts(
-    path: Path, position: int, end: int, offsets: range, last_offset: int, memory_bytes: int, *, until_full: bool
+    file: LogFile, position: int, end: int, offsets: range, last_offset: int, memory_bytes: int, *, until_full: bool
 ) -> Iterator[RecordRun | Unreadable]:
     """Yield runs of about DEFINED_RECORDS records, and what cannot be read; `until_full`: up to the first whole run."""
     builder = _Builder()
     for part in readable_batches(
-        path,
+        file,
         base_offset=offsets.start,
         end_offset=offsets.stop,
         start_position=position,
@@ -331,7 +330,7 @@ def _defined_parts(
         end_position=end,
         memory_bytes=memory_bytes,
     ):
-        unreadable = part if isinstance(part, Unreadable) else builder.add(part, path, memory_bytes)
+        unreadable = part if isinstance(part, Unreadable) else builder.add(part, file, memory_bytes)
         if builder.batches and (builder.is_full or unreadable is not None):
             is_full = builder.is_full
             yield builder.run()
@@ -360,10 +359,10 @@ class _Builder:
             or (len(self._data) >= _DEFINED_BYTES)
         )
 
-    def add(self, batch: Batch, path: Path, memory_bytes: int) -> Unreadable | None:
+    def add(self, batch: Batch, file: LogFile, memory_bytes: int) -> Unreadable | None:
         """Add a batch and its records. If they cannot be read, return the batch as such a part."""
         try:
-            records = read_records(batch, file=str(path), memory_bytes=memory_bytes)
+            records = read_records(batch, file=str(file), memory_bytes=memory_bytes)
         except (CorruptBatchError, BatchTooLargeError) as problem:
             return unreadable_records(batch, problem)
         self.batches.append(batch)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -16,14 +15,15 @@ from kcompact import kernels
 from kcompact.errors import KcompactError
 from kcompact.host.machine import available_cores
 from kcompact.inspect.contents import SegmentContents, contents_of_rows
-from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
+from kcompact.inspect.verified_segment import OffsetPositions, SegmentToVerify, VerifiedSegment
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
+from kcompact.log.files import LogFile
 from kcompact.log.inflate import Buffers, inflated_runs
 
 
-def verified_segment(file: LogFile) -> VerifiedSegment | None:
+def verified_segment(file: SegmentToVerify) -> VerifiedSegment | None:
     """Return what a segment contains if nothing is wrong with it, else None. Batches of magic 0 and 1 give None too.
 
     Reads every byte and checks what `verify.verify_segment` checks, except the leader epochs against other segments.
@@ -52,7 +52,7 @@ def verified_segment(file: LogFile) -> VerifiedSegment | None:
     )
 
 
-def _verified_runs(file: LogFile) -> Iterator[tuple[VerifiedRun, int, int]]:
+def _verified_runs(file: SegmentToVerify) -> Iterator[tuple[VerifiedRun, int, int]]:
     """Yield the batches of a file, run by run, with their tombstones and their records without a key.
 
     Raises UnconfirmedError, KcompactError.
@@ -60,11 +60,11 @@ def _verified_runs(file: LogFile) -> Iterator[tuple[VerifiedRun, int, int]]:
     memory_bytes = file.memory_bytes // available_cores()
     buffers = Buffers(memory_bytes)
     end_offset = c.MAX_OFFSET if file.end_offset is None else file.end_offset
-    for run in verified_runs(file.path, base_offset=file.base_offset, end_offset=end_offset, memory_bytes=memory_bytes):
-        yield (run, *_checked_records(run, buffers, file.path))
+    for run in verified_runs(file.log, base_offset=file.base_offset, end_offset=end_offset, memory_bytes=memory_bytes):
+        yield (run, *_checked_records(run, buffers, file.log))
 
 
-def _checked_records(run: VerifiedRun, buffers: Buffers, path: Path) -> tuple[int, int]:
+def _checked_records(run: VerifiedRun, buffers: Buffers, file: LogFile) -> tuple[int, int]:
     """Return the tombstones and the records without a key in some batches. Control records are not counted.
 
     Raises UnconfirmedError if a record cannot be read, or if the max timestamp of a batch is not that of its records;
@@ -73,9 +73,9 @@ def _checked_records(run: VerifiedRun, buffers: Buffers, path: Path) -> tuple[in
     buffer, table, position = run.buffer, run.table, run.start_position
     is_control = table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
     for number in np.flatnonzero(is_control).tolist():
-        read_marker(run.batch(table[number], path), file=str(path))
+        read_marker(run.batch(table[number], file), file=str(file))
     found = np.empty((len(table), 3), np.int64)
-    for first, end, inflated in inflated_runs(buffer, table, buffers, file=path, start_position=position):
+    for first, end, inflated in inflated_runs(buffer, table, buffers, file=str(file), start_position=position):
         _, _, code = kernels.verify_records(buffer, inflated, table, first, end, found)
         if code != c.DONE:
             raise UnconfirmedError

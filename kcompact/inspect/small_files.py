@@ -23,7 +23,6 @@ from kcompact.format.properties import (
 )
 from kcompact.inspect.findings import Finding, Severity, first_of, of_error
 from kcompact.log.directory import LogDir, PartitionLog, read_snapshot
-from kcompact.log.files import read_file
 
 # The small files of a partition
 
@@ -35,10 +34,10 @@ def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
     """
     yield from _snapshot_findings(log)
     yield from _leader_epoch_findings(log)
-    metadata_file = log.directory / PARTITION_METADATA
+    metadata_file = log.file(PARTITION_METADATA)
     if metadata_file.exists():
         try:
-            parse_partition_metadata(read_file(metadata_file), file=metadata_file.name)
+            parse_partition_metadata(metadata_file.read(), file=metadata_file.name)
         except CorruptDataError as problem:
             yield of_error(problem)
     yield from _checkpoint_findings(log)
@@ -47,7 +46,7 @@ def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
 def _snapshot_findings(log: PartitionLog) -> Iterator[Finding]:
     for offset, identity in sorted(log.snapshots.items()):
         try:
-            read_snapshot(log.directory, identity)
+            read_snapshot(log, identity)
         except CorruptDataError as problem:
             yield of_error(problem)
         if offset > log.log_end_offset and not log.log_dir.is_running:
@@ -56,11 +55,11 @@ def _snapshot_findings(log: PartitionLog) -> Iterator[Finding]:
 
 
 def _leader_epoch_findings(log: PartitionLog) -> Iterator[Finding]:
-    file = log.directory / LEADER_EPOCH_CHECKPOINT
+    file = log.file(LEADER_EPOCH_CHECKPOINT)
     if not file.exists():
         return
     try:
-        epochs = parse_leader_epochs(read_file(file), file=file.name)
+        epochs = parse_leader_epochs(file.read(), file=file.name)
     except CorruptDataError as problem:
         yield of_error(problem)
         return
@@ -92,11 +91,11 @@ def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
 
     The checkpoints of a log directory were read before: `read_log_dir` raises an error for a damaged one.
     """
-    file = log_dir.path / META_PROPERTIES
+    file = log_dir.file(META_PROPERTIES)
     found: list[Finding] = []
     if file.exists():
         try:
-            parse_meta_properties(read_file(file), file=file.name)
+            parse_meta_properties(file.read(), file=file.name)
         except CorruptDataError as problem:
             found.append(of_error(problem))
     if log_dir.is_log_dir and not (log_dir.is_clean_shutdown or log_dir.is_running):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from kcompact.inspect.gap_walk import Mask
 from kcompact.inspect.records import RecordRun
 from kcompact.kernels import Bytes, Column
 from kcompact.kernels import columns as c
+from kcompact.log.files import LogFile
 
 _KEY_BYTES, _VALUE_BYTES = 4, 6
 
@@ -102,7 +102,7 @@ def tombstones(run: RecordRun, *, log_start_offset: int, uncleanable_from: int, 
     )
 
 
-def events(run: RecordRun, *, log_start_offset: int, path: Path) -> Iterator[Event]:
+def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[Event]:
     """Return the events of a run in order. The batches of an event all end below the log start, or none of them does.
 
     Raises CorruptBatchError for a marker that is too short.
@@ -121,7 +121,7 @@ def events(run: RecordRun, *, log_start_offset: int, path: Path) -> Iterator[Eve
     ends = np.append(starts[1:], len(rows))
     first_record = np.searchsorted(run.batch, rows)
     first_times = _first_times(run, rows, first_record)
-    kinds, coordinator_epochs = _control_records(run, rows, first_record, is_control, path)
+    kinds, coordinator_epochs = _control_records(run, rows, first_record, is_control, file)
     last_times = np.where(is_control, first_times, table[rows, c.MAX_TIMESTAMP])
     is_stamped = is_control & (attributes[rows] & c.DELETE_HORIZON_BIT != 0)
     columns = (
@@ -150,7 +150,7 @@ def _first_times(run: RecordRun, rows: Column, first_record: Column) -> Column:
 
 
 def _control_records(
-    run: RecordRun, rows: Column, first_record: Column, is_control: Mask, path: Path
+    run: RecordRun, rows: Column, first_record: Column, is_control: Mask, file: LogFile
 ) -> tuple[Column, Column]:
     """Return the kind of each batch, and the coordinator epoch of each marker, else -1.
 
@@ -167,7 +167,7 @@ def _control_records(
     if is_short.any():
         batch = run.table[rows[markers[is_short.argmax()]]]
         raise CorruptBatchError(
-            file=path,
+            file=str(file),
             position=run.start_position + int(batch[c.POSITION]),
             offset=int(batch[c.BASE_OFFSET]),
             problem="the key or value of the control record is too short",

@@ -18,7 +18,6 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.records import RecordRun, record_runs
 from kcompact.inspect.transaction_events import Event, TombstoneCounts, events, tombstones
 from kcompact.kernels import columns as c
+from kcompact.log.files import LogFile
 from kcompact.log.producer_state import LastRecord, Producer, last_records
 from kcompact.plan.clean_plan import CleanPlan, offsets_to_clean
 
@@ -170,14 +170,14 @@ def log_transaction_report(
     `advance` receives the number of bytes that were read. Damage ends the reading. Raises StorageError.
     """
     log = plan.log
-    files = [(log.directory / segment.log_name, segment.size_bytes) for segment in log.segments]
+    files = [(log.file(segment.log_name), segment.size_bytes) for segment in log.segments]
     counter = TransactionCounter(plan)
     damage: KcompactError | None = None
-    for path, size_bytes in files:
+    for file, size_bytes in files:
         position = 0
         try:
-            for run in record_runs(path, end_position=size_bytes, memory_bytes=memory_bytes):
-                counter.add_run(run, path)
+            for run in record_runs(file, end_position=size_bytes, memory_bytes=memory_bytes):
+                counter.add_run(run, file)
                 if advance is not None:
                     advance(run.end_position - position)
                     position = run.end_position
@@ -205,13 +205,13 @@ class TransactionCounter:
         self._last_records: dict[int, LastRecord] = last_records(plan.producers)
         self._read_to = plan.log.log_start_offset
 
-    def add_run(self, run: RecordRun, path: Path) -> None:
+    def add_run(self, run: RecordRun, file: LogFile) -> None:
         """Add the next batches. Raises CorruptBatchError for a marker that is too short."""
         plan = self._plan
         if not len(run.table):
             return
         log_start = plan.log.log_start_offset
-        self.add(events(run, log_start_offset=log_start, path=path))
+        self.add(events(run, log_start_offset=log_start, file=file))
         self._tombstones += tombstones(
             run, log_start_offset=log_start, uncleanable_from=plan.first_uncleanable_offset, now_ms=plan.now_ms
         )

@@ -6,23 +6,23 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from kcompact.format.index import EntryColumns, OffsetEntry
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.contents import SegmentContents
 from kcompact.inspect.findings import Finding
+from kcompact.log.files import LogFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogFile:
+class SegmentToVerify:
     """A log file to verify. Its offsets lie in [base_offset, end_offset).
 
     `end_offset` is None in the active segment: no segment follows. `memory_bytes` is what may be held for a batch.
     With `end_position` a running broker appends to the file, and only so many bytes are read.
     """
 
-    path: Path
+    log: LogFile
     base_offset: int
     end_offset: int | None
     memory_bytes: int = DEFAULT_MEMORY_BYTES

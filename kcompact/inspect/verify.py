@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 from kcompact import kernels
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError
@@ -30,10 +29,10 @@ from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import log_transaction_findings, transaction_findings, verify_indexes
 from kcompact.inspect.small_files import name_findings, small_file_findings
-from kcompact.inspect.verified_segment import LogFile, OffsetPositions, VerifiedSegment
+from kcompact.inspect.verified_segment import OffsetPositions, SegmentToVerify, VerifiedSegment
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import open_regular
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import batches
 
 _TAIL_BYTES = 1 << 20
@@ -59,8 +58,8 @@ def verify_log(
     is the `damage` of its segment. Raises StorageError; RefusedError for an index that is a link or far too large.
     """
     files = [
-        LogFile(
-            path=log.directory / segment.log_name,
+        SegmentToVerify(
+            log=log.file(segment.log_name),
             base_offset=segment.base_offset,
             end_offset=None if segment is log.active_segment else log.end_of(segment),
             memory_bytes=memory_bytes,
@@ -77,7 +76,7 @@ def verify_log(
         contents.append(verified.contents)
         found += verified.findings
         found += verify_indexes(
-            log.directory,
+            log.files,
             verified,
             {identity.name for identity in segment.files},
             is_active=file.is_active,
@@ -93,22 +92,22 @@ def verify_log(
     return LogContents(segments=tuple(contents), findings=worst_first(found))
 
 
-def verify_file(path: Path, base_offset: int, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> LogContents:
+def verify_file(log: LogFile, base_offset: int, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> LogContents:
     """Return what a single log file contains and what is wrong with it and its indexes.
 
     A log file without a later one beside it counts as an active segment: its time index may lack the last entries.
     Raises as `verify_log` does.
     """
-    end_offset = _next_base_offset(path, base_offset)
-    file = LogFile(path=path, base_offset=base_offset, end_offset=end_offset, memory_bytes=memory_bytes)
+    end_offset = _next_base_offset(log, base_offset)
+    file = SegmentToVerify(log=log, base_offset=base_offset, end_offset=end_offset, memory_bytes=memory_bytes)
     (by_kernels,) = _verified_by_kernels([file])
     verified = _verified(file, by_kernels, -1)
     found = list(verified.findings)
-    if path.suffix == Suffix.LOG:
-        names = {path.with_suffix(suffix).name for suffix in Suffix if path.with_suffix(suffix).exists()}
-        found += verify_indexes(path.parent, verified, names, is_active=file.is_active)
+    if log.name.endswith(Suffix.LOG):
+        names = {log.with_suffix(suffix).name for suffix in Suffix if log.with_suffix(suffix).exists()}
+        found += verify_indexes(log.files, verified, names, is_active=file.is_active)
         if not _is_log_damaged(found):
-            found += _without_known(found, transaction_findings([(path, path.stat().st_size)]))
+            found += _without_known(found, transaction_findings([(log, log.identity().size_bytes)]))
     return LogContents(segments=(verified.contents,), findings=worst_first(found))
 
 
@@ -123,18 +122,18 @@ def _is_log_damaged(found: Iterable[Finding]) -> bool:
     return any(finding.severity is Severity.DAMAGE and finding.file.endswith(Suffix.LOG) for finding in found)
 
 
-def _next_base_offset(path: Path, base_offset: int) -> int | None:
+def _next_base_offset(log: LogFile, base_offset: int) -> int | None:
     """Return the base offset of the segment after this one, None if there is none.
 
     A file with another suffix, such as `.log.deleted`, has none.
     """
-    if path.suffix != Suffix.LOG:
+    if not log.name.endswith(Suffix.LOG):
         return None
-    names = (parse_file_name(other.name) for other in path.parent.glob("*.log"))
+    names = (parse_file_name(name) for name in log.files.names() if name.endswith(Suffix.LOG))
     return min((name.base_offset for name in names if name and name.base_offset > base_offset), default=None)
 
 
-def _verified_by_kernels(files: Sequence[LogFile]) -> Iterable[VerifiedSegment | None]:
+def _verified_by_kernels(files: Sequence[SegmentToVerify]) -> Iterable[VerifiedSegment | None]:
     """Return the files in which the kernels find nothing wrong; None for other files, and if kernels are not used."""
     fixed = [file for file in files if file.end_position is None]
     if not kernels.in_use():
@@ -145,7 +144,7 @@ def _verified_by_kernels(files: Sequence[LogFile]) -> Iterable[VerifiedSegment |
     return chain(in_parallel(segment_kernels.verified_segment, fixed), [None] * (len(files) - len(fixed)))
 
 
-def _verified(file: LogFile, by_kernels: VerifiedSegment | None, epoch: int) -> VerifiedSegment:
+def _verified(file: SegmentToVerify, by_kernels: VerifiedSegment | None, epoch: int) -> VerifiedSegment:
     """Return what the kernels found if that is conclusive, else read the file. `epoch` is that of earlier segments."""
     if by_kernels is not None and not -1 < by_kernels.first_leader_epoch < epoch:
         return by_kernels
@@ -155,7 +154,7 @@ def _verified(file: LogFile, by_kernels: VerifiedSegment | None, epoch: int) -> 
 # Batches and records
 
 
-def verify_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
+def verify_segment(file: SegmentToVerify, epoch: int = -1) -> VerifiedSegment:
     """Return what the batches of a log file contain and what is wrong with them.
 
     `epoch` is the greatest leader epoch of the segments before. Reading ends where the rest of the file is not a
@@ -163,14 +162,14 @@ def verify_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
     """
     checks = _SegmentChecks(file, epoch)
     try:
-        for batch in batches(file.path, end_position=file.end_position, memory_bytes=file.memory_bytes):
+        for batch in batches(file.log, end_position=file.end_position, memory_bytes=file.memory_bytes):
             checks.add(batch)
     except CorruptBatchError as problem:
         position = checks.counter.contents().end_position if problem.position is None else problem.position
         checks.findings.append(_tail_finding(file, position, problem))
         return checks.segment(damage=problem)
     except RefusedError as problem:
-        checks.findings.append(Finding(severity=Severity.WARNING, file=file.path.name, problem=problem.problem))
+        checks.findings.append(Finding(severity=Severity.WARNING, file=file.log.name, problem=problem.problem))
         return checks.segment(damage=problem)
     return checks.segment(damage=checks.unchecked)
 
@@ -178,7 +177,7 @@ def verify_segment(file: LogFile, epoch: int = -1) -> VerifiedSegment:
 class _SegmentChecks:
     """The state of `verify_segment` between two batches."""
 
-    def __init__(self, file: LogFile, epoch: int) -> None:
+    def __init__(self, file: SegmentToVerify, epoch: int) -> None:
         self.file = file
         self.counter = BatchCounter(SegmentContents(base_offset=file.base_offset))
         self.findings: list[Finding] = []
@@ -231,7 +230,7 @@ class _SegmentChecks:
         self.findings.append(
             Finding(
                 severity=severity,
-                file=self.file.path.name,
+                file=self.file.log.name,
                 position=batch.position,
                 offset=batch.header.base_offset,
                 problem=problem,
@@ -244,7 +243,7 @@ class _SegmentChecks:
         for severity, count in self._counts.items():
             if count > MOST_LISTED:
                 problem = f"and {count - MOST_LISTED:,} more findings about batches"
-                self.findings.append(Finding(severity=severity, file=self.file.path.name, problem=problem))
+                self.findings.append(Finding(severity=severity, file=self.file.log.name, problem=problem))
         return VerifiedSegment(
             contents=replace(
                 contents,
@@ -261,7 +260,7 @@ class _SegmentChecks:
         )
 
 
-def _header_problems(header: Header, file: LogFile, largest_offset: int, epoch: int) -> Iterator[str]:
+def _header_problems(header: Header, file: SegmentToVerify, largest_offset: int, epoch: int) -> Iterator[str]:
     """Yield how a header contradicts the batches before it, or the segment's offsets."""
     if header.base_offset < file.base_offset:
         yield f"offset below the segment's base offset {file.base_offset}"
@@ -273,12 +272,12 @@ def _header_problems(header: Header, file: LogFile, largest_offset: int, epoch: 
         yield f"leader epoch {header.partition_leader_epoch} after epoch {epoch}"
 
 
-def _checked_records(batch: Batch, file: LogFile) -> Sequence[Record]:
+def _checked_records(batch: Batch, file: SegmentToVerify) -> Sequence[Record]:
     """Return the records.
 
     Raises CorruptDataError for a wrong checksum, bad records, or a malformed marker; BatchTooLargeError.
     """
-    path = str(file.path)
+    path = str(file.log)
     verify_crc(batch, file=path)
     records = read_records(batch, file=path, memory_bytes=file.memory_bytes)
     if batch.header.is_control:
@@ -295,9 +294,9 @@ def _max_timestamp_problem(header: Header, records: Sequence[Record]) -> str | N
     return f"max timestamp {header.max_timestamp}, but the records' greatest is {greatest}"
 
 
-def _tail_finding(file: LogFile, position: int, problem: CorruptBatchError) -> Finding:
+def _tail_finding(file: SegmentToVerify, position: int, problem: CorruptBatchError) -> Finding:
     """Return a finding about the bytes after the last complete batch: zeros, a torn batch, or other bytes."""
-    with open_regular(file.path) as opened:
+    with file.log.open() as opened:
         size = opened.size_bytes
         tail = opened.read(min(_TAIL_BYTES, size - position), position)
     left = f"{size - position:,} bytes are left"
@@ -308,9 +307,7 @@ def _tail_finding(file: LogFile, position: int, problem: CorruptBatchError) -> F
         text = f"torn tail, {left}: {problem.problem}; a broker cuts it off after an unclean shutdown"
     else:
         text = f"{problem.problem}; {left}, not a complete batch"
-    return Finding(
-        severity=Severity.DAMAGE, file=file.path.name, position=position, offset=problem.offset, problem=text
-    )
+    return Finding(severity=Severity.DAMAGE, file=file.log.name, position=position, offset=problem.offset, problem=text)
 
 
 def _is_torn(tail: bytes, left_bytes: int) -> bool:

@@ -42,6 +42,7 @@ from kcompact.keys.reduce import COUNTING, BucketRows
 from kcompact.keys.result import result_of
 from kcompact.keys.rows import ROW_BYTES
 from kcompact.keys.state import LogState
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import mean_batch_bytes
 from kcompact.log.transactions import PackedTables, read_transaction_tables
 from kcompact.plan.clean_plan import CleanPlan
@@ -117,7 +118,7 @@ def _may_have_aborted(state: LogState) -> bool:
 def transactional_batches(state: LogState) -> PackedTables:
     """Return the transactional and control batches of a log. Raises CorruptBatchError."""
     return PackedTables.joined(
-        read_transaction_tables(state.directory / segment.log_name, end_position=segment.size_bytes)
+        read_transaction_tables(state.plan.log.file(segment.log_name), end_position=segment.size_bytes)
         for segment in state.segments
     )
 
@@ -181,8 +182,10 @@ class _Counting:
         return PackedTables(split.transactional for split in scanned if self.job.log_of(split.number) == log)
 
 
-def _log_files(states: Sequence[LogState]) -> list[tuple[Path, int]]:
-    return [(state.directory / segment.log_name, segment.size_bytes) for state in states for segment in state.segments]
+def _log_files(states: Sequence[LogState]) -> list[tuple[LogFile, int]]:
+    return [
+        (state.plan.log.file(segment.log_name), segment.size_bytes) for state in states for segment in state.segments
+    ]
 
 
 def split_bytes_of(states: Sequence[LogState], worker_bytes: int) -> int:

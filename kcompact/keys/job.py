@@ -27,7 +27,7 @@ class CountedLog(NamedTuple):
 class KeysJob:
     """The values that every task of a count needs, besides its splits. It has what an executor asks of a `ScanJob`.
 
-    `directory` is empty, and the splits have the whole paths of their logs, because they are of several partitions.
+    `directory` is empty, because the splits are of several partitions.
     A task merges rows of `table_bytes` at a time, and keeps blocks of `keys_bytes` in memory.
     A key belongs to the bucket that the highest `bucket_bits` of one half of its hash name.
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +32,7 @@ from kcompact.inspect.records import Mask, RecordRun
 from kcompact.kernels import BASE_OFFSET, Bytes, Column
 from kcompact.keys.count import split_bytes_of, transactional_batches
 from kcompact.keys.state import LogState
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import headers
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -40,7 +40,7 @@ from kcompact.plan.clean_plan import CleanPlan
 class LatestSplit(NamedTuple):
     """A part of a log file between two positions, with a bit for each of its records."""
 
-    path: Path
+    log: LogFile
     start_position: int
     end_position: int
     base_offset: int
@@ -59,9 +59,9 @@ class LatestRecords(NamedTuple):
     aborted: Column
     start_offset: int
 
-    def of(self, path: Path) -> Iterator[LatestSplit]:
+    def of(self, log: LogFile) -> Iterator[LatestSplit]:
         """Yield the parts of one log file, in order."""
-        return (split for split in self.splits if split.path == path)
+        return (split for split in self.splits if split.log == log)
 
     def mask(self, split: LatestSplit, run: RecordRun, first_row: int) -> Mask:
         """Return which records of a run are the latest of their keys. Its first record is `first_row` of the split."""
@@ -135,7 +135,7 @@ def _latest(
     bits, _ = survivors_of(plan, scanned, list(reduced))
     found = (
         LatestSplit(
-            Path(split.log_name),
+            split.log,
             *(split.start_position, split.end_position, split.base_offset, split.end_offset),
             bits[split.number],
         )
@@ -157,9 +157,7 @@ def _stable(splits: Iterable[Split], stable_offset: int) -> Iterator[Split]:
 
 def _position_of(split: Split, stable_offset: int) -> int:
     """Return where the first batch of a split begins that ends at or above an offset; its end if there is none."""
-    for position, header in headers(
-        Path(split.log_name), start_position=split.start_position, end_position=split.end_position
-    ):
+    for position, header in headers(split.log, start_position=split.start_position, end_position=split.end_position):
         if header.last_offset >= stable_offset:
             return position
     return split.end_position

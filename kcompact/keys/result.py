@@ -178,7 +178,7 @@ def _log_keys(
     of_segment: dict[str, list[KeyCounts]] = {}
     for number, split in scanned.items():
         counts = _counts(split, sums.latest.get(number, np.zeros((KINDS, 2), np.int64)))
-        of_segment.setdefault(Path(splits[number].log_name).name, []).append(counts)
+        of_segment.setdefault(splits[number].log.name, []).append(counts)
     old = sum((part.old for part in sums.parts), np.zeros(2, np.int64)).tolist()
     return LogKeys(
         directory=state.directory,
@@ -319,7 +319,7 @@ def read_named(job: KeysJob, splits: Mapping[int, Split], refs: Iterable[int]) -
         wanted = {(ref & (1 << c.KEY_REF_SPLIT_SHIFT) - 1) >> c.KEY_REF_ROW_SHIFT: ref for ref in its_refs}
         for row, record in _records(job, split, sorted(wanted)):
             if record.key is None:
-                raise LogChangedError(path=split.log_name, problem="has changed while it was read")
+                raise LogChangedError(path=str(split.log), problem="has changed while it was read")
             found[wanted[row]] = record.key, record.offset
     return found
 
@@ -334,7 +334,7 @@ def _records(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int,
         header = batch.header
         if 0 <= header.records_count <= row - first:
             continue
-        records = read_records(batch, file=split.log_name, memory_bytes=job.memory_bytes)
+        records = read_records(batch, file=str(split.log), memory_bytes=job.memory_bytes)
         while row is not None and row - first < len(records):
             yield row, records[row - first]
             row = next(left, None)
@@ -354,12 +354,12 @@ def _batches(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int,
             return
     first = 0
     for batch in batches(
-        Path(split.log_name),
+        split.log,
         start_position=split.start_position,
         end_position=split.end_position,
         memory_bytes=job.memory_bytes,
-        identity=split.file,
+        identity=split.identity,
     ):
         yield first, batch
         count = batch.header.records_count
-        first += count if count >= 0 else len(read_records(batch, file=split.log_name, memory_bytes=job.memory_bytes))
+        first += count if count >= 0 else len(read_records(batch, file=str(split.log), memory_bytes=job.memory_bytes))

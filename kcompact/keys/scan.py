@@ -7,7 +7,6 @@ that the kernels reject, and raises the detailed error.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +57,6 @@ def read_split(job: KeysJob, split: Split, collector: Collector) -> CountedSplit
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
     log = job.logs[job.log_of(split.number)]
-    path = Path(split.log_name)
     hash_of = hash_function(job)
     aborted = set(split.excluded_from_map.tolist())
     counts = np.zeros((c.RECORD_CLASSES, 2), np.int64)
@@ -66,15 +64,15 @@ def read_split(job: KeysJob, split: Split, collector: Collector) -> CountedSplit
     transactional: list[TransactionBatch] = []
     last_offset = -1
     row = batches = batch_bytes = empty_batches = empty_bytes = announced = 0
-    for batch, records in batches_with_records(path, split, job.memory_bytes):
+    for batch, records in batches_with_records(split, job.memory_bytes):
         header = batch.header
-        transactional += of_headers([with_marker(batch, file=str(path))])
+        transactional += of_headers([with_marker(batch, file=str(split.log))])
         last_offset = header.last_offset
         batches += 1
         batch_bytes += header.size_bytes
         empty_batches += not records
         empty_bytes += 0 if records else header.size_bytes
-        sizes = record_sizes(batch, file=str(path), memory_bytes=job.memory_bytes)
+        sizes = record_sizes(batch, file=str(split.log), memory_bytes=job.memory_bytes)
         is_aborted = header.base_offset in aborted
         for number, (record, size_bytes) in enumerate(zip(records, sizes, strict=True)):
             its_class = class_of(record, header, log, is_aborted=is_aborted)
@@ -154,10 +152,9 @@ def scan_split(job: KeysJob, split: Split, collector: Collector, buffers: Buffer
     k0, k1 = np.frombuffer(job.hash_key, "<u8")
     separator = np.frombuffer(job.separator, np.uint8)
     counts = np.zeros((c.RECORD_CLASSES, 2), np.int64)
-    path = Path(split.log_name)
     try:
         for first, end, inflated in inflated_runs(
-            loaded.buffer, table, buffers, file=path, start_position=split.start_position
+            loaded.buffer, table, buffers, file=str(split.log), start_position=split.start_position
         ):
             code, entries = c.DAMAGED, 0
             if is_possible(table, first, end):
@@ -170,7 +167,7 @@ def scan_split(job: KeysJob, split: Split, collector: Collector, buffers: Buffer
                 return None
             collector.commit(entries)
         transactional = find_transactions(
-            loaded.buffer, table, lambda number: with_marker(batch_at(split, loaded, number), file=split.log_name)
+            loaded.buffer, table, lambda number: with_marker(batch_at(split, loaded, number), file=str(split.log))
         )
     except CorruptBatchError:
         return None

@@ -84,13 +84,12 @@ class LogState:
         """Yield the splits of the log, not numbered yet. Raises CorruptDataError, BatchTooLargeError."""
         log = replace(self.plan.log, ignores_indexes=self.ignores_indexes)
         for segment in self.segments:
-            file = segment.files[0].elsewhere() if on_other_machines else segment.files[0]
+            identity = segment.files[0].elsewhere() if on_other_machines else segment.files[0]
             is_growing = log.log_dir.is_running and segment.base_offset == log.active_segment.base_offset
             for split in cut(log, segment, split_bytes, memory_bytes, end_offset=log.end_of(segment)):
                 first, end = np.searchsorted(self.aborted, (split.base_offset, split.end_offset)).tolist()
                 yield replace(
                     split,
-                    log_name=str(log.directory / segment.log_name),
                     excluded_from_map=self.aborted[first:end].copy(),
-                    file=None if is_growing else file,
+                    identity=None if is_growing else identity,
                 )

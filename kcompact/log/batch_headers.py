@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from kcompact import kernels
@@ -17,6 +16,7 @@ from kcompact.format.batch import Batch, Header, Record, read_records, verify_cr
 from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import runs_and_batches
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import batches, headers
 
 _MAX_CONTROL_BYTES = 1 << 20
@@ -46,13 +46,13 @@ class BatchHeader(NamedTuple):
     marker: Marker | None
 
 
-def read_headers(path: Path, *, end_position: int) -> Iterator[BatchHeader]:
+def read_headers(file: LogFile, *, end_position: int) -> Iterator[BatchHeader]:
     """Yield the header of each batch of a log file, and the marker of each control batch.
 
     Raises CorruptBatchError, RefusedError, StorageError.
     """
-    for position, header in headers(path, end_position=end_position):
-        yield _with_marker(path, position, header)
+    for position, header in headers(file, end_position=end_position):
+        yield _with_marker(file, position, header)
 
 
 def with_marker(batch: Batch, *, file: str) -> BatchHeader:
@@ -62,14 +62,14 @@ def with_marker(batch: Batch, *, file: str) -> BatchHeader:
     return BatchHeader(batch.position, batch.header, marker)
 
 
-def _with_marker(path: Path, position: int, header: Header) -> BatchHeader:
+def _with_marker(file: LogFile, position: int, header: Header) -> BatchHeader:
     """Return a header with its marker. Reads the records of a control batch only. Raises CorruptBatchError."""
     if not header.is_control:
         return BatchHeader(position, header, None)
-    _require_small(header, position, file=str(path))
-    (batch,) = batches(path, start_position=position, end_position=position + header.size_bytes)
-    verify_crc(batch, file=str(path))
-    return with_marker(batch, file=str(path))
+    _require_small(header, position, file=str(file))
+    (batch,) = batches(file, start_position=position, end_position=position + header.size_bytes)
+    verify_crc(batch, file=str(file))
+    return with_marker(batch, file=str(file))
 
 
 def _require_small(header: Header, position: int, *, file: str) -> None:
@@ -83,7 +83,7 @@ def _require_small(header: Header, position: int, *, file: str) -> None:
 
 
 def read_producer_headers(
-    path: Path, *, end_position: int, first_offset: int = 0, undecided_from: int = MAX_OFFSET
+    file: LogFile, *, end_position: int, first_offset: int = 0, undecided_from: int = MAX_OFFSET
 ) -> list[BatchHeader]:
     """Return the headers that decide about producers, from the batch with `first_offset` on.
 
@@ -94,15 +94,15 @@ def read_producer_headers(
     if kernels.in_use():
         from kcompact.log import header_table
 
-        table = header_table.read_header_table(path, end_position=end_position)
+        table = header_table.read_header_table(file, end_position=end_position)
         if table is not None:
             rows = header_table.decisive_rows(table, first_offset, undecided_from=undecided_from)
-            return [_with_marker(path, int(row[c.POSITION]), header_table.header_of_row(row)) for row in table[rows]]
-    return [batch for batch in read_headers(path, end_position=end_position) if _decides(batch.header, first_offset)]
+            return [_with_marker(file, int(row[c.POSITION]), header_table.header_of_row(row)) for row in table[rows]]
+    return [batch for batch in read_headers(file, end_position=end_position) if _decides(batch.header, first_offset)]
 
 
 def verified_producer_headers(
-    path: Path,
+    file: LogFile,
     *,
     base_offset: int,
     end_offset: int,
@@ -115,10 +115,10 @@ def verified_producer_headers(
     Every batch of the file is checked as by `runs_and_batches`. Of many batches of a producer only those
     are yielded that matter (`header_table.decisive_rows`). Raises CorruptBatchError, RefusedError, StorageError.
     """
-    for part in runs_and_batches(path, base_offset=base_offset, end_offset=end_offset, end_position=end_position):
+    for part in runs_and_batches(file, base_offset=base_offset, end_offset=end_offset, end_position=end_position):
         if isinstance(part, Batch):
             if _decides(part.header, first_offset):
-                yield with_marker(part, file=str(path))
+                yield with_marker(part, file=str(file))
             continue
         import numpy as np
 
@@ -126,7 +126,7 @@ def verified_producer_headers(
 
         decisive = header_table.decisive_rows(part.table, first_offset, undecided_from=undecided_from)
         for row in part.table[np.union1d(decisive, header_table.unusual_markers(part, first_offset))]:
-            yield with_marker(part.batch(row, path), file=str(path))
+            yield with_marker(part.batch(row, file), file=str(file))
 
 
 def _decides(header: Header, first_offset: int) -> bool:

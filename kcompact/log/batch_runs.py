@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact import kernels
 from kcompact.format.batch import Batch, Header, read_header
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
 from kcompact.kernels import columns as c
-from kcompact.log.files import open_regular
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import headers, verified_batches
 
 if TYPE_CHECKING:
@@ -76,16 +75,16 @@ class VerifiedRun:
         row = int(self.table[:, c.LAST_OFFSET].searchsorted(offset))
         return int(self.rows[row, c.BASE_OFFSET])
 
-    def batch(self, row: Column, path: Path) -> Batch:
+    def batch(self, row: Column, file: LogFile) -> Batch:
         """Return the batch of a row."""
         start = int(row[c.POSITION])
         data = self.data[start : start + int(row[c.SIZE])]
         position = self.start_position + start
-        return Batch(position, read_header(data, file=str(path), position=position), data)
+        return Batch(position, read_header(data, file=str(file), position=position), data)
 
 
 def runs_and_batches(
-    path: Path,
+    file: LogFile,
     *,
     base_offset: int,
     end_offset: int,
@@ -102,7 +101,7 @@ def runs_and_batches(
     if kernels.in_use():
         with suppress(UnconfirmedError):
             for run in verified_runs(
-                path,
+                file,
                 base_offset=base_offset,
                 end_offset=end_offset,
                 start_position=start_position,
@@ -113,7 +112,7 @@ def runs_and_batches(
                     yield run
                     position, next_offset, epoch = run.end_position, run.next_offset, run.epoch
     yield from verified_batches(
-        path,
+        file,
         base_offset=next_offset,
         end_offset=end_offset,
         start_position=position,
@@ -123,7 +122,7 @@ def runs_and_batches(
     )
 
 
-def tables_and_headers(path: Path, *, end_position: int) -> Iterator[Table | tuple[int, Header]]:
+def tables_and_headers(file: LogFile, *, end_position: int) -> Iterator[Table | tuple[int, Header]]:
     """Yield the headers of a file: tables i64[n, COLUMNS] of the kernels, then pairs of the definition.
 
     A pair is a position and a header. Tables have at least one row.
@@ -133,18 +132,18 @@ def tables_and_headers(path: Path, *, end_position: int) -> Iterator[Table | tup
     if kernels.in_use():
         import numpy as np
 
-        for rows, count in header_runs(path, end_position=end_position):
+        for rows, count in header_runs(file, end_position=end_position):
             if count:
                 position = int(rows[count - 1, c.POSITION] + rows[count - 1, c.SIZE])
                 yield np.asarray(rows)[:count]
-    yield from headers(path, start_position=position, end_position=end_position)
+    yield from headers(file, start_position=position, end_position=end_position)
 
 
 # By the kernels alone
 
 
 def verified_runs(
-    path: Path,
+    file: LogFile,
     *,
     base_offset: int,
     end_offset: int,
@@ -159,7 +158,7 @@ def verified_runs(
     RefusedError, StorageError.
     """
     position, next_offset = start_position, base_offset
-    with open_regular(path) as opened:
+    with file.open() as opened:
         end = opened.size_bytes if end_position is None else end_position
         # For small files smaller arrays: the kernel clears the memory of large ones two MiB at a time.
         window = memoryview(bytearray(min(WINDOW_BYTES, max(0, end - position))))
@@ -180,14 +179,14 @@ def verified_runs(
                 window = _window_for_batch(data, min(end - position, most_batch_bytes(memory_bytes)))
 
 
-def header_runs(path: Path, *, start_position: int = 0, end_position: int) -> Iterator[tuple[memoryview, int]]:
+def header_runs(file: LogFile, *, start_position: int = 0, end_position: int) -> Iterator[tuple[memoryview, int]]:
     """Yield the batches between two positions of a file: tables i64[m, COLUMNS], and how many rows are batches.
 
     Stops without an error at the first malformed batch or batch of format 0 or 1. Raises RefusedError, StorageError.
     """
     scratch = memoryview(bytearray(64))
     position, code = start_position, c.FULL
-    with open_regular(path) as opened:
+    with file.open() as opened:
         while code == c.FULL:
             table = _new_table(end_position - position)
             count, position, code = kernels.scan_headers(opened.descriptor, position, end_position, scratch, table)

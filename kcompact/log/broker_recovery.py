@@ -18,7 +18,7 @@ from kcompact.format.batch import HEADER_BYTES, Batch, computed_crc_of
 from kcompact.format.legacy import CRC_START, LOG_OVERHEAD_BYTES
 from kcompact.format.names import MAX_OFFSET
 from kcompact.log.batch_runs import runs_and_batches
-from kcompact.log.files import FileIdentity, open_regular
+from kcompact.log.files import FileIdentity, Files, LogFile, pieces_of
 from kcompact.notes import Note, NoteCode
 
 _UP_TO_MAGIC_BYTES = 17
@@ -58,7 +58,7 @@ class Recovered(NamedTuple):
     damage: list[CorruptBatchError]
 
 
-def recovered_segments(directory: Path, logs: Sequence[FileIdentity]) -> Recovered:
+def recovered_segments(files: Files, logs: Sequence[FileIdentity]) -> Recovered:
     """Return what a broker keeps of the segments of a log from the first one on that it recovers.
 
     Damage is a batch that makes `kept_by_broker` raise; the segment then counts as whole. Raises RefusedError,
@@ -72,7 +72,7 @@ def recovered_segments(directory: Path, logs: Sequence[FileIdentity]) -> Recover
         following = bases[number] if number < len(bases) else MAX_OFFSET
         limit = min(following, base + index.MAX_RELATIVE_OFFSET + 1)
         try:
-            kept = kept_by_broker(directory / log.name, base_offset=base, end_offset=limit, size_bytes=log.size_bytes)
+            kept = kept_by_broker(files.file(log.name), base_offset=base, end_offset=limit, size_bytes=log.size_bytes)
         except CorruptBatchError as problem:
             recovered.damage.append(problem)
             kept = Kept(log.size_bytes, base, None, index.NO_TIMESTAMP, None)
@@ -96,7 +96,7 @@ def _torn_note(log: FileIdentity, kept: Kept, torn: CorruptBatchError, *, later:
     )
 
 
-def kept_by_broker(log: Path, *, base_offset: int, end_offset: int, size_bytes: int) -> Kept:
+def kept_by_broker(log: LogFile, *, base_offset: int, end_offset: int, size_bytes: int) -> Kept:
     """Return what a broker keeps of a segment, whose batches must be below `end_offset`.
 
     Raises CorruptBatchError for a batch that a broker keeps and a cleaning refuses, because its offsets do not rise or
@@ -125,7 +125,7 @@ def kept_by_broker(log: Path, *, base_offset: int, end_offset: int, size_bytes: 
     return Kept(position, next_offset, first_timestamp, largest_timestamp, torn)
 
 
-def is_kept(log: Path, position: int, end: int) -> bool:
+def is_kept(log: LogFile, position: int, end: int) -> bool:
     """Return whether a broker keeps the batch at a position of a segment of `end` bytes.
 
     Rule: `FileLogInputStream.nextBatch`, `DefaultRecordBatch.ensureValid`, `LegacyRecord.ensureValid`. A batch whose
@@ -133,7 +133,7 @@ def is_kept(log: Path, position: int, end: int) -> bool:
     """
     if position >= end - _UP_TO_MAGIC_BYTES:
         return False
-    with open_regular(log) as opened:
+    with log.open() as opened:
         prefix = opened.read(HEADER_BYTES, position)
         _, length, magic = _START.unpack_from(prefix)
         if length < _LEAST_LEGACY_BYTES or position + LOG_OVERHEAD_BYTES + length > end:
@@ -142,5 +142,5 @@ def is_kept(log: Path, position: int, end: int) -> bool:
         if magic >= 2 and batch_end - position < HEADER_BYTES:
             return False
         (crc,) = _CRC.unpack_from(prefix, _CRC_AT if magic >= 2 else CRC_START - _CRC.size)
-        pieces = opened.pieces(position, batch_end)
+        pieces = pieces_of(opened, position, batch_end)
         return bool(computed_crc_of(pieces, magic=2 if magic >= 2 else magic) == crc)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, RefusedError, storage_errors
+from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, RefusedError
 from kcompact.format import index
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -39,7 +39,7 @@ from kcompact.format.names import (
 from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kcompact.log.broker_recovery import first_recovered
-from kcompact.log.files import FileIdentity, read_file, require_regular
+from kcompact.log.files import FileIdentity, Files, LogFile, files_in
 from kcompact.log.lock import has_broker
 from kcompact.log.segments import Segment, SegmentReader
 from kcompact.log.set_aside import deleted_segments
@@ -76,6 +76,10 @@ class LogDir:
     is_clean_shutdown: bool = False
     is_running: bool = False
 
+    def file(self, name: str) -> LogFile:
+        """Return the file of this name beside the partition directories."""
+        return files_in(self.path).file(name)
+
     @property
     def is_unclean(self) -> bool:
         """Whether a broker was not shut down cleanly, and does not run."""
@@ -98,7 +102,7 @@ class PartitionLog:
     or ignored is built from the batches, with an entry every `index_interval_bytes`.
     """
 
-    directory: Path
+    files: Files
     topic_partition: TopicPartition
     log_dir: LogDir
     segments: tuple[Segment, ...]
@@ -124,6 +128,15 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self}>"
+
+    @property
+    def directory(self) -> Path:
+        """The partition directory, for messages and for those that write."""
+        return self.files.directory
+
+    def file(self, name: str) -> LogFile:
+        """Return the file of this name in the partition directory."""
+        return self.files.file(name)
 
     @property
     def needs_recovery(self) -> bool:
@@ -161,11 +174,11 @@ class PartitionLog:
         snapshot = self.snapshots.get(segment.base_offset)
         return segment.files if snapshot is None else (*segment.files, snapshot)
 
-    def index_file(self, segment: Segment, suffix: Suffix) -> Path | None:
-        """Return the path of a segment's `.index` or `.timeindex`; None if there is none, or if it is to be ignored."""
+    def index_file(self, segment: Segment, suffix: Suffix) -> LogFile | None:
+        """Return a segment's `.index` or `.timeindex`; None if there is none, or if it is to be ignored."""
         if self.ignores_indexes or not segment.has(suffix):
             return None
-        return (self.directory / segment.log_name).with_suffix(suffix)
+        return self.file(segment.log_name).with_suffix(suffix)
 
     def end_of(self, segment: Segment) -> int:
         """Return the end offset of `segment`: the next segment's base offset, or the log end offset."""
@@ -180,10 +193,11 @@ def read_log_dir(path: Path) -> LogDir:
     Raises CorruptCheckpointError for a malformed checkpoint (a broker takes the whole directory offline for one),
     StorageError.
     """
+    files = files_in(path)
     found: dict[str, dict[TopicPartition, int] | None] = {}
     for name in (CLEANER_OFFSET_CHECKPOINT, *BROKER_CHECKPOINTS):
-        file = path / name
-        found[name] = parse_offset_checkpoint(read_file(file), file=str(file)) if file.exists() else None
+        file = files.file(name)
+        found[name] = parse_offset_checkpoint(file.read(), file=str(file)) if file.exists() else None
     return LogDir(
         path=path,
         cleaner_offsets=found[CLEANER_OFFSET_CHECKPOINT],
@@ -250,13 +264,13 @@ def read_log(
     with the last whole batch, and LogChangedError is raised too: see `log.settled` and `log.growing`.
     """
     directory = Path(directory)
-    partition = partition_of(directory)
+    partition, files = partition_of(directory), files_in(directory)
     log_dir = log_dir or read_log_dir(directory.parent)
-    found = _list_files(directory, partition)
+    found = _list_files(files, partition)
     bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
     if not bases:
         raise _without_logs(directory, found)
-    reader = SegmentReader(directory, rebuild_indexes, index_interval_bytes)
+    reader = SegmentReader(files, rebuild_indexes, index_interval_bytes)
     reader.notes += _notes_on(found)
     leftovers = found.leftovers
     if log_dir.is_running:
@@ -270,7 +284,7 @@ def read_log(
     damage = [*reader.damage, *_lost_logs(directory, log_dir, found)]
     damage += _lost_end(log_dir, partition, log_end_offset, recovered_from=recovered_from)
     return PartitionLog(
-        directory=directory,
+        files=files,
         topic_partition=partition,
         log_dir=log_dir,
         segments=segments,
@@ -366,17 +380,17 @@ class _Listing:
         return [file for files in without_log for file in files.values()]
 
 
-def segment_states(directory: Path) -> dict[str, FileIdentity | int]:
+def segment_states(files: Files) -> dict[str, FileIdentity | int]:
     """Return the files of the segments and the snapshots; of the last segment, which grows, the inode numbers.
 
     Raises LogChangedError during a swap of the broker, RefusedError, OSError.
     """
-    found = _list_files(directory, partition_of(directory))
-    require_no_swap(directory, found.leftovers)
-    active = max((base for base, files in found.segment_files.items() if Suffix.LOG in files), default=-1)
+    found = _list_files(files, partition_of(files.directory))
+    require_no_swap(files.directory, found.leftovers)
+    active = max((base for base, of_segment in found.segment_files.items() if Suffix.LOG in of_segment), default=-1)
     states: dict[str, FileIdentity | int] = {file.name: file for file in found.snapshots.values()}
-    for base, files in found.segment_files.items():
-        states |= {file.name: file if base < active else file.inode for file in files.values()}
+    for base, of_segment in found.segment_files.items():
+        states |= {file.name: file if base < active else file.inode for file in of_segment.values()}
     return states
 
 
@@ -387,36 +401,29 @@ def require_no_swap(directory: Path, leftovers: Sequence[str]) -> None:
             raise LogChangedError(path=directory / name, problem="the running broker is replacing segments")
 
 
-def _list_files(directory: Path, partition: TopicPartition) -> _Listing:
+def _list_files(files: Files, partition: TopicPartition) -> _Listing:
     """Return the files of a partition directory.
 
     Raises RefusedError if one of Kafka's is not a regular file, StorageError.
     """
     found = _Listing()
-    with storage_errors(directory):
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    for entry in entries:
-        name = parse_file_name(entry.name)
-        if STAGING_NAME.fullmatch(entry.name):
+    for entry in files.names():
+        name = parse_file_name(entry)
+        if STAGING_NAME.fullmatch(entry):
             # What is no directory is not kcompact's, and recovery stops at it.
-            is_closed = entry.is_dir(follow_symlinks=False) and not os.access(
-                entry.path, os.R_OK | os.X_OK, effective_ids=True
-            )
-            (found.staging_of_others if is_closed else found.staging).append(entry.name)
+            (found.staging_of_others if files.is_closed(entry) else found.staging).append(entry)
         elif name is None:
-            is_raft = partition.topic == CLUSTER_METADATA_TOPIC and is_raft_file(entry.name)
-            if entry.name not in _SMALL_FILES and not is_raft:
-                found.foreign.append(entry.name)
+            is_raft = partition.topic == CLUSTER_METADATA_TOPIC and is_raft_file(entry)
+            if entry not in _SMALL_FILES and not is_raft:
+                found.foreign.append(entry)
             else:
-                require_regular(directory / entry.name, entry.stat(follow_symlinks=False))
+                files.identity(entry)
         elif name.temporary is Temporary.DELETED:
-            found.deleted.append(entry.name)
+            found.deleted.append(entry)
         elif name.temporary is not Temporary.NO:
-            found.leftovers.append(entry.name)
+            found.leftovers.append(entry)
         else:
-            status = entry.stat(follow_symlinks=False)
-            require_regular(directory / entry.name, status)
-            identity = FileIdentity.of(entry.name, status)
+            identity = files.identity(entry)
             if name.suffix is Suffix.SNAPSHOT:
                 found.snapshots[name.base_offset] = identity
             else:
@@ -480,7 +487,7 @@ _REDUCED = (
 _DELETED = "Do not start a broker: it deletes every segment of this partition. Restore the log."
 
 
-def read_snapshot(directory: Path, identity: FileIdentity) -> tuple[ProducerEntry, ...]:
+def read_snapshot(log: PartitionLog, identity: FileIdentity) -> tuple[ProducerEntry, ...]:
     """Return the entries of a producer snapshot. Raises CorruptCheckpointError, StorageError."""
-    path = directory / identity.name
-    return tuple(parse_snapshot(read_file(path), file=str(path)))
+    file = log.file(identity.name)
+    return tuple(parse_snapshot(file.read(), file=str(file)))

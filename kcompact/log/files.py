@@ -1,7 +1,12 @@
-"""Opens regular files without following links, and reads from a position.
+"""Where the bytes of a log come from: the files of a directory, and reading from them.
 
-Every module that reads files of a log directory opens them here. A plan contains the `FileIdentity` of each file; the
-swap compares identities before it changes anything.
+Whatever reads a partition has its `Files`, and a `LogFile` for each file that it reads; nothing above `log` knows how
+they are stored. `files_in` chooses the storage; the only one is a local directory. Another storage needs a class with
+the methods of `Files` and one with those of `OpenFile`, and a case in `files_in`. What writes (`swap`, `clean.join`,
+the copies) is about renames and syncs of local files, and uses paths and `open_regular`.
+
+No link is followed. A plan contains the `FileIdentity` of each file; the swap compares identities before it changes
+anything.
 """
 
 from __future__ import annotations
@@ -9,10 +14,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_error, storage_errors
 
@@ -61,9 +67,162 @@ class FileIdentity:
         return replace(self, device=-1)
 
 
+class OpenFile(Protocol):
+    """A file that is open for reading."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The size when the file was opened."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes that the file has on the disk: less than its size if it has holes or is compressed."""
+
+    @property
+    def descriptor(self) -> int:
+        """A descriptor, for the kernels, which read by themselves. A storage without descriptors copies to a file."""
+
+    def read(self, size_bytes: int, position: int) -> bytes:
+        """Return `size_bytes` bytes from `position`, or fewer at the end of the file. Raises StorageError."""
+
+    def read_into(self, target: memoryview, position: int) -> int:
+        """Fill `target` from `position`. Return the number of bytes read, less than its length at the end of the file.
+
+        Raises StorageError.
+        """
+
+
+class Files(Protocol):
+    """The files of one directory of a log: a partition's, or those beside the partitions of a log directory.
+
+    A value that can be compared, hashed and sent to another process.
+    """
+
+    @property
+    def directory(self) -> Path:
+        """The directory, for messages and for those that write."""
+
+    def file(self, name: str) -> LogFile:
+        """Return the file of this name, which may be missing."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names in the directory, sorted. Raises StorageError."""
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+
+    def is_closed(self, name: str) -> bool:
+        """Return whether this is a directory that this user may not list."""
+
+    def identity(self, name: str) -> FileIdentity:
+        """Return the identity of a file. Raises RefusedError for what is no regular file, FileNotFoundError."""
+
+    def open(self, name: str, *, identity: FileIdentity | None = None) -> AbstractContextManager[OpenFile]:
+        """Open a file for reading until the end of the `with` block. With `identity` it must be that file.
+
+        Raises RefusedError for a link and for anything else that is no regular file, LogChangedError, StorageError.
+        """
+
+
 @dataclass(frozen=True, slots=True)
-class OpenFile:
-    """A file that is open for reading. `path` is only for messages, and `status` is that of its opening."""
+class LogFile:
+    """A file of a directory of a log, which may be missing. Its text is the path to print."""
+
+    files: Files
+    path: Path
+    """For messages, and for the name."""
+
+    @staticmethod
+    def at(path: str | os.PathLike[str]) -> LogFile:
+        """Return the file with this path."""
+        path = Path(path)
+        return LogFile(files_in(path.parent), path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The name in the directory."""
+        return self.path.name
+
+    @property
+    def base_offset(self) -> int:
+        """The offset in the name."""
+        return int(self.path.stem)
+
+    def with_suffix(self, suffix: str) -> LogFile:
+        """Return the file beside this one that differs in its suffix only."""
+        return LogFile(self.files, self.path.with_suffix(suffix))
+
+    def exists(self) -> bool:
+        """Return whether the file is there."""
+        return self.files.exists(self.path.name)
+
+    def identity(self) -> FileIdentity:
+        """Return the identity. Raises as `Files.identity`."""
+        return self.files.identity(self.path.name)
+
+    def open(self, *, identity: FileIdentity | None = None) -> AbstractContextManager[OpenFile]:
+        """Open the file for reading. The rest is as in `Files.open`."""
+        return self.files.open(self.path.name, identity=identity)
+
+    def read(self, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
+        """Return the bytes of a small file. Raises RefusedError, also for more than `max_bytes`, StorageError."""
+        with self.open() as opened:
+            return _small_content(opened, self.path, max_bytes)
+
+    def read_ahead(self, position: int, size_bytes: int, *, identity: FileIdentity | None) -> None:
+        """Ask the operating system to read a part of the file, and do not wait. An error is ignored."""
+        with suppress(KcompactError, OSError), self.open(identity=identity) as opened:
+            os.posix_fadvise(opened.descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """The files of a local directory."""
+
+    directory: Path
+
+    def file(self, name: str) -> LogFile:
+        """Return the file of this name. The rest is as in `Files`, here and below."""
+        return LogFile(self, self.directory / name)
+
+    def names(self) -> list[str]:
+        """Return the names."""
+        with storage_errors(self.directory):
+            return sorted(os.listdir(self.directory))  # noqa: PTH208 - only the names
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a file. A link counts as what it points to; it is refused when it is opened."""
+        return (self.directory / name).exists()
+
+    def is_closed(self, name: str) -> bool:
+        """Return whether this is a directory, and closed to this user."""
+        path = self.directory / name
+        is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
+        return is_directory and not os.access(path, os.R_OK | os.X_OK, effective_ids=True)
+
+    def identity(self, name: str) -> FileIdentity:
+        """Return the identity of a file, links not followed."""
+        path = self.directory / name
+        status = os.lstat(path)
+        require_regular(path, status)
+        return FileIdentity.of(name, status)
+
+    def open(self, name: str, *, identity: FileIdentity | None = None) -> AbstractContextManager[OpenFile]:
+        """Open a file, links not followed."""
+        return open_regular(self.directory / name, identity=identity)
+
+
+def files_in(directory: Path) -> Files:
+    """Return the files of a directory: the one place that chooses how they are stored."""
+    return LocalFiles(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLocalFile:
+    """A local file that is open for reading. `path` is only for messages, and `status` is that of its opening."""
 
     descriptor: int
     path: Path
@@ -71,29 +230,20 @@ class OpenFile:
 
     @property
     def size_bytes(self) -> int:
-        """The size when the file was opened."""
+        """The size. The rest is as in `OpenFile`, here and below."""
         return self.status.st_size
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes that the file has on the disk: less than its size if it has holes or is compressed."""
+        """The blocks of the file."""
         return self.status.st_blocks * _BLOCK_BYTES
 
     def read(self, size_bytes: int, position: int) -> bytes:
-        """Return `size_bytes` bytes from `position`, or fewer at the end of the file. Raises StorageError."""
+        """Return bytes."""
         return read_at(self.descriptor, size_bytes, position, path=self.path)
 
-    def pieces(self, position: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes between two positions, or up to the end of the file, in pieces. Raises StorageError."""
-        while position < end and (piece := self.read(min(_PIECE_BYTES, end - position), position)):
-            yield piece
-            position += len(piece)
-
     def read_into(self, target: memoryview, position: int) -> int:
-        """Fill `target` from `position`. Return the number of bytes read, less than its length at the end of the file.
-
-        Raises StorageError.
-        """
+        """Fill `target`."""
         done = 0
         while done < len(target):
             try:
@@ -104,6 +254,13 @@ class OpenFile:
                 break
             done += count
         return done
+
+
+def pieces_of(opened: OpenFile, position: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes between two positions, or up to the end of the file, in pieces. Raises StorageError."""
+    while position < end and (piece := opened.read(min(_PIECE_BYTES, end - position), position)):
+        yield piece
+        position += len(piece)
 
 
 def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> bytes:
@@ -125,7 +282,7 @@ def read_at(descriptor: int, size_bytes: int, position: int, *, path: Path) -> b
 @contextmanager
 def open_regular(
     path: Path, *, dir_fd: int | None = None, identity: FileIdentity | None = None, follows_links: bool = False
-) -> Iterator[OpenFile]:
+) -> Iterator[OpenLocalFile]:
     """Open a regular file for reading and yield it.
 
     With `dir_fd` the name is looked up in that open directory, and the rest of the path is only for messages. With
@@ -147,7 +304,7 @@ def open_regular(
         require_regular(path, status)
         if identity is not None and not identity.is_of(status):
             raise LogChangedError(path=path, problem="was changed or replaced since the plan was made")
-        yield OpenFile(descriptor, path, status)
+        yield OpenLocalFile(descriptor, path, status)
     finally:
         os.close(descriptor)
 
@@ -162,18 +319,16 @@ def require_regular(path: Path, status: os.stat_result) -> None:
         )
 
 
-def read_ahead(path: Path, position: int, size_bytes: int, *, identity: FileIdentity | None) -> None:
-    """Ask the kernel to read a part of a file into the page cache, and do not wait. An error is ignored."""
-    with suppress(KcompactError, OSError), open_regular(path, identity=identity) as opened:
-        os.posix_fadvise(opened.descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
-
-
 def read_file(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES, dir_fd: int | None = None) -> bytes:
     """Return the bytes of a small file; `dir_fd` as for `open_regular`.
 
     Raises RefusedError for a file larger than `max_bytes`, StorageError.
     """
     with open_regular(path, dir_fd=dir_fd) as opened:
-        if opened.size_bytes > max_bytes:
-            raise RefusedError(path=path, problem=f"larger than {max_bytes:,} bytes, the limit for a file of this kind")
-        return opened.read(opened.size_bytes + 1, 0)
+        return _small_content(opened, path, max_bytes)
+
+
+def _small_content(opened: OpenFile, path: Path, max_bytes: int) -> bytes:
+    if opened.size_bytes > max_bytes:
+        raise RefusedError(path=path, problem=f"larger than {max_bytes:,} bytes, the limit for a file of this kind")
+    return opened.read(opened.size_bytes + 1, 0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, CorruptTransactionIndexError
 from kcompact.format import index
@@ -18,7 +17,7 @@ from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch
 from kcompact.format.index import OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.log.batch_runs import runs_and_batches
-from kcompact.log.files import FileIdentity, open_regular, read_file
+from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, read_time_index, wrong_entry
 from kcompact.notes import Note, NoteCode
 
@@ -41,10 +40,9 @@ class GrowingSegment:
 
 
 def read_growing(
-    directory: Path, base_offset: int, files: Mapping[Suffix, FileIdentity], *, ignores_indexes: bool = False
+    log: LogFile, base_offset: int, files: Mapping[Suffix, FileIdentity], *, ignores_indexes: bool = False
 ) -> GrowingSegment:
     """Return the valid part of an active segment. Raises LogChangedError, RefusedError, StorageError."""
-    log = directory / files[Suffix.LOG].name
     entries: Sequence[OffsetEntry] = ()
     times: Sequence[TimeEntry] = ()
     damage: CorruptDataError | None = None
@@ -54,20 +52,20 @@ def read_growing(
         if Suffix.TIME_INDEX in files and not ignores_indexes:
             times = read_time_index(log.with_suffix(Suffix.TIME_INDEX), tolerant=True)
     except CorruptIndexError as malformed:
-        damage = index_or_log(malformed)
-    aborted = read_file(log.with_suffix(Suffix.TXN_INDEX)) if Suffix.TXN_INDEX in files else b""
+        damage = index_or_log(malformed, log)
+    aborted = log.with_suffix(Suffix.TXN_INDEX).read() if Suffix.TXN_INDEX in files else b""
 
-    status = log.stat()
-    entries, is_wrong = _without_torn_entry(log, entries, base_offset, status.st_size)
+    current = log.identity()
+    entries, is_wrong = _without_torn_entry(log, entries, base_offset, current.size_bytes)
     if is_wrong:
-        damage = index_or_log(wrong_entry(log.with_suffix(Suffix.INDEX), len(entries) - 1, entries[-1]))
+        damage = index_or_log(wrong_entry(log.with_suffix(Suffix.INDEX), len(entries) - 1, entries[-1]), log)
         entries = ()
     start = entries[-1].position if entries else 0
-    position, end_offset, problem = last_whole_batch(log, base_offset, start, status.st_size)
+    position, end_offset, problem = last_whole_batch(log, base_offset, start, current.size_bytes)
     notes: tuple[Note, ...] = ()
-    if problem is not None and not _are_zeros(log, position, status.st_size):
-        if _is_torn(log, position, status.st_size):
-            torn_bytes = status.st_size - position
+    if problem is not None and not _are_zeros(log, position, current.size_bytes):
+        if _is_torn(log, position, current.size_bytes):
+            torn_bytes = current.size_bytes - position
             notes = (Note.of(NoteCode.INCOMPLETE_BATCH, log=log.name, size_bytes=torn_bytes),)
         else:
             damage = damage or problem
@@ -78,9 +76,9 @@ def read_growing(
         Suffix.TIME_INDEX: len(times) * index.TIME_ENTRY_BYTES,
         Suffix.TXN_INDEX: _aborted_below(aborted, end_offset, log) * index.TXN_ENTRY_BYTES,
     }
-    current = {**files, Suffix.LOG: FileIdentity.of(log.name, status)}
+    now = {**files, Suffix.LOG: current}
     return GrowingSegment(
-        files={suffix: replace(file, size_bytes=sizes[suffix]) for suffix, file in current.items()},
+        files={suffix: replace(file, size_bytes=sizes[suffix]) for suffix, file in now.items()},
         end_offset=end_offset,
         last_timestamp=times[-1].timestamp if times else index.NO_TIMESTAMP,
         damage=() if damage is None else (damage,),
@@ -89,7 +87,7 @@ def read_growing(
 
 
 def _without_torn_entry(
-    log: Path, entries: Sequence[OffsetEntry], base_offset: int, size_bytes: int
+    log: LogFile, entries: Sequence[OffsetEntry], base_offset: int, size_bytes: int
 ) -> tuple[Sequence[OffsetEntry], bool]:
     """Return the entries without a last one that is half written, and whether the one before is wrong too."""
     for _ in range(2):
@@ -103,7 +101,7 @@ def _without_torn_entry(
 
 
 def last_whole_batch(
-    log: Path, base_offset: int, start_position: int, end_position: int
+    log: LogFile, base_offset: int, start_position: int, end_position: int
 ) -> tuple[int, int, CorruptBatchError | None]:
     """Return the end of the last whole batch, the offset after it, and what is wrong with the bytes behind it."""
     limit = min(MAX_OFFSET, base_offset + index.MAX_RELATIVE_OFFSET + 1)
@@ -121,18 +119,18 @@ def last_whole_batch(
     return position, end_offset, None
 
 
-def _is_torn(log: Path, position: int, size_bytes: int) -> bool:
+def _is_torn(log: LogFile, position: int, size_bytes: int) -> bool:
     """Return whether a batch begins at a position of the log that is longer than the rest."""
     left_bytes = size_bytes - position
-    with open_regular(log) as opened:
+    with log.open() as opened:
         prefix = opened.read(LOG_OVERHEAD_BYTES, position)
     if len(prefix) < LOG_OVERHEAD_BYTES:
         return True
     return int.from_bytes(prefix[8:], "big", signed=True) > left_bytes - LOG_OVERHEAD_BYTES
 
 
-def _are_zeros(log: Path, position: int, size_bytes: int) -> bool:
-    with open_regular(log) as opened:
+def _are_zeros(log: LogFile, position: int, size_bytes: int) -> bool:
+    with log.open() as opened:
         tail = opened.read(min(_TAIL_BYTES, size_bytes - position), position)
     return not tail.strip(b"\0")
 
@@ -145,11 +143,11 @@ def _below(times: Sequence[TimeEntry], end: int) -> Sequence[TimeEntry]:
     return times[:count]
 
 
-def _aborted_below(data: bytes, end_offset: int, log: Path) -> int:
+def _aborted_below(data: bytes, end_offset: int, log: LogFile) -> int:
     """Return how many entries of a `.txnindex` are of transactions that end below an offset."""
-    path = log.with_suffix(Suffix.TXN_INDEX)
+    file = log.with_suffix(Suffix.TXN_INDEX)
     try:
-        entries = index.parse_txn_index(data, base_offset=int(log.stem), file=str(path))
+        entries = index.parse_txn_index(data, base_offset=log.base_offset, file=str(file))
     except CorruptTransactionIndexError as problem:
         return (problem.position or 0) // index.TXN_ENTRY_BYTES
     return sum(entry.last_offset < end_offset for entry in entries)

@@ -7,7 +7,6 @@ raises the detailed error.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from kcompact.format.batch import Header
 from kcompact.kernels import Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import VerifiedRun, header_runs
+from kcompact.log.files import LogFile
 
 Rows = NDArray[np.intp]
 
@@ -25,22 +25,22 @@ _MARKER_PATTERN = ((0, 32), (3, 0), (4, 8), (9, 12), (16, 0))
 """Bytes of a usual control record: its length, its offset delta, the lengths of key and value, no headers."""
 
 
-def read_header_table(path: Path, *, start_position: int = 0, end_position: int) -> Table | None:
+def read_header_table(file: LogFile, *, start_position: int = 0, end_position: int) -> Table | None:
     """Return the batches between two positions of a file as a table i64[n, COLUMNS]; `kernels` names the columns.
 
     Returns None when the batches do not end exactly at `end_position`, and for a batch of format 0 or 1.
     Raises RefusedError, StorageError.
     """
-    table = np.concatenate(list(header_tables(path, start_position=start_position, end_position=end_position)))
+    table = np.concatenate(list(header_tables(file, start_position=start_position, end_position=end_position)))
     return table if start_position + int(table[:, kernels.SIZE].sum()) == end_position else None
 
 
-def header_tables(path: Path, *, start_position: int = 0, end_position: int) -> Iterator[Table]:
+def header_tables(file: LogFile, *, start_position: int = 0, end_position: int) -> Iterator[Table]:
     """Yield the batches as tables i64[n, COLUMNS].
 
     Stops without an error at the first malformed batch or batch of format 0 or 1. Raises RefusedError, StorageError.
     """
-    for rows, count in header_runs(path, start_position=start_position, end_position=end_position):
+    for rows, count in header_runs(file, start_position=start_position, end_position=end_position):
         yield np.asarray(rows)[:count]
 
 

@@ -1,6 +1,6 @@
 """The `.index` and `.timeindex` of a segment: read, compared with the log, or built from its batches.
 
-`PartitionLog.index_file` gives the path of an index, or None where indexes are to be ignored. An index is blamed only
+`PartitionLog.index_file` gives the file of an index, or None where indexes are to be ignored. An index is blamed only
 after its log has been read and verified from the start: if the log is damaged, that is the error.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from pathlib import Path
 
 from kcompact.errors import (
     CorruptBatchError,
@@ -21,7 +20,7 @@ from kcompact.errors import (
 from kcompact.format import index, legacy
 from kcompact.format.index import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
-from kcompact.log.files import OpenFile, open_regular
+from kcompact.log.files import LogFile, OpenFile
 from kcompact.log.segment_reader import headers, verified_batches
 
 MAX_INDEX_BYTES = (1 << 31) - 1
@@ -34,39 +33,39 @@ _WINDOW_BYTES = 3 << 17
 """An index up to this size is read at once. The end of a larger one is searched in pieces of whole entries."""
 
 
-def read_offset_index(path: Path, *, tolerant: bool = False) -> Sequence[OffsetEntry]:
+def read_offset_index(file: LogFile, *, tolerant: bool = False) -> Sequence[OffsetEntry]:
     """Return the entries of an `.index`; with `tolerant` those before the first wrong one, as of a growing index.
 
     Raises CorruptIndexError, RefusedError, StorageError.
     """
-    data = read_entries(path, index.OFFSET_ENTRY_BYTES)
-    return index.parse_offset_index(data, base_offset=int(path.stem), file=str(path), tolerant=tolerant)
+    data = read_entries(file, index.OFFSET_ENTRY_BYTES)
+    return index.parse_offset_index(data, base_offset=file.base_offset, file=str(file), tolerant=tolerant)
 
 
-def read_time_index(path: Path, *, tolerant: bool = False) -> Sequence[TimeEntry]:
+def read_time_index(file: LogFile, *, tolerant: bool = False) -> Sequence[TimeEntry]:
     """Return the entries of a `.timeindex`. The rest is as in `read_offset_index`."""
-    data = read_entries(path, index.TIME_ENTRY_BYTES)
-    return index.parse_time_index(data, base_offset=int(path.stem), file=str(path), tolerant=tolerant)
+    data = read_entries(file, index.TIME_ENTRY_BYTES)
+    return index.parse_time_index(data, base_offset=file.base_offset, file=str(file), tolerant=tolerant)
 
 
-def read_entries(path: Path, entry_bytes: int) -> bytes:
+def read_entries(file: LogFile, entry_bytes: int) -> bytes:
     """Return the bytes of an `.index` or a `.timeindex`; of a large one without the zeros at its end.
 
     So an index costs little more than its entries, however large its file is. Raises CorruptIndexError for an
     incomplete entry and as `verify_count`, RefusedError for more entries than are held, StorageError.
     """
-    with open_regular(path) as opened:
+    with file.open() as opened:
         size_bytes = opened.size_bytes
         if size_bytes > MAX_INDEX_BYTES:
-            raise RefusedError(path=path, problem=f"larger than {MAX_INDEX_BYTES:,} bytes, the limit for an index")
-        index.verify_size(size_bytes, entry_bytes, file=str(path))
+            raise RefusedError(path=str(file), problem=f"larger than {MAX_INDEX_BYTES:,} bytes, the limit for an index")
+        index.verify_size(size_bytes, entry_bytes, file=str(file))
         used_bytes = size_bytes
         if size_bytes > _WINDOW_BYTES:
             used_bytes = -(-_written_bytes(opened) // entry_bytes) * entry_bytes
-        verify_count(path, used_bytes, entry_bytes)
+        verify_count(file, used_bytes, entry_bytes)
         if used_bytes > MAX_ENTRIES_BYTES:
             raise RefusedError(
-                path=path,
+                path=str(file),
                 problem=f"has {used_bytes:,} bytes of entries, more than the {MAX_ENTRIES_BYTES:,} that kcompact holds",
                 hint="--rebuild-indexes reads the batches instead.",
             )
@@ -83,7 +82,7 @@ def _written_bytes(opened: OpenFile) -> int:
 
 
 def verify_count(
-    path: Path,
+    file: LogFile,
     used_bytes: int,
     entry_bytes: int,
     *,
@@ -95,38 +94,38 @@ def verify_count(
     Each entry is of another batch; a time index may have one more. A small index is not compared, and none without a
     log. Raises StorageError.
     """
-    log = path.with_suffix(Suffix.LOG)
+    log = file.with_suffix(Suffix.LOG)
     if used_bytes <= _WINDOW_BYTES or not log.exists():
         return
-    with storage_errors(log):
-        log_bytes = log.stat().st_size
+    with storage_errors(log.path):
+        log_bytes = log.identity().size_bytes
     most = log_bytes // batch_bytes + 1
     if used_bytes > most * entry_bytes:
         raise error(
-            file=path,
+            file=str(file),
             position=most * entry_bytes,
             problem=f"has {used_bytes // entry_bytes:,} entries, but a log of {log_bytes:,} bytes has at most "
             f"{most - 1:,} batches: the log has lost its end, or the index is wrong",
         )
 
 
-def build_indexes(log: Path, *, interval_bytes: int) -> tuple[bytes, bytes]:
+def build_indexes(log: LogFile, *, interval_bytes: int) -> tuple[bytes, bytes]:
     """Return the `.index` and the `.timeindex` of a log file, as a broker builds them when they are missing.
 
     Raises CorruptBatchError, also for an offset that no index can have, RefusedError, StorageError.
     Rule: `LogSegment.recover`, `LogSegment.canConvertToRelativeOffset`.
     """
-    base_offset = int(log.stem)
+    base_offset = log.base_offset
     builder = IndexBuilder(base_offset, interval_bytes, file=str(log))
     for position, header in headers(log):
         if not 0 <= header.last_offset - base_offset <= MAX_RELATIVE_OFFSET:
             problem = f"last offset {header.last_offset} is too far from the segment's base offset {base_offset}"
-            raise CorruptBatchError(file=log, position=position, offset=header.base_offset, problem=problem)
+            raise CorruptBatchError(file=str(log), position=position, offset=header.base_offset, problem=problem)
         builder.append(header.last_offset, position, header.size_bytes, header.max_timestamp)
     return builder.finish()
 
 
-def is_batch(log: Path, position: int, last_offset: int) -> bool:
+def is_batch(log: LogFile, position: int, last_offset: int) -> bool:
     """Return whether a batch with this last offset starts at a position of a log file.
 
     Raises RefusedError, StorageError.
@@ -138,14 +137,14 @@ def is_batch(log: Path, position: int, last_offset: int) -> bool:
     return found is not None and found[1].last_offset == last_offset
 
 
-def position_near(log: Path, offset: int) -> int:
+def position_near(log: LogFile, offset: int) -> int:
     """Return where to begin to read a log file for the records from an offset on: by its index, if that is right.
 
     No batch before the position has such a record. It is 0 without a sound index.
     """
     try:
         entries = read_offset_index(log.with_suffix(Suffix.INDEX), tolerant=True)
-        base_offset = int(log.stem)
+        base_offset = log.base_offset
         number = bisect_right(entries, offset - base_offset, key=lambda entry: entry.relative_offset)
         if not number:
             return 0
@@ -155,52 +154,51 @@ def position_near(log: Path, offset: int) -> int:
         return 0
 
 
-def wrong_entry(path: Path, number: int, entry: OffsetEntry) -> CorruptIndexError:
+def wrong_entry(file: LogFile, number: int, entry: OffsetEntry) -> CorruptIndexError:
     """Return the error for an entry of an `.index` that is not the position and the last offset of a batch."""
     return CorruptIndexError(
-        file=path,
+        file=str(file),
         position=number * index.OFFSET_ENTRY_BYTES,
-        offset=int(path.stem) + entry.relative_offset,
+        offset=file.base_offset + entry.relative_offset,
         problem=f"points to position {entry.position} of the log, where no batch with this last offset starts",
     )
 
 
-def index_or_log(problem: CorruptIndexError) -> CorruptDataError:
+def index_or_log(problem: CorruptIndexError, log: LogFile) -> CorruptDataError:
     """Return the problem of an index if its log is sound, else the damage of the log.
 
     Raises RefusedError, StorageError.
     """
-    log = Path(problem.file).with_suffix(Suffix.LOG)
     try:
-        for _ in verified_batches(log, base_offset=int(log.stem), end_offset=MAX_OFFSET, holds_large=False):
+        for _ in verified_batches(log, base_offset=log.base_offset, end_offset=MAX_OFFSET, holds_large=False):
             pass
     except CorruptBatchError as damage:
         return damage
     return problem
 
 
-def contradiction(path: Path) -> CorruptDataError | None:
+def contradiction(file: LogFile) -> CorruptDataError | None:
     """Return how an `.index` contradicts its log, or the damage of the log if it is damaged; None if they agree.
 
     Raises RefusedError, StorageError.
     """
     try:
-        problem = _first_wrong_entry(path)
+        problem = _first_wrong_entry(file)
     except CorruptIndexError as malformed:
         problem = malformed
     except CorruptBatchError as damage:
         return damage
-    return None if problem is None else index_or_log(problem)
+    return None if problem is None else index_or_log(problem, file.with_suffix(Suffix.LOG))
 
 
-def _first_wrong_entry(path: Path) -> CorruptIndexError | None:
-    entries, number = read_offset_index(path), 0
-    for position, header in headers(path.with_suffix(Suffix.LOG)):
+def _first_wrong_entry(file: LogFile) -> CorruptIndexError | None:
+    entries, number = read_offset_index(file), 0
+    for position, header in headers(file.with_suffix(Suffix.LOG)):
         if number == len(entries):
             return None
         entry = entries[number]
         if entry.position < position + header.size_bytes:
-            if (entry.position, int(path.stem) + entry.relative_offset) != (position, header.last_offset):
-                return wrong_entry(path, number, entry)
+            if (entry.position, file.base_offset + entry.relative_offset) != (position, header.last_offset):
+                return wrong_entry(file, number, entry)
             number += 1
-    return wrong_entry(path, number, entries[number]) if number < len(entries) else None
+    return wrong_entry(file, number, entries[number]) if number < len(entries) else None

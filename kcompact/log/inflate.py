@@ -7,7 +7,6 @@ for a compressed batch, in the array of inflated sections.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +76,7 @@ def inflated_runs(
     table: Table,
     buffers: Buffers,
     *,
-    file: Path,
+    file: str,
     start_position: int,
     wanted: npt.NDArray[np.bool_] | None = None,
 ) -> Iterator[tuple[int, int, Bytes]]:
@@ -103,7 +102,7 @@ def inflated_runs(
         first = end
 
 
-def _require_records(batch: npt.NDArray[np.int64], memory_bytes: int, *, file: Path, start_position: int) -> None:
+def _require_records(batch: npt.NDArray[np.int64], memory_bytes: int, *, file: str, start_position: int) -> None:
     """Raise BatchTooLargeError for a batch with too many records. Believes no number that its bytes contradict."""
     section_bytes = int(batch[c.SECTION_END] - batch[c.SECTION_START])
     count = min(int(batch[c.RECORDS_COUNT]), section_bytes // c.MIN_RECORD_BYTES)
@@ -111,7 +110,7 @@ def _require_records(batch: npt.NDArray[np.int64], memory_bytes: int, *, file: P
         MEMORY_FACTOR * section_bytes + RECORD_BYTES * count,
         memory_bytes,
         problem=f"a batch of {int(batch[c.SIZE]):,} bytes with {count:,} records in {section_bytes:,} bytes",
-        file=str(file),
+        file=file,
         position=start_position + int(batch[c.POSITION]),
         offset=int(batch[c.BASE_OFFSET]),
     )
@@ -126,7 +125,7 @@ class _Inflation:
         table: Table,
         compressed: npt.NDArray[np.bool_],
         buffers: Buffers,
-        file: Path,
+        file: str,
         start_position: int,
     ) -> None:
         self._buffer, self._table, self._buffers = buffer, table, buffers
@@ -163,7 +162,7 @@ class _Inflation:
         return decompress(
             Codec(attributes & c.CODEC_MASK),
             self._buffer.data[start + c.HEADER_BYTES : start + size],
-            file=str(self._file),
+            file=self._file,
             position=self._start_position + start,
             max_bytes=most_inflated_bytes(size - c.HEADER_BYTES, self._buffers.memory_bytes),
         )

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, StorageError
@@ -39,7 +38,7 @@ from kcompact.format.batch import (
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import MAX_OFFSET
-from kcompact.log.files import OpenFile, open_regular
+from kcompact.log.files import LogFile, OpenFile
 from kcompact.log.segment_reader import WINDOW_BYTES, require_readable
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Unreadable(NamedTuple):
 
 
 def readable_batches(
-    path: Path,
+    file: LogFile,
     *,
     base_offset: int = 0,
     end_offset: int = MAX_OFFSET,
@@ -101,9 +100,9 @@ def readable_batches(
     Offsets are from `base_offset` to below `end_offset`, and rise from `after_offset` on. Epochs are not checked.
     Raises RefusedError, StorageError.
     """
-    with open_regular(path) as opened:
+    with file.open() as opened:
         end = opened.size_bytes if end_position is None else end_position
-        log = _Log(opened, end, range(base_offset, end_offset), memory_bytes)
+        log = _Log(opened, file, end, range(base_offset, end_offset), memory_bytes)
         position, last_offset = start_position, after_offset
         while position < end:
             try:
@@ -131,8 +130,8 @@ class _WrongOffsetsError(CorruptBatchError):
 class _Log:
     """An open log file, read through a window that only moves forward."""
 
-    def __init__(self, opened: OpenFile, end: int, offsets: range, memory_bytes: int) -> None:
-        self._opened, self._path, self._end = opened, opened.path, end
+    def __init__(self, opened: OpenFile, file: LogFile, end: int, offsets: range, memory_bytes: int) -> None:
+        self._opened, self._file, self._end = opened, file, end
         self._offsets, self._memory_bytes = offsets, memory_bytes
         self._window, self._window_start = memoryview(b""), 0
         self._lost_pages: dict[int, StorageError] = {}
@@ -151,12 +150,13 @@ class _Log:
         Raises CorruptBatchError, BatchTooLargeError, StorageError.
         """
         header = self._header(position)
-        require_readable(self._opened, header, position, memory_bytes=self._memory_bytes)
+        require_readable(self._opened, header, position, file=self._file, memory_bytes=self._memory_bytes)
         batch = Batch(position, header, self._moved_to(position, header.size_bytes))
-        verify_crc(batch, file=str(self._path))
+        verify_crc(batch, file=str(self._file))
         problem = self._wrong_offsets(header, last_offset) or self._contradiction(batch, last_offset)
         if problem:
-            raise _WrongOffsetsError(file=self._path, position=position, offset=header.base_offset, problem=problem)
+            offset = header.base_offset
+            raise _WrongOffsetsError(file=str(self._file), position=position, offset=offset, problem=problem)
         self._is_modern = header.magic == 2
         return batch
 
@@ -175,7 +175,7 @@ class _Log:
         lost = self._lost_in(position, end_position)
         if lost is not None:
             where = f"position {lost.position}: {lost.word}"
-            problem = CorruptBatchError(file=self._path, position=position, offset=problem.offset, problem=where)
+            problem = CorruptBatchError(file=str(self._file), position=position, offset=problem.offset, problem=where)
         header = self.header_at(position)
         if header is not None and position + header.size_bytes != end_position:
             header = None
@@ -202,8 +202,8 @@ class _Log:
 
     def _header(self, position: int) -> Header:
         data = self._bytes_at(position, min(HEADER_BYTES, self._end - position))
-        header = read_header(data, file=str(self._path), position=position)
-        require_inside(header, self._end - position, file=str(self._path), position=position)
+        header = read_header(data, file=str(self._file), position=position)
+        require_inside(header, self._end - position, file=str(self._file), position=position)
         return header
 
     def _wrong_offsets(self, header: Header, last_offset: int) -> str:

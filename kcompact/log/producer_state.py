@@ -72,7 +72,7 @@ def _before_recovery(log: PartitionLog, now_ms: int, expiration_ms: int) -> dict
     assert log.recovered_from is not None
     state, start = {}, replay_start(log)
     if start in log.snapshots and start > _checkpointed_start(log):
-        entries = read_snapshot(log.directory, log.snapshots[start])
+        entries = read_snapshot(log, log.snapshots[start])
         state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
     return replay(state, _headers_from(log, start, MAX_OFFSET, end_offset=log.recovered_from))
 
@@ -108,7 +108,7 @@ def _snapshot_and_later_batches(
     state = {}
     snapshot = _usable_snapshot(log)
     if snapshot is not None:
-        entries = read_snapshot(log.directory, log.snapshots[snapshot])
+        entries = read_snapshot(log, log.snapshots[snapshot])
         state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
     return state, _headers_from(log, replay_start(log), undecided_from)
 
@@ -142,11 +142,11 @@ def _headers_from(
     """
     segments = log.segments_between(start_offset, min(end_offset, log.log_end_offset))
     for segment in segments:
-        path = log.directory / segment.log_name
+        file = log.file(segment.log_name)
         batches: Iterable[BatchHeader]
         if segment is log.active_segment:
             batches = verified_producer_headers(
-                path,
+                file,
                 base_offset=0,
                 end_offset=log.log_end_offset,
                 end_position=segment.size_bytes,
@@ -155,7 +155,7 @@ def _headers_from(
             )
         else:
             batches = read_producer_headers(
-                path,
+                file,
                 end_position=segment.size_bytes,
                 first_offset=start_offset,
                 undecided_from=undecided_from,
@@ -337,10 +337,10 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
     Rule: `LocalLog.convertToOffsetMetadataOrThrow`.
     """
     for segment in log.segments_between(offset, log.log_end_offset):
-        path = log.directory / segment.log_name
+        file = log.file(segment.log_name)
         start = _search_start(log, segment, offset)
         for part in runs_and_batches(
-            path,
+            file,
             base_offset=0,
             end_offset=log.end_of(segment),
             start_position=start,
@@ -352,7 +352,7 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
             elif part.header.last_offset >= offset:
                 # A compressed batch of format 0 or 1 has its last offset in the header.
                 is_legacy = part.header.magic < 2
-                return legacy_base_offset(part, file=str(path)) if is_legacy else part.header.base_offset
+                return legacy_base_offset(part, file=str(file)) if is_legacy else part.header.base_offset
     return log.log_end_offset
 
 
@@ -368,8 +368,8 @@ def _search_start(log: PartitionLog, segment: Segment, offset: int) -> int:
     try:
         entry = index.lookup(read_offset_index(path), offset, base_offset=segment.base_offset)
     except CorruptIndexError as problem:
-        raise index_or_log(problem) from None
-    is_true = entry.position == 0 or is_batch(log.directory / segment.log_name, entry.position, entry.offset)
+        raise index_or_log(problem, log.file(segment.log_name)) from None
+    is_true = entry.position == 0 or is_batch(log.file(segment.log_name), entry.position, entry.offset)
     if not is_true and (damage := contradiction(path)) is not None:
         raise damage
     return entry.position

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 
 from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.format.batch import (
@@ -24,13 +23,13 @@ from kcompact.format.batch import (
     verify_crc,
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, require_size
-from kcompact.log.files import FileIdentity, OpenFile, open_regular
+from kcompact.log.files import FileIdentity, LogFile, OpenFile, pieces_of
 
 WINDOW_BYTES = 8 << 20
 
 
 def batches(
-    path: str | os.PathLike[str],
+    file: LogFile | str | os.PathLike[str],
     *,
     start_position: int = 0,
     end_position: int | None = None,
@@ -48,8 +47,8 @@ def batches(
     Raises CorruptBatchError where the bytes are not one batch after another, RefusedError, LogChangedError,
     StorageError.
     """
-    path = Path(path)
-    with open_regular(path, identity=identity) as opened:
+    file = file if isinstance(file, LogFile) else LogFile.at(file)
+    with file.open(identity=identity) as opened:
         end = opened.size_bytes if end_position is None else end_position
         position = start_position
         read_bytes = window_bytes
@@ -57,29 +56,29 @@ def batches(
             data = opened.read(min(read_bytes, end - position), position)
             if not data:
                 raise CorruptBatchError(
-                    file=str(path), position=position, problem=f"the file ends {end - position} bytes too early"
+                    file=str(file), position=position, problem=f"the file ends {end - position} bytes too early"
                 )
             is_last = position + len(data) >= end or len(data) < min(read_bytes, end - position)
-            complete = len(data) if is_last else _complete_bytes(data, file=str(path), position=position)
+            complete = len(data) if is_last else _complete_bytes(data, file=str(file), position=position)
             if complete == 0:
-                header = read_header(data[:HEADER_BYTES], file=str(path), position=position)
-                require_inside(header, end - position, file=str(path), position=position)
+                header = read_header(data[:HEADER_BYTES], file=str(file), position=position)
+                require_inside(header, end - position, file=str(file), position=position)
                 if not holds_large and header.magic == 2:
-                    pieces = opened.pieces(position, position + header.size_bytes)
+                    pieces = pieces_of(opened, position, position + header.size_bytes)
                     computed = computed_crc_of(pieces, magic=header.magic)
-                    require_crc(computed, header, file=str(path), position=position)
+                    require_crc(computed, header, file=str(file), position=position)
                     yield Batch(position, header, memoryview(data)[:HEADER_BYTES])
                     position += header.size_bytes
                     continue
-                require_readable(opened, header, position, memory_bytes=memory_bytes)
+                require_readable(opened, header, position, file=file, memory_bytes=memory_bytes)
                 read_bytes = header.size_bytes  # The batch is larger than the window.
                 continue
-            yield from parse_batches(memoryview(data)[:complete], file=str(path), position=position)
+            yield from parse_batches(memoryview(data)[:complete], file=str(file), position=position)
             position += complete
             read_bytes = window_bytes
         if position > end:
             raise CorruptBatchError(
-                file=str(path), position=position, problem=f"no batch ends at the expected position {end}"
+                file=str(file), position=position, problem=f"no batch ends at the expected position {end}"
             )
 
 
@@ -94,7 +93,7 @@ def _complete_bytes(data: bytes, *, file: str, position: int) -> int:
     return end
 
 
-def require_readable(opened: OpenFile, header: Header, position: int, *, memory_bytes: int) -> None:
+def require_readable(opened: OpenFile, header: Header, position: int, *, file: LogFile, memory_bytes: int) -> None:
     """Raise an error for a batch that may not be read whole: CorruptBatchError, BatchTooLargeError, StorageError.
 
     A batch that has more bytes than its file has on the disk is mostly a hole, which reads as zeros. It is damaged
@@ -103,44 +102,44 @@ def require_readable(opened: OpenFile, header: Header, position: int, *, memory_
     """
     size_bytes = header.size_bytes
     if size_bytes > max(opened.stored_bytes, WINDOW_BYTES):
-        pieces = opened.pieces(position, position + size_bytes)
+        pieces = pieces_of(opened, position, position + size_bytes)
         if computed_crc_of(pieces, magic=header.magic) != header.crc:
             raise CorruptBatchError(
-                file=opened.path,
+                file=str(file),
                 position=position,
                 offset=header.base_offset,
                 problem=f"a batch of {size_bytes:,} bytes with a wrong checksum, in a file that has only "
                 f"{opened.stored_bytes:,} bytes on the disk: the rest reads as zeros",
             )
-    require_size(size_bytes, memory_bytes, file=str(opened.path), position=position, offset=header.base_offset)
+    require_size(size_bytes, memory_bytes, file=str(file), position=position, offset=header.base_offset)
 
 
-def headers(path: Path, *, start_position: int = 0, end_position: int | None = None) -> Iterator[tuple[int, Header]]:
+def headers(file: LogFile, *, start_position: int = 0, end_position: int | None = None) -> Iterator[tuple[int, Header]]:
     """Yield the position and the header of each batch; the records are not read.
 
     Raises CorruptBatchError, RefusedError, StorageError.
     """
-    with open_regular(path) as opened:
+    with file.open() as opened:
         end = opened.size_bytes if end_position is None else end_position
         position = start_position
         while position < end:
             prefix = opened.read(min(HEADER_BYTES, end - position), position)
-            header = read_header(prefix, file=str(path), position=position)
-            require_inside(header, end - position, file=str(path), position=position)
+            header = read_header(prefix, file=str(file), position=position)
+            require_inside(header, end - position, file=str(file), position=position)
             yield position, header
             position += header.size_bytes
 
 
-def end_by_headers(path: Path, base_offset: int) -> int:
+def end_by_headers(file: LogFile, base_offset: int) -> int:
     """Return the end offset of a segment. Raises CorruptBatchError, RefusedError, StorageError."""
     end_offset = base_offset
-    for _, header in headers(path):
+    for _, header in headers(file):
         end_offset = header.next_offset
     return end_offset
 
 
 def verified_batches(
-    path: Path,
+    file: LogFile,
     *,
     base_offset: int,
     end_offset: int,
@@ -160,7 +159,7 @@ def verified_batches(
     """
     previous_offset = base_offset - 1
     found = batches(
-        path,
+        file,
         start_position=start_position,
         end_position=end_position,
         memory_bytes=memory_bytes,
@@ -177,9 +176,9 @@ def verified_batches(
         elif -1 < header.partition_leader_epoch < epoch:
             problem = f"leader epoch {header.partition_leader_epoch} after epoch {epoch}"
         if problem:
-            raise CorruptBatchError(file=str(path), position=batch.position, offset=header.base_offset, problem=problem)
+            raise CorruptBatchError(file=str(file), position=batch.position, offset=header.base_offset, problem=problem)
         if len(batch.data) == header.size_bytes:  # Of any other, `batches` has verified the checksum.
-            verify_crc(batch, file=str(path))
+            verify_crc(batch, file=str(file))
         previous_offset, epoch = header.last_offset, max(epoch, header.partition_leader_epoch)
         yield batch
 
@@ -188,7 +187,7 @@ _SAMPLED_FILES = 64
 _SAMPLED_BATCHES = 16
 
 
-def mean_batch_bytes(files: Iterable[tuple[Path, int]]) -> int:
+def mean_batch_bytes(files: Iterable[tuple[LogFile, int]]) -> int:
     """Return the mean size of a batch in files with these sizes, judged by the first batches of the newest ones.
 
     The oldest were cleaned most often, so their batches are not typical. Damage and old formats only make the estimate
@@ -196,9 +195,9 @@ def mean_batch_bytes(files: Iterable[tuple[Path, int]]) -> int:
     """
     known = list(files)
     sampled_bytes = batches = 0
-    for path, size_bytes in known[-_SAMPLED_FILES:]:
+    for file, size_bytes in known[-_SAMPLED_FILES:]:
         try:
-            for _, header in islice(headers(path, end_position=size_bytes), _SAMPLED_BATCHES):
+            for _, header in islice(headers(file, end_position=size_bytes), _SAMPLED_BATCHES):
                 sampled_bytes += header.size_bytes
                 batches += 1
         except (KcompactError, OSError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError
@@ -14,7 +13,7 @@ from kcompact.format.names import (
     Suffix,
 )
 from kcompact.log.broker_recovery import recovered_segments
-from kcompact.log.files import FileIdentity, open_regular
+from kcompact.log.files import FileIdentity, Files, LogFile
 from kcompact.log.growing import last_whole_batch, read_growing
 from kcompact.log.index_files import (
     build_indexes,
@@ -60,7 +59,7 @@ class Segment:
 class SegmentReader:
     """Reads the segments of a directory and collects notes and damage."""
 
-    directory: Path
+    partition: Files
     ignores_indexes: bool
     index_interval_bytes: int
     notes: list[Note] = field(default_factory=list)
@@ -87,20 +86,21 @@ class SegmentReader:
 
     def read(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> Segment:
         """Return a segment, with the sizes and the last timestamp of its indexes."""
-        first_max_timestamp = None
+        log, first_max_timestamp = self.partition.file(files[Suffix.LOG].name), None
         indexes = _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), index.NO_TIMESTAMP)
         try:
             first_max_timestamp = self._first_max_timestamp(files[Suffix.LOG], base_offset)
-            indexes = self._indexes(self.directory / files[Suffix.LOG].name, files)
+            indexes = self._indexes(log, files)
         except CorruptIndexError as problem:
-            self.damage.append(index_or_log(problem))
+            self.damage.append(index_or_log(problem, log))
         except CorruptDataError as problem:
             self.damage.append(problem)
         return _segment(base_offset, files, indexes, first_max_timestamp)
 
     def read_growing(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int]:
         """Return the active segment of a running broker, and the log end."""
-        grown = read_growing(self.directory, base_offset, files, ignores_indexes=self.ignores_indexes)
+        log = self.partition.file(files[Suffix.LOG].name)
+        grown = read_growing(log, base_offset, files, ignores_indexes=self.ignores_indexes)
         first_max_timestamp = None
         self.damage += grown.damage
         self.notes += grown.notes
@@ -118,17 +118,17 @@ class SegmentReader:
         """Return the maximum timestamp of the first batch, None without one. Raises CorruptBatchError."""
         if not log.size_bytes:
             return None
-        path = self.directory / log.name
-        with open_regular(path) as opened:
+        file = self.partition.file(log.name)
+        with file.open() as opened:
             prefix = opened.read(HEADER_BYTES, 0)
-        return self._first_header(prefix, path, base_offset).max_timestamp
+        return self._first_header(prefix, file, base_offset).max_timestamp
 
     def recover(
         self, bases: Sequence[int], segment_files: Mapping[int, Mapping[Suffix, FileIdentity]]
     ) -> tuple[list[Segment], int]:
         """Return what a broker keeps of the segments that it recovers, and the log end offset."""
         logs = [segment_files[base][Suffix.LOG] for base in bases]
-        recovered = recovered_segments(self.directory, logs)
+        recovered = recovered_segments(self.partition, logs)
         self.notes += recovered.notes
         self.damage += recovered.damage
         segments = [
@@ -146,7 +146,7 @@ class SegmentReader:
         ]
         return segments, recovered.kept[-1].next_offset
 
-    def _first_header(self, prefix: bytes, log: Path, base_offset: int) -> Header:
+    def _first_header(self, prefix: bytes, log: LogFile, base_offset: int) -> Header:
         """Return the first header of a segment. Raises CorruptBatchError if it begins below the segment.
 
         Offsets are not in the checksum, so the name of the file is all that contradicts a wrong one. A broker can write
@@ -155,17 +155,17 @@ class SegmentReader:
         header = read_header(prefix, file=str(log), position=0)
         if header.base_offset < base_offset:
             problem = f"offset {header.base_offset} is below the base offset of its segment"
-            raise CorruptBatchError(file=log, problem=problem, position=0, offset=header.base_offset)
+            raise CorruptBatchError(file=str(log), problem=problem, position=0, offset=header.base_offset)
         return header
 
-    def _indexes(self, log: Path, files: dict[Suffix, FileIdentity]) -> _Indexes:
+    def _indexes(self, log: LogFile, files: dict[Suffix, FileIdentity]) -> _Indexes:
         """Return what the planner takes from the indexes, or from ones built from the batches."""
         missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
         if missing:
             self.notes.append(Note.of(NoteCode.MISSING_INDEX, log=log.name, suffix=missing[0]))
         if missing or self.ignores_indexes:
             offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
-            times = index.parse_time_index(time_index, base_offset=int(log.stem), file=str(log))
+            times = index.parse_time_index(time_index, base_offset=log.base_offset, file=str(log))
             return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
         times = read_time_index(log.with_suffix(Suffix.TIME_INDEX))
         return _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), _last_timestamp(times))
@@ -177,13 +177,13 @@ class SegmentReader:
         Rule: `LogSegment.readNextOffset`, `LogSegment.ensureOffsetInRange`.
         """
         active = self.read(base_offset, files)
-        log = self.directory / active.log_name
+        log = self.partition.file(active.log_name)
         start_position = 0
         damage: CorruptDataError | None = None
         try:
             start_position = self._last_indexed_position(active)
         except CorruptIndexError as problem:
-            damage = index_or_log(problem)
+            damage = index_or_log(problem, log)
         _, end_offset, wrong = last_whole_batch(log, active.base_offset, start_position, active.size_bytes)
         damage = wrong or damage
         if damage is not None:
@@ -192,7 +192,7 @@ class SegmentReader:
 
     def _last_indexed_position(self, active: Segment) -> int:
         """Return the position of the last batch in the `.index`, 0 without one. Raises CorruptIndexError."""
-        log = self.directory / active.log_name
+        log = self.partition.file(active.log_name)
         path = log.with_suffix(Suffix.INDEX)
         if self.ignores_indexes or not active.has(Suffix.INDEX):
             return 0

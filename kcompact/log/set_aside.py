@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, parse_leader_epochs
 from kcompact.format.names import Suffix, Temporary, parse_file_name
-from kcompact.log.files import read_file
+from kcompact.log.files import Files
 
 
 def deleted_segments(names: Iterable[str]) -> list[int]:
@@ -61,17 +60,17 @@ def holders(aside: Iterable[int], bases: Iterable[int]) -> set[int]:
     return {ascending[place - 1] for place in places if place > 0}
 
 
-def first_epoch_offset(directory: Path) -> int | None:
+def first_epoch_offset(files: Files) -> int | None:
     """Return where the first leader epoch of a partition begins; None if none is known, 0 if the file is malformed.
 
     A broker moves it when it deletes segments from the start of the log. Raises RefusedError, StorageError.
     Rule: LeaderEpochFileCache.truncateFromStart.
     """
-    file = directory / LEADER_EPOCH_CHECKPOINT
+    file = files.file(LEADER_EPOCH_CHECKPOINT)
     if not file.exists():
         return None
     try:
-        entries = parse_leader_epochs(read_file(file), file=str(file))
+        entries = parse_leader_epochs(file.read(), file=str(file))
     except CorruptCheckpointError:
         return 0
     return entries[0].start_offset if entries else None

@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 from kcompact.errors import CorruptDataError, KcompactError, LogChangedError, RefusedError, StorageError
 from kcompact.log.directory import LogDir, PartitionLog, read_log_dir, segment_states
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, Files
 
 REPEATS = 3
 _PAUSES_S = (0.05, 0.2, 1.0)
@@ -24,7 +23,7 @@ _PAUSES_S = (0.05, 0.2, 1.0)
 Result = TypeVar("Result")
 
 
-def read_settled(directory: Path, log_dir: LogDir, read: Callable[[LogDir], Result], *, watches: bool = True) -> Result:
+def read_settled(files: Files, log_dir: LogDir, read: Callable[[LogDir], Result], *, watches: bool = True) -> Result:
     """Return what `read` returns for a partition, given the checkpoints of its log directory.
 
     Beside a running broker `read` is called again if a segment was rolled, replaced or deleted during the call. Without
@@ -35,43 +34,44 @@ def read_settled(directory: Path, log_dir: LogDir, read: Callable[[LogDir], Resu
         return read(log_dir)
     for pause_s in _PAUSES_S:
         try:
-            return _read_once(directory, log_dir, read, watches=watches)
+            return _read_once(files, log_dir, read, watches=watches)
         except (LogChangedError, StorageError, FileNotFoundError) as problem:
             if not _is_change(problem):
                 raise
         time.sleep(pause_s)
         log_dir = read_log_dir(log_dir.path)
     try:
-        return _read_once(directory, log_dir, read, watches=watches)
+        return _read_once(files, log_dir, read, watches=watches)
     except (LogChangedError, StorageError, FileNotFoundError) as problem:
         if not _is_change(problem):
             raise
         raise LogChangedError(
-            path=getattr(problem, "path", directory),
+            path=getattr(problem, "path", files.directory),
             problem=f"a running broker changed the partition during each of {REPEATS + 1} readings",
             hint="kcompact changes nothing. Run the command again when the broker writes, cleans or deletes less.",
         ) from problem
 
 
-def _read_once(directory: Path, log_dir: LogDir, read: Callable[[LogDir], Result], *, watches: bool) -> Result:
+def _read_once(files: Files, log_dir: LogDir, read: Callable[[LogDir], Result], *, watches: bool) -> Result:
     if not watches or not log_dir.is_running:
         return read(log_dir)
-    before = segment_states(directory)
+    before = segment_states(files)
     try:
         result = read(log_dir)
     except (CorruptDataError, RefusedError) as problem:
         # What looks like damage may be half of the old state and half of the new one.
-        _require_same(directory, before, problem)
+        _require_same(files, before, problem)
         raise
-    _require_same(directory, before, None)
+    _require_same(files, before, None)
     return result
 
 
-def _require_same(directory: Path, before: dict[str, FileIdentity | int], cause: KcompactError | None) -> None:
-    now = segment_states(directory)
+def _require_same(files: Files, before: dict[str, FileIdentity | int], cause: KcompactError | None) -> None:
+    now = segment_states(files)
     if now != before:
         name = min(name for name in {*before, *now} if before.get(name) != now.get(name))
-        raise LogChangedError(path=directory / name, problem="was changed while the partition was read") from cause
+        path = files.directory / name
+        raise LogChangedError(path=path, problem="was changed while the partition was read") from cause
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def damage_only_if_unchanged(log: PartitionLog) -> Iterator[None]:
         yield
     except (CorruptDataError, RefusedError) as problem:
         if log.log_dir.is_running:
-            now = segment_states(log.directory)
+            now = segment_states(log.files)
             for file in (file for segment in log.segments[:-1] for file in segment.files):
                 if now.get(file.name) != file:
                     raise LogChangedError(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.errors import CorruptTransactionIndexError
@@ -26,7 +25,7 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.index import AbortedTxn
 from kcompact.kernels import columns as c
-from kcompact.log.files import read_file
+from kcompact.log.files import LogFile
 from kcompact.log.index_files import verify_count
 from kcompact.log.transactions import TransactionBatch
 
@@ -105,23 +104,23 @@ def aborted_by_markers(transactions: Transactions, batches: Iterable[Transaction
     )
 
 
-def read_transaction_index(path: Path) -> Sequence[AbortedTxn]:
+def read_transaction_index(file: LogFile) -> Sequence[AbortedTxn]:
     """Return the entries of a `.txnindex`. Raises CorruptTransactionIndexError, RefusedError, StorageError."""
-    data = read_file(path)
-    verify_count(path, len(data), index.TXN_ENTRY_BYTES, batch_bytes=HEADER_BYTES, error=CorruptTransactionIndexError)
-    return index.parse_txn_index(data, base_offset=int(path.stem), file=str(path))
+    data = file.read()
+    verify_count(file, len(data), index.TXN_ENTRY_BYTES, batch_bytes=HEADER_BYTES, error=CorruptTransactionIndexError)
+    return index.parse_txn_index(data, base_offset=file.base_offset, file=str(file))
 
 
 class IndexEntry(NamedTuple):
-    """An entry, the path of its index and its number there."""
+    """An entry, the file of its index and its number there."""
 
     entry: AbortedTxn
-    file: Path
+    file: LogFile
     number: int
 
     def contradiction(self, problem: str) -> CorruptTransactionIndexError:
         return CorruptTransactionIndexError(
-            file=self.file,
+            file=str(self.file),
             position=self.number * index.TXN_ENTRY_BYTES,
             offset=self.entry.last_offset,
             problem=f"entry {self.number}: {problem}",
@@ -150,7 +149,7 @@ class TransactionIndexJudge:
 
     def contradictions(
         self,
-        file: Path,
+        file: LogFile,
         entries: Sequence[AbortedTxn],
         batches: Iterable[TransactionBatch],
         *,
@@ -235,9 +234,9 @@ def _without_marker(placed: IndexEntry) -> CorruptTransactionIndexError:
     )
 
 
-def _without_entry(file: Path, marker: AbortMarker) -> CorruptTransactionIndexError:
+def _without_entry(file: LogFile, marker: AbortMarker) -> CorruptTransactionIndexError:
     return CorruptTransactionIndexError(
-        file=file,
+        file=str(file),
         offset=marker.offset,
         problem=f"has no entry for the ABORT marker at offset {marker.offset}, which ends a transaction of producer "
         f"{marker.producer_id} with batches from offset {marker.first_batch} on",

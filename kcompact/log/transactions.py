@@ -19,14 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact import kernels
 from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import BatchHeader, read_headers
-from kcompact.log.files import open_regular
+from kcompact.log.files import LogFile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,12 +62,12 @@ def of_headers(batches: Iterable[BatchHeader]) -> Iterator[TransactionBatch]:
         yield TransactionBatch(header.base_offset, header.last_offset, header.producer_id, kind)
 
 
-def read_transactions(path: Path, *, end_position: int) -> Iterator[TransactionBatch]:
+def read_transactions(file: LogFile, *, end_position: int) -> Iterator[TransactionBatch]:
     """Yield the transactional and the control batches of a log file.
 
     Raises CorruptBatchError, RefusedError, StorageError.
     """
-    return of_headers(read_headers(path, end_position=end_position))
+    return of_headers(read_headers(file, end_position=end_position))
 
 
 def rows_of_all(tables: Iterable[Table]) -> Iterator[TransactionBatch]:
@@ -149,23 +148,23 @@ class PackedTables:
         return (each.table for each in self._packed)
 
 
-def read_transaction_tables(path: Path, *, end_position: int) -> PackedTables:
+def read_transaction_tables(file: LogFile, *, end_position: int) -> PackedTables:
     """Return what `read_transactions` yields, read by a kernel unless that finds damage or an old format.
 
     Raises CorruptBatchError, RefusedError, StorageError.
     """
-    found = _scanned_tables(path, end_position) if kernels.in_use() else None
-    return PackedTables(found or [PackedTable.of(table_of(read_transactions(path, end_position=end_position)))])
+    found = _scanned_tables(file, end_position) if kernels.in_use() else None
+    return PackedTables(found or [PackedTable.of(table_of(read_transactions(file, end_position=end_position)))])
 
 
-def _scanned_tables(path: Path, end_position: int) -> list[PackedTable] | None:
+def _scanned_tables(file: LogFile, end_position: int) -> list[PackedTable] | None:
     """Return the same by a kernel, None if it cannot read the file. Raises RefusedError, StorageError."""
     import numpy as np
 
     scratch, row = np.empty(_WINDOW_BYTES, np.uint8), np.empty((1, c.COLUMNS), np.int64)
     found = np.empty((_SCANNED_ROWS, c.TXN_COLUMNS), np.int64)
     packed, position, code = [], 0, c.FULL
-    with open_regular(path) as opened:
+    with file.open() as opened:
         while code == c.FULL:
             count, position, code = kernels.scan_transactions(
                 opened.descriptor, position, end_position, scratch, row, found

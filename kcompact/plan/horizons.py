@@ -37,8 +37,8 @@ def read_horizons(plan: CleanPlan, *, most_batches: int = MOST_BATCHES) -> Horiz
     found: list[int] = []
     with suppress(KcompactError, OSError):
         for segment in plan.log.segments[:-1]:
-            path = plan.log.directory / segment.log_name
-            for _, header in headers(path, end_position=segment.size_bytes):
+            file = plan.log.file(segment.log_name)
+            for _, header in headers(file, end_position=segment.size_bytes):
                 if seen == most_batches:
                     return _horizons(plan, seen, found, is_complete=False)
                 seen += 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError
 from kcompact.log.directory import LogDir, PartitionLog, read_log
+from kcompact.log.files import files_in
 from kcompact.log.producer_state import first_unstable_offset, load_producers
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note, NoteCode
@@ -102,7 +103,7 @@ def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log
             unclean=options.unclean,
         )
 
-    return read_settled(directory, log_dir, plan)
+    return read_settled(files_in(directory), log_dir, plan)
 
 
 def plan_despite_damage(

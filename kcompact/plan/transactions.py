@@ -24,7 +24,7 @@ from kcompact.format.batch import Record, read_records
 from kcompact.format.messages.coordinators import TRANSACTION_LOG, decode
 from kcompact.format.names import TRANSACTION_STATE, DirectoryKind, TopicPartition, parse_directory
 from kcompact.log.directory import LogDir, PartitionLog, partition_directories, read_log
-from kcompact.log.files import open_regular
+from kcompact.log.files import files_in
 from kcompact.log.index_files import position_near
 from kcompact.log.producer_state import Producer
 from kcompact.log.segment_reader import WINDOW_BYTES, headers, verified_batches
@@ -141,7 +141,7 @@ def _read_states(log_dir: LogDir, producer_ids: set[int]) -> dict[int, Transacti
             named = parse_directory(directory.name)
             if named and named.kind is DirectoryKind.PARTITION and named.topic_partition.topic == TRANSACTION_STATE:
                 with suppress(KcompactError, OSError):
-                    found |= read_settled(directory, log_dir, partial(_states_in, directory, producer_ids))
+                    found |= read_settled(files_in(directory), log_dir, partial(_states_in, directory, producer_ids))
     return found
 
 
@@ -168,8 +168,7 @@ def _contains(log: PartitionLog, starts: Iterable[bytes]) -> bool:
     One of many partitions has a producer, and searching bytes is much faster than reading records.
     """
     for segment in log.segments:
-        path = log.directory / segment.log_name
-        with open_regular(path) as opened:
+        with log.file(segment.log_name).open() as opened:
             for position in range(0, segment.size_bytes, WINDOW_BYTES):
                 data = opened.read(WINDOW_BYTES + _START_BYTES - 1, position)
                 if any(each in data for each in starts):
@@ -179,11 +178,11 @@ def _contains(log: PartitionLog, starts: Iterable[bytes]) -> bool:
 
 def _records(log: PartitionLog) -> Iterable[Record]:
     for segment in log.segments:
-        path = log.directory / segment.log_name
+        file = log.file(segment.log_name)
         base, end = segment.base_offset, log.end_of(segment)
-        for batch in verified_batches(path, base_offset=base, end_offset=end, end_position=segment.size_bytes):
+        for batch in verified_batches(file, base_offset=base, end_offset=end, end_position=segment.size_bytes):
             if not batch.header.is_control:
-                yield from read_records(batch, file=str(path))
+                yield from read_records(batch, file=str(file))
 
 
 def _state(key: bytes, value: bytes) -> TransactionState | None:
@@ -237,7 +236,7 @@ def _end_of_fetch(plan: CleanPlan, offset: int) -> int:
     segment = next((each for each in reversed(log.segments) if each.base_offset <= offset), None)
     if segment is None or offset >= log.log_end_offset:
         return offset
-    path, before = log.directory / segment.log_name, segment.base_offset
+    path, before = log.file(segment.log_name), segment.base_offset
     start_position = 0 if log.ignores_indexes else position_near(path, offset - 1)
     try:
         for _, header in headers(path, start_position=start_position, end_position=segment.size_bytes):

@@ -24,6 +24,7 @@ from kcompact.errors import (
 )
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import LogDir, is_partition_directory, read_log_dir
+from kcompact.log.files import files_in
 from kcompact.log.per_log_dir import PerLogDir
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note
@@ -261,7 +262,7 @@ class Planner:
         """
         log_dir, beside = self.log_dirs.despite_damage(directory)
         return read_settled(
-            directory, log_dir, lambda current: read(self._entry(directory, entry, current, beside), current)
+            files_in(directory), log_dir, lambda current: read(self._entry(directory, entry, current, beside), current)
         )
 
     def _entry(self, directory: Path, entry: type[Entry], log_dir: LogDir, beside: CorruptDataError | None) -> Entry:

@@ -125,7 +125,7 @@ def read_facts(
 
     try:
         with storage_errors(facts.directory):
-            return read_settled(facts.directory, plan.log.log_dir, read, watches=False)
+            return read_settled(plan.log.files, plan.log.log_dir, read, watches=False)
     except CleaningAbortedError:
         raise
     except KcompactError as problem:

@@ -24,6 +24,7 @@ from kcompact.format.names import (
     parse_file_name,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
+from kcompact.log.files import LogFile, files_in
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.readable import shell_word
@@ -185,7 +186,7 @@ def _require_old_segments(directory: OpenDirectory, files: _Files, invalid: list
         if name.base_offset in files.final_logs:
             continue
         before = max((base for base in files.final_logs if base < name.base_offset), default=None)
-        if before is None or end_by_headers(directory.path / log_name(before), before) <= name.base_offset:
+        if before is None or end_by_headers(LogFile.at(directory.path / log_name(before)), before) <= name.base_offset:
             problem = f"the loader would drop the new segment {guard}, but an old one is set aside already"
             raise _stopped(directory, problem, [str(name)])
 
@@ -222,7 +223,7 @@ def _needed(directory: OpenDirectory, aside: Collection[int], ends: Mapping[int,
         return []
     unknown = [base for base in holders(aside, ends) if ends[base] is None]
     known = {**ends, **{base: _end_if_intact(directory, log, base) for base in unknown}}
-    return only_copies(aside, known, began_at=first_epoch_offset(directory.path))
+    return only_copies(aside, known, began_at=first_epoch_offset(files_in(directory.path)))
 
 
 def _end_if_intact(directory: OpenDirectory, log: Files, base_offset: int) -> int | None:

@@ -19,6 +19,7 @@ from kcompact.errors import CorruptBatchError, CorruptDataError
 from kcompact.format import index
 from kcompact.format.names import MAX_OFFSET, Suffix, file_name, log_bases, log_name
 from kcompact.log.batch_headers import BatchHeader, read_headers
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.transaction_index import TransactionIndexJudge
 from kcompact.log.transactions import of_headers
@@ -63,7 +64,7 @@ def index_problem(directory: OpenDirectory, files: Files, bases: Collection[int]
     for base in logs[:-1]:
         is_judged = base in bases and file_name(base, Suffix.INDEX) in files
         problems = judge.contradictions(
-            directory.path / file_name(base, Suffix.TXN_INDEX),
+            LogFile.at(directory.path / file_name(base, Suffix.TXN_INDEX)),
             _aborted(directory, files, base) if is_judged else (),
             of_headers(_headers(directory, files, base)),
         )
@@ -83,7 +84,7 @@ def verified_end(directory: OpenDirectory, files: Files, base_offset: int) -> in
 
     Without an `.index` the other one does not count. Raises CorruptDataError, RefusedError, StorageError.
     """
-    log = directory.path / files[log_name(base_offset)]
+    log = LogFile.at(directory.path / files[log_name(base_offset)])
     index_file, time_file = (file_name(base_offset, suffix) for suffix in (Suffix.INDEX, Suffix.TIME_INDEX))
     entries = index.parse_offset_index(_content(directory, files, index_file), base_offset=base_offset, file=index_file)
     time_data = _content(directory, files, time_file) if index_file in files else b""
@@ -96,7 +97,9 @@ def verified_end(directory: OpenDirectory, files: Files, base_offset: int) -> in
                 break
             number += 1
     if number < len(entries) or (times and times[-1].timestamp != largest):
-        raise CorruptDataError(file=log, problem="an index of the segment contradicts it, or the segment lost its end")
+        raise CorruptDataError(
+            file=str(log), problem="an index of the segment contradicts it, or the segment lost its end"
+        )
     return end_offset
 
 
@@ -104,7 +107,7 @@ def _headers(directory: OpenDirectory, files: Files, base_offset: int) -> Iterat
     """Yield the headers of a segment up to its end, or up to the first damage."""
     name = files[log_name(base_offset)]
     with suppress(CorruptBatchError):
-        yield from read_headers(directory.path / name, end_position=directory.size(name) or 0)
+        yield from read_headers(LogFile.at(directory.path / name), end_position=directory.size(name) or 0)
 
 
 def _aborted(directory: OpenDirectory, files: Files, base_offset: int) -> Sequence[index.AbortedTxn]:

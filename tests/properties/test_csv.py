@@ -19,6 +19,7 @@ from kcompact.export.columns import Extra, Source
 from kcompact.export.csv import CsvWriter
 from kcompact.format.batch import Record, build
 from kcompact.inspect.records import record_runs
+from kcompact.log.files import LogFile
 
 TEXTS = st.text(alphabet="\r\n\t ,;\"'\\=a\0\u00e9\u2028", max_size=6)
 SOURCE = Source(topic=0, partition=3, base_offset=0)
@@ -34,7 +35,7 @@ def csv_of(texts: list[str], log: Path) -> str:
     )
     file, column = io.BytesIO(), Extra("value_decoded", str, ())
     writer = CsvWriter(file.write, ["events"], with_data=True, extra=[column])
-    for run in record_runs(log):
+    for run in record_runs(LogFile.at(log)):
         rows = np.arange(len(run))
         decoded = [texts[offset] for offset in run.offset.tolist()]
         writer.write(run, rows, SOURCE, [column._replace(values=decoded)])

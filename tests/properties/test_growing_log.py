@@ -31,6 +31,7 @@ from kcompact.format.properties import MetaProperties
 from kcompact.log import directory as directory_module
 from kcompact.log import settled
 from kcompact.log.directory import LogDir, PartitionLog, read_log, read_log_dir
+from kcompact.log.files import files_in
 from kcompact.log.settled import read_settled
 from kcompact.plan.options import PlanOptions
 from tests.support.broker_files import build_meta_properties
@@ -315,7 +316,7 @@ def test_a_reading_amid_changes_is_of_one_moment(
         least_end = broker.end_offset
         log_dir = replace(read_log_dir(scratch / "logs"), is_running=True)
         with meanwhile(broker, amid(opened, burst)):
-            log = read_settled(broker.directory, log_dir, partial(_read, broker.directory))
+            log = read_settled(files_in(broker.directory), log_dir, partial(_read, broker.directory))
         assert log.damage == (), opened
         assert least_end <= log.log_end_offset <= broker.end_offset
         present = {path.name for path in broker.directory.glob("*.log")}

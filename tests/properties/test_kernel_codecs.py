@@ -73,7 +73,9 @@ def inflated(data: bytes, buffers: Buffers, wanted: Any = None) -> tuple[list[by
     """Return the sections of a log as `inflated_runs` inflates them, and the error that ends them."""
     table, found = table_of(data), []
     try:
-        for first, end, run in inflated_runs(array(data), table, buffers, file=FILE, start_position=0, wanted=wanted):
+        for first, end, run in inflated_runs(
+            array(data), table, buffers, file=str(FILE), start_position=0, wanted=wanted
+        ):
             for number in range(first, end):
                 if table[number, ATTRIBUTES] and (wanted is None or wanted[number]):
                     found.append(run[table[number, SECTION_START] : table[number, SECTION_END]].tobytes())

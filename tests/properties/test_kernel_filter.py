@@ -25,6 +25,7 @@ from kcompact.kernels import (
     Bytes,
 )
 from kcompact.log import inflate
+from kcompact.log.files import LogFile
 from kcompact.log.inflate import Buffers
 from kcompact.log.producer_state import LastRecord
 from tests.support import strategies
@@ -146,7 +147,7 @@ def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[byte
         kernel_hashes=True,
     )
     split = Split(
-        log_name=LOG_NAME,
+        log=LogFile.at(LOG_NAME),
         start_position=0,
         end_position=len(data),
         base_offset=0,
@@ -164,7 +165,7 @@ def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[byte
 def assert_same_outcome(directory: Path, data: bytes, filtering: Filtering) -> None:
     job, split, survivors, unkeyed_or_tombstones = filtering
     (directory / LOG_NAME).write_bytes(data)
-    job = replace(job, directory=str(directory))
+    split = replace(split, log=LogFile.at(directory / LOG_NAME))
     found = split_kernels.filter_split(job, split, survivors, unkeyed_or_tombstones, Buffers())
     assert found is not None
     assert all_of(lambda: found) == all_of(lambda: _clean_split(job, split, survivors))
@@ -196,7 +197,7 @@ def test_how_much_is_inflated_at_once_changes_nothing(
 def test_filter_leaves_other_splits_alone(scratch: Path) -> None:
     (scratch / LOG_NAME).write_bytes(batch_format.build([Record(0, 0, b"a", b"b"), Record(1, 0, b"a", b"b")]))
     size = (scratch / LOG_NAME).stat().st_size
-    split = Split(log_name=LOG_NAME, start_position=0, end_position=size, base_offset=0, end_offset=2)
+    split = Split(log=LogFile.at(scratch / LOG_NAME), start_position=0, end_position=size, base_offset=0, end_offset=2)
     job = replace(
         JOB,
         directory=str(scratch),

@@ -30,7 +30,7 @@ from kcompact.kernels import (
     Table,
 )
 from kcompact.log import batch_runs, header_table
-from kcompact.log.files import open_regular
+from kcompact.log.files import LogFile, open_regular
 from kcompact.log.segment_reader import headers, verified_batches
 from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, array, headers_in, log_bytes, table_of
 
@@ -48,7 +48,7 @@ def test_walk_is_verified_batches(scratch: Path, data: bytes, base_offset: int, 
     table, code = table_of(data, base_offset=base_offset, end_offset=end_offset)
     expected, is_sound = [], True
     try:
-        for one in verified_batches(path, base_offset=base_offset, end_offset=end_offset):
+        for one in verified_batches(LogFile.at(path), base_offset=base_offset, end_offset=end_offset):
             expected.append(one)
     except KcompactError:
         is_sound = False
@@ -147,12 +147,12 @@ def test_last_offsets_near_the_largest(
     assert (table_of(data)[1] == DONE) is is_sound
     path = tmp_path / LOG_NAME
     path.write_bytes(data)
-    assert (header_table.read_header_table(path, end_position=len(data)) is not None) is is_sound
+    assert (header_table.read_header_table(LogFile.at(path), end_position=len(data)) is not None) is is_sound
     if is_sound:
-        assert len(list(headers(path))) == 1
+        assert len(list(headers(LogFile.at(path)))) == 1
     else:
         with pytest.raises(CorruptBatchError, match="beyond the largest offset"):
-            list(headers(path))
+            list(headers(LogFile.at(path)))
 
 
 @given(any_log_bytes, st.booleans())
@@ -161,9 +161,9 @@ def test_hop_is_headers(scratch: Path, data: bytes, is_in_the_middle: bool) -> N
     before, after = (b"before", b"behind") if is_in_the_middle else (b"", b"")
     path.write_bytes(before + data + after)
     start, end = len(before), len(before) + len(data)
-    table = header_table.read_header_table(path, start_position=start, end_position=end)
+    table = header_table.read_header_table(LogFile.at(path), start_position=start, end_position=end)
     try:
-        expected = list(headers(path, start_position=start, end_position=end))
+        expected = list(headers(LogFile.at(path), start_position=start, end_position=end))
     except KcompactError:
         assert table is None
         return
@@ -180,11 +180,13 @@ def test_hop_reads_many_headers_and_tells_what_it_cannot_read(scratch: Path, mon
     path = scratch / LOG_NAME
     path.write_bytes(b"".join(batch_format.build([Record(offset, 0, b"a", b"b")]) for offset in range(100)))
     end = path.stat().st_size
-    whole = header_table.read_header_table(path, end_position=end)
+    whole = header_table.read_header_table(LogFile.at(path), end_position=end)
     assert whole is not None
     assert whole[:, BASE_OFFSET].tolist() == list(range(100))
     monkeypatch.setattr(batch_runs, "TABLE_ROWS", 7)
-    parts = header_table.read_header_table(path, end_position=end)
+    parts = header_table.read_header_table(LogFile.at(path), end_position=end)
     assert parts is not None
     assert np.array_equal(parts, whole)
-    assert header_table.read_header_table(path, end_position=end + 100) is None  # Such a file ends before it should.
+    assert (
+        header_table.read_header_table(LogFile.at(path), end_position=end + 100) is None
+    )  # Such a file ends before it should.

@@ -21,6 +21,7 @@ from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
 from kcompact.kernels import ABORT, COMMIT, DATA, HEADER_BYTES, MARKER_COLUMNS, NO_RECORD, Table
 from kcompact.log.batch_headers import with_marker
+from kcompact.log.files import LogFile
 from kcompact.log.transaction_index import TransactionIndexJudge, Transactions, aborted_by_markers
 from kcompact.log.transaction_kernels import CompiledJudge, CompiledTransactions, ProducerNumbers
 from kcompact.log.transaction_kernels import aborted_by_markers as compiled_aborted_by_markers
@@ -137,7 +138,7 @@ def test_the_judge() -> None:
         definition = TransactionIndexJudge(log_start_offset=start, log_end_offset=end)
         compiled = CompiledJudge(producers_of(history), log_start_offset=start, log_end_offset=end)
         for batches, entries in zip(history.segments, history.entries, strict=True):
-            problems = list(definition.contradictions(FILE, entries, batches))
+            problems = list(definition.contradictions(LogFile.at(FILE), entries, batches))
             assert compiled.agrees(entries, [table_of(batches)]) == (not problems)
             if problems:
                 break

@@ -13,6 +13,7 @@ from kcompact.clean.executor import Executor
 from kcompact.engine.in_process import InProcess
 from kcompact.inspect.records import record_runs
 from kcompact.keys.latest import latest_records
+from kcompact.log.files import LogFile
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.key_logs import end_of_view, plain_count, random_log
 from tests.support.machine_code import switched
@@ -28,9 +29,11 @@ def latest_offsets(plan: CleanPlan, executor: Executor, *, compiled: bool, split
     found = []
     for segment in plan.log.segments:
         path = plan.log.directory / segment.log_name
-        for split in latest.of(path):
+        for split in latest.of(LogFile.at(path)):
             row = 0
-            for run in record_runs(path, start_position=split.start_position, end_position=split.end_position):
+            for run in record_runs(
+                LogFile.at(path), start_position=split.start_position, end_position=split.end_position
+            ):
                 found += run.offset[latest.mask(split, run, row)].tolist()
                 row += len(run)
     return found

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.format.batch import Batch, Record, parse_batches, read_records
+from kcompact.log.files import LogFile
 from kcompact.log.past_damage import Unreadable, readable_batches
 from tests.support import strategies
 
@@ -47,7 +48,7 @@ def test_what_is_intact_is_read_and_nothing_else(tmp_path_factory: Any, data: An
     path: Path = tmp_path_factory.mktemp("log") / "00000000000000000000.log"
     path.write_bytes(damaged)
 
-    found = list(readable_batches(path, end_offset=offset))
+    found = list(readable_batches(LogFile.at(path), end_offset=offset))
 
     written = list(parse_batches(whole, file=""))
     intact = {

@@ -16,6 +16,7 @@ from kcompact.format.codec import Codec
 from kcompact.inspect import records as records_module
 from kcompact.inspect.records import RecordRun, record_runs
 from kcompact.kernels import ATTRIBUTES, BASE_OFFSET, BASE_SEQUENCE, COLUMNS, LAST_OFFSET, POSITION, SIZE
+from kcompact.log.files import LogFile
 from tests.support.kernel_inputs import LOG_NAME, any_batch, any_log_bytes, same_offsets
 from tests.support.machine_code import switched
 
@@ -32,7 +33,7 @@ def _read(path: Path, start_position: int) -> tuple[list[object], list[object], 
     batches: list[object] = []
     records: list[object] = []
     try:
-        for run in record_runs(path, start_position=start_position):
+        for run in record_runs(LogFile.at(path), start_position=start_position):
             first = len(batches)
             positions = (run.table[:, POSITION] + run.start_position).tolist()
             facts = (positions, run.table[:, COMPARED].tolist(), run.crc.tolist(), run.magic.tolist())
@@ -84,7 +85,7 @@ def test_every_field(codecs: list[Codec], compiled: bool, tmp_path: Path) -> Non
     data = b"".join(one_batch(10 * number, codec, log_append_time=number == 1) for number, codec in enumerate(codecs))
     path = written(data, str(tmp_path))
     expected = [record for batch in parse_batches(data, file="") for record in read_records(batch, file="")]
-    (run,) = record_runs(path)
+    (run,) = record_runs(LogFile.at(path))
     assert [run.record(row) for row in range(len(run))] == expected
     assert run.sequence.tolist() == [2**31 - 1, 0, 2] * len(codecs)
     assert run.batch_column(BASE_OFFSET).tolist() == [10 * number for number in range(len(codecs)) for _ in range(3)]
@@ -103,7 +104,7 @@ def of_positions(path: Path) -> list[int]:
 def test_a_part_of_a_file(compiled: bool, tmp_path: Path) -> None:
     path = written(b"".join(one_batch(10 * number, Codec.NONE) for number in range(4)), str(tmp_path))
     positions = of_positions(path)
-    runs = list(record_runs(path, start_position=positions[1], end_position=positions[3]))
+    runs = list(record_runs(LogFile.at(path), start_position=positions[1], end_position=positions[3]))
     assert [int(offset) for run in runs for offset in run.offset] == [10, 11, 13, 20, 21, 23]
 
 
@@ -115,6 +116,6 @@ def test_a_wrong_checksum_ends_the_records_and_names_the_batch(compiled: bool, t
     path.write_bytes(bytes(data))
     found: list[RecordRun] = []
     with pytest.raises(KcompactError, match=rf"position {positions[1]}, offset 10: checksum 0x"):
-        found.extend(record_runs(path))
+        found.extend(record_runs(LogFile.at(path)))
     assert [len(run.table) for run in found] == [1]
     assert [int(offset) for run in found for offset in run.offset] == [0, 1, 3]

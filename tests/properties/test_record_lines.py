@@ -22,6 +22,7 @@ from kcompact.format.batch import Record, build, empty, read_header
 from kcompact.format.codec import Codec
 from kcompact.inspect.records import RecordRun, record_parts, record_runs
 from kcompact.kernels import FIELD_BINARY, FIELD_NULL, FIELD_TEXT, FIELD_UNDECIDED
+from kcompact.log.files import LogFile
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
 from tests.support.machine_code import switched
 
@@ -63,7 +64,7 @@ def by_runs(form: LineForm, *, compiled: bool) -> tuple[str, str]:
 def _by_runs(form: LineForm) -> tuple[str, str]:
     lines, left_out = form.heading().encode(), LeftOutParts()
     writer = RunLines()
-    for part in record_parts(form.path):
+    for part in record_parts(LogFile.at(form.path)):
         if isinstance(part, RecordRun):
             for piece in writer.of(form, part):
                 lines += piece
@@ -154,7 +155,7 @@ def test_a_kernel_writes_binary_keys_and_values(as_json: bool, tmp_path: Path, m
 def test_logs_share_the_programs_of_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, made = tmp_path / LOG_NAME, list[LineForm]()
     path.write_bytes(build([Record(0, 0, b"k", b"v")]))
-    (run,) = record_runs(path)
+    (run,) = record_runs(LogFile.at(path))
     writer, program = RunLines(), record_lines._program
 
     def counted(form: LineForm) -> object:
@@ -189,7 +190,7 @@ def test_chosen_records_come_with_their_batches(compiled: bool, tmp_path: Path) 
     path = tmp_path / LOG_NAME
     path.write_bytes(b"".join(build([Record(at, 0, b"k", b"v"), Record(at + 1, 0, b"k", b"v")]) for at in (0, 2, 4)))
     writer, form = RunLines(), LineForm(label="a.log", path=path)
-    (run,) = record_runs(path)
+    (run,) = record_runs(LogFile.at(path))
     chosen = np.isin(run.offset, [1, 4, 5])
     lines = b"".join(writer.of(form, run, chosen)).decode().splitlines()
     assert [line.split()[:3][-2:] for line in lines] == [

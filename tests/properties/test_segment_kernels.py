@@ -21,10 +21,11 @@ from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, par
 from kcompact.format.codec import Codec
 from kcompact.inspect import segment_kernels, verify
 from kcompact.inspect.contents import LogContents, file_contents, header_contents, log_contents
-from kcompact.inspect.verified_segment import LogFile
+from kcompact.inspect.verified_segment import SegmentToVerify
 from kcompact.inspect.verify import verify_file, verify_log
 from kcompact.log import batch_runs, inflate
 from kcompact.log.directory import PartitionLog, read_log
+from kcompact.log.files import LogFile
 from tests.support import log_writer, strategies
 from tests.support.command_line import flip, partition
 from tests.support.log_writer import LogSpec
@@ -59,8 +60,8 @@ def agree(log: PartitionLog, *, window_bytes: int = batch_runs.WINDOW_BYTES, row
     for segment in log.segments:
         path = log.directory / segment.log_name
         for file_work in (
-            lambda path=path, base=segment.base_offset: LogContents(segments=(file_contents(path, base),)),
-            lambda path=path, base=segment.base_offset: verify_file(path, base),
+            lambda path=path, base=segment.base_offset: LogContents(segments=(file_contents(LogFile.at(path), base),)),
+            lambda path=path, base=segment.base_offset: verify_file(LogFile.at(path), base),
         ):
             readable, compiled = both_ways(file_work, window_bytes=window_bytes, rows=rows)
             assert compiled == readable
@@ -147,18 +148,20 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
         mock.patch.multiple(batch_runs, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
         mock.patch.multiple(inflate, INFLATED_BYTES=20_000),
     ):
-        verified = segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3000))
+        verified = segment_kernels.verified_segment(
+            SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3000)
+        )
         assert verified is not None
-        assert header_contents(path, 0).end_position == path.stat().st_size
+        assert header_contents(LogFile.at(path), 0).end_position == path.stat().st_size
         for base_offset, end_offset in ((1, 3000), (0, 2999)):
-            file = LogFile(path=path, base_offset=base_offset, end_offset=end_offset)
+            file = SegmentToVerify(log=LogFile.at(path), base_offset=base_offset, end_offset=end_offset)
             assert segment_kernels.verified_segment(file) is None
     found = verified.contents
     assert (found.batches, found.records, found.last_offset, found.end_position) == (
         *(60, 3000, 2999, path.stat().st_size),
     )
     assert (verified.first_leader_epoch, verified.largest_leader_epoch) == (3, 5)
-    expected = verify.verify_segment(LogFile(path=path, base_offset=0, end_offset=3000))
+    expected = verify.verify_segment(SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3000))
     assert found == expected.contents
     assert found.tombstones is not None
     assert found.tombstones > 0
@@ -184,15 +187,15 @@ def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -
     target = tmp_path / "elsewhere"
     path.rename(target)
     path.symlink_to(target)
-    assert segment_kernels.verified_segment(LogFile(path=path, base_offset=0, end_offset=3)) is None
-    assert header_contents(path, 0).end_position == 0
+    assert segment_kernels.verified_segment(SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3)) is None
+    assert header_contents(LogFile.at(path), 0).end_position == 0
     readable, compiled = both_ways(lambda: verify_log(log), window_bytes=1000, rows=10)
     assert compiled == readable
     assert "a symbolic link" in compiled[0]["text"]
     path.unlink()
     for work in (file_contents, verify_file):
         with pytest.raises(StorageError, match="No such file"):
-            work(path, 0)
+            work(LogFile.at(path), 0)
     with pytest.raises(StorageError, match="No such file"):
         verify_log(log)
 

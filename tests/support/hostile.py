@@ -45,7 +45,7 @@ from kcompact.format.producer_snapshot import parse_snapshot
 from kcompact.inspect import verify
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import read_log
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.inflate import Buffers
 from kcompact.log.transactions import PackedTable
 from kcompact.plan.clean_plan import CleanPlan
@@ -124,7 +124,7 @@ class Hostile:
             kernel_hashes=True,
         )
         split = Split(
-            log_name=LOG_NAME,
+            log=LogFile.at(path),
             start_position=0,
             end_position=len(data),
             base_offset=0,

@@ -7,7 +7,7 @@ from pathlib import Path
 from kcompact.config.settings import TopicConfig
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import LogDir, PartitionLog
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, files_in
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 
@@ -45,7 +45,7 @@ def log_of(
     partition = TopicPartition.parse(name)
     assert partition is not None
     return PartitionLog(
-        directory=Path(name),
+        files=files_in(Path(name)),
         topic_partition=partition,
         log_dir=LogDir(path=Path()),
         segments=segments,

@@ -15,6 +15,7 @@ from kcompact.clean.join import join_parts
 from kcompact.clean.write import write_part
 from kcompact.config.settings import TopicConfig
 from kcompact.host.throttle import Pace, Throttle
+from kcompact.log.files import LogFile
 from tests.support import log_dsl
 from tests.support.jobs import JOB
 from tests.support.log_writer import DEFAULT_TIME
@@ -46,15 +47,15 @@ def job_of(source: Path) -> CleanJob:
     )
 
 
-def tasks_at(*cuts: int, is_only: bool | None = None) -> list[WriteTask]:
-    """Return the source in parts: `cuts` are numbers of batches. `is_only`: the part is read back where it is made."""
+def tasks_at(source: Path, *cuts: int, is_only: bool | None = None) -> list[WriteTask]:
+    """Return a source in parts: `cuts` are numbers of batches. `is_only`: the part is read back where it is made."""
     ends = [0, *np.cumsum([len(data) for data in DATA]).tolist()]
     offsets = [0, 1, 3, 4, 5, 6]
     bounds = [0, *cuts, len(DATA)]
     tasks = []
     for part, (start, end) in enumerate(itertools.pairwise(bounds)):
         split = Split(
-            log_name=f"{0:020d}.log",
+            log=LogFile.at(source / f"{0:020d}.log"),
             start_position=ends[start],
             end_position=ends[end],
             base_offset=offsets[start],
@@ -80,7 +81,7 @@ def tasks_at(*cuts: int, is_only: bool | None = None) -> list[WriteTask]:
 def parts_of(source: Path, staging: Path | None, *cuts: int, is_only: bool | None = None) -> list[WrittenPart]:
     where = None if staging is None else staging_at(staging)
     job = job_of(source)
-    return [write_part(job, task, where, PACE) for task in tasks_at(*cuts, is_only=is_only)]
+    return [write_part(job, task, where, PACE) for task in tasks_at(source, *cuts, is_only=is_only)]
 
 
 def joined(staging: Path, parts: list[WrittenPart], **options: Any) -> dict[str, bytes]:

@@ -155,6 +155,7 @@ def _topics(
     directories: Sequence[Path], options: PlanOptions, count: CountOptions, executor: Executor, progress: Progress
 ) -> Iterator[TopicKeys]:
     from kcompact.log.directory import LogDir
+    from kcompact.log.files import files_in
     from kcompact.log.settled import read_settled
     from kcompact.plan.walk import LogDirs
 
@@ -167,7 +168,7 @@ def _topics(
             yield read(LogDir(path=its_directories[0].parent))
             continue
         # Each plan is of one moment, and the scan reads no file but those of the plan: if one is gone, all is repeated.
-        yield read_settled(its_directories[0], running, read, watches=False)
+        yield read_settled(files_in(its_directories[0]), running, read, watches=False)
 
 
 def _by_topic(directories: Sequence[Path]) -> list[tuple[str, list[Path]]]:

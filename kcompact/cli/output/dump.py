@@ -23,6 +23,7 @@ from kcompact.format.messages.control_records import decode_quorum_record
 from kcompact.format.names import ANY_OFFSET, BOOTSTRAP_CHECKPOINT, parse_file_name, parse_metadata_snapshot_name
 from kcompact.kernels import ABORT, COMMIT
 from kcompact.log.batch_headers import marker_of
+from kcompact.log.files import LogFile
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
 from kcompact.log.segment_reader import batches
 from kcompact.readable import safe
@@ -200,7 +201,7 @@ def _legacy_checksum(path: Path, header: Header, position: int, offset: int) -> 
 @lru_cache(maxsize=1)
 def _checksums_inside(path: Path, position: int, size_bytes: int) -> dict[int, int]:
     """Return the checksums of the records in a wrapper, by offset."""
-    (batch,) = batches(path, start_position=position, end_position=position + size_bytes)
+    (batch,) = batches(LogFile.at(path), start_position=position, end_position=position + size_bytes)
     try:
         entries = legacy.read_entries(batch.data, max_bytes=DEFAULT_MEMORY_BYTES, file=str(path), position=position)
     except ValueError:
@@ -279,7 +280,7 @@ def read_parts(
     `offsets` are those that the log can have. Raises RefusedError, StorageError.
     """
     for part in readable_batches(
-        path,
+        LogFile.at(path),
         base_offset=offsets.start,
         end_offset=offsets.stop,
         start_position=start_position,

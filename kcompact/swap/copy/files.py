@@ -18,7 +18,7 @@ from kcompact.format.checksum import crc32c
 from kcompact.format.index import MAX_RELATIVE_OFFSET, build_txn_index
 from kcompact.format.names import MAX_OFFSET, Suffix, parse_file_name
 from kcompact.log.batch_runs import runs_and_batches
-from kcompact.log.files import FileIdentity, open_regular
+from kcompact.log.files import FileIdentity, LogFile, open_regular
 from kcompact.log.index_files import build_indexes
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
@@ -109,9 +109,8 @@ def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> N
     """
     transactions = Transactions()
     present = directory.names()
-    held = Path(f"/proc/self/fd/{directory.fd()}")
     for name in sorted(name for name in present if name.endswith(Suffix.LOG)):
-        log = held / name
+        log = LogFile.at(f"/proc/self/fd/{directory.fd()}/{name}")
         with open_regular(directory.path / name, dir_fd=directory.fd()) as opened:
             end_position = opened.size_bytes
             aborted = aborted_by_markers(transactions, read_transactions(log, end_position=end_position))
@@ -141,7 +140,7 @@ def _require_whole(target: OpenDirectory, growing: Segment) -> None:
     """
     path = target.path / growing.log_name
     limit = min(MAX_OFFSET, growing.base_offset + MAX_RELATIVE_OFFSET + 1)
-    held = Path(f"/proc/self/fd/{target.fd()}") / growing.log_name
+    held = LogFile.at(f"/proc/self/fd/{target.fd()}/{growing.log_name}")
     try:
         for _ in runs_and_batches(held, base_offset=0, end_offset=limit, end_position=growing.size_bytes):
             pass

@@ -12,6 +12,7 @@ from kcompact.clean.offset_map import Collector
 from kcompact.clean.split_kernels import scan_split
 from kcompact.errors import RefusedError, StorageError
 from kcompact.format.names import Suffix
+from kcompact.log.files import LogFile
 from kcompact.log.inflate import Buffers
 from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
@@ -25,7 +26,8 @@ CLEANING = replace(
 
 def scan(directory: Path) -> None:
     (log,) = directory.glob(f"*0{Suffix.LOG}")
-    split = Split(log_name=log.name, start_position=0, end_position=log.stat().st_size, base_offset=0, end_offset=3)
+    size = log.stat().st_size
+    split = Split(log=LogFile.at(log), start_position=0, end_position=size, base_offset=0, end_offset=3)
     scan_split(replace(CLEANING, directory=str(directory)), split, Collector(1, 1000), Buffers())
 
 

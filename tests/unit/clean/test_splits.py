@@ -13,6 +13,7 @@ from kcompact.clean.job import Split
 from kcompact.clean.prepare import Tuning
 from kcompact.clean.splits import number_splits
 from kcompact.engine.in_process import InProcess
+from kcompact.log.files import LogFile
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
@@ -51,13 +52,13 @@ def test_the_next_split_is_read_ahead(
     for number, split in enumerate(splits.ahead(job, cut)):
         assert split == cut[number]
         assert len(seen) == (min(number + 1, len(cut) - 1) if is_ahead else 0)
-    assert seen == [
-        (str(directory / split.log_name), split.start_position, split.size_bytes) for split in cut[1:] if is_ahead
-    ]
+    assert seen == [(str(split.log), split.start_position, split.size_bytes) for split in cut[1:] if is_ahead]
 
 
 def test_a_split_that_cannot_be_read_ahead_is_none_the_less_yielded(tmp_path: Path) -> None:
-    cut = [Split(log_name=f"{0:020d}.log", start_position=0, end_position=9, base_offset=0, end_offset=9)] * 2
+    cut = [
+        Split(log=LogFile.at(tmp_path / f"{0:020d}.log"), start_position=0, end_position=9, base_offset=0, end_offset=9)
+    ] * 2
     assert list(splits.ahead(replace(JOB, directory=str(tmp_path)), cut)) == cut
 
 

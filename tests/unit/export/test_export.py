@@ -24,6 +24,7 @@ from kcompact.export.csv import CsvWriter
 from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
 from kcompact.inspect.records import record_runs
+from kcompact.log.files import LogFile
 from tests.support import log_dsl
 from tests.support.command_line import ROOT
 
@@ -46,7 +47,7 @@ TOPICS = ["other", "events"]
 def export(data: bytes, writer: Any, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(data)
-    for run in record_runs(path):
+    for run in record_runs(LogFile.at(path)):
         writer.write(run, np.arange(len(run)), SOURCE)
     writer.close()
 
@@ -195,7 +196,7 @@ def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     target = tmp_path / "records.parquet"
     with target.open("wb") as file:
         writer = ArrowWriter(file, "parquet", TOPICS, with_data=True)
-        for run in record_runs(path):
+        for run in record_runs(LogFile.at(path)):
             for number in range(len(run)):
                 writer.write(run, np.array([number]), SOURCE)
         writer.close()

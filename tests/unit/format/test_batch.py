@@ -40,6 +40,7 @@ from kcompact.format.batch import (
 from kcompact.format.codec import Codec
 from kcompact.kernels import COMMIT
 from kcompact.log.batch_headers import Marker, read_marker
+from kcompact.log.files import LogFile
 from kcompact.log.producer_state import LastRecord
 from kcompact.log.segment_reader import verified_batches
 from tests.support import strategies
@@ -391,7 +392,7 @@ def read_everything(data: bytes, directory: Path) -> list[tuple[Header, list[Rec
     """Return the batches and records of a segment with the offsets 100 to 103, read as a scan reads them."""
     path = directory / "00000000000000000100.log"
     path.write_bytes(data)
-    found = verified_batches(path, base_offset=100, end_offset=104)
+    found = verified_batches(LogFile.at(path), base_offset=100, end_offset=104)
     return [(one.header, read_records(one, file="f")) for one in found]
 
 

@@ -16,6 +16,7 @@ from kcompact.inspect import contents
 from kcompact.inspect.contents import SegmentContents, file_contents, log_contents
 from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import read_log
+from kcompact.log.files import LogFile
 from tests.support.command_line import flip, partition
 from tests.support.machine_code import switch
 
@@ -62,7 +63,7 @@ def test_counting_stops_where_batches_stop(tmp_path: Path) -> None:
     assert (first.batches, first.end_position) == (1, 12 + length)
     assert isinstance(first.damage, CorruptBatchError)
     assert second.batches == 3
-    in_file = file_contents(directory / LOG, 0)
+    in_file = file_contents(LogFile.at(directory / LOG), 0)
     assert repr(in_file) == repr(first)
 
 

@@ -16,6 +16,7 @@ from kcompact.format.codec import Codec
 from kcompact.format.names import log_name
 from kcompact.inspect.groups import GroupContents, GroupCounter, GroupType, LogGroups, log_groups
 from kcompact.kernels import ABORT, COMMIT
+from kcompact.log.files import files_in
 from tests.support import examples
 from tests.support.coordinator_keys import classic_value, group_key, offset_key, offset_value
 
@@ -201,7 +202,7 @@ def at_once(data: bytes) -> LogGroups | str:
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / log_name(0)).write_bytes(data)
         try:
-            return log_groups(Path(directory))
+            return log_groups(files_in(Path(directory)))
         except CorruptBatchError:
             return "corrupt"
 
@@ -261,7 +262,7 @@ def test_the_batches_of_a_coordinator_are_counted_at_once(tmp_path: Path, monkey
     data += batch(164, "txn7", KEY, VALUE) + batch(165, "commit7")
     (tmp_path / log_name(0)).write_bytes(data)
     monkeypatch.delattr(GroupCounter, "add")
-    group = only(log_groups(tmp_path))
+    group = only(log_groups(files_in(tmp_path)))
     assert (group.records, group.offsets, group.tombstones, group.pending_offsets) == (165, 64, 34, 0)
 
 
@@ -271,13 +272,13 @@ def test_a_segment_with_batches_that_the_columns_refuse(tmp_path: Path) -> None:
     directory.mkdir()
     parts = [build([Record(number, 1, KEY, VALUE)], partition_leader_epoch=5 - number) for number in range(4)]
     (directory / "00000000000000000000.log").write_bytes(b"".join(parts))
-    group = only(log_groups(directory))
+    group = only(log_groups(files_in(directory)))
     assert (group.records, group.size_bytes) == (4, sum(map(len, parts)))
 
 
 def test_a_log(tmp_path: Path) -> None:
     directory = examples.build("groups", tmp_path / "logs") / "__consumer_offsets-0"
-    found = log_groups(directory)
+    found = log_groups(files_in(directory))
     assert [(each.group, each.type, each.members, each.offsets, each.tombstones) for each in found.groups] == [
         ("billing", GroupType.CLASSIC, 1, 2, 0),
         ("shipping", GroupType.CONSUMER, 1, 1, 0),

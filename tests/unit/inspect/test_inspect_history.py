@@ -21,6 +21,7 @@ from kcompact.inspect.gap_facts import Gaps, Label
 from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transactions import State, TransactionReport, log_transaction_report
 from kcompact.log.directory import LogDir
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import headers
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
@@ -113,7 +114,7 @@ def test_a_marker_whose_offset_is_too_low_ends_nothing_before_it(tmp_path: Path)
     plan = plan_of(text, tmp_path)
     assert log_gaps(plan).counts.aborted_offsets == 1
     path = plan.log.directory / plan.log.segments[0].log_name
-    batches = [header.size_bytes for _, header in headers(path, end_position=path.stat().st_size)]
+    batches = [header.size_bytes for _, header in headers(LogFile.at(path), end_position=path.stat().st_size)]
     flip(path, sum(batches[:4]) + 7, 4)  # The offset of the second marker is 0.
     found = log_gaps(plan)
     assert found.damage is not None

@@ -13,6 +13,7 @@ from kcompact.inspect.findings import Severity
 from kcompact.inspect.indexes import log_transaction_findings, transaction_findings
 from kcompact.inspect.verify import findings, verify_file
 from kcompact.log.directory import read_log
+from kcompact.log.files import LogFile
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import kcompact
 from tests.support.wrong_transaction_indexes import SPEC, WRONG
@@ -115,7 +116,7 @@ def test_a_marker_of_another_kind_needs_its_checksum_too(tmp_path: Path) -> None
 def test_a_single_file_is_compared_with_the_index_beside_it(tmp_path: Path) -> None:
     directory = log_writer.write(SPEC, tmp_path)
     path = WRONG["missing file"].apply(directory)
-    (found,) = verify_file(path.with_suffix(".log"), 7).findings
+    (found,) = verify_file(LogFile.at(path.with_suffix(".log")), 7).findings
     assert (found.severity, found.offset) == (Severity.DAMAGE, 10)
 
 
@@ -137,5 +138,5 @@ def test_a_damaged_marker_ends_the_judgement(tmp_path: Path) -> None:
     data, marker = list(parse_batches(log.read_bytes(), file=""))
     no_key = batch.Record(marker.header.base_offset, 0, b"", b"")
     log.write_bytes(bytes(data.data) + batch.build([no_key], control=True, transactional=True, producer_id=7))
-    assert len(list(transaction_findings([(log, log.stat().st_size)]))) == 1
+    assert len(list(transaction_findings([(LogFile.at(log), log.stat().st_size)]))) == 1
     assert kcompact("inspect", directory).code in (0, 3)

@@ -16,6 +16,7 @@ from kcompact.inspect.record_filter import RecordFilter, Transactional
 from kcompact.inspect.record_masks import mask_of, read_outcomes
 from kcompact.inspect.records import RecordRun, record_parts, record_runs
 from kcompact.log.batch_headers import read_marker
+from kcompact.log.files import LogFile
 
 LOG = f"{0:020d}.log"
 OTHER = f"{100:020d}.log"
@@ -130,11 +131,11 @@ CASES: list[tuple[RecordFilter, Callable[[Row], bool]]] = [
 
 @pytest.mark.parametrize(("chosen", "is_wanted"), CASES)
 def test_a_filter(chosen: RecordFilter, is_wanted: Callable[[Row], bool], compiled: bool, logs: list[Path]) -> None:
-    outcomes, _ = read_outcomes(logs)
+    outcomes, _ = read_outcomes([LogFile.at(log) for log in logs])
     found = [
         run.record(row)
         for log in logs
-        for run in record_runs(log)
+        for run in record_runs(LogFile.at(log))
         for row in mask_of(chosen, run, outcomes).nonzero()[0].tolist()
     ]
     rows = rows_of(logs)
@@ -175,10 +176,10 @@ def test_only_markers_in_damage_are_unknown(
     data = bytearray(logs[segment].read_bytes())
     data[list(parse_batches(bytes(data), file=""))[batch].position + 16] = 9  # The magic.
     logs[segment].write_bytes(bytes(data))
-    outcomes, problem = read_outcomes(logs)
+    outcomes, problem = read_outcomes([LogFile.at(log) for log in logs])
     assert isinstance(problem, CorruptDataError)
     opened = RecordFilter(transactions=(Transactional.OPEN,))
-    parts = [part for log in logs for part in record_parts(log)]
+    parts = [part for log in logs for part in record_parts(LogFile.at(log))]
     runs = [part for part in parts if isinstance(part, RecordRun)]
     found = [int(offset) for run in runs for offset in run.offset[mask_of(opened, run, outcomes)]]
     assert found == expected

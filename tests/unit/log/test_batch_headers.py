@@ -10,6 +10,7 @@ from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Record, build, parse_batches
 from kcompact.kernels import ABORT, COMMIT
 from kcompact.log.batch_headers import Marker, read_headers, read_marker, read_producer_headers
+from kcompact.log.files import LogFile
 from tests.support import log_dsl
 from tests.support.machine_code import switch
 
@@ -24,7 +25,7 @@ def segment_of(line: str, directory: Path) -> Path:
 
 def test_control_batches_come_with_their_marker(tmp_path: Path) -> None:
     path = segment_of(LINE, tmp_path)
-    found = list(read_headers(path, end_position=path.stat().st_size))
+    found = list(read_headers(LogFile.at(path), end_position=path.stat().st_size))
     assert [batch.header.base_offset for batch in found] == [0, 1, 2, 3, 4, 5]
     assert [batch.marker.kind if batch.marker else None for batch in found] == [None, None, None, COMMIT, None, None]
 
@@ -37,22 +38,24 @@ def test_the_headers_that_matter_to_producers(
     monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
     path = segment_of(LINE, tmp_path)
     end = path.stat().st_size
-    found = read_producer_headers(path, end_position=end)
-    expected = [batch for batch in read_headers(path, end_position=end) if batch.header.base_offset in offsets]
+    found = read_producer_headers(LogFile.at(path), end_position=end)
+    expected = [
+        batch for batch in read_headers(LogFile.at(path), end_position=end) if batch.header.base_offset in offsets
+    ]
     without_crc = [batch._replace(header=batch.header._replace(crc=0)) for batch in expected]
     assert [batch._replace(header=batch.header._replace(crc=0)) for batch in found] == without_crc
 
 
 def test_an_empty_file_has_no_headers(compiled: bool, tmp_path: Path) -> None:
     path = segment_of("", tmp_path)
-    assert read_producer_headers(path, end_position=0) == []
+    assert read_producer_headers(LogFile.at(path), end_position=0) == []
 
 
 def test_a_damaged_file_is_an_error(compiled: bool, tmp_path: Path) -> None:
     path = segment_of(LINE, tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptBatchError, match="but only"):
-        read_producer_headers(path, end_position=path.stat().st_size)
+        read_producer_headers(LogFile.at(path), end_position=path.stat().st_size)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.format.batch import Record, build
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import mean_batch_bytes
 
 
@@ -16,10 +17,10 @@ def test_the_mean_of_the_first_batches(counts: list[int], tmp_path: Path) -> Non
     for number, count in enumerate(counts):
         path = tmp_path / f"{number}.log"
         path.write_bytes(b"".join(build([Record(offset, 0, b"k", b"v")]) for offset in range(count)))
-        files.append((path, path.stat().st_size))
+        files.append((LogFile.at(path), path.stat().st_size))
     assert mean_batch_bytes(files) == len(build([Record(0, 0, b"k", b"v")]))
 
 
 def test_unreadable_and_damaged_files_have_no_batches(tmp_path: Path) -> None:
     (tmp_path / "damaged").write_bytes(bytes(100))
-    assert mean_batch_bytes([(tmp_path / "damaged", 100), (tmp_path / "missing", 100)]) == 200
+    assert mean_batch_bytes([(LogFile.at(tmp_path / name), 100) for name in ("damaged", "missing")]) == 200

@@ -12,6 +12,7 @@ import pytest
 from kcompact.errors import CorruptIndexError, CorruptTransactionIndexError, RefusedError
 from kcompact.format.index import AbortedTxn, build_offset_index, build_time_index, build_txn_index
 from kcompact.log import index_files
+from kcompact.log.files import LogFile
 from kcompact.log.index_files import read_offset_index, read_time_index
 from kcompact.log.transaction_index import read_transaction_index
 
@@ -56,7 +57,7 @@ def test_zeros_at_the_end_take_no_memory(count: int, zero_entries: int, tmp_path
     expected = 1 if count == 0 and zero_entries == 1 else count
     tracemalloc.start()
     try:
-        assert len(read_offset_index(index)) == len(read_time_index(time_index)) == expected
+        assert len(read_offset_index(LogFile.at(index))) == len(read_time_index(LogFile.at(time_index))) == expected
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
     finally:
         tracemalloc.stop()
@@ -73,23 +74,23 @@ def test_zeros_at_the_end_take_no_memory(count: int, zero_entries: int, tmp_path
     ],
 )
 def test_what_a_log_does_not_explain_is_damage(
-    read: Callable[[Path], object], suffix: str, data: bytes, size_bytes: int, problem: str, tmp_path: Path
+    read: Callable[[LogFile], object], suffix: str, data: bytes, size_bytes: int, problem: str, tmp_path: Path
 ) -> None:
     kind = CorruptTransactionIndexError if suffix == ".txnindex" else CorruptIndexError
     with pytest.raises(kind, match=problem):
-        read(segment(tmp_path, suffix, data, size_bytes=size_bytes))
+        read(LogFile.at(segment(tmp_path, suffix, data, size_bytes=size_bytes)))
 
 
 def test_an_index_without_a_log_is_not_compared_with_one(tmp_path: Path) -> None:
     path = segment(tmp_path, ".index", offsets(MOST_ENTRIES + 1))
     path.with_suffix(".log").unlink()
-    assert len(read_offset_index(path)) == MOST_ENTRIES + 1
+    assert len(read_offset_index(LogFile.at(path))) == MOST_ENTRIES + 1
 
 
 def test_more_than_is_held_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_files, "MAX_ENTRIES_BYTES", 8 * 1000)
     with pytest.raises(RefusedError, match=r"8,008 bytes of entries, more than the 8,000 .*\n`rebuild_indexes=True`"):
-        read_offset_index(segment(tmp_path, ".index", offsets(1001), size_bytes=MIB))
-    assert len(read_offset_index(segment(tmp_path, ".index", offsets(1000), size_bytes=MIB))) == 1000
+        read_offset_index(LogFile.at(segment(tmp_path, ".index", offsets(1001), size_bytes=MIB)))
+    assert len(read_offset_index(LogFile.at(segment(tmp_path, ".index", offsets(1000), size_bytes=MIB)))) == 1000
     with pytest.raises(RefusedError, match="larger than 2,147,483,647 bytes"):
-        read_offset_index(segment(tmp_path, ".index", b"", size_bytes=1 << 31))
+        read_offset_index(LogFile.at(segment(tmp_path, ".index", b"", size_bytes=1 << 31)))

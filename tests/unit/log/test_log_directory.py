@@ -144,7 +144,7 @@ def test_snapshots(tmp_path: Path) -> None:
     spec = log_dsl.parse(f"{TEXT}\nsnapshot 4: pid=7 last=2 seq=3\nsnapshot 9:")
     found = read_log(log_writer.write(spec, tmp_path))
     assert sorted(found.snapshots) == [4, 9]
-    assert read_snapshot(found.directory, found.snapshots[4]) == spec.snapshots[4]
+    assert read_snapshot(found, found.snapshots[4]) == spec.snapshots[4]
 
 
 def test_an_index_without_a_log_is_noted(directory: Path) -> None:

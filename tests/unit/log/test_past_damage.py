@@ -11,6 +11,7 @@ from kcompact.errors import BatchTooLargeError
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import Batch, Record, build, parse_batches
 from kcompact.log import past_damage
+from kcompact.log.files import LogFile
 from kcompact.log.past_damage import Unreadable, readable_batches
 from tests.support import log_dsl
 
@@ -35,7 +36,7 @@ def lines(data: bytes, tmp_path: Path, **options: int) -> list[str]:
     """The parts that are read: `0-4` is a batch, `!` starts what is not: size, last offset before, problem."""
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(data)
-    return [line(part) for part in readable_batches(path, **options)]
+    return [line(part) for part in readable_batches(LogFile.at(path), **options)]
 
 
 def line(part: Batch | Unreadable) -> str:
@@ -173,7 +174,7 @@ def test_the_bytes_are_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(spec.segments[0].data)
     expected = list(parse_batches(spec.segments[0].data, file=""))
-    found = list(readable_batches(path))
+    found = list(readable_batches(LogFile.at(path)))
     assert [(each.position, each.header) for each in found if isinstance(each, Batch)] == [
         (each.position, each.header) for each in expected
     ]

@@ -17,6 +17,7 @@ from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.log import batch_runs, producer_state
 from kcompact.log.batch_headers import BatchHeader, read_marker, verified_producer_headers
 from kcompact.log.directory import PartitionLog, read_log
+from kcompact.log.files import LogFile
 from kcompact.log.producer_state import (
     LastRecord,
     Producer,
@@ -284,7 +285,7 @@ def test_what_columns_leave_out_changes_no_producer(seed: int, tmp_path: Path, m
         monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
         batches = list(
             verified_producer_headers(
-                path,
+                LogFile.at(path),
                 base_offset=0,
                 end_offset=log.log_end_offset,
                 end_position=size_bytes,

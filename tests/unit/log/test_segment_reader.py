@@ -12,6 +12,7 @@ from kcompact.format.batch import Record, build
 from kcompact.log import segment_reader
 from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import read_log
+from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import batches, headers, verified_batches
 from tests.support import log_dsl, log_writer
 
@@ -30,17 +31,17 @@ def test_the_window_size_changes_nothing(directory: Path, window: int) -> None:
     whole = [(one.position, one.header, bytes(one.data)) for one in batches(path)]
     found = [(one.position, one.header, bytes(one.data)) for one in batches(path, window_bytes=window)]
     assert found == whole
-    assert [(position, header) for position, header, _ in whole] == list(headers(path))
+    assert [(position, header) for position, header, _ in whole] == list(headers(LogFile.at(path)))
     assert b"".join(data for _, _, data in whole) == path.read_bytes()
 
 
 def test_reading_between_two_positions(directory: Path) -> None:
     path = directory / FIRST
-    positions = [position for position, _ in headers(path)]
+    positions = [position for position, _ in headers(LogFile.at(path))]
     found = [one.position for one in batches(path, start_position=positions[1], end_position=positions[3])]
     assert found == positions[1:3]
     with pytest.raises(CorruptBatchError, match="only 65 are left"):
-        list(headers(path, end_position=positions[1] + 65))
+        list(headers(LogFile.at(path), end_position=positions[1] + 65))
     with pytest.raises(CorruptBatchError):
         list(batches(path, start_position=1))
 
@@ -51,7 +52,7 @@ def test_a_file_that_is_too_short(directory: Path, missing: int, read: Callable[
     path = directory / FIRST
     size = path.stat().st_size
     with pytest.raises(CorruptBatchError):
-        list(read(path, end_position=size + missing))  # type: ignore[call-overload]
+        list(read(LogFile.at(path), end_position=size + missing))  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_file_that_is_too_short(directory: Path, missing: int, read: Callable[
 )
 def test_overlapping_segments(directory: Path, name: str, base_offset: int, end_offset: int, problem: str) -> None:
     with pytest.raises(CorruptBatchError, match=problem):
-        list(verified_batches(directory / name, base_offset=base_offset, end_offset=end_offset))
+        list(verified_batches(LogFile.at(directory / name), base_offset=base_offset, end_offset=end_offset))
 
 
 @pytest.mark.parametrize(
@@ -80,13 +81,13 @@ def test_batches_out_of_order(tmp_path: Path, line: str, problem: str) -> None:
     directory.mkdir()
     (directory / FIRST).write_bytes(log_dsl.parse(f"log\n{line}").segments[0].data)
     with pytest.raises(CorruptBatchError, match=problem):
-        list(verified_batches(directory / FIRST, base_offset=0, end_offset=100))
+        list(verified_batches(LogFile.at(directory / FIRST), base_offset=0, end_offset=100))
 
 
 def test_an_unknown_leader_epoch_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / FIRST
     path.write_bytes(log_dsl.parse("log\n0: a=1(leader=3) b=1(leader=-1) c=1(leader=3)").segments[0].data)
-    assert len(list(verified_batches(path, base_offset=0, end_offset=3))) == 3
+    assert len(list(verified_batches(LogFile.at(path), base_offset=0, end_offset=3))) == 3
 
 
 @pytest.fixture
@@ -106,8 +107,8 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_header_is_found_without_holding_its_batch(large: Path) -> None:
-    found = verified_batches(large, base_offset=0, end_offset=3, holds_large=False)
-    assert [(each.position, each.header) for each in found] == list(headers(large))
+    found = verified_batches(LogFile.at(large), base_offset=0, end_offset=3, holds_large=False)
+    assert [(each.position, each.header) for each in found] == list(headers(LogFile.at(large)))
     assert read_log(large.parent).log_end_offset == 3
 
 
@@ -115,7 +116,7 @@ def test_producers_are_found_without_holding_a_batch(
     large: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     size = large.stat().st_size
-    found = verified_producer_headers(large, base_offset=0, end_offset=3, end_position=size)
+    found = verified_producer_headers(LogFile.at(large), base_offset=0, end_offset=3, end_position=size)
     assert [each.header.base_offset for each in found] == [0, 1, 2]
 
 
@@ -124,6 +125,6 @@ def test_a_batch_that_is_not_held_is_verified(large: Path) -> None:
     content[segment_reader.WINDOW_BYTES + 50] ^= 1
     large.write_bytes(content)
     with pytest.raises(CorruptBatchError, match=r"checksum 0x\w+, the header says"):
-        list(verified_batches(large, base_offset=0, end_offset=3, holds_large=False))
+        list(verified_batches(LogFile.at(large), base_offset=0, end_offset=3, holds_large=False))
     (damage,) = read_log(large.parent).damage
     assert damage.offset == 1
