@@ -43,7 +43,7 @@ TORTURE ?=
 ORACLE_LOGS ?= 200
 SEED ?= 1
 
-.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
+.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest environments wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -103,6 +103,8 @@ coverage: $(STAMP)  ## which lines and branches the tests run, with few examples
 
 hooks: $(STAMP)  ## run ruff and mypy before each commit
 	$(BIN)/python -m pre_commit install
+
+environments: $(OLDEST)/.installed $(WHEEL)/.installed  ## install what `make oldest` and `make wheel-test` run in
 
 oldest: $(OLDEST)/.installed  ## the quick tests with every dependency at the lower bound that pyproject.toml gives it
 	$(OLDEST)/bin/python -m pytest -q $(FAST)
