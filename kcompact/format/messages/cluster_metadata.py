@@ -106,17 +106,14 @@ def read_record(
 
 def _strictly_decoded(reader: FieldReader) -> MetadataRecord | None:
     number, version = _type_and_version(reader)
-    if max(number, version) > _SHORT_MAX:
+    if number > _SHORT_MAX or version > _SHORT_MAX:
         raise ValueError(f"record type {number}, version {version}: out of range")
     if number not in _KINDS:
         return None
-    kind = METADATA_TYPES[number]
-    # Later versions may have more fields, which do not matter here.
-    if number == MetadataKind.PARTITION:
-        return MetadataRecord(kind, version, read_fields(reader, _PARTITION_START, version, flexible=True))
-    if number == MetadataKind.PARTITION_CHANGE:
-        return MetadataRecord(kind, version, read_struct(reader, kind.value, version, flexible=True))
-    return _decoded(reader, number, version)
+    if number not in _OF_ANY_VERSION:
+        return _decoded(reader, number, version)
+    read, schema = _OF_ANY_VERSION[number]
+    return MetadataRecord(METADATA_TYPES[number], version, read(reader, schema, version, flexible=True))
 
 
 def _type_and_version(reader: FieldReader) -> tuple[int, int]:
@@ -401,5 +398,11 @@ METADATA_TYPES = by_number(
 
 _KINDS = frozenset(map(int, MetadataKind))
 
-_PARTITION_START = struct(*METADATA_TYPES[MetadataKind.PARTITION].value.fields[:3])
-"""The partition, the topic's id and the replicas: a cleaning depends on no other fields of a partition."""
+_OF_ANY_VERSION = {
+    int(MetadataKind.PARTITION): (read_fields, struct(*METADATA_TYPES[MetadataKind.PARTITION].value.fields[:3])),
+    int(MetadataKind.PARTITION_CHANGE): (read_struct, METADATA_TYPES[MetadataKind.PARTITION_CHANGE].value),
+}
+"""The types whose later versions are read too, and what of them: later fields do not matter to a cleaning.
+
+Of a partition only its number, the topic's id and the replicas matter.
+"""

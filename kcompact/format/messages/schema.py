@@ -24,11 +24,12 @@ from __future__ import annotations
 
 import base64
 import struct as pack
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
-from functools import cache
-from typing import Any, TypeAlias
+from enum import Enum
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, TypeAlias, TypeGuard
 
 from kcompact.format.batch import java_string
 
@@ -37,35 +38,27 @@ Fields: TypeAlias = dict[str, Any]
 """The values of a struct by the names of its fields: each is a `Value`."""
 
 _MAX_STRING_BYTES = 0x7FFF
-_UUID_BYTES = 16
-_FLOAT64 = pack.Struct(">d")
 _MAX_VARINT_BYTES = 5
 ANY_VERSION = 0x7FFF
-
-
-@dataclass(frozen=True, slots=True)
-class Integer:
-    """An integer of some bytes, big-endian."""
-
-    size_bytes: int
-    is_signed: bool = True
-
-
-INT8, INT16, INT32, INT64 = map(Integer, (1, 2, 4, 8))
-UINT16 = Integer(2, is_signed=False)
+_MOST_CACHED = 1024
 
 
 class Primitive(Enum):
-    """The other types of fields that contain no others."""
+    """The types of fields that contain no others. A type of fixed width has its format in the module `struct`."""
 
-    FLOAT64 = auto()
-    BOOL = auto()
-    STRING = auto()
-    BYTES = auto()
-    UUID = auto()
+    INT8 = "b"
+    INT16 = "h"
+    INT32 = "i"
+    INT64 = "q"
+    UINT16 = "H"
+    FLOAT64 = "d"
+    BOOL = "?"
+    UUID = "16s"
+    STRING = "string"
+    BYTES = "bytes"
 
 
-FLOAT64, BOOL, STRING, BYTES, UUID = Primitive
+INT8, INT16, INT32, INT64, UINT16, FLOAT64, BOOL, UUID, STRING, BYTES = Primitive
 
 NO_UUID = "A" * 22
 """The UUID of zeros, which Kafka takes for none."""
@@ -75,7 +68,7 @@ NO_UUID = "A" * 22
 class Array:
     """A sequence of elements of one type."""
 
-    element: Integer | Primitive | Struct
+    element: Primitive | Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +76,7 @@ class Field:
     """One field of a struct."""
 
     name: str
-    type: Integer | Primitive | Array | Struct
+    type: Primitive | Array | Struct
     since: int = 0
     until: int = ANY_VERSION
     """The first and the last version that have the field."""
@@ -156,6 +149,15 @@ class FieldReader:
     def remaining(self) -> int:
         return len(self._message) - self._at
 
+    def unpack(self, layout: pack.Struct, sizes: Sequence[int]) -> tuple[Any, ...]:
+        """Return the next values of fixed width, of which these are the sizes."""
+        start, end = self._at, self._at + layout.size
+        if end > len(self._message):
+            for size in sizes:  # Raises the error of the first value that is missing.
+                self.take(size)
+        self._at = end
+        return layout.unpack_from(self._message, start)
+
     def take(self, size: int) -> bytes:
         """Return the next `size` bytes."""
         start, self._at = self._at, self._at + size
@@ -165,10 +167,11 @@ class FieldReader:
 
     def uvarint(self) -> int:
         """Return an unsigned integer of variable length, seven bits a byte, lowest first."""
+        at = self._at
+        if at < len(self._message) and (value := self._message[at]) < 0x80:  # The usual case.
+            self._at = at + 1
+            return value
         value = 0
-        if self._at < len(self._message) and self._message[self._at] < 0x80:  # The usual case.
-            self._at += 1
-            return self._message[self._at - 1]
         for number in range(_MAX_VARINT_BYTES):
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << 7 * number
@@ -202,120 +205,184 @@ class FieldReader:
 
 def read_struct(reader: FieldReader, schema: Struct, version: int, *, flexible: bool) -> Fields:
     """Return the fields of a struct. Raises ValueError where the bytes contradict the schema."""
-    if version > schema.last_version:
-        raise ValueError(f"version {version} is unknown")
-    values = read_fields(reader, schema, version, flexible=flexible)
-    count = reader.count() if flexible else 0
-    if count <= 0:
-        return values
-    values |= _read_tagged(reader, count, schema, version)
-    return {field.name: values[field.name] for field in schema.fields if field.name in values}
+    return _struct_reader(schema, version, flexible)(reader)
 
 
 def read_fields(reader: FieldReader, schema: Struct, version: int, *, flexible: bool) -> Fields:
     """Return the fields of a struct that are not tagged. Raises ValueError as `read_struct`."""
-    return {
-        field.name: _read(reader, field.type, version, flexible=flexible, nullable=field.nullable, name=field.name)
-        for field in _untagged(schema, version)
-    }
+    return _fields_reader(schema, version, flexible)(reader)
 
 
-# A metadata log has many records of a few types, so what follows from the schema alone is worked out once.
+# A log has many records of a few types. So what follows from a schema and a version is worked out once: the functions
+# that read its values.
+
+_ReadValue: TypeAlias = Callable[[FieldReader], Any]
+_ReadFields: TypeAlias = Callable[[FieldReader], Fields]
+_AddFields: TypeAlias = Callable[[FieldReader, Fields], None]
 
 
-@cache
-def _untagged(schema: Struct, version: int) -> tuple[Field, ...]:
-    return tuple(field for field in schema.fields if field.tag is None and field.since <= version <= field.until)
+@lru_cache(_MOST_CACHED)
+def _struct_reader(schema: Struct, version: int, flexible: bool) -> _ReadFields:
+    read_untagged = _fields_reader(schema, version, flexible)
+    tagged = {field.tag: (field, _tagged_reader(field, version)) for field in schema.fields if field.tag is not None}
+
+    def read(reader: FieldReader) -> Fields:
+        if version > schema.last_version:
+            raise ValueError(f"version {version} is unknown")
+        values = read_untagged(reader)
+        count = reader.count() if flexible else 0
+        if count <= 0:
+            return values
+        values |= _read_tagged(reader, count, tagged)
+        return {field.name: values[field.name] for field in schema.fields if field.name in values}
+
+    return read
 
 
-@cache
-def _tagged(schema: Struct) -> Mapping[int, Field]:
-    return {field.tag: field for field in schema.fields if field.tag is not None}
+@lru_cache(_MOST_CACHED)
+def _fields_reader(schema: Struct, version: int, flexible: bool) -> _ReadFields:
+    present = [field for field in schema.fields if field.tag is None and field.since <= version <= field.until]
+    parts: list[_AddFields] = []
+    for is_fixed, run in groupby(present, key=lambda field: _is_fixed(field.type)):
+        fields = list(run)
+        parts += [_add_fixed(fields)] if is_fixed else [_add_one(each, version, flexible) for each in fields]
+
+    def read(reader: FieldReader) -> Fields:
+        values: Fields = {}
+        for add in parts:
+            add(reader, values)
+        return values
+
+    return read
 
 
-def _read_tagged(reader: FieldReader, count: int, schema: Struct, version: int) -> Fields:
+def _is_fixed(kind: Primitive | Array | Struct) -> TypeGuard[Primitive]:
+    """Return whether all values of a type have the same width."""
+    return isinstance(kind, Primitive) and kind not in (STRING, BYTES)
+
+
+@lru_cache(_MOST_CACHED)
+def _layout(formats: str) -> pack.Struct:
+    return pack.Struct(f">{formats}")
+
+
+def _add_fixed(fields: Sequence[Field]) -> _AddFields:
+    """Return what reads fields of fixed width that follow each other."""
+    formats = [field.type.value for field in fields if _is_fixed(field.type)]
+    layout, sizes = _layout("".join(formats)), [_layout(each).size for each in formats]
+    names, uuids = [field.name for field in fields], [field.name for field in fields if field.type is UUID]
+
+    def add(reader: FieldReader, values: Fields) -> None:
+        values.update(zip(names, reader.unpack(layout, sizes), strict=True))
+        for name in uuids:
+            values[name] = _uuid_text(values[name])
+
+    return add
+
+
+@lru_cache(_MOST_CACHED)
+def _uuid_text(uuid: bytes) -> str:
+    """Return a UUID as Kafka prints it. A topic's id is in the records of all its partitions."""
+    return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
+
+
+def _add_one(field: Field, version: int, flexible: bool) -> _AddFields:
+    name, read = field.name, _value_reader(field.type, version, flexible, field.name, nullable=field.nullable)
+
+    def add(reader: FieldReader, values: Fields) -> None:
+        values[name] = read(reader)
+
+    return add
+
+
+def _tagged_reader(field: Field, version: int) -> _ReadValue:
+    if not isinstance(field.type, Struct):
+        return _value_reader(field.type, version, True, field.name, nullable=field.nullable)
+    read = _struct_reader(field.type, version, True)
+    return lambda reader: None if reader.count() <= 0 else read(reader)
+
+
+def _read_tagged(reader: FieldReader, count: int, known: Mapping[int, tuple[Field, _ReadValue]]) -> Fields:
     """Return those of the next `count` tagged fields that have another value than their default.
 
     For Kafka a struct that has unknown fields is not the default.
     """
-    known = _tagged(schema)
     values: Fields = {}
     for _ in range(count):
         tag, size = reader.count(), reader.count()
-        field, skipped_before = known.get(tag), reader.skipped_fields
-        if field is None:
+        if tag not in known:
             reader.take(size)
             reader.skipped_fields += 1
             continue
-        value = _read_tagged_value(reader, field, version)
+        (field, read), skipped_before = known[tag], reader.skipped_fields
+        value = read(reader)
         values.pop(field.name, None)
         if value != field.default or reader.skipped_fields > skipped_before:
             values[field.name] = value
     return values
 
 
-def _read_tagged_value(reader: FieldReader, field: Field, version: int) -> Value:
-    if not isinstance(field.type, Struct):
-        return _read(reader, field.type, version, flexible=True, nullable=field.nullable, name=field.name)
-    return None if reader.count() <= 0 else read_struct(reader, field.type, version, flexible=True)
+def _value_reader(
+    kind: Primitive | Array | Struct, version: int, flexible: bool, name: str, *, nullable: bool
+) -> _ReadValue:
+    """Return what reads one value. `nullable` is whether the schema allows null; `name` is for the error's message."""
+    if isinstance(kind, Struct):
+        read_fields = _struct_reader(kind, version, flexible)
+        return (lambda reader: None if reader.integer(1) < 0 else read_fields(reader)) if nullable else read_fields
 
-
-def _read(
-    reader: FieldReader,
-    kind: Integer | Primitive | Array | Struct,
-    version: int,
-    *,
-    flexible: bool,
-    nullable: bool,
-    name: str,
-) -> Value:
-    """Return one value. `nullable` is whether the schema allows null; `name` is for the message of the error."""
-    # The usual types come first: a metadata log has many of them, and a `match` takes longer.
-    if isinstance(kind, Integer):
-        return reader.integer(kind.size_bytes, signed=kind.is_signed)
-    if kind is UUID:
-        return base64.urlsafe_b64encode(reader.take(_UUID_BYTES)).decode().rstrip("=")
-    if kind is BOOL:
-        return reader.integer(1) != 0
-    if kind is FLOAT64:
-        (number,) = _FLOAT64.unpack(reader.take(_FLOAT64.size))
-        return float(number)
-    value: Value
+    if isinstance(kind, Array):
+        return _array_reader(kind.element, version, flexible, name, nullable=nullable)
     if kind is STRING:
-        value = _string(reader, flexible=flexible, name=name)
-    elif isinstance(kind, Array):
-        value = _array(reader, kind.element, version, flexible=flexible, name=name)
-    elif isinstance(kind, Struct):
-        is_null = nullable and reader.integer(1) < 0
-        value = None if is_null else read_struct(reader, kind, version, flexible=flexible)
-    else:
-        size = _length(reader, 4, flexible=flexible)
-        value = None if size < 0 else base64.b64encode(reader.take(size)).decode()
-    if value is None and not nullable:
-        raise ValueError(f"{name} is null")
-    return value
+        return _string_reader(flexible, name, nullable=nullable)
+    return _bytes_reader(flexible, name, nullable=nullable) if kind is BYTES else _fixed_reader(kind)
 
 
-def _string(reader: FieldReader, *, flexible: bool, name: str) -> str | None:
-    size = _length(reader, 2, flexible=flexible)
-    if size > _MAX_STRING_BYTES:
-        raise ValueError(f"{name} is a string of {size} bytes, longer than any")
-    return None if size < 0 else reader.text(size)
-
-
-def _array(
-    reader: FieldReader, element: Integer | Primitive | Struct, version: int, *, flexible: bool, name: str
-) -> list[Value] | None:
-    count = _length(reader, 4, flexible=flexible)
-    if count > reader.remaining:
-        raise ValueError(f"{name} has {count} elements, but only {reader.remaining} bytes are left")
-    if count < 0:
+def _null(name: str, *, nullable: bool) -> Value:
+    if nullable:
         return None
-    if isinstance(element, Integer):
-        return [reader.integer(element.size_bytes, signed=element.is_signed) for _ in range(count)]
-    return [_read(reader, element, version, flexible=flexible, nullable=False, name=name) for _ in range(count)]
+    raise ValueError(f"{name} is null")
 
 
-def _length(reader: FieldReader, width: int, *, flexible: bool) -> int:
-    """Return the length of a string or of bytes, or the count of an array; negative for null."""
-    return reader.count() - 1 if flexible else reader.integer(width)
+def _fixed_reader(kind: Primitive) -> _ReadValue:
+    layout = _layout(kind.value)
+    if kind is UUID:
+        return lambda reader: _uuid_text(reader.take(layout.size))
+    return lambda reader: reader.unpack(layout, (layout.size,))[0]
+
+
+def _array_reader(
+    element: Primitive | Struct, version: int, flexible: bool, name: str, *, nullable: bool
+) -> _ReadValue:
+    read_element = _value_reader(element, version, flexible, name, nullable=False)
+    number = element.value if _is_fixed(element) and element is not UUID else ""
+    size = _layout(number).size
+
+    def read(reader: FieldReader) -> Value:
+        count = reader.count() - 1 if flexible else reader.integer(4)
+        if count > reader.remaining:
+            raise ValueError(f"{name} has {count} elements, but only {reader.remaining} bytes are left")
+        if count < 0:
+            return _null(name, nullable=nullable)
+        if number:
+            return list(reader.unpack(_layout(f"{count}{number}"), (size,) * count))
+        return [read_element(reader) for _ in range(count)]
+
+    return read
+
+
+def _string_reader(flexible: bool, name: str, *, nullable: bool) -> _ReadValue:
+    def read(reader: FieldReader) -> Value:
+        size = reader.count() - 1 if flexible else reader.integer(2)
+        if size > _MAX_STRING_BYTES:
+            raise ValueError(f"{name} is a string of {size} bytes, longer than any")
+        return _null(name, nullable=nullable) if size < 0 else reader.text(size)
+
+    return read
+
+
+def _bytes_reader(flexible: bool, name: str, *, nullable: bool) -> _ReadValue:
+    def read(reader: FieldReader) -> Value:
+        size = reader.count() - 1 if flexible else reader.integer(4)
+        return _null(name, nullable=nullable) if size < 0 else base64.b64encode(reader.take(size)).decode()
+
+    return read

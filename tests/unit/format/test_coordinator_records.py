@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.format.messages.coordinators import RECORD_TYPES, Decoded, decode
-from kcompact.format.messages.schema import Array, Field, Integer, Primitive, Struct
+from kcompact.format.messages.schema import Array, Field, Primitive, Struct
 from kcompact.format.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 OFFSET_KEY = "0001 0001 67 0002 6f6b 00000003"
@@ -207,5 +207,5 @@ def _check(schema: Struct, last_version: int) -> None:
     for field in schema.fields:
         assert field.since <= last_version
         assert field.tag is not None or field.default is None
-        assert isinstance(field.type, Integer | Primitive | Array | Struct)
+        assert isinstance(field.type, Primitive | Array | Struct)
         assert isinstance(field, Field)
