@@ -21,10 +21,10 @@ from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.cli.question import named_in
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, parse_directory, parse_file_name
+from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_directory, parse_file_name
 from kcompact.inspect.contents import file_size
 from kcompact.log.directory import LogDir, PartitionLog, is_running, read_log, read_log_dir
-from kcompact.log.files import LogFile, files_in
+from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.index_files import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
@@ -172,28 +172,28 @@ def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[List
     With the active segment of a running broker comes the end of its last whole batch.
     """
     ends: dict[str, int] = {}
+    files = files_in(directory)
     try:
         with storage_errors(directory):
             if is_running(directory.parent):
                 log_dir = read_log_dir(directory.parent)
-                active = read_settled(files_in(directory), log_dir, partial(_read_log, directory)).active_segment
+                active = read_settled(files, log_dir, partial(_read_log, directory)).active_segment
                 ends[active.log_name] = active.size_bytes
-            names = _log_names(directory)
+            names = _log_names(files)
             if not names:
                 _read_log(directory, read_log_dir(directory.parent))  # Raises the error of a directory without a log.
     except KcompactError as problem:
         unusable.append(InspectedPartition.failed(directory, problem))
         return []
-    files, starts = files_in(directory), [base_offset_of(directory / name) for name in names]
+    starts = [base_offset_of(directory / name) for name in names]
     return [
         ListedLog(files.file(name), f"{directory.name}/{name}", ends.get(name), range(start, end))
         for name, start, end in zip(names, starts, [*starts, MAX_OFFSET][1:], strict=True)
     ]
 
 
-def _log_names(directory: Path) -> list[str]:
-    # `glob` would find nothing in an unreadable directory instead of failing.
-    return sorted(path.name for path in directory.iterdir() if path.match("[0-9]*.log"))
+def _log_names(files: Files) -> list[str]:
+    return [name for name in files.names() if name[:1].isdigit() and name.endswith(Suffix.LOG)]
 
 
 def _read_log(directory: Path, log_dir: LogDir) -> PartitionLog:
@@ -317,7 +317,7 @@ class _Lister:
         listing = self._listing
         form = LineForm(
             label=log.label,
-            path=log.path,
+            file=log.file,
             with_batches=listing.with_batches or not listing.as_json,
             with_records=listing.with_records,
             print_data=listing.print_data,
@@ -355,7 +355,7 @@ class _Lister:
         if start_position is None:
             return
         for part in read_parts(
-            log.path,
+            log.file,
             with_records=listing.with_records,
             offsets=log.offsets,
             start_position=start_position,
@@ -492,7 +492,7 @@ class _Lister:
 
             first = base_offset_of(log.path)
             with storage_errors(directory):
-                files = [log.file.files.file(name) for name in _log_names(directory)]
+                files = [log.file.files.file(name) for name in _log_names(log.file.files)]
             later = [file for file in files if base_offset_of(file.path) >= first]
             known, problem = read_outcomes(later or [log.file])
             self._outcomes = directory, known

@@ -18,7 +18,6 @@ Rules: KIP-630, KIP-631, KIP-868; `MetadataLoader`, `MetadataBatchLoader`, `Conf
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +46,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.log.files import LogFile, open_regular, read_file
+from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 from kcompact.notes import Note, NoteCode
 
@@ -90,16 +89,17 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         raise RefusedError(path=directory, problem="a symbolic link; kcompact does not follow links")
     if not directory.is_dir():
         return None
-    snapshots, bases = _list_files(directory)
+    files, beside = files_in(directory), files_in(log_dir)
+    snapshots, bases = _list_files(files)
     if not snapshots and not bases:
         return None
 
     notes: list[Note] = []
-    state, snapshot, damage = _newest_state(directory, snapshots, notes)
+    state, snapshot, damage = _newest_state(files, snapshots, notes)
     start = snapshot.end_offset if snapshot else 0
-    if snapshot is None and (log_dir / BOOTSTRAP_CHECKPOINT).exists():
+    if snapshot is None and beside.exists(BOOTSTRAP_CHECKPOINT):
         try:
-            state = _read_snapshot(log_dir / BOOTSTRAP_CHECKPOINT)
+            state = _read_snapshot(beside.file(BOOTSTRAP_CHECKPOINT))
         except CorruptDataError as problem:
             notes.append(Note.of(NoteCode.METADATA_NOT_USED, name=BOOTSTRAP_CHECKPOINT, problem=problem.problem))
     if bases and bases[0] > start:
@@ -108,8 +108,8 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
             offset=bases[0],
             problem=f"the metadata log starts here, and no snapshot has the records from offset {start} on",
         )
-    is_clean = (log_dir / CLEAN_SHUTDOWN_FILE).exists()
-    end_offset = _replay_log(directory, bases, start, state, notes, tolerate_torn_end=not is_clean)
+    is_clean = beside.exists(CLEAN_SHUTDOWN_FILE)
+    end_offset = _replay_log(files, bases, start, state, notes, tolerate_torn_end=not is_clean)
     if damage is not None and end_offset < snapshots[0].end_offset:
         raise damage
     return ClusterMetadata(
@@ -123,15 +123,15 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
     )
 
 
-def _list_files(directory: Path) -> tuple[list[MetadataSnapshotName], list[int]]:
+def _list_files(files: Files) -> tuple[list[MetadataSnapshotName], list[int]]:
     """Return the snapshots, newest first, and the base offsets of the log's segments, ascending."""
     try:
-        names = [entry.name for entry in os.scandir(directory)]
+        names = files.names()
     except OSError as problem:
-        raise storage_error(directory, problem, operation="list") from None
+        raise storage_error(files.directory, problem, operation="list") from None
     snapshots = [snapshot for name in names if (snapshot := parse_metadata_snapshot_name(name))]
-    files = [file for name in names if (file := parse_file_name(name))]
-    bases = [file.base_offset for file in files if file.suffix is Suffix.LOG and file.temporary is Temporary.NO]
+    parsed = [file for name in names if (file := parse_file_name(name))]
+    bases = [file.base_offset for file in parsed if file.suffix is Suffix.LOG and file.temporary is Temporary.NO]
     return sorted(snapshots, reverse=True), sorted(bases)
 
 
@@ -196,7 +196,7 @@ def _is_node_id(text: str) -> bool:
 
 
 def _newest_state(
-    directory: Path, snapshots: Sequence[MetadataSnapshotName], notes: list[Note]
+    files: Files, snapshots: Sequence[MetadataSnapshotName], notes: list[Note]
 ) -> tuple[_State, MetadataSnapshotName | None, CorruptDataError | None]:
     """Return the state of the newest readable snapshot, that snapshot, and the damage of the newest of all.
 
@@ -205,7 +205,7 @@ def _newest_state(
     damage: CorruptDataError | None = None
     for snapshot in snapshots:
         try:
-            return _read_snapshot(directory / str(snapshot)), snapshot, damage
+            return _read_snapshot(files.file(str(snapshot))), snapshot, damage
         except CorruptDataError as problem:
             damage = damage or problem
             name = f"metadata snapshot {snapshot}"
@@ -213,25 +213,25 @@ def _newest_state(
     return _State(), None, damage
 
 
-def _read_snapshot(path: Path) -> _State:
+def _read_snapshot(file: LogFile) -> _State:
     """Return the state in a snapshot. Raises CorruptDataError, also for a snapshot without its footer."""
     state = _State()
     is_begun = is_complete = False
-    for batch in batches(LogFile.at(path)):
-        for record, kind in _checked(batch, path):
+    for batch in batches(file):
+        for record, kind in _checked(batch, file):
             if is_complete or (not is_begun and kind != SNAPSHOT_HEADER):
                 problem = "a snapshot must have its header first and its footer last"
-                raise CorruptBatchError(file=str(path), position=batch.position, offset=record.offset, problem=problem)
+                raise CorruptBatchError(file=str(file), position=batch.position, offset=record.offset, problem=problem)
             is_begun, is_complete = True, kind == SNAPSHOT_FOOTER
             if kind is None:
-                _apply(state, _decode(record, batch, path), record, batch, path)
+                _apply(state, _decode(record, batch, file), record, batch, file)
     if not is_complete:
-        raise CorruptDataError(file=path, problem="the snapshot is incomplete: it has no footer")
+        raise CorruptDataError(file=str(file), problem="the snapshot is incomplete: it has no footer")
     return state
 
 
 def _replay_log(
-    directory: Path, bases: Sequence[int], start: int, state: _State, notes: list[Note], *, tolerate_torn_end: bool
+    files: Files, bases: Sequence[int], start: int, state: _State, notes: list[Note], *, tolerate_torn_end: bool
 ) -> int:
     """Apply the records from offset `start` on to `state`, and return the log's end offset.
 
@@ -239,35 +239,35 @@ def _replay_log(
     """
     transaction: list[tuple[MetadataRecord, Record, Batch]] | None = None
     transaction_offset = end_offset = start
-    for batch, path in _log_batches(directory, bases, start, notes, tolerate_torn_end=tolerate_torn_end):
+    for batch, file in _log_batches(files, bases, start, notes, tolerate_torn_end=tolerate_torn_end):
         end_offset = max(end_offset, batch.header.next_offset)
-        for record, kind in _checked(batch, path):
-            decoded = None if kind is not None or record.offset < start else _decode(record, batch, path)
+        for record, kind in _checked(batch, file):
+            decoded = None if kind is not None or record.offset < start else _decode(record, batch, file)
             match decoded.type.number if decoded else None:
                 case MetadataKind.BEGIN_TRANSACTION:
                     if transaction is not None:
                         problem = f"a transaction begins inside the transaction of offset {transaction_offset}"
-                        raise _corrupt(path, batch, record, problem)
+                        raise _corrupt(file, batch, record, problem)
                     transaction, transaction_offset = [], record.offset
                 case MetadataKind.END_TRANSACTION | MetadataKind.ABORT_TRANSACTION as end:
                     if transaction is None:
-                        raise _corrupt(path, batch, record, "a transaction ends, but none has begun")
+                        raise _corrupt(file, batch, record, "a transaction ends, but none has begun")
                     if end == MetadataKind.END_TRANSACTION:
                         for entry in transaction:
-                            _apply(state, *entry, path)
+                            _apply(state, *entry, file)
                     transaction = None
                 case _ if transaction is not None and decoded:
                     transaction.append((decoded, record, batch))
                 case _:
-                    _apply(state, decoded, record, batch, path)
+                    _apply(state, decoded, record, batch, file)
     if transaction is not None:
         notes.append(Note.of(NoteCode.OPEN_METADATA_TRANSACTION, offset=transaction_offset))
     return end_offset
 
 
 def _log_batches(
-    directory: Path, bases: Sequence[int], start: int, notes: list[Note], *, tolerate_torn_end: bool
-) -> Iterator[tuple[Batch, Path]]:
+    files: Files, bases: Sequence[int], start: int, notes: list[Note], *, tolerate_torn_end: bool
+) -> Iterator[tuple[Batch, LogFile]]:
     """Yield the batches that end above `start`. Raises CorruptDataError for a gap: a metadata log has none.
 
     With `tolerate_torn_end` a partial batch at the end is ignored, with a note.
@@ -275,32 +275,32 @@ def _log_batches(
     first = max((number for number, base in enumerate(bases) if base <= start), default=0)
     expected = bases[first] if bases else start
     for base in bases[first:]:
-        path, position = directory / log_name(base), 0
+        file, position = files.file(log_name(base)), 0
         if base != expected:
             raise CorruptDataError(
-                file=path, offset=base, problem=f"the metadata log has nothing from offset {expected} to {base}"
+                file=str(file), offset=base, problem=f"the metadata log has nothing from offset {expected} to {base}"
             )
         try:
-            for batch in batches(LogFile.at(path)):
+            for batch in batches(file):
                 header = batch.header
                 if header.base_offset != expected:
                     problem = f"base offset {header.base_offset}, but the previous batch ends at {expected}"
                     raise CorruptBatchError(
-                        file=str(path), position=batch.position, offset=header.base_offset, problem=problem
+                        file=str(file), position=batch.position, offset=header.base_offset, problem=problem
                     )
                 expected = header.next_offset
                 if expected > start:
-                    yield batch, path
+                    yield batch, file
                 position = batch.position + header.size_bytes
         except CorruptBatchError as problem:
-            if not tolerate_torn_end or base != bases[-1] or not _is_torn(path, position):
+            if not tolerate_torn_end or base != bases[-1] or not _is_torn(file, position):
                 raise
-            notes.append(Note.of(NoteCode.TORN_METADATA_LOG, log=path.name, position=position))
+            notes.append(Note.of(NoteCode.TORN_METADATA_LOG, log=file.name, position=position))
 
 
-def _is_torn(path: Path, position: int) -> bool:
+def _is_torn(file: LogFile, position: int) -> bool:
     """Return whether only a partial batch or zeros follow `position`, as an interrupted write leaves them."""
-    with open_regular(path) as opened:
+    with file.open() as opened:
         left = opened.size_bytes - position
         prefix = opened.read(LOG_OVERHEAD_BYTES, position)
         if any(prefix) or len(prefix) < LOG_OVERHEAD_BYTES:
@@ -312,44 +312,44 @@ def _is_torn(path: Path, position: int) -> bool:
     return True
 
 
-def _checked(batch: Batch, path: Path) -> Iterator[tuple[Record, int | None]]:
+def _checked(batch: Batch, file: LogFile) -> Iterator[tuple[Record, int | None]]:
     """Yield each record of a batch, with its type if it is a control record. Raises CorruptBatchError."""
-    verify_crc(batch, file=str(path))
-    for record in read_records(batch, file=str(path)):
+    verify_crc(batch, file=str(file))
+    for record in read_records(batch, file=str(file)):
         kind = None
         if batch.header.is_control:
-            kind = control_type(record.key, file=str(path), position=batch.position, offset=record.offset)
+            kind = control_type(record.key, file=str(file), position=batch.position, offset=record.offset)
         yield record, kind
 
 
-def _decode(record: Record, batch: Batch, path: Path) -> MetadataRecord | None:
+def _decode(record: Record, batch: Batch, file: LogFile) -> MetadataRecord | None:
     """Return the metadata record that a record holds, None for a kind that is not used. Raises CorruptDataError."""
-    return read_record(record.value, key=record.key, file=str(path), position=batch.position, offset=record.offset)
+    return read_record(record.value, key=record.key, file=str(file), position=batch.position, offset=record.offset)
 
 
-def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch: Batch, path: Path) -> None:
+def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch: Batch, file: LogFile) -> None:
     """Apply a decoded record, if any. Raises CorruptBatchError for a bad one."""
     if decoded is not None:
         try:
             state.apply(decoded)
         except ValueError as problem:
-            raise _corrupt(path, batch, record, str(problem)) from None
+            raise _corrupt(file, batch, record, str(problem)) from None
 
 
-def _corrupt(path: Path, batch: Batch, record: Record, problem: str) -> CorruptBatchError:
-    return CorruptBatchError(file=str(path), position=batch.position, offset=record.offset, problem=problem)
+def _corrupt(file: LogFile, batch: Batch, record: Record, problem: str) -> CorruptBatchError:
+    return CorruptBatchError(file=str(file), position=batch.position, offset=record.offset, problem=problem)
 
 
 def read_meta_properties(log_dir: Path) -> MetaProperties | None:
     """Return the log directory's `meta.properties`, or None without that file. Raises CorruptCheckpointError."""
-    path = log_dir / META_PROPERTIES
-    return parse_meta_properties(read_file(path), file=str(path)) if path.exists() else None
+    file = files_in(log_dir).file(META_PROPERTIES)
+    return parse_meta_properties(file.read(), file=str(file)) if file.exists() else None
 
 
 def read_topic_id(directory: Path) -> str | None:
     """Return the topic id in `partition.metadata`, or None without that file. Raises CorruptCheckpointError."""
-    path = directory / PARTITION_METADATA
-    return parse_partition_metadata(read_file(path), file=str(path)).topic_id if path.exists() else None
+    file = files_in(directory).file(PARTITION_METADATA)
+    return parse_partition_metadata(file.read(), file=str(file)).topic_id if file.exists() else None
 
 
 def cluster_config(metadata: ClusterMetadata, topic: str, *, node_id: int | None) -> ClusterConfig | None:

@@ -17,7 +17,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import LogFile
+from kcompact.log.files import LogFile, files_in
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.notes import NoteCode
@@ -91,7 +91,7 @@ def _leftover_findings(log: PartitionLog) -> Iterator[Finding]:
 
 def nothing_else_findings(directory: Path) -> Iterator[Finding]:
     """Yield a finding if a broker has marked every segment of a partition as deleted. Raises OSError."""
-    names = [entry.name for entry in directory.iterdir()]
+    names = files_in(directory).names()
     if not any(name.endswith((Suffix.LOG, f"{Suffix.LOG}{Temporary.SWAP}")) for name in names):
         for base_offset in deleted_segments(names)[:1]:
             problem = "every segment of the partition is marked as deleted: a broker removes them when it starts"

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kcompact import kernels
+from kcompact.errors import storage_errors
 from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.messages.consumer_offsets import (
@@ -151,7 +152,8 @@ def log_groups(files: Files, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Log
 
 def _log_files(files: Files) -> dict[LogFile, int]:
     """Return the `.log` files of a partition in the order of their base offsets, with these. Raises StorageError."""
-    names = {name: parse_file_name(name) for name in files.names()}
+    with storage_errors(files.directory):
+        names = {name: parse_file_name(name) for name in files.names()}
     found = {
         files.file(text): name.base_offset
         for text, name in names.items()

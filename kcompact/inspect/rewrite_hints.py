@@ -183,8 +183,8 @@ def _checkpoint(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
     log = plan.log
     if gaps.checkpoint_offset is None:
         return
-    file = log.log_dir.path / CLEANER_OFFSET_CHECKPOINT
-    written_ms = file.stat().st_mtime_ns // 1_000_000 if file.exists() else None
+    file = log.log_dir.file(CLEANER_OFFSET_CHECKPOINT)
+    written_ms = file.identity().mtime_ms if file.exists() else None
     yield _hint(
         "checkpoint",
         f"the checkpoint says that the log is clean up to offset {gaps.checkpoint_offset}; it was written at "

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, RefusedError
+from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, RefusedError, storage_errors
 from kcompact.format import index
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -205,14 +205,14 @@ def read_log_dir(path: Path) -> LogDir:
         recovery_points=found[RECOVERY_POINT_CHECKPOINT],
         high_watermarks=found[REPLICATION_OFFSET_CHECKPOINT],
         is_log_dir=is_log_dir(path),
-        is_clean_shutdown=(path / CLEAN_SHUTDOWN_FILE).exists(),
+        is_clean_shutdown=files.exists(CLEAN_SHUTDOWN_FILE),
         is_running=is_running(path),
     )
 
 
 def is_log_dir(path: Path) -> bool:
     """Return whether a directory has a file that only a broker writes."""
-    return any((path / name).exists() for name in (META_PROPERTIES, *BROKER_CHECKPOINTS))
+    return any(map(files_in(path).exists, (META_PROPERTIES, *BROKER_CHECKPOINTS)))
 
 
 def log_dir_around(path: Path, directories: Iterable[Path]) -> Path | None:
@@ -266,7 +266,7 @@ def read_log(
     directory = Path(directory)
     partition, files = partition_of(directory), files_in(directory)
     log_dir = log_dir or read_log_dir(directory.parent)
-    found = _list_files(files, partition)
+    found = _list_files(files)
     bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
     if not bases:
         raise _without_logs(directory, found)
@@ -385,7 +385,7 @@ def segment_states(files: Files) -> dict[str, FileIdentity | int]:
 
     Raises LogChangedError during a swap of the broker, RefusedError, OSError.
     """
-    found = _list_files(files, partition_of(files.directory))
+    found = _list_files(files)
     require_no_swap(files.directory, found.leftovers)
     active = max((base for base, of_segment in found.segment_files.items() if Suffix.LOG in of_segment), default=-1)
     states: dict[str, FileIdentity | int] = {file.name: file for file in found.snapshots.values()}
@@ -401,33 +401,33 @@ def require_no_swap(directory: Path, leftovers: Sequence[str]) -> None:
             raise LogChangedError(path=directory / name, problem="the running broker is replacing segments")
 
 
-def _list_files(files: Files, partition: TopicPartition) -> _Listing:
+def _list_files(files: Files) -> _Listing:
     """Return the files of a partition directory.
 
     Raises RefusedError if one of Kafka's is not a regular file, StorageError.
     """
     found = _Listing()
-    for entry in files.names():
-        name = parse_file_name(entry)
-        if STAGING_NAME.fullmatch(entry):
+    is_quorum = files.directory.name.startswith(f"{CLUSTER_METADATA_TOPIC}-")
+    with storage_errors(files.directory):
+        names = files.names()
+    for name in names:
+        parsed = parse_file_name(name)
+        if STAGING_NAME.fullmatch(name):
             # What is no directory is not kcompact's, and recovery stops at it.
-            (found.staging_of_others if files.is_closed(entry) else found.staging).append(entry)
-        elif name is None:
-            is_raft = partition.topic == CLUSTER_METADATA_TOPIC and is_raft_file(entry)
-            if entry not in _SMALL_FILES and not is_raft:
-                found.foreign.append(entry)
+            (found.staging_of_others if files.is_closed(name) else found.staging).append(name)
+        elif parsed is None:
+            if name not in _SMALL_FILES and not (is_quorum and is_raft_file(name)):
+                found.foreign.append(name)
             else:
-                files.identity(entry)
-        elif name.temporary is Temporary.DELETED:
-            found.deleted.append(entry)
-        elif name.temporary is not Temporary.NO:
-            found.leftovers.append(entry)
+                files.identity(name)  # Refuses what is no regular file.
+        elif parsed.temporary is Temporary.DELETED:
+            found.deleted.append(name)
+        elif parsed.temporary is not Temporary.NO:
+            found.leftovers.append(name)
+        elif parsed.suffix is Suffix.SNAPSHOT:
+            found.snapshots[parsed.base_offset] = files.identity(name)
         else:
-            identity = files.identity(entry)
-            if name.suffix is Suffix.SNAPSHOT:
-                found.snapshots[name.base_offset] = identity
-            else:
-                found.segment_files.setdefault(name.base_offset, {})[name.suffix] = identity
+            found.segment_files.setdefault(parsed.base_offset, {})[parsed.suffix] = files.identity(name)
     return found
 
 

@@ -106,7 +106,7 @@ class Files(Protocol):
         """Return the file of this name, which may be missing."""
 
     def names(self) -> Sequence[str]:
-        """Return the names in the directory, sorted. Raises StorageError."""
+        """Return the names in the directory, sorted. Raises OSError."""
 
     def exists(self, name: str) -> bool:
         """Return whether there is a file of this name."""
@@ -190,8 +190,7 @@ class LocalFiles:
 
     def names(self) -> list[str]:
         """Return the names."""
-        with storage_errors(self.directory):
-            return sorted(os.listdir(self.directory))  # noqa: PTH208 - only the names
+        return sorted(os.listdir(self.directory))  # noqa: PTH208 - only the names
 
     def exists(self, name: str) -> bool:
         """Return whether there is a file. A link counts as what it points to; it is refused when it is opened."""

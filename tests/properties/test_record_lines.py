@@ -40,12 +40,12 @@ FIELDS += [
 
 def forms(path: Path) -> list[LineForm]:
     return [
-        LineForm(label=LABEL, path=path, with_batches=with_batches, print_data=print_data, as_json=as_json)
+        LineForm(label=LABEL, file=LogFile.at(path), with_batches=with_batches, print_data=print_data, as_json=as_json)
         for as_json in (False, True)
         for print_data in (False, True)
         for with_batches in ({True, as_json is False})
     ] + [
-        LineForm(label=LABEL, path=path, as_json=as_json, decoder=FieldDecoder(key, value, as_json=as_json))
+        LineForm(label=LABEL, file=LogFile.at(path), as_json=as_json, decoder=FieldDecoder(key, value, as_json=as_json))
         for as_json in (False, True)
         for key, value in (("hex", "base64"), ("base64", "utf8"), (None, "hex"), ("int", "json"), ("utf8", None))
     ]
@@ -53,7 +53,7 @@ def forms(path: Path) -> list[LineForm]:
 
 def by_definition(form: LineForm) -> tuple[str, str]:
     left_out = LeftOutParts()
-    return "".join(dump_log(form, left_out, read_parts(form.path))), str(left_out.error())
+    return "".join(dump_log(form, left_out, read_parts(form.file))), str(left_out.error())
 
 
 def by_runs(form: LineForm, *, compiled: bool) -> tuple[str, str]:
@@ -64,7 +64,7 @@ def by_runs(form: LineForm, *, compiled: bool) -> tuple[str, str]:
 def _by_runs(form: LineForm) -> tuple[str, str]:
     lines, left_out = form.heading().encode(), LeftOutParts()
     writer = RunLines()
-    for part in record_parts(LogFile.at(form.path)):
+    for part in record_parts(form.file):
         if isinstance(part, RecordRun):
             for piece in writer.of(form, part):
                 lines += piece
@@ -146,7 +146,7 @@ def test_a_kernel_writes_binary_keys_and_values(as_json: bool, tmp_path: Path, m
     path = tmp_path / LOG_NAME
     contents = [None, b"", b"text", b"\xff", b"tab\t\0", b"\x7f" * 2048, bytes(range(256))]
     path.write_bytes(build([Record(at, 0, key, value) for at, (key, value) in enumerate(product(contents, contents))]))
-    form = LineForm(label="a.log", path=path, print_data=True, as_json=as_json, with_batches=not as_json)
+    form = LineForm(label="a.log", file=LogFile.at(path), print_data=True, as_json=as_json, with_batches=not as_json)
     expected = by_definition(form)
     monkeypatch.delattr(record_lines, "_defined")
     assert by_runs(form, compiled=True) == expected
@@ -163,7 +163,10 @@ def test_logs_share_the_programs_of_their_lines(tmp_path: Path, monkeypatch: pyt
         return program(form)
 
     monkeypatch.setattr(record_lines, "_program", counted)
-    forms = [LineForm(label=label, path=tmp_path / label, as_json=True, with_batches=False) for label in ("a", LABEL)]
+    forms = [
+        LineForm(label=label, file=LogFile.at(tmp_path / label), as_json=True, with_batches=False)
+        for label in ("a", LABEL)
+    ]
     lines = [b"".join(map(bytes, writer.of(form, run))) for form in forms]
     assert [json.loads(line)["file"] for line in lines] == ["a", LABEL]
     assert len(made) == 1
@@ -172,7 +175,7 @@ def test_logs_share_the_programs_of_their_lines(tmp_path: Path, monkeypatch: pyt
 def test_a_marker_that_is_too_short_is_listed_with_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / LOG_NAME
     path.write_bytes(build([Record(0, 0, b"k", b"v")]) + build([Record(1, 0, b"k", b"v")], control=True))
-    form = LineForm(label="a.log", path=path)
+    form = LineForm(label="a.log", file=LogFile.at(path))
     for found in (by_definition(form), by_runs(form, compiled=True), by_runs(form, compiled=False)):
         assert found[0].count("\n") == 6
         assert found[0].endswith("decodeError: the key or value of the control record is too short\n")
@@ -181,7 +184,7 @@ def test_a_marker_that_is_too_short_is_listed_with_what_is_wrong(tmp_path: Path)
 def test_a_line_longer_than_the_space_and_full_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / LOG_NAME
     path.write_bytes(build([Record(number, 0, b"k", b"v" * (600 * (number % 3))) for number in range(40)]))
-    form = LineForm(label="a.log", path=path, print_data=True)
+    form = LineForm(label="a.log", file=LogFile.at(path), print_data=True)
     monkeypatch.setattr(record_lines, "_OUT_BYTES", 1000)
     assert by_runs(form, compiled=True) == by_definition(form)
 
@@ -189,7 +192,7 @@ def test_a_line_longer_than_the_space_and_full_space(tmp_path: Path, monkeypatch
 def test_chosen_records_come_with_their_batches(compiled: bool, tmp_path: Path) -> None:
     path = tmp_path / LOG_NAME
     path.write_bytes(b"".join(build([Record(at, 0, b"k", b"v"), Record(at + 1, 0, b"k", b"v")]) for at in (0, 2, 4)))
-    writer, form = RunLines(), LineForm(label="a.log", path=path)
+    writer, form = RunLines(), LineForm(label="a.log", file=LogFile.at(path))
     (run,) = record_runs(LogFile.at(path))
     chosen = np.isin(run.offset, [1, 4, 5])
     lines = b"".join(writer.of(form, run, chosen)).decode().splitlines()

@@ -105,6 +105,18 @@ MAY_OPEN_FILES = {
     *("engine.spark", "kernels", "cli.output.streams", "cli.commands.man"),  # Files of their own; streams.
 }
 """Modules that open files themselves. A plain `open` follows links and waits for a pipe."""
+MAY_READ_LOCAL_FILES = {
+    "log",  # The seam: `log.files.Files`. Others read a partition through it, from wherever it is stored.
+    # What writes is about renames and syncs of local files, and reads them through held descriptors.
+    *("swap", "clean.join", "clean.read_back", "cleaner.space"),
+    # What the user or the shell names: arguments, directories to look for partitions in.
+    *("plan.discovery", "plan.walk", "cli.question", "cli.completion.values"),
+    # The machine: its processes, who may read and write in a log directory, who owns it.
+    *("host", "cleaner.in_use", "doctor.log_dirs", "cli.commands.clean"),
+    *("config.server_properties", "config.properties_files", "config.client"),  # Files of the broker and of clients.
+    *("cleaner.journal", "report.file", "engine", "kernels"),  # Files of their own.
+}
+"""Modules that list, stat or open local files."""
 MAY_EVALUATE = {"kernels.build"}
 """Makes the functions that numba compiles, from names in its own table."""
 MAY_READ_WALL_CLOCK = {"host.machine"}
@@ -358,6 +370,19 @@ def test_who_opens_files(path: Path) -> None:
 
 
 @of_each(SOURCES)
+def test_who_reads_local_files(path: Path) -> None:
+    """Everybody else reads the files of a partition through `log.files.Files`: the seam for another storage."""
+    if and_above(module_of(path)) & MAY_READ_LOCAL_FILES:
+        return
+    of_paths = {"os.scandir", "os.listdir", "os.walk", "os.stat", "os.lstat"}
+    of_paths |= {".iterdir", ".glob", ".rglob", ".stat", ".lstat"}
+    found = {name for name, _ in names_called(path)} & of_paths
+    local = ("open_regular", "read_file", "read_at", "LocalFiles", "OpenLocalFile", "require_regular")
+    found |= {f"kcompact.log.files.{name}" for name in local} & set(imports_of(path))
+    assert not found, f"{sorted(found)}: use `log.files.LogFile`"
+
+
+@of_each(SOURCES)
 def test_who_reads_the_wall_clock(path: Path) -> None:
     if module_of(path) not in MAY_READ_WALL_CLOCK:
         assert not {name for name, _ in names_called(path)} & WALL_CLOCK
@@ -419,6 +444,7 @@ def test_the_tables_name_what_there_is() -> None:
         *MAY_RENAME_OR_DELETE,
         *MAY_CREATE_FILES,
         *MAY_OPEN_FILES,
+        *MAY_READ_LOCAL_FILES,
         *MAY_EVALUATE,
         *MAY_READ_WALL_CLOCK,
     } <= modules

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,11 +142,12 @@ def _age_ms(time: When, now_ms: int) -> int:
 def _log_bytes(directories: Sequence[Path]) -> int:
     """Return the bytes of the logs. What cannot be read is reported with its partition."""
     from kcompact.format.names import Suffix
+    from kcompact.log.files import files_in
 
     total = 0
-    for log in chain.from_iterable(directory.glob(f"*{Suffix.LOG}") for directory in directories):
-        with suppress(OSError):
-            total += log.stat().st_size
+    for files in map(files_in, directories):
+        with suppress(KcompactError, OSError):
+            total += sum(files.identity(name).size_bytes for name in files.names() if name.endswith(Suffix.LOG))
     return total
 
 

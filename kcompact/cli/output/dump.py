@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kcompact.cli.output.unreadable import LeftOutParts
@@ -42,7 +41,7 @@ class LineForm:
     """What the lines of a log look like. `label` names its file in them."""
 
     label: str
-    path: Path
+    file: LogFile
     with_batches: bool = True
     with_records: bool = True
     print_data: bool = False
@@ -51,7 +50,7 @@ class LineForm:
 
     def heading(self) -> str:
         """Return the lines before the first batch, with their ends."""
-        return "" if self.as_json else f"Dumping {safe(self.label)}\n{_first_line(self.path.name)}\n"
+        return "" if self.as_json else f"Dumping {safe(self.label)}\n{_first_line(self.file.name)}\n"
 
     def batch_line(self, header: Header, position: int, *, is_valid: bool) -> str:
         """Return the line of a batch at a position of the file, with its end."""
@@ -69,7 +68,7 @@ class LineForm:
         fields = _record_facts(header, record)
         if header.magic < 2:
             # A wrong checksum inside a wrapper makes the whole batch unreadable.
-            fields |= {"isValid": True, "crc": _legacy_checksum(self.path, header, position, record.offset)}
+            fields |= {"isValid": True, "crc": _legacy_checksum(self.file, header, position, record.offset)}
         if header.is_control:
             fields |= self._control_fields(header, position, record)
         elif self.decoder is not None:
@@ -107,7 +106,7 @@ class LineForm:
         if self.with_batches and part.header is not None:
             lines = self.batch_line(part.header, part.position, is_valid=part.has_right_checksum)
         if not self.as_json and part.is_at_end and part.header is None:
-            return f"{lines}Found {part.size_bytes} invalid bytes at the end of {safe(self.path.name)}\n"
+            return f"{lines}Found {part.size_bytes} invalid bytes at the end of {safe(self.file.name)}\n"
         problem = part.problem.size if isinstance(part.problem, BatchTooLargeError) else part.problem.problem
         fields = {
             "unreadable": problem,
@@ -191,19 +190,19 @@ def _record_facts(header: Header, record: Record) -> dict[str, Any]:
     }
 
 
-def _legacy_checksum(path: Path, header: Header, position: int, offset: int) -> int | None:
+def _legacy_checksum(file: LogFile, header: Header, position: int, offset: int) -> int | None:
     """Return the checksum of a record in a batch of magic 0 or 1."""
     if not header.codec_id:
         return header.crc
-    return _checksums_inside(path, position, header.size_bytes).get(offset)
+    return _checksums_inside(file, position, header.size_bytes).get(offset)
 
 
 @lru_cache(maxsize=1)
-def _checksums_inside(path: Path, position: int, size_bytes: int) -> dict[int, int]:
+def _checksums_inside(file: LogFile, position: int, size_bytes: int) -> dict[int, int]:
     """Return the checksums of the records in a wrapper, by offset."""
-    (batch,) = batches(LogFile.at(path), start_position=position, end_position=position + size_bytes)
+    (batch,) = batches(file, start_position=position, end_position=position + size_bytes)
     try:
-        entries = legacy.read_entries(batch.data, max_bytes=DEFAULT_MEMORY_BYTES, file=str(path), position=position)
+        entries = legacy.read_entries(batch.data, max_bytes=DEFAULT_MEMORY_BYTES, file=str(file), position=position)
     except ValueError:
         return {}  # The file has changed since the record was read.
     offsets = (message.offset for message in legacy.messages_of(entries))
@@ -267,7 +266,7 @@ class BatchRecords(NamedTuple):
 
 
 def read_parts(
-    path: Path,
+    file: LogFile,
     *,
     with_records: bool = True,
     offsets: range = ANY_OFFSET,
@@ -280,7 +279,7 @@ def read_parts(
     `offsets` are those that the log can have. Raises RefusedError, StorageError.
     """
     for part in readable_batches(
-        LogFile.at(path),
+        file,
         base_offset=offsets.start,
         end_offset=offsets.stop,
         start_position=start_position,
@@ -291,7 +290,7 @@ def read_parts(
             yield part
             continue
         try:
-            records = read_records(part, file=str(path), memory_bytes=memory_bytes) if with_records else ()
+            records = read_records(part, file=str(file), memory_bytes=memory_bytes) if with_records else ()
         except (CorruptBatchError, BatchTooLargeError) as problem:
             yield unreadable_records(part, problem)
             continue

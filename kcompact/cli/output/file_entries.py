@@ -27,7 +27,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.log.files import LogFile, read_file
+from kcompact.log.files import LogFile
 from kcompact.log.index_files import read_entries
 
 _OFFSET_CHECKPOINTS = (
@@ -85,7 +85,8 @@ def entries_of(path: Path, *, memory_bytes: int) -> list[dict[str, Any]]:
     """
     kind, file, base = kind_of(path), str(path), base_offset_of(path)
     is_sparse = kind in ("index", "timeindex")
-    data = read_entries(LogFile.at(path), _ENTRY_BYTES[kind]) if is_sparse else read_file(path)
+    stored = LogFile.at(path)
+    data = read_entries(stored, _ENTRY_BYTES[kind]) if is_sparse else stored.read()
     count = len(data) // _ENTRY_BYTES[kind] if kind in _ENTRY_BYTES else data.count(b"\n")
     if count * _LISTED_BYTES > memory_bytes:
         raise RefusedError(

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,8 +56,10 @@ from kcompact.kernels import (
     Column,
     Table,
 )
+from kcompact.log.files import LogFile
 from kcompact.readable import MAX_SHOWN_CHARS
 
+_ANY_FILE = LogFile.at("")
 _OUT_BYTES = 4 << 20
 _WORTH_A_CALL = 64
 """A call of the kernel takes as long as the definition takes for some of so many lines."""
@@ -130,7 +131,7 @@ class RunLines:
         yield from self._written(form, run, rows, is_batch, program)
 
     def _program_of(self, form: LineForm) -> _Program | None:
-        of_any_log = replace(form, label="", path=Path())
+        of_any_log = replace(form, label="", file=_ANY_FILE)
         if of_any_log not in self._programs:
             self._programs[of_any_log] = _program(of_any_log)
         return self._programs[of_any_log]
