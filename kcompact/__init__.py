@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from kcompact.log.lock import log_dir_lock as log_dir_lock
     from kcompact.log.segment_reader import batches as batches
     from kcompact.plan.clean_plan import CleanPlan as CleanPlan
-    from kcompact.plan.clean_plan import Reason as Reason
     from kcompact.plan.discovery import find_partitions as find_partitions
     from kcompact.plan.options import PlanOptions as PlanOptions
     from kcompact.plan.partition import plan_partition as plan_partition
+    from kcompact.plan.verdict import Reason as Reason
     from kcompact.swap.recovery import recover as recover
 
 _MODULES = {
@@ -61,7 +61,7 @@ _MODULES = {
     "PartitionLog": "log.directory",
     "PartitionOutcome": "cleaner.outcome",
     "PlanOptions": "plan.options",
-    "Reason": "plan.clean_plan",
+    "Reason": "plan.verdict",
     "RoundProgress": "cleaner.round",
     "RoundResult": "cleaner.outcome",
     "Status": "cleaner.outcome",

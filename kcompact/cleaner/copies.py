@@ -22,9 +22,10 @@ from kcompact.errors import (
     UnfinishedCopyError,
 )
 from kcompact.notes import NoteCode
-from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import canonical
 from kcompact.plan.options import PlanOptions
+from kcompact.plan.verdict import Reason
 from kcompact.readable import shell_word
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.marker import MARKER

@@ -17,10 +17,11 @@ from kcompact.cleaner.states import ABORTED, NONE, Event, State, after
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.names import TopicPartition, parse_directory
 from kcompact.log.directory import read_log_dir
-from kcompact.plan.clean_plan import CleanPlan, Reason, dirtiest_first
+from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
 from kcompact.plan.discovery import partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
+from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition, plan_partitions
 
 WAIT_S = 0.1

@@ -46,10 +46,12 @@ from kcompact.host.machine import clock_ms
 from kcompact.log.directory import LogDir, read_again
 from kcompact.log.settled import damage_only_if_unchanged, read_settled
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import due_now
 from kcompact.plan.discovery import canonical, find_partitions, named_path
-from kcompact.plan.notes import (
+from kcompact.plan.options import PlanOptions
+from kcompact.plan.partition import make_plan, refusal, retention_refusal
+from kcompact.plan.run_notes import (
     assumption_notes,
     option_notes,
     require_plausible_clock,
@@ -57,8 +59,7 @@ from kcompact.plan.notes import (
     setting_notes,
     time_notes,
 )
-from kcompact.plan.options import PlanOptions
-from kcompact.plan.partition import make_plan, refusal, retention_refusal
+from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import LogDirs, Planner, in_turns, named_partitions, walk_partitions
 from kcompact.readable import shown
 from kcompact.swap.copy import Output

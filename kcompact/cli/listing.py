@@ -30,7 +30,7 @@ from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.notes import option_notes
+from kcompact.plan.run_notes import option_notes
 from kcompact.plan.walk import gravest_exit_code
 from kcompact.readable import counted, shown
 

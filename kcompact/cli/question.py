@@ -16,8 +16,8 @@ from kcompact.errors import CorruptDataError, KcompactError, RefusedError, stora
 from kcompact.log.directory import LogDir
 from kcompact.log.files import LogFile
 from kcompact.plan.discovery import LeftOut, left_out
-from kcompact.plan.notes import option_notes, plan_notes
 from kcompact.plan.options import PlanOptions
+from kcompact.plan.run_notes import option_notes, plan_notes
 from kcompact.plan.walk import Entry, Planner, gravest_exit_code, named_partitions, walk_partitions
 
 

@@ -49,9 +49,9 @@ from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.kernels.machine_code import turned_off
 from kcompact.log.directory import LogDir, is_partition_directory
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
-from kcompact.plan.notes import option_notes, wrong_name_notes
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_despite_damage
+from kcompact.plan.run_notes import option_notes, wrong_name_notes
 from kcompact.plan.walk import noted
 
 

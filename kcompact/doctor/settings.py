@@ -20,7 +20,7 @@ from kcompact.format.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import kafka_passes_at_most, keys_per_pass, offset_map_slots
-from kcompact.plan.notes import found_note, how_to_know, nothing_read, unresolved_text
+from kcompact.plan.run_notes import found_note, how_to_know, nothing_read, unresolved_text
 from kcompact.readable import shown
 
 _REFUSALS = {

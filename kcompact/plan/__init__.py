@@ -15,8 +15,9 @@ The others are pure functions of values:
 
     options      how partitions are chosen and planned
     totals       the plans of several partitions, added up
-    clean_plan   clean and dirty section, ratio, lag, groups, and the verdict: each reason is decided here
-    notes        notes and hints on a whole run
+    verdict      every reason to clean a partition or not, and the one place that decides
+    clean_plan   clean and dirty section, ratio, lag, groups, with the verdict
+    run_notes    notes and hints on a whole run
     deletion     the whole segments that a broker would delete
 
     explanation  why a partition is cleaned or not, what would change that, when, and what the cleaning costs

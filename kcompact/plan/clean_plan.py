@@ -16,86 +16,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from kcompact.config.settings import INT_MAX, TopicConfig
-from kcompact.format.names import INTERNAL_TOPICS, TopicPartition
+from kcompact.format.names import TopicPartition
 from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer, first_open_transaction_offset
 from kcompact.log.segments import Segment
-
-
-class ConditionName(enum.StrEnum):
-    """What Kafka's cleaner asks of a partition, in the order in which `conditions` shows it.
-
-    A setting's condition has its name.
-    """
-
-    POLICY = "cleanup.policy"
-    CLEANER_ENABLE = "log.cleaner.enable"
-    UNCLEANABLE = "uncleanable"
-    INTERNAL = "internal-topic"
-    CLEAN_SHUTDOWN = "clean-shutdown"
-    DIRTY_RECORDS = "dirty-records"
-    LAST_STABLE_OFFSET = "last-stable-offset"
-    HIGH_WATERMARK = "high-watermark"
-    ACTIVE_SEGMENT = "active-segment"
-    MIN_LAG = "min.compaction.lag.ms"
-    MAX_LAG = "max.compaction.lag.ms"
-    RATIO = "min.cleanable.dirty.ratio"
-    ORDER = "order"
-    BUFFER = "log.cleaner.dedupe.buffer.size"
-    THROTTLE = "log.cleaner.io.max.bytes.per.second"
-    TOMBSTONES = "delete.retention.ms"
-    RETENTION = "retention.ms"
-
-
-class Reason(enum.StrEnum):
-    """The reason why a partition is cleaned or not, with the condition that decides then."""
-
-    DIRTY_RATIO = "dirty-ratio", ConditionName.RATIO
-    MAX_COMPACTION_LAG = "max-compaction-lag", ConditionName.MAX_LAG
-    FORCED = "forced", ConditionName.RATIO
-
-    BELOW_RATIO = "below-ratio", ConditionName.RATIO
-    EMPTY = "empty", ConditionName.DIRTY_RECORDS
-    NOTHING_DIRTY = "nothing-dirty", ConditionName.DIRTY_RECORDS
-    ACTIVE_ONLY = "active-only", ConditionName.ACTIVE_SEGMENT
-    MIN_COMPACTION_LAG = "min-compaction-lag", ConditionName.MIN_LAG
-    OPEN_TRANSACTION = "open-transaction", ConditionName.LAST_STABLE_OFFSET
-    HIGH_WATERMARK = "high-watermark", ConditionName.HIGH_WATERMARK
-    RECOVERY_POINT = "recovery-point", ConditionName.CLEAN_SHUTDOWN
-    POLICY_DELETE = "policy-delete", ConditionName.POLICY
-    POLICY_UNKNOWN = "policy-unknown", ConditionName.POLICY
-    INTERNAL = "internal", ConditionName.INTERNAL
-    LEFTOVERS = "leftovers", ConditionName.UNCLEANABLE
-    CORRUPT = "corrupt", ConditionName.UNCLEANABLE
-    UNCLEAN_SHUTDOWN = "unclean-shutdown", ConditionName.CLEAN_SHUTDOWN
-    NOT_A_PARTITION = "not-a-partition", ConditionName.UNCLEANABLE
-
-    condition: ConditionName
-
-    def __new__(cls, value: str, condition: ConditionName) -> Reason:
-        reason = str.__new__(cls, value)
-        reason._value_ = value
-        reason.condition = condition
-        return reason
-
-
-ELIGIBLE = frozenset({Reason.DIRTY_RATIO, Reason.MAX_COMPACTION_LAG, Reason.FORCED})
-"""The reasons to clean; all others are reasons not to."""
-
-DELETES_NOTHING = frozenset(
-    {
-        Reason.CORRUPT,
-        Reason.LEFTOVERS,
-        Reason.INTERNAL,
-        Reason.NOT_A_PARTITION,
-        Reason.UNCLEAN_SHUTDOWN,
-        Reason.POLICY_UNKNOWN,
-    }
-)
-"""Verdicts on a partition from which no old segment is deleted either."""
+from kcompact.plan.verdict import ELIGIBLE, Bound, Reason, verdict_on
 
 
 class Role(enum.StrEnum):
@@ -105,13 +32,6 @@ class Role(enum.StrEnum):
     DIRTY = "dirty"
     UNCLEANABLE = "uncleanable"
     ACTIVE = "active"
-
-
-class Bound(NamedTuple):
-    """An offset from which on nothing may be cleaned, and why."""
-
-    offset: int
-    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +53,8 @@ class CleanPlan:
     """What a cleaning of one partition would do. Sizes are bytes of `.log` files, times are Unix milliseconds.
 
     Each element of `groups` is the input of one output segment, in ascending order; a plan that is not eligible has no
-    groups. `need_compaction_now`: the oldest dirty segment is past `max.compaction.lag.ms`. `comes_later`: a broker
-    cleans another log first, and deletes the old segments of all compacted logs before it looks at this one again.
+    groups. `comes_later`: a broker cleans another log first, and deletes the old segments of all compacted logs before
+    it looks at this one again.
     """
 
     log: PartitionLog
@@ -150,7 +70,6 @@ class CleanPlan:
     cleanable_bytes: int
     cleanable_ratio: float
     max_compaction_delay_ms: int
-    need_compaction_now: bool
     reason: Reason
     explanation: str
     groups: tuple[tuple[Segment, ...], ...]
@@ -161,6 +80,11 @@ class CleanPlan:
     def eligible(self) -> bool:
         """Whether the partition is to be cleaned."""
         return self.reason in ELIGIBLE
+
+    @property
+    def need_compaction_now(self) -> bool:
+        """Whether the oldest dirty segment is past `max.compaction.lag.ms`."""
+        return self.max_compaction_delay_ms > 0
 
     @property
     def bound(self) -> Reason:
@@ -306,7 +230,7 @@ def plan_cleaning(
     force: bool = False,
     include_internal: bool = False,
 ) -> CleanPlan:
-    """Return the plan for one partition: the one place where the verdict on it is found.
+    """Return the plan for one partition, with the verdict of `verdict_on`.
 
     `high_watermark` None is the log end. `first_unstable_offset` None is the first offset of the oldest transaction
     that `producers` have open, or the log start if that is greater. `force` cleans below the minimum ratio; every other
@@ -319,17 +243,21 @@ def plan_cleaning(
     offsets = offsets_to_clean(
         log, config, now_ms=now_ms, high_watermark=high_watermark, last_stable_offset=last_stable
     )
-    sizes = _section_sizes(log, offsets)
-    delay_ms = compaction_delay_ms(
+    first_dirty, first_uncleanable = offsets.first_dirty_offset, offsets.first_uncleanable_offset
+    clean_bytes, cleanable_bytes = _section_bytes(log, first_dirty, first_uncleanable)
+    ratio = cleanable_bytes / (clean_bytes + cleanable_bytes) if cleanable_bytes else 0.0
+    max_lag_ms = config.max_compaction_lag_ms
+    delay_ms = compaction_delay_ms(log, first_dirty_offset=first_dirty, max_compaction_lag_ms=max_lag_ms, now_ms=now_ms)
+    reason, explanation = verdict_on(
         log,
-        first_dirty_offset=offsets.first_dirty_offset,
-        max_compaction_lag_ms=config.max_compaction_lag_ms,
-        now_ms=now_ms,
-    )
-    reason, explanation = (
-        _why_not_allowed(log, config, include_internal=include_internal)
-        or (None if sizes.cleanable_bytes else _why_nothing_is_cleanable(log, config, offsets))
-        or _verdict_by_ratio_and_age(sizes, delay_ms, config, force=force)
+        config,
+        first_dirty_offset=first_dirty,
+        bound=offsets.bounds[0],
+        cleanable_bytes=cleanable_bytes,
+        ratio=ratio,
+        delay_ms=delay_ms,
+        force=force,
+        include_internal=include_internal,
     )
     return CleanPlan(
         log=log,
@@ -337,18 +265,17 @@ def plan_cleaning(
         now_ms=now_ms,
         high_watermark=high_watermark,
         last_stable_offset=last_stable,
-        first_dirty_offset=offsets.first_dirty_offset,
-        first_uncleanable_offset=offsets.first_uncleanable_offset,
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=first_uncleanable,
         bounds=offsets.bounds,
         checkpoint_reset=offsets.reset,
-        clean_bytes=sizes.clean_bytes,
-        cleanable_bytes=sizes.cleanable_bytes,
-        cleanable_ratio=sizes.ratio,
+        clean_bytes=clean_bytes,
+        cleanable_bytes=cleanable_bytes,
+        cleanable_ratio=ratio,
         max_compaction_delay_ms=delay_ms,
-        need_compaction_now=delay_ms > 0,
         reason=reason,
         explanation=explanation,
-        groups=_groups_to_clean(log, config, offsets) if reason in ELIGIBLE else (),
+        groups=_groups_to_clean(log, config, first_uncleanable) if reason in ELIGIBLE else (),
         producers=producers,
     )
 
@@ -386,132 +313,26 @@ def _in_log(log: PartitionLog, high_watermark: int | None) -> int:
     return max(high_watermark, log.log_start_offset)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SectionSizes:
-    """The bytes of the `.log` files of the clean section and of the cleanable section. Rule: `LogToClean`."""
+def _section_bytes(log: PartitionLog, first_dirty_offset: int, first_uncleanable_offset: int) -> tuple[int, int]:
+    """Return the bytes of the `.log` files of the clean section and of the cleanable one. Rule: `LogToClean`.
 
-    clean_bytes: int
-    cleanable_bytes: int
-
-    @property
-    def ratio(self) -> float:
-        """The dirty ratio; 0 for two empty sections."""
-        total_bytes = self.clean_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total_bytes if total_bytes else 0.0
-
-
-def _section_sizes(log: PartitionLog, offsets: OffsetsToClean) -> _SectionSizes:
-    """Return the sizes of the sections. A segment that contains the first dirty offset counts in both."""
-    first_dirty, first_uncleanable = offsets.first_dirty_offset, offsets.first_uncleanable_offset
-    return _SectionSizes(
-        clean_bytes=sum(segment.size_bytes for segment in log.segments if segment.base_offset < first_dirty),
-        cleanable_bytes=sum(segment.size_bytes for segment in log.segments_between(first_dirty, first_uncleanable)),
-    )
+    A segment that contains the first dirty offset counts in both.
+    """
+    clean = (segment for segment in log.segments if segment.base_offset < first_dirty_offset)
+    cleanable = log.segments_between(first_dirty_offset, first_uncleanable_offset)
+    return sum(segment.size_bytes for segment in clean), sum(segment.size_bytes for segment in cleanable)
 
 
 def _groups_to_clean(
-    log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean
+    log: PartitionLog, config: TopicConfig, first_uncleanable_offset: int
 ) -> tuple[tuple[Segment, ...], ...]:
     """Return the groups of all segments below the first uncleanable offset, clean segments included."""
     return group_segments(
-        [segment for segment in log.segments if segment.base_offset < offsets.first_uncleanable_offset],
+        [segment for segment in log.segments if segment.base_offset < first_uncleanable_offset],
         segment_bytes=config.segment_bytes,
         segment_index_bytes=config.segment_index_bytes,
-        first_uncleanable_offset=offsets.first_uncleanable_offset,
+        first_uncleanable_offset=first_uncleanable_offset,
     )
-
-
-# The verdict. Each reason is decided here, and nowhere else; `conditions` asks the same functions.
-
-Ruling = tuple[Reason, str]
-"""A reason, and the sentence that explains it."""
-
-UNCLEAN_SHUTDOWN = "the broker was not shut down cleanly: .kafka_cleanshutdown is missing"
-
-
-def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal: bool) -> Ruling | None:
-    """Return why the partition may not be cleaned at any ratio; None if it may."""
-    topic = log.topic_partition.topic
-    if log.damage and not log.needs_recovery:
-        return Reason.CORRUPT, str(log.damage[0]).splitlines()[0]
-    if log.staging:
-        return Reason.LEFTOVERS, "an interrupted swap left files behind; run kcompact recover"
-    if log.leftovers:
-        # Without its staging directory kcompact leaves no such files.
-        problem = "an interrupted swap of a broker left files behind; start that broker once and stop it, or use"
-        return Reason.LEFTOVERS, f"{problem} kcompact recover --foreign"
-    if log.is_cluster_metadata or (topic in INTERNAL_TOPICS and not include_internal):
-        return Reason.INTERNAL, f"{topic} is an internal topic of Kafka"
-    if config.remote_storage_enable:
-        problem = "the topic has tiered storage (remote.storage.enable=true), which kcompact does not support"
-        return Reason.NOT_A_PARTITION, problem
-    if log.needs_recovery:
-        return Reason.UNCLEAN_SHUTDOWN, UNCLEAN_SHUTDOWN
-    if config.cleanup_policy is None:
-        return Reason.POLICY_UNKNOWN, f"the cleanup.policy of {topic} is unknown"
-    return why_not_compacted(config)
-
-
-def why_not_compacted(config: TopicConfig) -> Ruling | None:
-    """Return why a topic with a known policy is not compacted; None if it is."""
-    if config.compacts:
-        return None
-    return Reason.POLICY_DELETE, f"cleanup.policy is '{config.policy_text}', without compact"
-
-
-def _why_nothing_is_cleanable(log: PartitionLog, config: TopicConfig, offsets: OffsetsToClean) -> Ruling:
-    """Return why the cleanable section is empty."""
-    ruling = why_not_in_closed_segments(log, offsets.first_dirty_offset)
-    if ruling is not None:
-        return ruling
-    bound = offsets.bounds[0]
-    match bound.reason:
-        case Reason.MIN_COMPACTION_LAG:
-            lag_ms = config.min_compaction_lag_ms
-            return bound.reason, f"the dirty segments are younger than min.compaction.lag.ms {lag_ms}"
-        case Reason.OPEN_TRANSACTION:
-            return bound.reason, f"the first dirty segment has an open transaction, from offset {bound.offset}"
-        case Reason.RECOVERY_POINT:
-            return bound.reason, f"a broker recovers all dirty segments, from offset {bound.offset} on"
-    return bound.reason, "no whole dirty segment is below the high watermark"
-
-
-def why_not_in_closed_segments(log: PartitionLog, first_dirty_offset: int) -> Ruling | None:
-    """Return why no closed segment has a dirty record; None if one has."""
-    if log.size_bytes == 0:
-        return Reason.EMPTY, "the log has no batches"
-    active = log.active_segment
-    if any(segment.size_bytes for segment in log.segments_between(first_dirty_offset, active.base_offset)):
-        return None
-    if first_dirty_offset >= log.log_end_offset or active.size_bytes == 0:
-        return Reason.NOTHING_DIRTY, f"the log is clean up to its end, offset {log.log_end_offset}"
-    return Reason.ACTIVE_ONLY, f"all dirty records are in the active segment, which starts at {active.base_offset}"
-
-
-def _verdict_by_ratio_and_age(sizes: _SectionSizes, delay_ms: int, config: TopicConfig, *, force: bool) -> Ruling:
-    """Return the verdict for a log that has a cleanable section."""
-    by_ratio = reason, sentence = ruling_by_ratio(sizes.ratio, config)
-    if reason in ELIGIBLE:
-        return by_ratio
-    by_age = ruling_by_age(delay_ms)
-    if by_age is None and force:
-        return Reason.FORCED, f"{sentence}; --force ignores the ratio"
-    return by_age or by_ratio
-
-
-def ruling_by_ratio(ratio: float, config: TopicConfig) -> Ruling:
-    """Return the verdict by the dirty ratio alone."""
-    minimum = config.min_cleanable_dirty_ratio
-    if ratio > minimum:
-        return Reason.DIRTY_RATIO, f"ratio {ratio:.4f} is above {minimum}"
-    return Reason.BELOW_RATIO, f"ratio {ratio:.4f} is not above {minimum}"
-
-
-def ruling_by_age(delay_ms: int) -> Ruling | None:
-    """Return the verdict by the age of the oldest dirty segment alone; None if it is no reason to clean."""
-    if delay_ms <= 0:
-        return None
-    return Reason.MAX_COMPACTION_LAG, f"the oldest dirty segment is {delay_ms} ms past max.compaction.lag.ms"
 
 
 # The order of several partitions

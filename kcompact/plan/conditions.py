@@ -11,18 +11,7 @@ from dataclasses import dataclass
 
 from kcompact import readable
 from kcompact.config.settings import LONG_MAX
-from kcompact.plan.clean_plan import (
-    UNCLEAN_SHUTDOWN,
-    CleanPlan,
-    ConditionName,
-    Reason,
-    oldest_dirty_ms,
-    ruling_by_age,
-    ruling_by_ratio,
-    uncleanable_from,
-    why_not_compacted,
-    why_not_in_closed_segments,
-)
+from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, uncleanable_from
 from kcompact.plan.cost import UNLIMITED, broker_cost
 from kcompact.plan.deciding_settings import (
     Remedy,
@@ -43,6 +32,15 @@ from kcompact.plan.forecast import (
 )
 from kcompact.plan.horizons import Horizons
 from kcompact.plan.transactions import TransactionState, how_it_ends, oldest_open
+from kcompact.plan.verdict import (
+    UNCLEAN_SHUTDOWN,
+    ConditionName,
+    Reason,
+    ruling_by_age,
+    ruling_by_ratio,
+    why_not_compacted,
+    why_not_in_closed_segments,
+)
 
 _UNTOUCHED_MS = 3_600_000
 """A broker that goes on writing for so long to a partition that its cleaner should have taken has a problem."""

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from kcompact.config.settings import INT_MAX, LONG_MAX, MIN_DEDUPE_BUFFER_BYTES, TopicConfig
 from kcompact.format.names import Suffix
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import CleanPlan, Reason, group_segments
+from kcompact.plan.clean_plan import CleanPlan, group_segments
 from kcompact.plan.deletion import RetentionReason, first_due_ms, plan_forecast, retention_comes_first
+from kcompact.plan.verdict import Reason
 
 OFFSET_MAP_ENTRY_BYTES = 16 + 8
 """An MD5 of the key and an offset."""

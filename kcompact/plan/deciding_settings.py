@@ -16,9 +16,10 @@ from decimal import ROUND_FLOOR, Decimal
 
 from kcompact import readable
 from kcompact.config.settings import TopicConfig
-from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason, oldest_dirty_ms, planned_again
+from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, planned_again
 from kcompact.plan.deletion import assumed_settings, due_now, retention_applies
 from kcompact.plan.forecast import closed_dirty_segments, planned_after_roll, roll_ms
+from kcompact.plan.verdict import ConditionName, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ from itertools import takewhile
 from kcompact.config.settings import TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import DELETES_NOTHING, CleanPlan, planned_again
+from kcompact.plan.clean_plan import CleanPlan, planned_again
+from kcompact.plan.verdict import DELETES_NOTHING
 
 
 class RetentionReason(enum.StrEnum):

@@ -16,7 +16,7 @@ from typing import Any
 
 from kcompact import readable
 from kcompact.config.settings import LONG_MAX, TopicConfig
-from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason, planned_again
+from kcompact.plan.clean_plan import CleanPlan, planned_again
 from kcompact.plan.conditions import ALONE, Condition, Rivals, Verdict, conditions_of
 from kcompact.plan.cost import (
     BrokerCost,
@@ -42,6 +42,7 @@ from kcompact.plan.forecast import (
 )
 from kcompact.plan.horizons import Horizons
 from kcompact.plan.transactions import TransactionState
+from kcompact.plan.verdict import ConditionName, Reason
 
 _GROWS_OUT_OF = frozenset({Reason.ACTIVE_ONLY, Reason.BELOW_RATIO, Reason.MIN_COMPACTION_LAG})
 """Verdicts that more records change."""

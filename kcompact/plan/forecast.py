@@ -21,7 +21,8 @@ from kcompact import readable
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import CleanPlan, Reason, oldest_dirty_ms, planned_again
+from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, planned_again
+from kcompact.plan.verdict import Reason
 
 RECENT_SEGMENTS = 4
 """So many closed segments, the newest ones, and the active one show how fast a log grows."""

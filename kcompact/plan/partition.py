@@ -13,9 +13,10 @@ from kcompact.log.files import files_in
 from kcompact.log.producer_state import first_unstable_offset, load_producers
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
+from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 from kcompact.plan.deletion import assumed_settings, due_now
 from kcompact.plan.options import PlanOptions
+from kcompact.plan.verdict import Reason
 from kcompact.wording import worded
 
 NO_HIGH_WATERMARK = Note.of(NoteCode.NO_HIGH_WATERMARK)

@@ -28,12 +28,13 @@ from kcompact.log.files import files_in
 from kcompact.log.per_log_dir import PerLogDir
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note
-from kcompact.plan.clean_plan import ELIGIBLE, CleanPlan, Reason, dirtiest_first, place
+from kcompact.plan.clean_plan import CleanPlan, dirtiest_first, place
 from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import make_plan, plan_despite_damage
+from kcompact.plan.verdict import ELIGIBLE, Reason
 
 if TYPE_CHECKING:
     from kcompact.config.resolve import Configured

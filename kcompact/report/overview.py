@@ -9,12 +9,13 @@ from pathlib import Path
 from kcompact import readable
 from kcompact.config.settings import FIELD_NAMES, Source, config_fields
 from kcompact.errors import CorruptDataError
-from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.conditions import Condition, Verdict
 from kcompact.plan.explanation import explain
-from kcompact.plan.notes import why_assumed
 from kcompact.plan.partition import hint_for
+from kcompact.plan.run_notes import why_assumed
 from kcompact.plan.totals import totals_of
+from kcompact.plan.verdict import ConditionName, Reason
 from kcompact.report.dirty_ratio import ratio_section
 from kcompact.report.figures import illustrated_keys, scale_section, time_section
 from kcompact.report.page import Illustrated, KeyFigure, PartitionView

@@ -29,9 +29,10 @@ from kcompact.keys.count import count_keys
 from kcompact.keys.counts import CountOptions
 from kcompact.log.directory import LogDir
 from kcompact.log.settled import damage_only_if_unchanged, read_settled
-from kcompact.plan.clean_plan import CleanPlan, Reason, plan_cleaning
+from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_despite_damage
+from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition, Planner, walk_partitions
 
 if TYPE_CHECKING:

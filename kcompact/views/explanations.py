@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from kcompact import readable
 from kcompact.config.settings import LONG_MAX
-from kcompact.plan.clean_plan import ConditionName
 from kcompact.plan.conditions import Condition, Value, Verdict
 from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.explanation import Explanation, most_keys
-from kcompact.plan.notes import why_assumed
+from kcompact.plan.run_notes import why_assumed
 from kcompact.plan.totals import ReasonTotals, totals_by_reason
+from kcompact.plan.verdict import ConditionName
 from kcompact.plan.walk import PlannedPartition
 from kcompact.views.parts import Cell, Heading, Items, Part, Section, Space, Table, Tone, cell, lines, row
 from kcompact.views.plans import FEW, left_out_parts, lines_of_left_out, notes_and_hints, totals_parts

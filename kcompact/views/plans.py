@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcompact import readable
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import kafka_passes_at_most, keys_per_pass
 from kcompact.plan.deletion import (
     RetentionReason,
@@ -22,8 +22,9 @@ from kcompact.plan.deletion import (
     retention_applies,
 )
 from kcompact.plan.discovery import LeftOut, LeftOutKind
-from kcompact.plan.notes import hints
+from kcompact.plan.run_notes import hints
 from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
+from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.views.parts import Cell, Heading, Part, Space, Table, Tone, lines, row
 from kcompact.views.segments import log_scale

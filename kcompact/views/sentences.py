@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from kcompact import readable
 from kcompact.config.settings import Source, TopicConfig
 from kcompact.errors import LogDirLockedError
-from kcompact.plan.clean_plan import CleanPlan, Reason, Role
+from kcompact.plan.clean_plan import CleanPlan, Role
 from kcompact.plan.deletion import RetentionReason, limit_of
+from kcompact.plan.verdict import Reason
 
 if TYPE_CHECKING:
     from kcompact.errors import KcompactError

@@ -27,8 +27,9 @@ from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_c
 from kcompact.format.names import snapshot_name
 from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import log_dir_lock
-from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.plan.verdict import Reason
 from tests.support import log_dsl, log_writer
 from tests.support.log_reader import read_aborted, read_segments
 from tests.support.log_writer import DEFAULT_TIME, LogSpec

@@ -14,12 +14,13 @@ import pytest
 
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
-from kcompact.plan.clean_plan import CleanPlan, ConditionName
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.conditions import Condition
 from kcompact.plan.deciding_settings import Remedy
 from kcompact.plan.explanation import Explanation, explain
 from kcompact.plan.forecast import How, rolls_from_ms
 from kcompact.plan.partition import plan_partition
+from kcompact.plan.verdict import ConditionName
 from tests.oracle.real_kafka import Json, RealKafka, append, copy_log_dir, marker, record, roll
 
 pytestmark = pytest.mark.oracle

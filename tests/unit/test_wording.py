@@ -29,7 +29,7 @@ ONLY_COMMANDS = (
     "inspect/record_filter.py",
     "__main__.py",
     "wording.py",
-    "plan/notes.py",
+    "plan/run_notes.py",
 )
 """What they say is shown by the command line only: notes and findings name the command to type."""
 OF_A_LIST = "there may be more records: "

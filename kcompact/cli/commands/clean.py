@@ -226,7 +226,7 @@ def _print_json(result: RoundResult, beside: Sequence[LeftOut], now_ms: int) -> 
 
 
 def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | None) -> None:
-    from kcompact.plan.notes import running_notes
+    from kcompact.plan.run_notes import running_notes
 
     if printer is None:
         return

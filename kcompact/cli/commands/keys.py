@@ -82,7 +82,7 @@ def command(
     from kcompact.cli.question import named_in
     from kcompact.keys.counts import CountOptions
     from kcompact.plan.discovery import left_out
-    from kcompact.plan.notes import option_notes, running_notes, time_notes
+    from kcompact.plan.run_notes import option_notes, running_notes, time_notes
     from kcompact.plan.walk import gravest_exit_code
 
     older_than_ms = None if older_than is None else _age_ms(older_than, plan_options.now_ms)

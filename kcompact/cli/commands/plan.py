@@ -86,7 +86,7 @@ def command(
     from kcompact.cli.output.printer import Printer
     from kcompact.config.settings import parse_override
     from kcompact.plan.discovery import left_out
-    from kcompact.plan.notes import option_notes, plan_notes
+    from kcompact.plan.run_notes import option_notes, plan_notes
     from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions, plan_partitions
 
     compared = tuple(parse_override(text, option="--compare") for text in compare)
@@ -198,8 +198,8 @@ def _plans(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, *, is_qui
 def _show_next(planned: Sequence[PlannedPartition], printer: Printer) -> None:
     """Print the command that cleans what was planned, or that deletes what is due."""
     from kcompact.cli.output.next_command import show_next
-    from kcompact.plan.notes import running_notes
     from kcompact.plan.partition import assumed_retention
+    from kcompact.plan.run_notes import running_notes
     from kcompact.plan.totals import deleted_by_retention
 
     command, *arguments = [each for each in typed_arguments() if each != "--explain"]

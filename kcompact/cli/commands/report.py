@@ -78,7 +78,7 @@ def command(
       kcompact report --topic 'orders*' -o orders.html /var/lib/kafka
     """
     from kcompact.keys.counts import CountOptions
-    from kcompact.plan.notes import option_notes, plan_notes
+    from kcompact.plan.run_notes import option_notes, plan_notes
     from kcompact.plan.walk import gravest_exit_code, in_turns, named_partitions
     from kcompact.report.file import require_writable, write_report
     from kcompact.report.reading import MOST_DETAILED, PartitionFacts, planned_facts
@@ -210,7 +210,7 @@ def _page(
 
 def _commands(facts: Sequence[PartitionFacts]) -> list[str]:
     """Return the commands to run next, with the paths and the settings of this one."""
-    from kcompact.plan.notes import running_notes
+    from kcompact.plan.run_notes import running_notes
 
     command, *arguments = _shared_arguments(typed_arguments())
     found = []

@@ -24,10 +24,11 @@ from kcompact.config.settings import Source, config_fields
 from kcompact.format.names import TopicPartition, parse_directory
 from kcompact.log.segments import Segment
 from kcompact.notes import NoteCode
-from kcompact.plan.clean_plan import CleanPlan, Reason, Role
+from kcompact.plan.clean_plan import CleanPlan, Role
 from kcompact.plan.deletion import RetentionReason, plan_forecast, reason_to_roll
 from kcompact.plan.discovery import LeftOutKind
 from kcompact.plan.partition import hint_for
+from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.views.sentences import clean_below_offset, role_reason
 

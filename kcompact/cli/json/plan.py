@@ -20,10 +20,10 @@ from kcompact.cli.json.fields import (
     nullable,
 )
 from kcompact.cli.json.partitions import ERROR, LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, PLANNED, SEGMENTS
-from kcompact.plan.clean_plan import ConditionName
 from kcompact.plan.conditions import Verdict
 from kcompact.plan.explanation import Comparison, Totals, total
 from kcompact.plan.forecast import How
+from kcompact.plan.verdict import ConditionName
 from kcompact.plan.walk import PlannedPartition
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, Status
 from kcompact.cli.json.clean import CLEANED
 from kcompact.cli.json.partitions import SEGMENT
 from kcompact.cli.json.plan import ENTRY
-from kcompact.plan.clean_plan import Reason
 from kcompact.plan.partition import plan_partition
+from kcompact.plan.verdict import Reason
 from tests.support import log_dsl
 from tests.support.command_line import (
     COMPACT,

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from kcompact.config.broker_config import BrokerConfig
 from kcompact.config.settings import FIELD_NAMES, INT_MAX, Setting, Source, TopicConfig
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import CleanPlan, Reason, planned_again
+from kcompact.plan.clean_plan import CleanPlan, planned_again
 from kcompact.plan.deciding_settings import deciding_assumptions
+from kcompact.plan.verdict import Reason
 from tests.support.log_values import NOW, log_of, planned, segment
 
 DAY_MS = 86_400_000

@@ -10,11 +10,11 @@ import pytest
 
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override, parse_override
-from kcompact.plan.clean_plan import ConditionName
 from kcompact.plan.conditions import Verdict
 from kcompact.plan.explanation import explain_all
 from kcompact.plan.horizons import read_all_horizons
 from kcompact.plan.partition import plan_partition
+from kcompact.plan.verdict import ConditionName
 from tests.support import log_dsl, log_writer
 
 

@@ -13,15 +13,8 @@ from kcompact.errors import CorruptDataError
 from kcompact.log.directory import LogDir, PartitionLog
 from kcompact.log.producer_state import Producer
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import (
-    ELIGIBLE,
-    Reason,
-    Role,
-    compaction_delay_ms,
-    dirtiest_first,
-    group_segments,
-    offsets_to_clean,
-)
+from kcompact.plan.clean_plan import Role, compaction_delay_ms, dirtiest_first, group_segments, offsets_to_clean
+from kcompact.plan.verdict import ELIGIBLE, Reason
 from tests.support.log_values import CLEAN, CONFIG, FOUR, LOG, NOW, log_of, planned, segment
 
 

@@ -19,7 +19,7 @@ from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import CleanPlan, ConditionName, Reason, planned_again
+from kcompact.plan.clean_plan import CleanPlan, planned_again
 from kcompact.plan.conditions import Condition, Verdict, conditions_of
 from kcompact.plan.cost import buffer_bytes_for_one_pass, keys_per_pass, offset_map_slots
 from kcompact.plan.deciding_settings import Remedy
@@ -33,6 +33,7 @@ from kcompact.plan.forecast import (
     roll_ms,
     rolls_from_ms,
 )
+from kcompact.plan.verdict import ConditionName, Reason
 from tests.support.log_values import CONFIG, NOW, log_of, planned, segment
 
 times = st.integers(NOW - 40, NOW + 20)

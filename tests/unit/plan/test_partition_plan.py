@@ -12,8 +12,9 @@ from kcompact.errors import RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import LogDir
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import NO_HIGH_WATERMARK, plan_partition, refusal
+from kcompact.plan.verdict import Reason
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME
 

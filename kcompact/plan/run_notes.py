@@ -13,10 +13,11 @@ from kcompact.format.names import parse_directory
 from kcompact.host.machine import clock_ms
 from kcompact.log.lock import holder_in_words
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.clean_plan import CleanPlan, Reason
+from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deciding_settings import deciding_assumptions
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
+from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.readable import closest, counted, shown, time
 
