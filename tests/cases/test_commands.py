@@ -1,0 +1,224 @@
+"""Replays the case files of `cases/commands`: logs, what happens to them, commands, and what these print.
+
+A paragraph that begins with `#` starts a story, in a directory of its own. Its lines prepare files or run commands;
+what a command prints stands below it, indented. `--rewrite` writes what happens into the files.
+
+    log in=data now=10:00 ...           write a partition into `data`, else into `logs`: `tests/support/log_dsl.py`
+    orders [in=data] [checkpoint=3 ...] the log of most stories: two dirty segments and an active one
+    flip FILE POSITION [BITS]           damage a byte; a negative position counts from the end
+    cut FILE BYTES                      take bytes off the end
+    append FILE HEX                     add bytes at the end
+    index FILE COUNT                    write so many entries into an offset index
+    broker [DIRECTORY]                  let a broker run on a log directory until the story ends
+    broker-config LINE [LINE]...        write the server.properties of the broker that uses `logs`
+    env NAME=VALUE                      set an environment variable
+    cp rm ln mkdir touch printf ...     as in a shell
+    $ kcompact ...                      a command; `!` marks what it prints on standard error
+    $ kcompact ... | show [NAME...]     its JSON in short lines, or only these fields of its partitions: `segments.role`
+    $ kcompact ... | grep ...           any other filter of a shell
+
+The clock says 10:00 of the first day. `3.log` is the log at offset 3, and `$COMPACT` the setting of a compacted topic.
+A command that only reads must leave every file as it is, to the byte and to the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kcompact.host import machine
+from kcompact.log import settled
+from tests.support import log_dsl, log_writer
+from tests.support.command_line import (
+    ASSUMED,
+    Ran,
+    digest,
+    flip,
+    kcompact,
+    rewrite,
+    running_broker,
+    server_properties,
+    settings,
+)
+from tests.support.log_writer import DAY_ZERO
+
+FILES = sorted((Path(__file__).parent / "commands").glob("*.txt"))
+INDENT = " " * 4
+WIDTH = 120
+CHANGES = {"clean", "recover", "restore"}
+SHELL = {"cp", "rm", "ln", "mv", "mkdir", "touch", "printf", "chmod"}
+SHORT_NAME = re.compile(r"(?<![\w.-])(\d{1,19})(?=\.(?:log|index|timeindex|txnindex|snapshot)\b)")
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+class Story:
+    """The directory of a story, and the brokers that run in it."""
+
+    def __init__(self, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.scratch = scratch
+        self.monkeypatch = monkeypatch
+        self.running = contextlib.ExitStack()
+        scratch.mkdir()
+        monkeypatch.chdir(scratch)
+
+    def prepare(self, lines: list[str]) -> None:
+        """Do what a line says. Those of a log follow its first one."""
+        verb, *words = shlex.split(SHORT_NAME.sub(_whole_name, lines[0]))
+        if verb in ("log", "orders"):
+            target = next((word.removeprefix("in=") for word in words if word.startswith("in=")), "logs")
+            head = re.sub(r" in=\S+", "", lines[0])
+            text = "\n".join([head, *lines[1:]]) if verb == "log" else settings(head.removeprefix("orders"))
+            log_writer.write(log_dsl.parse(text), self.scratch / target)
+        elif verb == "flip":
+            flip(Path(words[0]), int(words[1]), *(int(bits, 0) for bits in words[2:]))
+        elif verb == "cut":
+            rewrite(Path(words[0]), Path(words[0]).read_bytes()[: -int(words[1])])
+        elif verb == "append":
+            rewrite(Path(words[0]), Path(words[0]).read_bytes() + bytes.fromhex(words[1]))
+        elif verb == "index":
+            entries = (struct.pack(">ii", number + 1, number + 1) for number in range(int(words[1])))
+            rewrite(Path(words[0]), b"".join(entries))
+        elif verb == "broker":
+            self.running.enter_context(running_broker(self.scratch / (words or ["logs"])[0]))
+        elif verb == "broker-config":
+            server_properties(self.scratch / "logs", text="\n".join(words))
+        elif verb == "env":
+            self.monkeypatch.setenv(*words[0].split("=", 1))
+        else:
+            assert verb in SHELL, f"no such verb: {verb}"
+            subprocess.run(SHORT_NAME.sub(_whole_name, lines[0]), shell=True, cwd=self.scratch, check=True)
+
+    def run(self, command: str) -> list[str]:
+        """Return what a command prints."""
+        command = SHORT_NAME.sub(_whole_name, command).replace("$COMPACT", "--config cleanup.policy=compact")
+        first, _, shell_filter = command.partition(" | ")
+        program, *words = shlex.split(first)
+        assert program == "kcompact", command
+        before = self.state()
+        ran = kcompact(*words)
+        assert words[:1][0] in CHANGES or self.state() == before, f"{command} has changed something"
+        assert not re.search("Traceback|a bug of kcompact", ran.out + ran.err), ran.out + ran.err
+        out = self.filtered(ran, shell_filter) if shell_filter else ran.out
+        printed = [*out.splitlines(), *(f"! {line}" for line in ASSUMED.sub("", ran.err).splitlines())]
+        printed += [f"[exit code {ran.code}]"] if ran.code else []
+        printed = [re.sub(rf"{self.scratch}(/|\b)", "", line).rstrip() for line in printed]
+        return [re.sub(r"\(process \d+\)", "(process _)", line) for line in printed]
+
+    def filtered(self, ran: Ran, shell_filter: str) -> str:
+        verb, *names = shlex.split(shell_filter)
+        if verb == "show":
+            document = ran.lines[0] if len(ran.lines) == 1 else {"lines": ran.lines}
+            shown = [(f"{name}: ", _field(document, name)) for name in names] or [("", document)]
+            return "".join(f"{before}{_in_short_lines(value)}\n" for before, value in shown)
+        return subprocess.run(
+            shell_filter, shell=True, cwd=self.scratch, input=ran.out, stdout=subprocess.PIPE, text=True, check=False
+        ).stdout
+
+    def state(self) -> dict[str, str]:
+        return digest(self.scratch)
+
+
+def _whole_name(short: re.Match[str]) -> str:
+    return f"{int(short[1]):020d}"
+
+
+def _field(document: Any, name: str) -> Any:
+    """Return a field of a document, else of its partitions or lines."""
+    entries = next((each for each in ("partitions", "lines") if each in document), "")
+    return _at(document if name.partition(".")[0] in document else document[entries], name)
+
+
+def _at(value: Any, name: str) -> Any:
+    """Return a field of a JSON value, of each of a list."""
+    if isinstance(value, list):
+        return [_at(each, name) for each in value]
+    if not name or value is None or name in value:
+        return value if not name or value is None else value[name]
+    first, _, rest = name.partition(".")
+    return _at(value[first], rest)
+
+
+def _in_short_lines(value: Any, indent: str = "") -> str:
+    """Return JSON in which only what is too long for a line is spread over several."""
+    line = json.dumps(value)
+    if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list) or not value:
+        return line
+    inner = f"{indent}  "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(name)}: {_in_short_lines(each, inner)}" for name, each in value.items()]
+    else:
+        parts = [_in_short_lines(each, inner) for each in value]
+    lines: list[str] = []
+    for part in parts:
+        last = f"{lines[-1]}, {part}" if lines else ""
+        is_simple = not re.search(r"[{\[\n]", last)
+        if is_simple and last and len(inner) + len(last) < WIDTH:
+            lines[-1] = last
+        else:
+            lines.append(part)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return "\n".join([opening, ",\n".join(f"{inner}{line}" for line in lines), f"{indent}{closing}"])
+
+
+def paragraphs(text: str) -> Iterator[list[str]]:
+    """Yield the comments, the preparations with their lines, and the commands with what they print."""
+    current: list[str] = []
+    for line in text.splitlines():
+        continues = current and (
+            (line.startswith("#") and current[0].startswith("#"))
+            or (current[0].startswith("$") and (line.startswith(INDENT) or not line))
+            or (current[0].startswith("log ") and re.match(r"\d+:|snapshot |txnindex ", line))
+        )
+        if continues:
+            current.append(line)
+        else:
+            if current:
+                yield current
+            current = [line]
+    if current:
+        yield current
+
+
+def replayed(text: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the file as it should be: below every command is what it really prints."""
+    written: list[str] = []
+    with contextlib.ExitStack() as stories:
+        story: Story | None = None
+        for number, lines in enumerate(paragraphs(text)):
+            if lines[0].startswith("#"):
+                story = Story(scratch / str(number), monkeypatch)
+                stories.enter_context(story.running)
+            elif lines[0].startswith("$"):
+                assert story is not None
+                printed = story.run(lines[0].removeprefix("$ "))
+                blank = [""] * (len(lines) - len("\n".join(lines).rstrip("\n").split("\n")))
+                lines = [lines[0], *(f"{INDENT}{line}".rstrip() for line in printed), *blank]
+            elif lines[0]:
+                assert story is not None
+                story.prepare(lines)
+            written += lines
+    return "\n".join(written) + "\n"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_commands(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    now_ns = (DAY_ZERO + 10 * 3_600_000) * 1_000_000
+    monkeypatch.setattr(machine, "time", SimpleNamespace(time_ns=lambda: now_ns))
+    monkeypatch.setattr(settled, "_PAUSES_S", (0, 0, 0))
+    text = path.read_text(encoding="utf-8")
+    actual = replayed(text, tmp_path, monkeypatch)
+    if request.config.getoption("--rewrite"):
+        path.write_text(actual, encoding="utf-8")
+    else:
+        assert actual == text
