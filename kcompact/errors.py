@@ -101,6 +101,7 @@ class CorruptIndexError(CorruptDataError):
 class CorruptTransactionIndexError(CorruptIndexError):
     """A `.txnindex` contradicts the markers in its log, or its own format."""
 
+    unknown_version: int | None = None  # That of the wrong entry, if it is what is wrong.
     default_hint = (
         "With this index committed records count as aborted, or aborted ones as committed. "
         "kcompact clean --rebuild-indexes ignores it and finds the aborted transactions by the markers in the log; "
@@ -195,6 +196,7 @@ class ConfigError(RefusedError):
     """A setting has a value that Kafka would not accept, or a required setting has no value."""
 
     exit_code = 2
+    contradicts_other = ""  # The name of a setting whose value Kafka accepts, but not beside that of another one.
 
 
 class EngineError(KcompactError):
@@ -442,8 +444,7 @@ class UnfinishedCopyError(KcompactError):
         super().__init__(f"{shown(self.path)}: this copy is unfinished, do not use it; missing: {listed}", hint)
 
 
-_NAMED = 5
-"""A message names at most this many directories."""
+_NAMED = 5  # A message names at most this many directories.
 
 
 class RecoveryNeededError(KcompactError):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kcompact.keys.latest import LatestRecords
     from kcompact.log.transactions import TransactionEnds
     from kcompact.plan.options import PlanOptions
+    from kcompact.plan.walk import Planner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +241,12 @@ class _Lister:
         """The first damage in which a marker may be."""
         self._latest: tuple[Path, LatestRecords | None] | None = None
         """The latest records of a partition, the last one that was asked for; None if they could not be found."""
+
+    @cached_property
+    def _planner(self) -> Planner:
+        from kcompact.plan.walk import Planner
+
+        return Planner(list(dict.fromkeys(log.path.parent for log in self._logs)), self._options)
 
     @cached_property
     def _lines(self) -> RunLines:
@@ -458,7 +465,7 @@ class _Lister:
             self._latest = directory, None
             self._progress.pause()
             latest = _read_latest(
-                directory, self._options, memory_bytes=self._listing.budget_bytes, progress=KeysProgress()
+                directory, self._planner, memory_bytes=self._listing.budget_bytes, progress=KeysProgress()
             )
             self._latest = directory, latest
         return self._latest[1]
@@ -546,28 +553,22 @@ class _Lister:
         return [Note.of(NoteCode.RECORD_NOT_DECODED, records=records, are=are, log=label, first=first)]
 
 
-def _read_latest(
-    directory: Path, options: PlanOptions, *, memory_bytes: int | None, progress: Progress
-) -> LatestRecords:
+def _read_latest(directory: Path, planner: Planner, *, memory_bytes: int | None, progress: Progress) -> LatestRecords:
     """Return the latest record of each key of a partition. All of its log is read.
 
     Raises CorruptDataError if the log is damaged, RefusedError, StorageError, LogChangedError.
     """
     from kcompact.engine.in_process import InProcess
     from kcompact.keys.latest import latest_records
-    from kcompact.plan.partition import plan_despite_damage
-    from kcompact.plan.walk import LogDirs
-
-    config = options.configs_of([directory])[directory].config
 
     def read(log_dir: LogDir) -> LatestRecords:
-        plan, damage = plan_despite_damage(directory, config, options, log_dir=log_dir)
+        plan, damage = planner.plan_despite_damage(directory, log_dir)
         if damage is not None:
             raise damage
         return latest_records(plan, InProcess(progress=progress), memory_bytes=memory_bytes)
 
     try:
         with storage_errors(directory):
-            return read_settled(files_in(directory), LogDirs().of(directory), read, watches=False)
+            return read_settled(files_in(directory), planner.log_dirs.of(directory), read, watches=False)
     finally:
         progress.end()

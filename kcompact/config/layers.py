@@ -148,14 +148,22 @@ class _TopicConfigBuilder:
         lags = [self._settings.get(name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")]
         # A running cluster can have such a pair, through the broker's settings, and accepts it.
         if most < least and any(setting is not None and setting.origin is None for setting in lags):
-            raise ConfigError(
+            raise _contradiction(
+                "min.compaction.lag.ms",
                 path=f"configuration of {self._topic}",
                 problem=f"max.compaction.lag.ms {most} is less than min.compaction.lag.ms {least}",
             )
         buffer_bytes, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
         if buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # A broker refuses to start with less.
-            raise ConfigError(
+            raise _contradiction(
+                "log.cleaner.dedupe.buffer.size",
                 path="log.cleaner.dedupe.buffer.size",
                 problem=f"{buffer_bytes} for log.cleaner.threads {threads}: must be more than 1 MiB for each",
             )
         return config
+
+
+def _contradiction(name: str, *, path: str, problem: str) -> ConfigError:
+    error = ConfigError(path=path, problem=problem)
+    error.contradicts_other = name
+    return error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -77,7 +76,9 @@ def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:
     """Return all damage of a partition: every byte is read. Raises StorageError, RefusedError."""
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
     damage = (each for each in contents.findings if each.severity is inspected.Severity.DAMAGE)
-    return [inspected.as_error(each, plan.log.directory) for each in damage if not _is_cut_off(each, plan.log)]
+    return [
+        each.error or inspected.as_error(each, plan.log.directory) for each in damage if not _is_cut_off(each, plan.log)
+    ]
 
 
 def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:
@@ -188,7 +189,8 @@ def _kind_of(problem: KcompactError) -> tuple[Kind, str]:
     match problem:
         case CorruptBatchError():
             return Kind.DAMAGED_BATCH, ""
-        case CorruptTransactionIndexError() if _has_later_version(problem.problem):
+        # A broker reads one of the two bytes of a version. Rule: TransactionIndex.iterable, AbortedTxn.version.
+        case CorruptTransactionIndexError() if (problem.unknown_version or 0) >= 1 << 8:
             return Kind.BAD_TRANSACTION_INDEX, "KafkaException: Unexpected aborted transaction version"
         case CorruptIndexError():
             return Kind.LYING_INDEX, ""
@@ -210,12 +212,3 @@ def _kind_of(problem: KcompactError) -> tuple[Kind, str]:
         case StorageError():
             return Kind.UNREADABLE, problem.word
     return Kind.REFUSED, ""
-
-
-def _has_later_version(problem: str) -> bool:
-    """Return whether a broker finds a later version in an entry of a `.txnindex`: it reads one of the two bytes.
-
-    Rule: TransactionIndex.iterable, AbortedTxn.version.
-    """
-    version = re.search(r"version (-?\d+)", problem)
-    return version is not None and int(version[1]) >= 1 << 8

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kcompact import kernels
 from kcompact.config.broker_config import UNKNOWN_BROKER
+from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.resolve import Configured, broker_configs
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind, worst_first
@@ -36,7 +37,6 @@ from kcompact.doctor.settings import (
     unused_setting_findings,
 )
 from kcompact.errors import (
-    ConfigError,
     CorruptDataError,
     KcompactError,
     KernelsUnavailableError,
@@ -47,12 +47,11 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.kernels.machine_code import turned_off
-from kcompact.log.directory import LogDir, is_partition_directory
+from kcompact.log.directory import is_partition_directory
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partition import plan_despite_damage
 from kcompact.plan.run_notes import option_notes, wrong_name_notes
-from kcompact.plan.walk import noted
+from kcompact.plan.walk import Planner, walk_partitions
 
 
 def examine(
@@ -148,51 +147,44 @@ def _all_partitions(
     partitions: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int
 ) -> Iterator[Finding]:
     """Yield what is wrong with the partitions and with the settings of their topics. Raises ConfigError."""
-    configs = options.configs_of(partitions)
+    configs = {directory: _examined_by(each, directory) for directory, each in options.configs_of(partitions).items()}
     yield from cleaner_findings(configs)
     yield from assumption_findings(configs)
-    log_dirs = {path: readable_log_dir(path) for path in {directory.parent for directory in partitions}}
-    topics: set[str] = set()
+    topics: dict[str, Path] = {}
     for directory in partitions:
-        parsed = parse_directory(directory.name)
-        assert parsed is not None, directory
-        topic = parsed.topic_partition.topic
-        configured = configs[directory]
-        if topic == CLUSTER_METADATA_TOPIC:  # The controller's own log. No cleaner touches it, whatever its settings.
-            configured = replace(configured, config=replace(configured.config, cleanup_policy=None))
-        elif topic not in topics:
-            topics.add(topic)
-            yield from topic_findings(topic, configured.config, directory.parent)
-        try:
-            with storage_errors(directory):
-                yield from _partition(
-                    directory,
-                    configured,
-                    options,
-                    log_dirs[directory.parent],
-                    reads_all=reads_all,
-                    memory_bytes=memory_bytes,
-                )
-        except ConfigError:
-            raise
-        except KcompactError as problem:
-            yield of_error(problem, directory)
+        if parsed := parse_directory(directory.name):
+            topics.setdefault(parsed.topic_partition.topic, directory)
+    for topic, directory in topics.items():
+        if topic != CLUSTER_METADATA_TOPIC:
+            yield from topic_findings(topic, configs[directory].config, directory.parent)
 
+    planner = Planner(partitions, options, configs)
+    log_dirs = {path: readable_log_dir(path) for path in {directory.parent for directory in partitions}}
+    found: list[Finding] = []
 
-def _partition(
-    directory: Path,
-    configured: Configured,
-    options: PlanOptions,
-    log_dir: LogDir,
-    *,
-    reads_all: bool,
-    memory_bytes: int,
-) -> Iterator[Finding]:
-    problem = configured.problem
-    if problem is not None and not (isinstance(problem, CorruptDataError) and problem.file.endswith(META_PROPERTIES)):
-        yield of_error(problem, directory)
-    if found := list(nothing_else_findings(directory)):
+    def visit(directory: Path) -> None:
+        problem = configs[directory].problem
+        if problem is not None and not (
+            isinstance(problem, CorruptDataError) and problem.file.endswith(META_PROPERTIES)
+        ):
+            found.append(of_error(problem, directory))
+        if nothing_else := list(nothing_else_findings(directory)):
+            found.extend(nothing_else)
+            return
+        plan, error = planner.plan_despite_damage(directory, log_dirs[directory.parent])
+        for each in partition_findings(plan, error, reads_all=reads_all, memory_bytes=memory_bytes):
+            found.append(each)  # One after the other: what was found before an error counts.
+
+    def failed(directory: Path, problem: KcompactError) -> None:
+        found.append(of_error(problem, directory))
+
+    for _ in walk_partitions(partitions, visit, failed):
         yield from found
-        return
-    plan, error = plan_despite_damage(directory, configured.config, options, log_dir=log_dir)
-    yield from partition_findings(noted(plan, configured.notes), error, reads_all=reads_all, memory_bytes=memory_bytes)
+        found.clear()
+
+
+def _examined_by(configured: Configured, directory: Path) -> Configured:
+    """Return the configuration of a partition; of the controller's own log without a policy, which it does not have."""
+    if directory.name != METADATA_DIRECTORY:
+        return configured
+    return replace(configured, config=replace(configured.config, cleanup_policy=None))

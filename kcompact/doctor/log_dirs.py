@@ -16,13 +16,13 @@ from pathlib import Path
 
 from kcompact import readable
 from kcompact.config.broker_config import BrokerConfig
-from kcompact.config.metadata_log import read_meta_properties, read_topic_id
+from kcompact.config.metadata_log import METADATA_DIRECTORY, read_meta_properties, read_topic_id
 from kcompact.config.server_properties import runs_broker
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
-from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
+from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import META_PROPERTIES, PARTITION_METADATA, MetaProperties
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import Disk
@@ -226,8 +226,6 @@ def _no_access(directory: Path, file: Path, names: list[str], user: BrokerUser, 
 
 # Several log directories of one broker
 
-METADATA_PARTITION = f"{CLUSTER_METADATA_TOPIC}-0"
-
 
 def identity_findings(found: Mapping[Path, MetaProperties], broker: BrokerConfig) -> Iterator[Finding]:
     """Yield log directories of another cluster or node than the first, and directory ids that occur twice.
@@ -261,7 +259,7 @@ def metadata_log_findings(log_dirs: Sequence[Path], broker: BrokerConfig) -> Ite
 
     Rule: KafkaRaftServer.initializeLogDirs.
     """
-    present = [log_dir for log_dir in log_dirs if (log_dir / METADATA_PARTITION).is_dir()]
+    present = [log_dir for log_dir in log_dirs if (log_dir / METADATA_DIRECTORY).is_dir()]
     named = None if broker.log_dirs_moved or not broker.properties else broker.metadata_log_dir
     located = None if named is None else broker.located(named)
     if located is not None:
@@ -272,7 +270,7 @@ def metadata_log_findings(log_dirs: Sequence[Path], broker: BrokerConfig) -> Ite
         return
     for log_dir in present:
         if log_dir.resolve() != expected:
-            file = log_dir / METADATA_PARTITION
+            file = log_dir / METADATA_DIRECTORY
             says = f"Found unexpected metadata location in data directory `{file}`"
             problem = f"a metadata log outside of the metadata log directory, {expected}"
             yield Finding(kind=Kind.METADATA_LOGS, directory=log_dir, file=file, problem=problem, broker_says=says)
@@ -283,7 +281,7 @@ def duplicate_findings(partitions: Sequence[Path]) -> Iterator[Finding]:
     first: dict[str, Path] = {}
     for directory in partitions:
         other = first.setdefault(directory.name, directory)
-        if other != directory and directory.name != METADATA_PARTITION:
+        if other != directory and directory.name != METADATA_DIRECTORY:
             says = f"Duplicate log directories for {directory.name} are found in both {other} and {directory}."
             problem = f"is in {other.parent} too; find out which one is newer, and move the other out"
             yield Finding(kind=Kind.DUPLICATE_PARTITION, directory=directory, problem=problem, broker_says=says)

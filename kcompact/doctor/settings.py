@@ -48,12 +48,11 @@ def broker_setting_findings(brokers: Mapping[Path, BrokerConfig]) -> Iterator[Fi
         try:
             merged_config("every topic", overrides=(), broker=broker)
         except ConfigError as error:
-            text = f"{error.path}: {error.problem}"
             yield Finding(
                 kind=Kind.BAD_SETTING,
                 directory=log_dir,
-                problem=f"{shown(broker.origin or 'server.properties')}: {text}",
-                broker_says=next((says for name, says in _REFUSALS.items() if name in text), ""),
+                problem=f"{shown(broker.origin or 'server.properties')}: {error.path}: {error.problem}",
+                broker_says=_REFUSALS.get(error.contradicts_other, ""),
             )
 
 

@@ -474,9 +474,11 @@ def _verify_aborted_txn(entry: AbortedTxn, number: int, version: int, last_offse
     elif not 0 <= entry.first_offset <= entry.last_offset:
         problem = f"first offset {entry.first_offset} is not between 0 and the last offset {entry.last_offset}"
     if problem:
-        raise CorruptTransactionIndexError(
+        error = CorruptTransactionIndexError(
             file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}"
         )
+        error.unknown_version = None if version == ABORTED_TXN_VERSION else version
+        raise error
 
 
 def _aborted_txn_columns(whole: memoryview, *, base_offset: int, file: str) -> AbortedTxnColumns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -34,13 +34,17 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A fact about one file. `position` is in bytes of the file, `offset` is the offset of a record."""
+    """A fact about one file. `position` is in bytes of the file, `offset` is the offset of a record.
+
+    `error` is the error that it was made from, None if no reader raised one.
+    """
 
     severity: Severity
     file: str
     problem: str
     position: int | None = None
     offset: int | None = None
+    error: CorruptDataError | None = field(default=None, compare=False, repr=False)
 
 
 _ERRORS: dict[str, type[CorruptDataError]] = {
@@ -99,4 +103,5 @@ def of_error(problem: CorruptDataError, severity: Severity = Severity.DAMAGE) ->
         position=problem.position,
         offset=problem.offset,
         problem=problem.problem,
+        error=problem,
     )

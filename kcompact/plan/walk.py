@@ -251,6 +251,12 @@ class Planner:
         plan = make_plan(directory, configured.config, self._options, log_dir=log_dir or self.log_dirs.of(directory))
         return noted(plan, configured.notes)
 
+    def plan_despite_damage(self, directory: Path, log_dir: LogDir) -> tuple[CleanPlan, KcompactError | None]:
+        """Return the plan of a partition and its damage. Without the settings of the cluster those of the others do."""
+        configured = self._configs[directory]
+        plan, damage = plan_despite_damage(directory, configured.config, self._options, log_dir=log_dir)
+        return noted(plan, configured.notes), damage
+
     def planned_despite_damage(self, directory: Path, entry: type[Entry]) -> Entry:
         """Return an `entry` of a partition with its plan. Damage leaves it with plan and error."""
         log_dir, beside = self.log_dirs.despite_damage(directory)
@@ -267,13 +273,12 @@ class Planner:
         )
 
     def _entry(self, directory: Path, entry: type[Entry], log_dir: LogDir, beside: CorruptDataError | None) -> Entry:
-        configured = self._configs[directory]
-        plan, damage = plan_despite_damage(directory, configured.config, self._options, log_dir=log_dir)
-        outside = (configured.problem, beside)
+        plan, damage = self.plan_despite_damage(directory, log_dir)
+        outside = (self._configs[directory].problem, beside)
         return entry(
             directory=directory,
-            plan=noted(plan, configured.notes),
-            error=beside or configured.problem or damage,
+            plan=plan,
+            error=beside or self._configs[directory].problem or damage,
             damage_outside=tuple(each for each in outside if isinstance(each, CorruptDataError)),
             plan_damage=damage,
         )
