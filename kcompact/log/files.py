@@ -117,8 +117,8 @@ class Files(Protocol):
     def identity(self, name: str) -> FileIdentity:
         """Return the identity of a file. Raises RefusedError for what is no regular file, FileNotFoundError."""
 
-    def open(self, name: str, *, identity: FileIdentity | None = None) -> AbstractContextManager[OpenFile]:
-        """Open a file for reading until the end of the `with` block. With `identity` it must be that file.
+    def open(self, file: LogFile, *, identity: FileIdentity | None = None) -> AbstractContextManager[OpenFile]:
+        """Open one of the files for reading until the end of the `with` block. With `identity` it must be that file.
 
         Raises RefusedError for a link and for anything else that is no regular file, LogChangedError, StorageError.
         """
@@ -165,7 +165,7 @@ class LogFile:
 
     def open(self, *, identity: FileIdentity | None = None) -> AbstractContextManager[OpenFile]:
         """Open the file for reading. The rest is as in `Files.open`."""
-        return self.files.open(self.path.name, identity=identity)
+        return self.files.open(self, identity=identity)
 
     def read(self, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
         """Return the bytes of a small file. Raises RefusedError, also for more than `max_bytes`, StorageError."""
@@ -204,14 +204,14 @@ class LocalFiles:
 
     def identity(self, name: str) -> FileIdentity:
         """Return the identity of a file, links not followed."""
-        path = self.directory / name
-        status = os.lstat(path)
-        require_regular(path, status)
+        status = os.lstat(f"{self.directory}/{name}")
+        if not stat.S_ISREG(status.st_mode):
+            require_regular(self.directory / name, status)
         return FileIdentity.of(name, status)
 
-    def open(self, name: str, *, identity: FileIdentity | None = None) -> AbstractContextManager[OpenFile]:
+    def open(self, file: LogFile, *, identity: FileIdentity | None = None) -> AbstractContextManager[OpenFile]:
         """Open a file, links not followed."""
-        return open_regular(self.directory / name, identity=identity)
+        return open_regular(file.path, identity=identity)
 
 
 def files_in(directory: Path) -> Files:
@@ -219,13 +219,13 @@ def files_in(directory: Path) -> Files:
     return LocalFiles(directory)
 
 
-@dataclass(frozen=True, slots=True)
 class OpenLocalFile:
     """A local file that is open for reading. `path` is only for messages, and `status` is that of its opening."""
 
-    descriptor: int
-    path: Path
-    status: os.stat_result
+    __slots__ = ("descriptor", "path", "status")
+
+    def __init__(self, descriptor: int, path: Path, status: os.stat_result) -> None:
+        self.descriptor, self.path, self.status = descriptor, path, status
 
     @property
     def size_bytes(self) -> int:

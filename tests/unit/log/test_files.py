@@ -62,10 +62,10 @@ class MemoryFiles:
         return IDENTITIES[self.directory / name]
 
     @contextmanager
-    def open(self, name: str, *, identity: FileIdentity | None = None) -> Iterator[OpenFile]:
-        if identity is not None and identity != self.identity(name):
-            raise LogChangedError(path=self.directory / name, problem="was changed")
-        with MemoryFile(STORED[self.directory / name]) as opened:
+    def open(self, file: LogFile, *, identity: FileIdentity | None = None) -> Iterator[OpenFile]:
+        if identity is not None and identity != file.identity():
+            raise LogChangedError(path=file.path, problem="was changed")
+        with MemoryFile(STORED[file.path]) as opened:
             yield opened
 
 
