@@ -168,22 +168,27 @@ class Shape(Kind):
         """This shape, or the one whose fields this one reads from a part of a value."""
         self.fields: tuple[Field, ...] = tuple(_flat(members))
         assert len({field.name for field in self.fields}) == len(self.fields), name
-        self._parts = [
-            each if isinstance(each, Shape) else (each.name, each.read(reads), each.kind.write, each.given)
+        self._parts: list[tuple[str, Callable[[Any], Any], Write | None, str]] = [
+            ("", _itself, each.of, "")
+            if isinstance(each, Shape)
+            else (each.name, each.read(reads), each.kind.write, each.given)
             for each in members
         ]
+        """How each member is read. A shape among them has no name: its object gives its fields to this one."""
 
     def of(self, value: Any, given: Given = frozenset()) -> dict[str, Any]:
         """Return the object that describes a value."""
         found: dict[str, Any] = {}
-        for part in self._parts:
-            if isinstance(part, Shape):
-                found |= part.of(value, given)
+        for name, read, write, condition in self._parts:
+            if condition and condition not in given:
                 continue
-            name, read, write, condition = part
-            if not condition or condition in given:
-                each = read(value)
-                found[name] = each if each is None or write is None else write(each, given)
+            each = read(value)
+            if each is not None and write is not None:
+                each = write(each, given)
+            if name:
+                found[name] = each
+            else:
+                found |= each
         return found
 
     def within(self, part: str | Callable[[Any], Any], *, or_null: bool = False) -> Shape:
@@ -240,6 +245,10 @@ class _Within(Shape):
         if part is None:
             return {each.name: None for each in self.fields if not each.given or each.given in given}
         return self._whole.of(part, given)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _flat(members: tuple[Field | Shape, ...]) -> Iterator[Field]:
