@@ -13,7 +13,7 @@ from kcompact.plan.walk import PlannedPartition
 if TYPE_CHECKING:
     from kcompact.inspect.contents import LogContents, SegmentContents
     from kcompact.inspect.findings import Finding
-    from kcompact.inspect.gap_facts import Gaps
+    from kcompact.inspect.gap_walk import Gaps
     from kcompact.inspect.groups import LogGroups
     from kcompact.inspect.transactions import TransactionReport
     from kcompact.keys.counts import Counted, LogKeys

@@ -404,7 +404,6 @@ class _Lister:
 
         Without a filter there is None in place of the records.
         """
-        from kcompact.inspect.record_masks import mask_of
         from kcompact.inspect.records import RecordRun
 
         start_position, chosen = self._start_position(log), self._listing.chosen
@@ -418,7 +417,7 @@ class _Lister:
                 yield part, None
                 continue
             if chosen is not None:
-                wanted = mask_of(chosen, part, outcomes)
+                wanted = chosen.mask_of(part, outcomes)
                 mask = wanted if mask is None else mask & wanted
             mask = self._limited(mask, len(part))
             self._listed += len(part) if mask is None else int(mask.sum())
@@ -495,7 +494,7 @@ class _Lister:
         """Return how the transactions of the partition of a log end. The markers may be in later segments."""
         directory = log.path.absolute().parent
         if self._outcomes is None or self._outcomes[0] != directory:
-            from kcompact.inspect.record_masks import read_outcomes
+            from kcompact.log.transactions import read_outcomes
 
             first = base_offset_of(log.path)
             with storage_errors(directory):

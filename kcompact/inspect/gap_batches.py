@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 
 from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.format.batch import Batch, Header, read_records, verify_crc
-from kcompact.inspect.gap_walk import Mask, Runs
+from kcompact.inspect.gap_walk import Mask, OffsetCounts, Runs
 from kcompact.inspect.records import record_runs
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
@@ -191,60 +190,6 @@ def _runs_of_rows(rows: Column, offsets: Column) -> Table:
 
 
 # What took the offsets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCounts:
-    """How many offsets of a range have a record, by kind, and what took the others. `a + b`: `a` lies before `b`.
-
-    `batches_without_some` have lost records and have others; some of them have also lost their tail. `missing_to` is
-    the greatest missing offset, `stamped_to` the last offset of the last batch with a delete horizon, and
-    `last_horizon_ms` the greatest horizon; -1 for none. An offset index can have about `index_slots` entries.
-    """
-
-    batches: int = 0
-    data_offsets: int = 0
-    aborted_offsets: int = 0
-    control_offsets: int = 0
-    between_batches: int = 0
-    inside_batches: int = 0
-    in_lost_tails: int = 0
-    in_empty_batches: int = 0
-    batches_without_some: int = 0
-    batches_without_tail: int = 0
-    emptied_batches: int = 0
-    stamped_batches: int = 0
-    missing_to: int = -1
-    stamped_to: int = -1
-    last_horizon_ms: int = -1
-    index_slots: int = 0
-
-    @property
-    def present(self) -> int:
-        """The offsets that have a record, of data or of a marker."""
-        return self.data_offsets + self.control_offsets
-
-    @property
-    def missing(self) -> int:
-        """The offsets that have none."""
-        return self.between_batches + self.inside_batches + self.in_lost_tails + self.in_empty_batches
-
-    def __add__(self, later: OffsetCounts) -> OffsetCounts:
-        return OffsetCounts(
-            **{
-                field.name: (max if field.name in _GREATEST else _sum)(
-                    getattr(self, field.name), getattr(later, field.name)
-                )
-                for field in fields(OffsetCounts)
-            }
-        )
-
-
-_GREATEST = frozenset({"missing_to", "stamped_to", "last_horizon_ms"})
-
-
-def _sum(earlier: int, later: int) -> int:
-    return earlier + later
 
 
 class CountedChunk(NamedTuple):

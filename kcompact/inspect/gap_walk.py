@@ -8,16 +8,22 @@ log can be walked at the same time. A *run* is a range of offsets, each of which
 
 Without the marker, two gaps: at offset 4, the third row, and at 8, the fifth. A walk that passes over the marker finds
 nothing missing at 6; one that does not has a third gap there.
+
+`Gaps` is what is found about a whole log: its walks, what took the offsets, and the evidence of a compaction.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kcompact.errors import KcompactError
 from kcompact.kernels import Column
 
 Mask = npt.NDArray[np.bool_]
@@ -139,3 +145,134 @@ def walk(
         missing_between=int(missing[1:].sum()),
         missing_after=end_offset - 1 - int(rows.last[-1]) - (passed_total - int(passed[-1])),
     )
+
+
+# What is found
+
+_GREATEST = frozenset({"missing_to", "stamped_to", "last_horizon_ms"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCounts:
+    """How many offsets of a range have a record, by kind, and what took the others. `a + b`: `a` lies before `b`.
+
+    `batches_without_some` have lost records and have others; some of them have also lost their tail. `missing_to` is
+    the greatest missing offset, `stamped_to` the last offset of the last batch with a delete horizon, and
+    `last_horizon_ms` the greatest horizon; -1 for none. An offset index can have about `index_slots` entries.
+    """
+
+    batches: int = 0
+    data_offsets: int = 0
+    aborted_offsets: int = 0
+    control_offsets: int = 0
+    between_batches: int = 0
+    inside_batches: int = 0
+    in_lost_tails: int = 0
+    in_empty_batches: int = 0
+    batches_without_some: int = 0
+    batches_without_tail: int = 0
+    emptied_batches: int = 0
+    stamped_batches: int = 0
+    missing_to: int = -1
+    stamped_to: int = -1
+    last_horizon_ms: int = -1
+    index_slots: int = 0
+
+    @property
+    def present(self) -> int:
+        """The offsets that have a record, of data or of a marker."""
+        return self.data_offsets + self.control_offsets
+
+    @property
+    def missing(self) -> int:
+        """The offsets that have none."""
+        return self.between_batches + self.inside_batches + self.in_lost_tails + self.in_empty_batches
+
+    def __add__(self, later: OffsetCounts) -> OffsetCounts:
+        return OffsetCounts(
+            **{
+                each.name: (max if each.name in _GREATEST else add)(getattr(self, each.name), getattr(later, each.name))
+                for each in fields(OffsetCounts)
+            }
+        )
+
+
+class Label(StrEnum):
+    """How much a fact says."""
+
+    PROOF = "proof"
+    HINT = "hint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One fact: a sentence, and its values by name. `name` is stable, the text is not."""
+
+    label: Label
+    name: str
+    text: str
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapWalk:
+    """What one reader of the log finds: rows, gaps between them, and the first and the last gap.
+
+    Rows and offsets are None without a row, and the gap fields without a gap; then all rows are contiguous. The ratio
+    is that of the rows to the offsets of the log, None for a log without offsets.
+    """
+
+    rows: int
+    gaps: int
+    first_gap_offset: int | None
+    last_gap_offset: int | None
+    last_gap_row: int | None
+    last_gap_timestamp_ms: int | None
+    last_offset: int | None
+    last_row: int | None
+    contiguous_rows_since_gap: int | None
+    offsets_present_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentGaps:
+    """The offsets of one segment. `first_offset` is that of its first record, of data or of a marker.
+
+    `first_gap_offset` and `last_gap_offset` are rows of this segment; a gap before its first row is not among them.
+    """
+
+    base_offset: int
+    end_offset: int
+    counts: OffsetCounts
+    first_offset: int | None
+    gaps: int
+    first_gap_offset: int | None
+    last_gap_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """Where offsets of a log are missing.
+
+    `on_disk` is the walk over the files, in which markers are no gaps. In `read_uncommitted` and `read_committed`, the
+    walks of consumers, they are; the former ends at the high watermark, the latter at the last stable offset, and has
+    aborted records as gaps. `dirty` are the rows and the missing offsets from the first dirty offset on. What is
+    missing before the first row and after the last one is None without a row. The count ended at `counted_to_offset`,
+    with `damage` before the log end. Damage to records that were not needed is not found.
+    """
+
+    log_start_offset: int
+    log_end_offset: int
+    counted_to_offset: int
+    first_dirty_offset: int
+    checkpoint_offset: int | None
+    on_disk: GapWalk
+    read_uncommitted: GapWalk
+    read_committed: GapWalk
+    dirty: Walk
+    missing_before_first_row: int | None
+    missing_after_last_row: int | None
+    counts: OffsetCounts
+    segments: tuple[SegmentGaps, ...]
+    evidence: tuple[Evidence, ...]
+    damage: KcompactError | None = None

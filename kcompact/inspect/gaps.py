@@ -22,9 +22,8 @@ from kcompact.format.batch import read_records
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.host.machine import available_cores, in_parallel
 from kcompact.inspect.contents import LogContents, log_contents
-from kcompact.inspect.gap_batches import Chunk, OffsetCounts, chunks, count, read_batch, rising
-from kcompact.inspect.gap_facts import Gaps, GapWalk, SegmentGaps
-from kcompact.inspect.gap_walk import Mask, Place, Walk, walk
+from kcompact.inspect.gap_batches import Chunk, chunks, count, read_batch, rising
+from kcompact.inspect.gap_walk import Gaps, GapWalk, Mask, OffsetCounts, Place, SegmentGaps, Walk, walk
 from kcompact.inspect.rewrite_hints import evidence
 from kcompact.kernels import Table
 from kcompact.kernels import columns as c

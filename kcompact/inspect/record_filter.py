@@ -1,12 +1,21 @@
-"""Which records are chosen: the conditions, and the decision about one record. `record_masks` decides about runs."""
+"""Which records are chosen: the conditions, and the decision about one record, or about a run of records by columns."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from kcompact.format.batch import Header, Record
+from kcompact.kernels import columns as c
+from kcompact.log.transactions import Outcome
+
+if TYPE_CHECKING:
+    from kcompact.inspect.records import Mask, RecordRun
+    from kcompact.kernels import Column
+    from kcompact.log.transactions import TransactionEnds
 
 
 class Transactional(StrEnum):
@@ -16,6 +25,14 @@ class Transactional(StrEnum):
     ABORTED = "aborted"
     OPEN = "open"
     NONE = "none"
+
+
+_OUTCOMES = {
+    Transactional.COMMITTED: Outcome.COMMITTED,
+    Transactional.ABORTED: Outcome.ABORTED,
+    Transactional.OPEN: Outcome.OPEN,
+    Transactional.NONE: Outcome.NONE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +106,82 @@ class RecordFilter:
             and (not self.key_prefixes or key.startswith(self.key_prefixes))
             and (not self.key_hashes or hashlib.sha256(key).hexdigest().startswith(self.key_hashes))
         )
+
+    # Runs of records
+
+    def mask_of(self, run: RecordRun, outcomes: TransactionEnds | None = None) -> Mask:
+        """Return which records of a run are chosen. `outcomes` are needed for a condition on transactions."""
+        import numpy as np
+
+        batches = self._batches(run, outcomes)
+        mask = np.ones(len(run), bool) if batches.all() else batches[run.batch]
+        if self.offsets:
+            mask &= np.isin(run.offset, self.offsets)
+        for column, least, end in (
+            (run.offset, self.from_offset, self.until_offset),
+            (run.timestamp, self.since_ms, self.until_ms),
+        ):
+            if least is not None:
+                mask &= column >= least
+            if end is not None:
+                mask &= column < end
+        if self.tombstones:
+            mask &= (run.value_size < 0) & (run.key_size >= 0) & ~_is_control(run)
+        if self.keys or self.key_prefixes or self.key_hashes:
+            self._choose_keys(run, mask)
+        return mask
+
+    def _batches(self, run: RecordRun, outcomes: TransactionEnds | None) -> Mask:
+        """Return which batches of a run may have chosen records."""
+        import numpy as np
+
+        table = run.table
+        mask = np.ones(len(table), bool)
+        if self.producer_ids:
+            mask &= np.isin(table[:, c.PRODUCER_ID], self.producer_ids)
+        if self.leader_epochs:
+            mask &= np.isin(table[:, c.EPOCH], self.leader_epochs)
+        if self.transactions:
+            assert outcomes is not None, "the outcomes of the transactions"
+            mask &= np.isin(outcomes.of(table), [_OUTCOMES[one] for one in self.transactions])
+        return mask
+
+    def _choose_keys(self, run: RecordRun, mask: Mask) -> None:
+        """Clear the records whose keys are not chosen."""
+        import numpy as np
+
+        mask &= (run.key_size >= 0) & ~_is_control(run)
+        rows = np.flatnonzero(mask)
+        mask[:] = False
+        if self.keys:
+            rows = _any_of([_with_prefix(run, rows[run.key_size[rows] == len(key)], key) for key in self.keys])
+        if self.key_prefixes:
+            rows = _any_of([_with_prefix(run, rows, prefix) for prefix in self.key_prefixes])
+        if self.key_hashes:
+            data, starts = run.data.data, run.key_start[rows]
+            spans = zip(starts.tolist(), (starts + run.key_size[rows]).tolist(), strict=True)
+            hashes = (hashlib.sha256(data[start:end]).hexdigest() for start, end in spans)
+            rows = rows[np.fromiter((digits.startswith(self.key_hashes) for digits in hashes), bool, len(rows))]
+        mask[rows] = True
+
+
+def _any_of(found: Sequence[Column]) -> Column:
+    import numpy as np
+
+    rows: Column = np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
+    return rows
+
+
+def _with_prefix(run: RecordRun, rows: Column, prefix: bytes) -> Column:
+    """Return those of the rows whose keys begin with these bytes."""
+    rows = rows[run.key_size[rows] >= len(prefix)]
+    for at, byte in enumerate(prefix):
+        if not len(rows):
+            break
+        rows = rows[run.data[run.key_start[rows] + at] == byte]
+    return rows
+
+
+def _is_control(run: RecordRun) -> Mask:
+    is_control: Mask = run.batch_column(c.ATTRIBUTES) & c.CONTROL_BIT != 0
+    return is_control

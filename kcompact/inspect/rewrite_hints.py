@@ -12,7 +12,7 @@ from statistics import median
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.index import OFFSET_ENTRY_BYTES
 from kcompact.format.names import Suffix
-from kcompact.inspect.gap_facts import Evidence, Gaps, Label
+from kcompact.inspect.gap_walk import Evidence, Gaps, Label
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import counted, size, time
 

@@ -1,17 +1,31 @@
-"""The batches of a segment whose records were checked: the input of the index checks."""
+"""A segment whose batches and records were checked: what it contains, and where its batches are, for the index checks.
+
+`verify.verify_segment` is the readable definition of `verified_by_kernels`. Where the kernels cannot confirm a batch it
+returns None, and the definition reads the segment and describes the problem.
+"""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from kcompact import kernels
+from kcompact.errors import KcompactError
 from kcompact.format.index import EntryColumns, OffsetEntry
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.inspect.contents import SegmentContents
+from kcompact.host.machine import available_cores
+from kcompact.inspect.contents import SegmentContents, contents_of_rows
 from kcompact.inspect.findings import Finding
+from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import read_marker
+from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.files import LogFile
+
+if TYPE_CHECKING:
+    from kcompact.log.inflate import Buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,3 +112,73 @@ class VerifiedSegment:
     first_leader_epoch: int = -1
     largest_leader_epoch: int = -1
     findings: tuple[Finding, ...] = ()
+
+
+# By the kernels
+
+
+def verified_by_kernels(file: SegmentToVerify) -> VerifiedSegment | None:
+    """Return what a segment contains if nothing is wrong with it, else None. Batches of magic 0 and 1 give None too.
+
+    Reads every byte and checks what `verify.verify_segment` checks, except the leader epochs against other segments.
+    """
+    contents = SegmentContents(base_offset=file.base_offset, tombstones=0, null_keys=0)
+    offset_positions = OffsetPositions()
+    first_epoch = last_epoch = -1
+    try:
+        for run, tombstones, null_keys in _verified_runs(file):
+            counted = contents_of_rows(run.rows, run.count, file.base_offset, start_position=run.start_position)
+            contents += replace(counted, tombstones=tombstones, null_keys=null_keys)
+            table = run.table
+            positions, last_offsets = table[:, c.POSITION] + run.start_position, table[:, c.LAST_OFFSET]
+            offset_positions.extend(positions.tobytes(), last_offsets.tobytes())
+            epochs = table[table[:, c.EPOCH] >= 0, c.EPOCH]
+            if len(epochs):
+                first_epoch = int(epochs[0]) if first_epoch < 0 else first_epoch
+                last_epoch = int(epochs[-1])
+    except (KcompactError, UnconfirmedError):
+        return None
+    return VerifiedSegment(
+        contents=contents,
+        offset_positions=offset_positions,
+        first_leader_epoch=first_epoch,
+        largest_leader_epoch=last_epoch,  # The kernels confirm that epochs do not fall.
+    )
+
+
+def _verified_runs(file: SegmentToVerify) -> Iterator[tuple[VerifiedRun, int, int]]:
+    """Yield the batches of a file, run by run, with their tombstones and their records without a key.
+
+    Raises UnconfirmedError, KcompactError.
+    """
+    from kcompact.log.inflate import Buffers
+
+    memory_bytes = file.memory_bytes // available_cores()
+    buffers = Buffers(memory_bytes)
+    end_offset = c.MAX_OFFSET if file.end_offset is None else file.end_offset
+    for run in verified_runs(file.log, base_offset=file.base_offset, end_offset=end_offset, memory_bytes=memory_bytes):
+        yield (run, *_checked_records(run, buffers, file.log))
+
+
+def _checked_records(run: VerifiedRun, buffers: Buffers, file: LogFile) -> tuple[int, int]:
+    """Return the tombstones and the records without a key in some batches. Control records are not counted.
+
+    Raises UnconfirmedError if a record cannot be read, or if the max timestamp of a batch is not that of its records;
+    CorruptDataError for a marker or compressed data.
+    """
+    import numpy as np
+
+    from kcompact.log.inflate import inflated_runs
+
+    buffer, table, position = run.buffer, run.table, run.start_position
+    is_control = table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    for number in np.flatnonzero(is_control).tolist():
+        read_marker(run.batch(table[number], file), file=str(file))
+    found = np.empty((len(table), 3), np.int64)
+    for first, end, inflated in inflated_runs(buffer, table, buffers, file=str(file), start_position=position):
+        _, _, code = kernels.verify_records(buffer, inflated, table, first, end, found)
+        if code != c.DONE:
+            raise UnconfirmedError
+    if not (found[:, 2] == table[:, c.MAX_TIMESTAMP]).all():
+        raise UnconfirmedError
+    return int(found[~is_control, 0].sum()), int(found[~is_control, 1].sum())

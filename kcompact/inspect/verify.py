@@ -4,7 +4,7 @@
 that interrupted work leaves. It does not stop at the first finding: it continues after a wrong checksum, and if the
 rest of a segment is not a sequence of batches, it continues with the next segment.
 
-Logs are verified by the kernels first (`segment_kernels`). Segments that the kernels do not confirm are
+Logs are verified by the kernels first (`verified_segment`). Segments that the kernels do not confirm are
 re-read here, so findings do not depend on the kernels.
 
 A finding is *damage* (cleaning would refuse, or a broker would read wrong data), a *warning* (a broker or a cleaning
@@ -29,7 +29,7 @@ from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, worst_first
 from kcompact.inspect.indexes import log_transaction_findings, transaction_findings, verify_indexes
 from kcompact.inspect.small_files import name_findings, small_file_findings
-from kcompact.inspect.verified_segment import OffsetPositions, SegmentToVerify, VerifiedSegment
+from kcompact.inspect.verified_segment import OffsetPositions, SegmentToVerify, VerifiedSegment, verified_by_kernels
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
@@ -70,7 +70,7 @@ def verify_log(
     contents: list[SegmentContents] = []
     found: list[Finding] = []
     epoch = -1
-    for segment, file, by_kernels in zip(log.segments, files, _verified_by_kernels(files), strict=True):
+    for segment, file, by_kernels in zip(log.segments, files, _confirmed(files), strict=True):
         verified = _verified(file, by_kernels, epoch)
         epoch = max(epoch, verified.largest_leader_epoch)
         contents.append(verified.contents)
@@ -100,7 +100,7 @@ def verify_file(log: LogFile, base_offset: int, *, memory_bytes: int = DEFAULT_M
     """
     end_offset = _next_base_offset(log, base_offset)
     file = SegmentToVerify(log=log, base_offset=base_offset, end_offset=end_offset, memory_bytes=memory_bytes)
-    (by_kernels,) = _verified_by_kernels([file])
+    (by_kernels,) = _confirmed([file])
     verified = _verified(file, by_kernels, -1)
     found = list(verified.findings)
     if log.name.endswith(Suffix.LOG):
@@ -133,15 +133,13 @@ def _next_base_offset(log: LogFile, base_offset: int) -> int | None:
     return min((name.base_offset for name in names if name and name.base_offset > base_offset), default=None)
 
 
-def _verified_by_kernels(files: Sequence[SegmentToVerify]) -> Iterable[VerifiedSegment | None]:
+def _confirmed(files: Sequence[SegmentToVerify]) -> Iterable[VerifiedSegment | None]:
     """Return the files in which the kernels find nothing wrong; None for other files, and if kernels are not used."""
     fixed = [file for file in files if file.end_position is None]
     if not kernels.in_use():
         return [None] * len(files)
-    from kcompact.inspect import segment_kernels
-
     # The segment that grows is the last one.
-    return chain(in_parallel(segment_kernels.verified_segment, fixed), [None] * (len(files) - len(fixed)))
+    return chain(in_parallel(verified_by_kernels, fixed), [None] * (len(files) - len(fixed)))
 
 
 def _verified(file: SegmentToVerify, by_kernels: VerifiedSegment | None, epoch: int) -> VerifiedSegment:

@@ -16,16 +16,20 @@ batch to batch (`transaction_index`, `clean.transaction_tracker`), because they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact import kernels
+from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataError, KcompactError, StorageError
+from kcompact.format.batch import Batch
 from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import BatchHeader, read_headers
+from kcompact.log.batch_headers import BatchHeader, read_headers, read_marker
 from kcompact.log.files import LogFile
+from kcompact.log.past_damage import readable_batches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -248,3 +252,30 @@ class TransactionEnds(NamedTuple):
         is_ended[is_ended] = self.places[at[is_ended]] < of_producer[is_ended] + len(self.offsets) + 1
         found[rows[is_ended]] = self.outcomes[at[is_ended]]
         return found
+
+
+def read_outcomes(files: Sequence[LogFile]) -> tuple[TransactionEnds, KcompactError | None]:
+    """Return how the transactions end whose batches are in these logs, the segments of a partition in their order.
+
+    With them comes the first damage: if a marker is in it, the next one of its producer counts, or none. What is
+    readable before and after damage counts. Raises RefusedError, StorageError.
+    """
+    tables: list[Table] = []
+    problem: KcompactError | None = None
+    for file in files:
+        try:
+            with file.open() as opened:
+                end_position = opened.size_bytes
+            tables += read_transaction_tables(file, end_position=end_position)
+        except (CorruptDataError, StorageError) as found:
+            problem = problem or found
+            tables.append(table_of(of_headers(_readable_headers(file))))
+    return TransactionEnds.of_tables(tables), problem
+
+
+def _readable_headers(file: LogFile) -> Iterator[BatchHeader]:
+    for part in readable_batches(file):
+        if isinstance(part, Batch):
+            with suppress(CorruptBatchError, BatchTooLargeError):
+                marker = read_marker(part, file=str(file)) if part.header.is_control else None
+                yield BatchHeader(part.position, part.header, marker)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kcompact.errors import KcompactError
     from kcompact.inspect.batch_kinds import BatchKinds
     from kcompact.inspect.contents import LogContents
-    from kcompact.inspect.gap_facts import Gaps
+    from kcompact.inspect.gap_walk import Gaps
     from kcompact.inspect.transactions import TransactionReport
     from kcompact.keys.counts import LogKeys
     from kcompact.plan.explanation import Explanation

@@ -16,7 +16,7 @@ from fixtures.broker import Broker
 from kcompact import readable
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
-from kcompact.inspect.gap_facts import GapWalk
+from kcompact.inspect.gap_walk import GapWalk
 from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transactions import State, TransactionReport, log_transaction_report
 from kcompact.plan.clean_plan import CleanPlan

@@ -11,7 +11,7 @@ import pytest
 
 from kcompact.format.batch import parse_batches, read_records
 from kcompact.inspect import gap_batches
-from kcompact.inspect.gap_facts import Gaps, GapWalk
+from kcompact.inspect.gap_walk import Gaps, GapWalk
 from kcompact.inspect.gaps import log_gaps
 from kcompact.log import batch_runs, inflate
 from kcompact.log.batch_headers import read_marker

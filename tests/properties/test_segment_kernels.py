@@ -19,9 +19,9 @@ from kcompact.errors import StorageError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
-from kcompact.inspect import segment_kernels, verify
+from kcompact.inspect import verify
 from kcompact.inspect.contents import LogContents, file_contents, header_contents, log_contents
-from kcompact.inspect.verified_segment import SegmentToVerify
+from kcompact.inspect.verified_segment import SegmentToVerify, verified_by_kernels
 from kcompact.inspect.verify import verify_file, verify_log
 from kcompact.log import batch_runs, inflate
 from kcompact.log.directory import PartitionLog, read_log
@@ -37,7 +37,7 @@ def described(seen: LogContents) -> list[dict[str, Any]]:
     rows = [
         asdict(segment) | {"damage": repr(segment.damage), "text": str(segment.damage)} for segment in seen.segments
     ]
-    return [*rows, *(asdict(each) for each in seen.findings)]
+    return [*rows, *(asdict(each) | {"error": repr(each.error)} for each in seen.findings)]
 
 
 def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) -> tuple[Any, Any]:
@@ -148,14 +148,12 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
         mock.patch.multiple(batch_runs, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
         mock.patch.multiple(inflate, INFLATED_BYTES=20_000),
     ):
-        verified = segment_kernels.verified_segment(
-            SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3000)
-        )
+        verified = verified_by_kernels(SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3000))
         assert verified is not None
         assert header_contents(LogFile.at(path), 0).end_position == path.stat().st_size
         for base_offset, end_offset in ((1, 3000), (0, 2999)):
             file = SegmentToVerify(log=LogFile.at(path), base_offset=base_offset, end_offset=end_offset)
-            assert segment_kernels.verified_segment(file) is None
+            assert verified_by_kernels(file) is None
     found = verified.contents
     assert (found.batches, found.records, found.last_offset, found.end_position) == (
         *(60, 3000, 2999, path.stat().st_size),
@@ -187,7 +185,7 @@ def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -
     target = tmp_path / "elsewhere"
     path.rename(target)
     path.symlink_to(target)
-    assert segment_kernels.verified_segment(SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3)) is None
+    assert verified_by_kernels(SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3)) is None
     assert header_contents(LogFile.at(path), 0).end_position == 0
     readable, compiled = both_ways(lambda: verify_log(log), window_bytes=1000, rows=10)
     assert compiled == readable

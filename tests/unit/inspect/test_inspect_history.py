@@ -17,7 +17,7 @@ from kcompact.cli.entries import InspectedPartition
 from kcompact.cli.output import progress
 from kcompact.format.codec import Codec, compress
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.inspect.gap_facts import Gaps, Label
+from kcompact.inspect.gap_walk import Gaps, Label
 from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transactions import State, TransactionReport, log_transaction_report
 from kcompact.log.directory import LogDir

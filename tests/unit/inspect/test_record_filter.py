@@ -13,10 +13,10 @@ from kcompact.errors import CorruptDataError
 from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
 from kcompact.inspect.record_filter import RecordFilter, Transactional
-from kcompact.inspect.record_masks import mask_of, read_outcomes
 from kcompact.inspect.records import RecordRun, record_parts, record_runs
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.files import LogFile
+from kcompact.log.transactions import read_outcomes
 
 LOG = f"{0:020d}.log"
 OTHER = f"{100:020d}.log"
@@ -136,7 +136,7 @@ def test_a_filter(chosen: RecordFilter, is_wanted: Callable[[Row], bool], compil
         run.record(row)
         for log in logs
         for run in record_runs(LogFile.at(log))
-        for row in mask_of(chosen, run, outcomes).nonzero()[0].tolist()
+        for row in chosen.mask_of(run, outcomes).nonzero()[0].tolist()
     ]
     rows = rows_of(logs)
     assert found == [row.record for row in rows if is_wanted(row)]
@@ -181,5 +181,5 @@ def test_only_markers_in_damage_are_unknown(
     opened = RecordFilter(transactions=(Transactional.OPEN,))
     parts = [part for log in logs for part in record_parts(LogFile.at(log))]
     runs = [part for part in parts if isinstance(part, RecordRun)]
-    found = [int(offset) for run in runs for offset in run.offset[mask_of(opened, run, outcomes)]]
+    found = [int(offset) for run in runs for offset in run.offset[opened.mask_of(run, outcomes)]]
     assert found == expected
